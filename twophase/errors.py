@@ -1,0 +1,183 @@
+"""The errors of twophase, one tree.
+
+    TwoPhaseError
+    |-- ConfigError                an option is unknown, of the wrong type or out of range
+    |-- PreflightError             the environment or a target cannot give what the protocol needs
+    |-- ServiceError               a local test service could not be fetched or started
+    |-- DeclinedError              an attempt at a checkpoint failed before its decision; nothing is visible
+    |   |-- RejectedRowsError      the target refused rows: the data is at fault, a retry meets it again
+    |   `-- CheckpointExpiredError the attempt took longer than checkpoint.timeout
+    `-- StopJobError               the job stops and does not restart by itself
+        |-- FencedError            another driver has taken the job over
+        |-- InDoubtError           the outcome of writing the decision is unknown; recovery finds out
+        |-- LostPreparedError      a decided piece is proven absent from its target
+        |-- CheckpointMissingError the store has no history, a sink or Spark's folder has
+        |-- CorruptRecordError     a durable file is damaged
+        |-- OffsetMismatchError    Spark's offset log and the checkpoint store disagree
+        |-- TargetChangedError     a committable names another target than the one connected
+        `-- SourceLossError        records the job has not read are gone from the source
+            |-- OffsetOutOfRangeError
+            |-- TopicRecreatedError
+            `-- PartitionVanishedError
+
+Every message says what happened, whether data is lost, and what to do next.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+
+class TwoPhaseError(Exception):
+    """Base of all errors.
+
+    Args:
+        what: one sentence: what happened, to which job, checkpoint and transaction.
+        remedy: what to do next, with the command where there is one.
+
+    Attributes:
+        restartable: whether the restart strategy may restart the job after this error.
+        exit_code: what the `twophase` command exits with.
+        data_lost: what the message says about data; empty where the question does not arise.
+    """
+
+    restartable: ClassVar[bool] = False
+    exit_code: ClassVar[int] = 1
+    data_lost: ClassVar[str] = ""
+
+    def __init__(self, what: str, *, remedy: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        parts = [self.what, self.data_lost, f"Next: {self.remedy}" if self.remedy else ""]
+        return " ".join(part for part in parts if part)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.what, self.remedy)
+
+
+def _rebuild(kind: type[TwoPhaseError], what: str, remedy: str) -> TwoPhaseError:
+    return kind(what, remedy=remedy)
+
+
+class ConfigError(TwoPhaseError):
+    """An option is unknown, of the wrong type or out of range. Raised before any write."""
+
+    exit_code = 2
+
+
+class PreflightError(TwoPhaseError):
+    """The environment or a target cannot give what the protocol needs. Raised before any row is written."""
+
+    exit_code = 2
+
+
+class ServiceError(TwoPhaseError):
+    """A local test service could not be fetched or started."""
+
+
+class DeclinedError(TwoPhaseError):
+    """An attempt at a checkpoint failed before its decision. Its pieces are aborted."""
+
+    restartable = True
+    data_lost = "No data is lost: nothing of this attempt is visible."
+
+
+class RejectedRowsError(DeclinedError):
+    """The target refused rows. A retry would meet the same rows, so the job stops."""
+
+    restartable = False
+
+
+class CheckpointExpiredError(DeclinedError):
+    """The attempt took longer than `checkpoint.timeout`."""
+
+
+class StopJobError(TwoPhaseError):
+    """A condition that no restart mends: an operator has to look."""
+
+    exit_code = 3
+
+
+class FencedError(StopJobError):
+    """Another driver has taken the job over; this one neither decides, commits nor aborts any more."""
+
+    exit_code = 4
+    data_lost = "No data is lost: the newer driver goes on with the job."
+
+
+class InDoubtError(StopJobError):
+    """Writing the decision had an unclear outcome. Neither commit nor abort is right before recovery has looked."""
+
+    restartable = True
+    data_lost = "No data is lost: recovery reads the log and either commits or aborts the checkpoint whole."
+
+
+class LostPreparedError(StopJobError):
+    """A decided piece is in its target neither prepared nor committed."""
+
+
+class CheckpointMissingError(StopJobError):
+    """The checkpoint store has no history of this job, while a sink or Spark's folder has."""
+
+
+class CorruptRecordError(StopJobError):
+    """A durable file under a final name is damaged, or is not the one that belongs there."""
+
+
+class OffsetMismatchError(StopJobError):
+    """Spark's offset log and the checkpoint store disagree about what a micro-batch contains."""
+
+
+class TargetChangedError(StopJobError):
+    """A committable names another target than the one the sink is connected to."""
+
+
+class SourceLossError(StopJobError):
+    """Records that the job has not read are gone from the source."""
+
+
+class OffsetOutOfRangeError(SourceLossError):
+    """The next offset of a partition is no longer, or not yet, in the log of the broker."""
+
+
+class TopicRecreatedError(SourceLossError):
+    """A topic was deleted and created again under the same name: its offsets mean other records now."""
+
+
+class PartitionVanishedError(SourceLossError):
+    """A partition, or a whole topic, that the job reads does not exist any more."""
+
+
+def from_text(text: str) -> TwoPhaseError | None:
+    """Rebuild the error whose text Spark carried out of a worker.
+
+    Spark keeps only the traceback of an exception raised in a Python worker or in a Python data source.
+
+    Args:
+        text: any text with a Python traceback in it.
+
+    Returns:
+        The last of our errors named in it, or None.
+    """
+    known = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in _tree(TwoPhaseError)}
+    found = re.findall(r"^(?:.*?\s)?(twophase\.errors\.\w+): (.+)$", text, flags=re.MULTILINE)
+    for name, message in reversed(found):
+        kind = known.get(name)
+        if kind is not None:
+            return _parse(kind, message.strip())
+    return None
+
+
+def _parse(kind: type[TwoPhaseError], message: str) -> TwoPhaseError:
+    what, _, remedy = message.partition(" Next: ")
+    if kind.data_lost:
+        what = what.removesuffix(kind.data_lost).rstrip()
+    return kind(what, remedy=remedy)
+
+
+def _tree(kind: type[TwoPhaseError]) -> list[type[TwoPhaseError]]:
+    return [kind, *(leaf for child in kind.__subclasses__() for leaf in _tree(child))]

@@ -1,0 +1,172 @@
+"""What happens to a job, as values. Logs, progress and metrics observe events; the protocol never logs by itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from twophase.ids import Attempt
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base of all events. `job` is the job's name."""
+
+    job: str
+
+
+@dataclass(frozen=True)
+class RecoveryStarted(Event):
+    """A driver has appended its fence: attempts of older generations are closed."""
+
+    generation: int
+
+
+@dataclass(frozen=True)
+class RecoveryFinished(Event):
+    """Decided checkpoints are committed, orphans aborted, sinks fenced."""
+
+    generation: int
+    recommitted: int
+    aborted: int
+    duration_s: float
+
+
+@dataclass(frozen=True)
+class CheckpointTriggered(Event):
+    """An attempt at a checkpoint begins."""
+
+    checkpoint: int
+    attempt: Attempt
+
+
+@dataclass(frozen=True)
+class SinkAcknowledged(Event):
+    """A sink has pre-committed all its pieces."""
+
+    checkpoint: int
+    attempt: Attempt
+    sink: str
+    pieces: int
+    rows: int
+    duration_s: float
+
+
+@dataclass(frozen=True)
+class CheckpointDeclined(Event):
+    """An attempt failed before its decision; its pieces are aborted."""
+
+    checkpoint: int
+    attempt: Attempt
+    reason: str
+    cause: str
+    will_retry: bool
+
+
+@dataclass(frozen=True)
+class CheckpointDecided(Event):
+    """The completed checkpoint is durable: from here on everything commits."""
+
+    checkpoint: int
+    attempt: Attempt
+    size_bytes: int
+    duration_s: float
+
+
+@dataclass(frozen=True)
+class PieceCommitted(Event):
+    """A sink has proven one piece committed. `proof` is empty if this very call committed it."""
+
+    checkpoint: int
+    sink: str
+    piece: str
+    proof: str
+
+
+@dataclass(frozen=True)
+class CommitRetried(Event):
+    """A decided checkpoint is not committed yet: a sink asks for another try."""
+
+    checkpoint: int
+    sink: str
+    reason: str
+    retries: int
+    next_in_s: float
+
+
+@dataclass(frozen=True)
+class CheckpointCommitted(Event):
+    """Every sink has proven the checkpoint committed.
+
+    Durations in seconds: `duration_s` from the trigger; `protocol_s` the part spent in the protocol itself, that is
+    without Spark and the targets.
+    """
+
+    checkpoint: int
+    rows: int
+    offsets: tuple[str, ...]
+    duration_s: float
+    protocol_s: float
+
+
+@dataclass(frozen=True)
+class CheckpointReplayed(Event):
+    """Spark replayed a checkpoint that is decided already; no sink was asked to write."""
+
+    checkpoint: int
+    executed: bool
+
+
+@dataclass(frozen=True)
+class CheckpointSubsumed(Event):
+    """The checkpoint's body is deleted; newer ones are kept."""
+
+    checkpoint: int
+
+
+@dataclass(frozen=True)
+class OrphansAborted(Event):
+    """Pieces of closed attempts that are in no decision were removed from a sink."""
+
+    sink: str
+    pieces: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class JobRestarting(Event):
+    """The query failed; the restart strategy starts it again."""
+
+    cause: str
+    restart: int
+    delay_s: float
+
+
+@dataclass(frozen=True)
+class JobStopped(Event):
+    """The job has ended; `cause` is empty after a clean stop."""
+
+    cause: str
+
+
+Observer = Callable[[Event], None]
+
+_log = logging.getLogger("twophase")
+
+
+class Observers:
+    """Hands events to every observer. An observer that fails is logged and cannot disturb the protocol."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = list(observers)
+
+    def add(self, observer: Observer) -> None:
+        """Add an observer; it hears events from now on."""
+        self._observers.append(observer)
+
+    def __call__(self, event: Event) -> None:
+        for observer in self._observers:
+            try:
+                observer(event)
+            except Exception:  # noqa: BLE001 an observer is foreign code; the protocol goes on
+                _log.exception("An observer failed on %s", event)

@@ -1,0 +1,91 @@
+"""Crash points: named places where a test may kill, stop, fail or delay this process.
+
+    TWOPHASE_FAILPOINTS="C06=kill,C13=raise@2,C09=delay:200"
+
+`name=action@k` acts on the k-th time the point is reached in this process (default 1), and only then; `name=action@*`
+acts each time. Actions: `kill` (SIGKILL to this process), `kill_driver` (SIGKILL to the process that `TWOPHASE_DRIVER_PID`
+names, from a worker), `stop` (SIGSTOP), `raise` (`FailpointError`), `delay:ms`.
+Unset, a failpoint is one dictionary look-up. The names are those of the protocol's crash points (C01 to C22, E01 to E03).
+`TWOPHASE_FAILPOINTS_LOG` names a file that gets a line for each point acted on, synced before the action.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass
+
+from twophase.errors import ConfigError
+
+VARIABLE = "TWOPHASE_FAILPOINTS"
+LOG_VARIABLE = "TWOPHASE_FAILPOINTS_LOG"
+DRIVER_VARIABLE = "TWOPHASE_DRIVER_PID"
+_ACTIONS = ("kill", "kill_driver", "stop", "raise", "delay")
+
+
+class FailpointError(Exception):
+    """Raised by a failpoint with the action `raise`."""
+
+
+@dataclass(frozen=True)
+class _Rule:
+    action: str
+    argument: int
+    hit: int | None
+
+
+def _parse(text: str) -> dict[str, _Rule]:
+    rules: dict[str, _Rule] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, _, rest = entry.partition("=")
+        action, _, hit = rest.partition("@")
+        action, _, argument = action.partition(":")
+        if action not in _ACTIONS:
+            raise ConfigError(
+                f"{VARIABLE}: {entry!r} has no known action.",
+                remedy=f"use name=ACTION with one of {', '.join(_ACTIONS)}, then @k or @*.",
+            )
+        rules[name] = _Rule(action, int(argument or 0), None if hit == "*" else int(hit or 1))
+    return rules
+
+
+_rules = _parse(os.environ.get(VARIABLE, ""))
+_hits: dict[str, int] = {}
+_lock = threading.Lock()
+
+
+def failpoint(name: str) -> None:
+    """Act if `name` is armed in the environment; otherwise do nothing."""
+    rule = _rules.get(name)
+    if rule is None:
+        return
+    with _lock:
+        _hits[name] = _hits.get(name, 0) + 1
+        if rule.hit is not None and _hits[name] != rule.hit:
+            return
+    _write_log(name, rule)
+    match rule.action:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "kill_driver":
+            os.kill(int(os.environ[DRIVER_VARIABLE]), signal.SIGKILL)
+        case "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        case "raise":
+            raise FailpointError(f"failpoint {name}")
+        case _:
+            time.sleep(rule.argument / 1000)
+
+
+def _write_log(name: str, rule: _Rule) -> None:
+    path = os.environ.get(LOG_VARIABLE)
+    if path is None:
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, f"{name} {rule.action} {os.getpid()}\n".encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,172 @@
+"""The contract of a sink, driver side.
+
+The coordinator calls a sink in this order (the numbers are marked in `coordinator/`):
+
+    1. open          once per start; fails before any write
+    2. generation    what the target remembers of this job
+    3. commit        recovery: every decided checkpoint not yet known as committed
+    4. in_doubt, abort, fence, in_doubt, abort        recovery: nothing of an older attempt survives
+    5. pre_commit | writer    each micro-batch: phase 1
+    6. commit        each micro-batch: phase 2, repeated until every piece is committed
+    7. subsume       after all sinks have committed: forget what only an uncommitted checkpoint needs
+    8. close         once
+
+A declined attempt goes through step 4 before the next one begins.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import CommitOutcome
+from twophase.protocol.writer import SinkWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """What a sink is told when it is opened.
+
+    Attributes:
+        job: the job's name.
+        sink: the sink's name within the job.
+        schema: the columns of the rows to come.
+        parallelism: how many writers may run at once, at the most.
+        speculation: whether Spark may run a task twice at the same time.
+    """
+
+    job: str
+    sink: str
+    schema: pa.Schema
+    parallelism: int
+    speculation: bool = False
+
+
+@dataclass(frozen=True)
+class CommitRequest:
+    """One piece to commit.
+
+    Attributes:
+        committable: the piece.
+        retries: how often its commit was tried before by this driver.
+    """
+
+    committable: Committable
+    retries: int = 0
+
+
+class Sink(ABC):
+    """A destination that takes part in the two-phase commit. Subclass `BatchSink` or `ArrowSink`."""
+
+    @abstractmethod
+    def open(self, context: SinkContext) -> None:
+        """Connect, check everything that can be checked before a write, create the sink's own bookkeeping.
+
+        Runs on the driver, once per start of the job, before recovery.
+
+        Raises:
+            ConfigError: an option does not fit the target, such as a table or a column that is not there.
+            PreflightError: the target cannot keep the protocol's promises, or rights are missing.
+        """
+
+    @abstractmethod
+    def target(self) -> str:
+        """The identity of the target, as committables carry it (invariant I10)."""
+
+    @abstractmethod
+    def generation(self) -> int:
+        """The highest generation that the target has seen of this job and sink; 0 if it has no history of it.
+
+        Runs on the driver, after `open`, before recovery. Must read what is durable in the target itself (I6).
+        """
+
+    @abstractmethod
+    def fence(self, attempt: Attempt) -> None:
+        """Close every attempt below `attempt` for this job and sink.
+
+        Runs on the driver in recovery and after a declined attempt. When it returns, a writer of a lower attempt can
+        pre-commit nothing any more, whatever process it lives in; what such writers pre-committed before is visible to
+        `in_doubt`. Waits, and kills what it knows as its own, until that holds. Idempotent.
+
+        Raises:
+            FencedError: the target has already seen a higher generation.
+        """
+
+    @abstractmethod
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """Make pieces visible. Idempotent.
+
+        Runs on the driver after the decision, repeated until no outcome is `RetryLater`. A crash may lose the reply, so
+        a piece may be asked for again although it is committed: answer `AlreadyCommitted`, on proof from the target only.
+
+        Returns:
+            One outcome for each request, in the same order.
+
+        Raises:
+            TargetChangedError: a committable names another target.
+            Exception: anything else counts as `RetryLater` for all requests.
+        """
+
+    @abstractmethod
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """Remove pieces that are in no decision. Idempotent: a piece that is not there is done.
+
+        Runs on the driver for declined attempts and in recovery. A crash leaves the rest to the next recovery.
+
+        Raises:
+            Exception: a piece may still be there; the attempt is not retried, recovery tries again.
+        """
+
+    @abstractmethod
+    def in_doubt(self) -> Sequence[Committable]:
+        """All pieces of this job and sink that are pre-committed and not committed, decided or not.
+
+        Runs on the driver in recovery and after a declined attempt. Must come from the target, never from memory.
+        """
+
+    @abstractmethod
+    def subsume(self, lineage: str, checkpoint_id: int) -> None:
+        """All pieces of the lineage up to `checkpoint_id` are committed: collapse the proofs kept for them.
+
+        Runs on the driver after the log says COMMITTED; a crash may skip it. Proof that the checkpoint was committed must
+        stay for ever (hazard H50).
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release connections. Runs once on the driver; a crash may skip it."""
+
+
+class BatchSink(Sink):
+    """A sink that pre-commits a whole DataFrame from the driver, such as one with a transaction log of its own."""
+
+    @abstractmethod
+    def pre_commit(self, batch: DataFrame, transaction: TransactionId) -> Sequence[Committable]:
+        """Write the rows durably and invisibly.
+
+        Runs on the driver, in a thread of its own, once per attempt. A crash leaves only what `in_doubt` finds.
+
+        Raises:
+            DeclinedError: the attempt failed.
+        """
+
+
+class ArrowSink(Sink):
+    """A sink whose rows are written by the executors."""
+
+    @abstractmethod
+    def writer(self, transaction: TransactionId, subtask: Subtask) -> SinkWriter:
+        """Make the writer of one task attempt.
+
+        Runs on the executor, in a copy of this object that was pickled after `open`; called when the task has its first
+        row, so a task without rows makes no writer.
+        """
