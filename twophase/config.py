@@ -101,6 +101,7 @@ class JobOptions(Options):
     """The options of a job. Flink's keys, where it has them, are in docs/configuration.md."""
 
     checkpoint_location: str = Field(alias="checkpointLocation", min_length=1)
+    interval_s: Duration | None = Field(default=None, alias="checkpoint.interval")
     mode: CheckpointMode = Field(default=CheckpointMode.EXACTLY_ONCE, alias="checkpoint.mode")
     timeout_s: Duration = Field(default=600.0, alias="checkpoint.timeout", gt=0)
     min_pause_s: Duration = Field(default=0.0, alias="checkpoint.min_pause")

@@ -2,10 +2,13 @@
 
     TwoPhaseError
     |-- ConfigError                an option is unknown, of the wrong type or out of range
+    |-- TargetUnreachableError     a target does not answer
     |-- PreflightError             the environment or a target cannot give what the protocol needs
     |-- ServiceError               a local test service could not be fetched or started
     |-- DeclinedError              an attempt at a checkpoint failed before its decision; nothing is visible
     |   |-- RejectedRowsError      the target refused rows: the data is at fault, a retry meets it again
+    |   |-- BadRecordError         a record of the source does not fit the schema; a retry meets it again
+    |   |-- SourceUnavailableError the source did not answer, or a read of it stands still
     |   `-- CheckpointExpiredError the attempt took longer than checkpoint.timeout
     `-- StopJobError               the job stops and does not restart by itself
         |-- FencedError            another driver has taken the job over
@@ -75,6 +78,12 @@ class PreflightError(TwoPhaseError):
     exit_code = 2
 
 
+class TargetUnreachableError(TwoPhaseError):
+    """A target does not answer. What is decided stays decided and is committed when it is back."""
+
+    restartable = True
+
+
 class ServiceError(TwoPhaseError):
     """A local test service could not be fetched or started."""
 
@@ -90,6 +99,16 @@ class RejectedRowsError(DeclinedError):
     """The target refused rows. A retry would meet the same rows, so the job stops."""
 
     restartable = False
+
+
+class BadRecordError(DeclinedError):
+    """A record of the source cannot be read with the schema. A retry would meet it again, so the job stops."""
+
+    restartable = False
+
+
+class SourceUnavailableError(DeclinedError):
+    """The source did not answer in time, or a read of it stands still."""
 
 
 class CheckpointExpiredError(DeclinedError):

@@ -70,7 +70,7 @@ class CheckpointDecided(Event):
 
     checkpoint: int
     attempt: Attempt
-    size_bytes: int
+    rows: int
     duration_s: float
 
 
@@ -165,6 +165,7 @@ class Observers:
         self._observers.append(observer)
 
     def __call__(self, event: Event) -> None:
+        """Tell every observer."""
         for observer in self._observers:
             try:
                 observer(event)

@@ -3,7 +3,7 @@
 The coordinator calls a sink in this order (the numbers are marked in `coordinator/`):
 
     1. open          once per start; fails before any write
-    2. generation    what the target remembers of this job
+    2. history       what the target remembers of this job
     3. commit        recovery: every decided checkpoint not yet known as committed
     4. in_doubt, abort, fence, in_doubt, abort        recovery: nothing of an older attempt survives
     5. pre_commit | writer    each micro-batch: phase 1
@@ -17,8 +17,8 @@ A declined attempt goes through step 4 before the next one begins.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -64,6 +64,20 @@ class CommitRequest:
     retries: int = 0
 
 
+@dataclass(frozen=True)
+class SinkHistory:
+    """What a target remembers of a job and sink.
+
+    Attributes:
+        generation: the highest generation that has fenced it; 0 if it has never seen the job.
+        committed: for each lineage id, the highest checkpoint that the target has proof of (from the ledger and the
+            high-water marks). Checkpoints without rows leave no proof, so this may lag, never lead.
+    """
+
+    generation: int = 0
+    committed: Mapping[str, int] = field(default_factory=dict)
+
+
 class Sink(ABC):
     """A destination that takes part in the two-phase commit. Subclass `BatchSink` or `ArrowSink`."""
 
@@ -83,8 +97,8 @@ class Sink(ABC):
         """The identity of the target, as committables carry it (invariant I10)."""
 
     @abstractmethod
-    def generation(self) -> int:
-        """The highest generation that the target has seen of this job and sink; 0 if it has no history of it.
+    def history(self) -> SinkHistory:
+        """What the target remembers of this job and sink.
 
         Runs on the driver, after `open`, before recovery. Must read what is durable in the target itself (I6).
         """

@@ -1,0 +1,51 @@
+"""The error numbers of MySQL and MariaDB that the sink tells apart, and what they mean to it."""
+
+from __future__ import annotations
+
+import pymysql
+
+LOCK_WAIT_TIMEOUT = 1205
+DEADLOCK = 1213
+UNKNOWN_THREAD = 1094
+DUPLICATE_ENTRY = 1062
+ACCESS_DENIED_USER = 1045
+ACCESS_DENIED_DATABASE = 1044
+UNKNOWN_DATABASE = 1049
+DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
+NO_SUCH_TABLE = 1146
+LOCAL_FORBIDDEN = frozenset({1148, 3948, 4166})
+
+XAER_NOTA = 1397
+XAER_RMERR = 1401
+XA_ROLLED_BACK = frozenset({1402, 1613, 1614})
+"""The branch is known, and the server has rolled it back by itself."""
+
+NOT_NOW = frozenset({
+    1021, 1037, 1041, 1114,  # disk or memory full
+    1040, 1203, 1226,        # too many connections
+    1053, 1927, 1317,        # shutdown, killed
+    1205,                    # a backup or FLUSH TABLES WITH READ LOCK stands in the way
+    1223, 1290, 1792, 1836,  # read-only (H37)
+    1969, 3024,              # statement timeout
+})  # fmt: skip
+"""The server refuses for now: the branch stays as it is."""
+
+CONNECTION_LOST = frozenset({0, 2002, 2003, 2006, 2013, 2014, 2026, 2055, 1040, 1053, 1129, 1152, 1158, 1159, 1160, 1161, 1927})
+"""The reply may be lost: the outcome of the statement is unknown (H4)."""
+
+REJECTED_ROWS = frozenset({
+    1048, 1062, 1138, 1169, 1216, 1217, 1261, 1262, 1263, 1264, 1265, 1292, 1300, 1364, 1366, 1367, 1406, 1411, 1425,
+    1426, 1451, 1452, 1518, 1525, 1526, 1586, 1690, 1761, 1762, 3140, 3141, 3156, 3819, 4025, 4038, 1644, 22007,
+})  # fmt: skip
+"""The data is at fault: a retry would meet the same rows."""
+
+
+def code_of(error: pymysql.Error) -> int:
+    """The server's or the client's error number; -1 if there is none."""
+    code = error.args[0] if error.args else -1
+    return code if isinstance(code, int) else -1
+
+
+def is_connection_lost(error: pymysql.Error) -> bool:
+    """Whether the connection is of no more use."""
+    return isinstance(error, pymysql.InterfaceError) or code_of(error) in CONNECTION_LOST

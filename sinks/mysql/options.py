@@ -1,0 +1,252 @@
+"""The options of the sink, parsed once, and where a connection goes."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from sinks.mysql.identifiers import quote
+from twophase.config import Duration, Options
+from twophase.errors import ConfigError
+
+_DEFAULT_PORT = 3306
+_URL_FORM = "mysql://user@host:3306/schema"
+_PASSWORD_REMEDY = "leave the password out of the URL and name it by reference: password_env or password_file."
+
+
+class Protocol(StrEnum):
+    """How rows are pre-committed."""
+
+    AUTO = "auto"
+    XA = "xa"
+
+
+class Tls(StrEnum):
+    """How the server is authenticated."""
+
+    VERIFY_IDENTITY = "verify_identity"
+    VERIFY_CA = "verify_ca"
+    INSECURE = "insecure"
+    OFF = "off"
+
+
+class Load(StrEnum):
+    """How rows travel."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    INSERT = "insert"
+
+
+class Secret:
+    """A password: shown by nothing, found in no error."""
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The password itself, for the handshake only."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where and as whom to connect, with every deadline. Travels to the executors inside the opened sink.
+
+    Attributes:
+        host: name or address.
+        port: TCP port.
+        user: account.
+        schema: the target's schema.
+        password: resolved on the driver.
+        tls: how the server is authenticated.
+        tls_ca: file with the certificates of the authorities to trust; None: the system's.
+        unix_socket: path of a socket, used instead of host and port.
+        connect_timeout_s: deadline of a connection attempt, handshake included.
+        io_timeout_s: deadline of one wait for the server.
+        lock_wait_timeout_s: how long a statement waits for a row or table lock; whole seconds.
+    """
+
+    host: str
+    port: int
+    user: str
+    schema: str
+    password: Secret
+    tls: Tls
+    tls_ca: str | None = None
+    unix_socket: str | None = None
+    connect_timeout_s: float = 10.0
+    io_timeout_s: float = 120.0
+    lock_wait_timeout_s: int = 5
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.unix_socket or f'{self.host}:{self.port}'}"
+
+
+class MySqlOptions(Options):
+    """The options of `MySqlSink`.
+
+    Attributes:
+        url: `mysql://user@host:port/schema`, without password.
+        table: the target table in that schema.
+        protocol: `xa`, or `auto`, which is `xa` today.
+        password_env: name of the environment variable, on the driver, that holds the password.
+        password_file: file, on the driver, that holds the password.
+        tls: `verify_identity` (default for any host but the local one), `verify_ca`, `insecure`, `off`.
+        tls_ca: file with the certificates of the authorities to trust.
+        unix_socket: path of the server's socket; the executors must see it too.
+        bookkeeping_schema: schema of the sink's own tables; default: the target's.
+        load: `local` (LOAD DATA LOCAL), `insert`, or `auto`: local where the server allows it.
+        load_rows: rows in one statement, at the most.
+        load_bytes: bytes in one statement, roughly; also bounds a writer's memory.
+        lock_wait_timeout_s: how long a statement waits for a lock before the attempt is declined.
+        fence_timeout_s: how long recovery may wait for sessions of older attempts to end.
+        connect_timeout_s: deadline of a connection attempt.
+        io_timeout_s: deadline of one wait for the server.
+        allow_unsafe_durability: accept a server that may lose what it has acknowledged.
+    """
+
+    url: str = Field(min_length=1)
+    table: str = Field(min_length=1)
+    protocol: Protocol = Protocol.AUTO
+    password_env: str | None = Field(default=None, min_length=1)
+    password_file: str | None = Field(default=None, min_length=1)
+    tls: Tls | None = None
+    tls_ca: str | None = Field(default=None, min_length=1)
+    unix_socket: str | None = Field(default=None, min_length=1)
+    bookkeeping_schema: str | None = Field(default=None, min_length=1)
+    load: Load = Load.AUTO
+    load_rows: int = Field(default=50_000, ge=1, le=1_000_000)
+    load_bytes: int = Field(default=8_000_000, ge=1_000, le=256_000_000)
+    lock_wait_timeout_s: Duration = Field(default=5.0, alias="lock_wait_timeout", ge=1, le=3600)
+    fence_timeout_s: Duration = Field(default=60.0, alias="fence_timeout", gt=0)
+    connect_timeout_s: Duration = Field(default=10.0, alias="connect_timeout", gt=0)
+    io_timeout_s: Duration = Field(default=120.0, alias="io_timeout", gt=0)
+    allow_unsafe_durability: bool = False
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any], where: str) -> Self:
+        """See `Options.parse`. A URL that holds a password is refused before anything could show it."""
+        url = options.get("url")
+        if isinstance(url, str):
+            _refuse_secrets(url, where)
+        return super().parse(options, where)
+
+    @field_validator("protocol", mode="before")
+    @classmethod
+    def _protocol(cls, value: object) -> object:
+        if value == "staged":
+            raise ValueError("the staged protocol is not there yet; use 'xa'")
+        return value
+
+    @field_validator("url")
+    @classmethod
+    def _url(cls, value: str) -> str:
+        _split(value)
+        return value
+
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        quote(self.table)
+        quote(self.schema_name)
+        quote(self.books_schema)
+        if self.password_env and self.password_file:
+            raise ValueError("give password_env or password_file, not both")
+        if self.io_timeout_s <= self.lock_wait_timeout_s:
+            raise ValueError("io_timeout must be longer than lock_wait_timeout, or a lock wait looks like a dead server")
+        return self
+
+    @property
+    def schema_name(self) -> str:
+        """The target's schema."""
+        return unquote(_split(self.url).path.removeprefix("/"))
+
+    @property
+    def books_schema(self) -> str:
+        """The schema of the sink's own tables."""
+        return self.bookkeeping_schema or self.schema_name
+
+    def endpoint(self) -> Endpoint:
+        """Resolve the password and the TLS policy. Driver only.
+
+        Raises:
+            ConfigError: the password's reference leads nowhere.
+        """
+        parts = _split(self.url)
+        host = parts.hostname or ""
+        local = self.unix_socket is not None or _is_loopback(host)
+        return Endpoint(
+            host=host,
+            port=parts.port or _DEFAULT_PORT,
+            user=unquote(parts.username or ""),
+            schema=self.schema_name,
+            password=self._password(),
+            tls=self.tls or (Tls.OFF if local else Tls.VERIFY_IDENTITY),
+            tls_ca=self.tls_ca,
+            unix_socket=self.unix_socket,
+            connect_timeout_s=self.connect_timeout_s,
+            io_timeout_s=self.io_timeout_s,
+            lock_wait_timeout_s=round(self.lock_wait_timeout_s),
+        )
+
+    def _password(self) -> Secret:
+        if self.password_env:
+            value = os.environ.get(self.password_env)
+            if value is None:
+                raise ConfigError(
+                    f"The environment variable {self.password_env!r}, named by password_env, is not set.",
+                    remedy="set it where the driver runs.",
+                )
+            return Secret(value)
+        if self.password_file:
+            try:
+                return Secret(Path(self.password_file).read_text(encoding="utf-8").rstrip("\r\n"))
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(
+                    f"The file {self.password_file!r}, named by password_file, cannot be read: {type(error).__name__}.",
+                    remedy="give a file with the password that the driver may read.",
+                ) from None
+        return Secret("")
+
+
+def _refuse_secrets(url: str, where: str) -> None:
+    # Looser than the URL's grammar on purpose: a mistyped URL must not show its password either.
+    account = url.rpartition("@")[0]
+    if ":" in re.sub(r"^\s*[\w+.-]*:/*", "", account, count=1) or "?" in url or "#" in url:
+        raise ConfigError(
+            f"{where}: option 'url' holds a password, '?' or '#'. It is not shown here.",
+            remedy=f"write {_URL_FORM}; {_PASSWORD_REMEDY}",
+        )
+
+
+def _split(url: str) -> SplitResult:
+    parts = urlsplit(url)
+    try:
+        port_is_good = parts.port is None or parts.port > 0
+    except ValueError:
+        port_is_good = False
+    path = unquote(parts.path.removeprefix("/"))
+    if parts.scheme not in ("mysql", "mariadb") or not parts.hostname or not parts.username or not port_is_good or not path:
+        raise ValueError(f"write it as {_URL_FORM}")
+    if parts.password is not None or parts.query or parts.fragment or "/" in parts.path.removeprefix("/"):
+        raise ValueError(f"write it as {_URL_FORM}; {_PASSWORD_REMEDY}")
+    return parts
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -1,0 +1,132 @@
+"""A coordinator without Spark: memory sinks, a local folder, a clock that only the test moves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from twophase.config import JobOptions
+from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.events import Event, Observers
+from twophase.ids import Subtask, new_lineage_id
+from twophase.protocol.sink import Sink, SinkContext
+from twophase.state.checkpoint import FrozenOffsets
+from twophase.state.records import Lineage
+from twophase.state.storage import LocalStorage, Storage
+from twophase.testing.memory import MemorySink, MemoryTarget
+
+JOB = "orders"
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+class ManualClock:
+    """Time that stands still until somebody waits."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.waits: list[float] = []
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def unix_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        self.waits.append(timeout_s)
+        self.now_s += timeout_s
+        return event.is_set()
+
+
+def offsets(number: int) -> FrozenOffsets:
+    """Checkpoint n reads ids 10 n to 10 n + 9."""
+    start = (f'{{"next":{number * 10}}}',) if number else (None,)
+    return FrozenOffsets(start, (f'{{"next":{number * 10 + 10}}}',))
+
+
+@dataclass
+class Driver:
+    """One driver of the job, over targets and a folder that outlive it."""
+
+    folder: Path
+    targets: dict[str, MemoryTarget]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sinks: dict[str, Sink] = field(default_factory=dict)
+    listeners: Sequence[Any] = ()
+    events: list[Event] = field(default_factory=list)
+    clock: ManualClock = field(default_factory=ManualClock)
+    storage: Storage | None = None
+
+    def __post_init__(self) -> None:
+        for name, target in self.targets.items():
+            self.sinks.setdefault(name, MemorySink(target))
+        for name, sink in self.sinks.items():
+            sink.open(SinkContext(JOB, name, SCHEMA, 2))
+        self.coordinator = CheckpointCoordinator(
+            JOB,
+            self.storage or LocalStorage(self.folder),
+            self.sinks,
+            JobOptions.parse({"checkpointLocation": str(self.folder), **self.options}, "job"),
+            observers=Observers(self.events.append),
+            clock=self.clock,
+            snapshot=lambda number, frozen: {"sources": [{"entries": list(frozen.end)}]},
+            listeners=self.listeners,
+        )
+
+    def recover(self) -> Driver:
+        self.coordinator.recover()
+        if self.coordinator.log.history.lineage is None:
+            self.coordinator.begin_lineage(Lineage(new_lineage_id()))
+        return self
+
+    def write(self, pending: PendingCheckpoint) -> None:
+        """Every sink gets the ten rows of the checkpoint in two pieces."""
+        first = pending.checkpoint * 10
+        for name, sink in self.sinks.items():
+            pieces = []
+            for index in (0, 1):
+                rows = [{"id": first + index * 5 + step} for step in range(5)]
+                writer = sink.writer(pending.transaction(name), Subtask(index, pending.attempt.counter * 100 + index))
+                writer.write(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+                piece = writer.pre_commit()
+                assert piece is not None
+                pieces.append(piece)
+            pending.acknowledge(name, pieces)
+
+    def run(self, number: int, pre_commit: Callable[[PendingCheckpoint], None] | None = None) -> None:
+        self.coordinator.classify(number, offsets(number))
+        self.coordinator.checkpoint(number, offsets(number), pre_commit or self.write)
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def visible(target: MemoryTarget) -> list[int]:
+    return sorted(row["id"] for row in target.visible)
+
+
+@pytest.fixture
+def targets() -> dict[str, MemoryTarget]:
+    return {"facts": MemoryTarget(), "lake": MemoryTarget()}
+
+
+@pytest.fixture
+def driver(tmp_path: Path, targets: dict[str, MemoryTarget]) -> Driver:
+    return Driver(tmp_path / "job", targets).recover()
+
+
+@pytest.fixture
+def another(tmp_path: Path, targets: dict[str, MemoryTarget]) -> Callable[..., Driver]:
+    """Another driver of the same job: a restart, or a rival."""
+
+    def make(**options: Any) -> Driver:
+        return Driver(tmp_path / "job", targets, **options)
+
+    return make

@@ -1,0 +1,361 @@
+"""The invariants of the protocol, each by its number, on the real coordinator, log and store."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.coordinator.conftest import JOB, Driver, offsets, visible
+from twophase.coordinator.coordinator import Replay
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.errors import (
+    CheckpointMissingError,
+    DeclinedError,
+    FencedError,
+    InDoubtError,
+    LostPreparedError,
+    OffsetMismatchError,
+    TargetChangedError,
+)
+from twophase.events import CheckpointDeclined, CommitRetried, OrphansAborted
+from twophase.ids import Attempt, Subtask
+from twophase.protocol.outcome import CommitOutcome, RetryLater
+from twophase.protocol.sink import CommitRequest
+from twophase.state.storage import LocalStorage, UnclearOutcomeError
+from twophase.testing.memory import MemorySink, MemoryTarget
+
+Targets = dict[str, MemoryTarget]
+Another = Callable[..., Driver]
+
+
+class Crash(BaseException):
+    """The driver dies here: no handler of the product may see it as a failure to clean up after."""
+
+
+def crash_at(driver: Driver, monkeypatch: pytest.MonkeyPatch, where: str, number: int) -> None:
+    """Run checkpoint `number` and die when `where` (a method of the coordinator) is entered."""
+
+    def die(*_: object, **__: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(driver.coordinator, where, die)
+        driver.run(number)
+
+
+def test_checkpoints_commit_in_every_sink(driver: Driver, targets: Targets) -> None:
+    for number in range(3):
+        driver.run(number)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
+
+
+def test_i1_nothing_is_visible_before_the_decision(driver: Driver, targets: Targets, monkeypatch: pytest.MonkeyPatch) -> None:
+    crash_at(driver, monkeypatch, "_decide", 0)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == []
+    assert len(targets["facts"].prepared) == 2
+
+
+def test_i2_after_the_decision_recovery_commits(
+    driver: Driver, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash_at(driver, monkeypatch, "_finish", 0)
+    assert visible(targets["facts"]) == []
+    another().recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10))
+
+
+def test_i2_a_commit_is_retried_until_it_is_done_and_the_other_sink_is_not_held_up(
+    tmp_path: Path, targets: Targets
+) -> None:
+    class DownTwice(MemorySink):
+        tries = 0
+
+        def commit(self, requests: list[CommitRequest]) -> list[CommitOutcome]:
+            self.tries += 1
+            if self.tries == 1:
+                assert visible(targets["lake"]) == []
+                return [RetryLater("read only") for _ in requests]
+            if self.tries == 2:
+                assert visible(targets["lake"]) == list(range(10))
+                raise ConnectionError("gone")
+            return list(super().commit(requests))
+
+    driver = Driver(tmp_path / "job", targets, sinks={"facts": DownTwice(targets["facts"])}).recover()
+    driver.run(0)
+    assert visible(targets["facts"]) == list(range(10))
+    assert [event.reason for event in driver.of(CommitRetried)] == ["read only", "ConnectionError: gone"]
+    assert driver.clock.waits == [0.1, 0.2]
+
+
+def test_i3_without_a_decision_everything_is_aborted_by_recovery(
+    driver: Driver, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash_at(driver, monkeypatch, "_decide", 0)
+    second = another().recover()
+    assert targets["facts"].prepared == targets["lake"].prepared == {}
+    assert len(second.of(OrphansAborted)) == 2
+    second.run(0)
+    assert visible(targets["facts"]) == list(range(10))
+
+
+def test_i3_a_declined_attempt_is_aborted_in_every_sink_and_retried_whole(another: Another, targets: Targets) -> None:
+    driver = another(options={"checkpoint.tolerable_failures": 1}).recover()
+    tried: list[Attempt] = []
+
+    def fail_once(pending: PendingCheckpoint) -> None:
+        tried.append(pending.attempt)
+        driver.write(pending)
+        if len(tried) == 1:
+            raise DeclinedError("a sink refused")
+
+    driver.run(0, fail_once)
+    assert tried == [Attempt(1, 1), Attempt(1, 2)]
+    assert visible(targets["facts"]) == list(range(10))
+    assert targets["facts"].prepared == {}
+    assert [event.will_retry for event in driver.of(CheckpointDeclined)] == [True]
+
+
+def test_i3_an_attempt_that_is_not_tolerated_raises_and_leaves_nothing(driver: Driver, targets: Targets) -> None:
+    def fail(pending: PendingCheckpoint) -> None:
+        driver.write(pending)
+        raise DeclinedError("a sink refused")
+
+    with pytest.raises(DeclinedError, match="a sink refused"):
+        driver.run(0, fail)
+    assert targets["facts"].prepared == targets["lake"].prepared == {}
+
+
+def test_i4_commit_again_is_recognised_by_proof(driver: Driver, targets: Targets, another: Another) -> None:
+    driver.run(0)
+    second = another().recover()
+    found = second.coordinator.classify(0, offsets(0))
+    assert isinstance(found, Replay)
+    second.coordinator.replay(found.decision, None)
+    assert visible(targets["facts"]) == list(range(10))
+
+
+def test_i4_a_piece_that_vanished_after_the_decision_stops_the_job(
+    driver: Driver, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash_at(driver, monkeypatch, "_finish", 0)
+    targets["facts"].prepared.popitem()
+    with pytest.raises(LostPreparedError, match="5 rows are lost"):
+        another().recover()
+
+
+def test_i5_every_attempt_has_its_own_identity(another: Another) -> None:
+    driver = another(options={"checkpoint.tolerable_failures": 2}).recover()
+    seen: list[str] = []
+
+    def fail_twice(pending: PendingCheckpoint) -> None:
+        seen.append(str(pending.transaction("facts")))
+        if len(seen) < 3:
+            raise DeclinedError("no")
+        driver.write(pending)
+
+    driver.run(0, fail_twice)
+    assert len(set(seen)) == 3
+    rival = another().recover()
+    rival.run(1, lambda pending: (seen.append(str(pending.transaction("facts"))), rival.write(pending))[-1])
+    assert len(set(seen)) == 4
+
+
+def test_i6_an_empty_store_with_a_sink_that_has_history_stops(
+    driver: Driver, another: Another, targets: Targets, tmp_path: Path
+) -> None:
+    driver.run(0)
+    shutil.rmtree(tmp_path / "job")
+    with pytest.raises(CheckpointMissingError, match="is empty, but sink 'facts' has seen generation 1"):
+        another().recover()
+    assert visible(targets["facts"]) == list(range(10))
+
+
+def test_i6_an_old_copy_of_the_store_of_an_older_generation_stops(
+    driver: Driver, another: Another, tmp_path: Path
+) -> None:
+    driver.run(0)
+    shutil.copytree(tmp_path / "job", tmp_path / "old")
+    another().recover().run(1)
+    shutil.rmtree(tmp_path / "job")
+    (tmp_path / "old").rename(tmp_path / "job")
+    with pytest.raises(CheckpointMissingError, match="ends at generation 1, but sink 'facts' has seen generation 2"):
+        another().recover()
+
+
+def test_i6_an_old_copy_of_the_store_of_the_same_generation_stops(
+    driver: Driver, another: Another, tmp_path: Path
+) -> None:
+    driver.run(0)
+    shutil.copytree(tmp_path / "job", tmp_path / "old")
+    driver.run(1)
+    shutil.rmtree(tmp_path / "job")
+    (tmp_path / "old").rename(tmp_path / "job")
+    with pytest.raises(CheckpointMissingError, match="has committed checkpoint 1, but the checkpoint store ends at 0"):
+        another().recover()
+
+
+def test_i7_a_driver_that_was_overtaken_cannot_decide(driver: Driver, another: Another, targets: Targets) -> None:
+    driver.run(0)
+
+    def overtaken(pending: PendingCheckpoint) -> None:
+        driver.write(pending)
+        another().recover().run(1)
+
+    with pytest.raises(FencedError):
+        driver.run(1, overtaken)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
+    assert targets["facts"].prepared == {}
+
+
+def test_i7_late_tasks_of_a_fenced_driver_leave_nothing(driver: Driver, another: Another, targets: Targets) -> None:
+    sink = driver.sinks["facts"]
+    late: list[object] = []
+
+    def pause(pending: PendingCheckpoint) -> None:
+        late.append(pending.transaction("facts"))
+        raise Crash
+
+    with pytest.raises(Crash):
+        driver.run(0, pause)
+    another().recover()
+    with pytest.raises(FencedError):
+        sink.write_direct(late[0], Subtask(0, 0), [{"id": 1}])
+    assert targets["facts"].prepared == {}
+
+
+def test_i7_a_driver_that_restarts_after_being_overtaken_stays_out(driver: Driver, another: Another) -> None:
+    another().recover()
+    with pytest.raises(FencedError):
+        another().coordinator.recover(previous_generation=1)
+
+
+def test_i7_a_zombie_that_appends_behind_a_folded_log_is_fenced(driver: Driver, another: Another) -> None:
+    driver.run(0)
+
+    def overtaken(pending: PendingCheckpoint) -> None:
+        driver.write(pending)
+        rival = another().recover()
+        rival.coordinator.log.fold(rival.coordinator.log.history)
+
+    with pytest.raises(FencedError, match="folded by another driver"):
+        driver.run(1, overtaken)
+    newest = another().recover().coordinator.newest()
+    assert newest is not None
+    assert newest.checkpoint == 0
+
+
+def test_i8_an_unclear_outcome_neither_commits_nor_aborts(
+    tmp_path: Path, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(tmp_path / "job", targets).recover()
+    create = LocalStorage.create
+
+    def lose_reply(self: LocalStorage, name: str, *rest: object) -> None:
+        create(self, name, *rest)
+        if name.startswith("log/"):
+            raise UnclearOutcomeError("reply lost")
+
+    with monkeypatch.context() as patch, pytest.raises(InDoubtError):
+        patch.setattr(LocalStorage, "create", lose_reply)
+        driver.run(0)
+    assert visible(targets["facts"]) == []
+    assert len(targets["facts"].prepared) == 2
+    another().recover()
+    assert visible(targets["facts"]) == list(range(10))
+
+
+def test_i8_a_decision_that_was_certainly_not_written_is_aborted_and_retried(
+    another: Another, targets: Targets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = another(options={"checkpoint.tolerable_failures": 1}).recover()
+    create, failed = LocalStorage.create, []
+
+    def disk_full_once(self: LocalStorage, name: str, *rest: object) -> None:
+        if name.startswith("log/") and not failed:
+            failed.append(name)
+            raise OSError(28, "No space left on device")
+        create(self, name, *rest)
+
+    monkeypatch.setattr(LocalStorage, "create", disk_full_once)
+    driver.run(0)
+    assert visible(targets["facts"]) == list(range(10))
+    assert [event.reason for event in driver.of(CheckpointDeclined)] == ["IO_EXCEPTION"]
+
+
+def test_i10_committing_against_another_target_stops(
+    driver: Driver, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash_at(driver, monkeypatch, "_finish", 0)
+    elsewhere = MemoryTarget()
+    elsewhere.fences.update(targets["facts"].fences)
+    with pytest.raises(TargetChangedError):
+        another(sinks={"facts": MemorySink(elsewhere)}).recover()
+    assert visible(elsewhere) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "frozen", "match"),
+    [
+        (1, replace(offsets(1), end=('{"next":99}',)), "decided with other offsets"),
+        (3, offsets(3), "the newest decided checkpoint is 1"),
+        (0, offsets(0), "the newest decided checkpoint is 1"),
+        (2, replace(offsets(2), start=('{"next":7}',)), "does not begin where checkpoint 1 ended"),
+    ],
+)
+def test_what_spark_replays_must_fit_the_store(driver: Driver, number: int, frozen: object, match: str) -> None:
+    driver.run(0)
+    driver.run(1)
+    with pytest.raises(OffsetMismatchError, match=match):
+        driver.coordinator.classify(number, frozen)
+
+
+def test_h14_pieces_of_one_subtask_twice_are_refused(driver: Driver) -> None:
+    def twice(pending: PendingCheckpoint) -> None:
+        piece = driver.sinks["facts"].write_direct(pending.transaction("facts"), Subtask(0, 1), [{"id": 1}])
+        pending.acknowledge("facts", [piece, piece])
+
+    with pytest.raises(DeclinedError, match="do not belong together"):
+        driver.run(0, twice)
+
+
+def test_h48_all_decided_checkpoints_are_committed_oldest_first(
+    driver: Driver, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash_at(driver, monkeypatch, "_finish", 0)
+    crash_at(driver, monkeypatch, "_finish", 1)
+    another().recover()
+    assert visible(targets["facts"]) == list(range(20))
+    assert [row["id"] // 10 for row in targets["facts"].visible] == [0] * 10 + [1] * 10
+
+
+def test_a_piece_of_a_task_attempt_that_lost_is_aborted_after_the_commit(driver: Driver, targets: Targets) -> None:
+    def with_loser(pending: PendingCheckpoint) -> None:
+        driver.sinks["facts"].write_direct(pending.transaction("facts"), Subtask(0, 7), [{"id": -1}])
+        driver.write(pending)
+
+    driver.run(0, with_loser)
+    assert targets["facts"].prepared == {}
+    assert visible(targets["facts"]) == list(range(10))
+
+
+def test_the_store_stays_small_over_many_checkpoints(driver: Driver, targets: Targets, tmp_path: Path) -> None:
+    for number in range(100):
+        driver.run(number)
+    assert len(list((tmp_path / "job" / "log").iterdir())) < 40
+    assert len(list((tmp_path / "job" / "chk").iterdir())) == 1
+    assert visible(targets["facts"]) == list(range(1000))
+    assert len(targets["facts"].ledger) <= 2 * 16
+
+
+def test_a_restart_after_many_checkpoints_goes_on(driver: Driver, targets: Targets, another: Another) -> None:
+    for number in range(40):
+        driver.run(number)
+    second = another().recover()
+    second.run(40)
+    assert visible(targets["facts"]) == list(range(410))
+    assert second.coordinator.log.history.generation == 2
+    assert JOB == second.coordinator.job

@@ -1,0 +1,36 @@
+"""Time, passed in, so that tests own it. Nothing is ever decided by a clock (hazard H17)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What the coordinator needs of time."""
+
+    def monotonic_s(self) -> float:
+        """Seconds that never run backwards."""
+
+    def unix_ms(self) -> int:
+        """Unix time in milliseconds, for people to read."""
+
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        """Wait until `event` is set or the time is over; return whether it is set."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def monotonic_s(self) -> float:
+        """Seconds that never run backwards."""
+        return time.monotonic()
+
+    def unix_ms(self) -> int:
+        """Unix time in milliseconds."""
+        return time.time_ns() // 1_000_000
+
+    def wait(self, event: threading.Event, timeout_s: float) -> bool:
+        """Wait until `event` is set or the time is over."""
+        return event.wait(timeout_s)

@@ -1,0 +1,145 @@
+"""Phase 2: commit a decided checkpoint in every sink, and repeat until each piece is proven committed.
+
+A decided checkpoint is never aborted (I2). A sink that cannot commit holds the job: the others commit, this one is
+asked again with back-off, and every retry is an event (hazards H15, H37).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from twophase.coordinator.clock import Clock
+from twophase.errors import LostPreparedError, StopJobError
+from twophase.events import CommitRetried, Observers, PieceCommitted
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
+from twophase.protocol.sink import CommitRequest, Sink
+from twophase.state.checkpoint import CompletedCheckpoint
+
+
+class Committer:
+    """Commits decided checkpoints.
+
+    Args:
+        sinks: all sinks of the job, by name.
+        observers: hear of every piece and every retry.
+        clock: for the back-off.
+        stopping: when set, an unfinished commit is left to the next recovery.
+        backoff_s: the first wait; it doubles up to `backoff_max_s`.
+        backoff_max_s: the longest wait.
+    """
+
+    def __init__(
+        self,
+        sinks: Mapping[str, Sink],
+        observers: Observers,
+        clock: Clock,
+        stopping: threading.Event,
+        backoff_s: float,
+        backoff_max_s: float,
+    ) -> None:
+        self._sinks = sinks
+        self._observers = observers
+        self._clock = clock
+        self._stopping = stopping
+        self._backoff_s = backoff_s
+        self._backoff_max_s = backoff_max_s
+
+    def commit(self, checkpoint: CompletedCheckpoint) -> bool:
+        """Commit every piece.
+
+        Returns:
+            True once all pieces are proven committed; False if the job is stopping before that.
+
+        Raises:
+            LostPreparedError: a piece is proven absent.
+            StopJobError: a sink says that the job must stop, or a sink of the checkpoint is not part of the job.
+        """
+        self._check_sinks(checkpoint)
+        left = {sink: list(pieces) for sink, pieces in checkpoint.committables.items() if pieces}
+        retries, delay_s = 0, self._backoff_s
+        while True:
+            reasons: dict[str, str] = {}
+            for sink in list(left):
+                left[sink], reason = self._commit_sink(checkpoint, sink, left[sink], retries)
+                if left[sink]:
+                    reasons[sink] = reason
+            left = {sink: pieces for sink, pieces in left.items() if pieces}
+            if not left:
+                return True
+            retries += 1
+            for sink, reason in reasons.items():
+                self._observers(
+                    CommitRetried(checkpoint.job, checkpoint.checkpoint, sink, reason, retries, delay_s),
+                )
+            if self._clock.wait(self._stopping, delay_s):
+                return False
+            delay_s = min(delay_s * 2, self._backoff_max_s)
+
+    def _check_sinks(self, checkpoint: CompletedCheckpoint) -> None:
+        """A sink with pending pieces may not leave the job (hazard H52)."""
+        missing = [name for name, pieces in checkpoint.committables.items() if pieces and name not in self._sinks]
+        if missing:
+            raise StopJobError(
+                f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided and has pieces to commit in "
+                f"{', '.join(missing)}, which the job no longer has. No data is lost: they stay pre-committed.",
+                remedy="put the sink back under its old name until the checkpoint is committed.",
+            )
+
+    def _commit_sink(
+        self, checkpoint: CompletedCheckpoint, name: str, pieces: list[Committable], retries: int
+    ) -> tuple[list[Committable], str]:
+        """Try the pieces of one sink; return what is left and why."""
+        try:
+            outcomes = self._sinks[name].commit([CommitRequest(piece, retries) for piece in pieces])
+        except StopJobError:
+            raise
+        except Exception as error:  # noqa: BLE001 decided stays decided: whatever a sink meets, it is asked again
+            return pieces, f"{type(error).__name__}: {error}"
+        if len(outcomes) != len(pieces):
+            return pieces, f"the sink answered {len(outcomes)} outcomes to {len(pieces)} requests"
+        again: list[Committable] = []
+        reasons: list[str] = []
+        lost: list[tuple[Committable, Lost]] = []
+        for piece, outcome in zip(pieces, outcomes, strict=True):
+            self._note(checkpoint, piece, outcome, again, reasons, lost)
+        if lost:
+            raise self._lost(checkpoint, lost)
+        return again, reasons[0] if reasons else ""
+
+    def _note(
+        self,
+        checkpoint: CompletedCheckpoint,
+        piece: Committable,
+        outcome: CommitOutcome,
+        again: list[Committable],
+        reasons: list[str],
+        lost: list[tuple[Committable, Lost]],
+    ) -> None:
+        name = f"{piece.transaction}/{piece.subtask}"
+        match outcome:
+            case Committed():
+                event = PieceCommitted(checkpoint.job, checkpoint.checkpoint, piece.transaction.sink, name, "")
+                self._observers(event)
+            case AlreadyCommitted(proof):
+                event = PieceCommitted(checkpoint.job, checkpoint.checkpoint, piece.transaction.sink, name, proof)
+                self._observers(event)
+            case RetryLater(reason):
+                again.append(piece)
+                reasons.append(reason)
+            case Lost():
+                lost.append((piece, outcome))
+
+    @staticmethod
+    def _lost(checkpoint: CompletedCheckpoint, lost: list[tuple[Committable, Lost]]) -> LostPreparedError:
+        pieces = "; ".join(
+            f"{piece.transaction}/{piece.subtask} ({piece.rows} rows): {why.evidence}" for piece, why in lost
+        )
+        rows = sum(piece.rows for piece, _ in lost)
+        return LostPreparedError(
+            f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, but {len(lost)} of its pieces are "
+            f"neither prepared nor committed: {pieces}. {rows} rows are lost until they are written again.",
+            remedy="find out who rolled them back (an XA ROLLBACK by hand, a failover), then restore the target or write "
+            "the rows of this checkpoint's offsets again by hand.",
+        )

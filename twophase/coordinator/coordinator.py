@@ -1,0 +1,397 @@
+"""The checkpoint coordinator: trigger, acknowledge, decide, notify, subsume.
+
+    1. trigger        `checkpoint`: a pending checkpoint with frozen offsets under a new attempt
+    2. pre-commit     the caller's function lets every sink write, and acknowledges for each
+    3. decide         `_decide`: the body, then the record DECIDED(n) in the log. This is the decision
+    4. commit         `_commit`: repeated until every sink has proven it, then COMMITTED(n)
+    5. notify         `_notify`: listeners hear of it
+    6. subsume        `_subsume`: older checkpoints go, sinks collapse their proofs
+
+A failure before step 3 declines the attempt: its pieces are aborted, its attempt is closed in every sink, and it is
+retried whole while `checkpoint.tolerable_failures` allows. A failure after step 3 aborts nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twophase.config import JobOptions
+from twophase.coordinator.clock import Clock
+from twophase.coordinator.commit import Committer
+from twophase.coordinator.failure_reason import CheckpointFailureReason
+from twophase.coordinator.orphans import Orphans, pieces_of
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.coordinator.recovery import check_histories, check_restore, close_all, commit_decided, take_over
+from twophase.coordinator.state_machine import Signal
+from twophase.coordinator.stopwatch import Stopwatch
+from twophase.errors import (
+    CheckpointExpiredError,
+    CheckpointMissingError,
+    DeclinedError,
+    FencedError,
+    InDoubtError,
+    OffsetMismatchError,
+)
+from twophase.events import (
+    CheckpointCommitted,
+    CheckpointDecided,
+    CheckpointDeclined,
+    CheckpointReplayed,
+    CheckpointSubsumed,
+    CheckpointTriggered,
+    Observers,
+    RecoveryFinished,
+    RecoveryStarted,
+)
+from twophase.failpoints import failpoint
+from twophase.ids import Attempt
+from twophase.protocol.listener import CheckpointListener
+from twophase.protocol.sink import Sink
+from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.log import JobLog
+from twophase.state.records import CommittedRecord, Decision, History, Lineage, LineageRecord
+from twophase.state.storage import Storage, UnclearOutcomeError
+from twophase.state.store import CompletedCheckpointStore
+
+_SUBSUME_SINKS_EVERY = 16
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Spark runs a micro-batch again whose checkpoint is decided: no sink writes."""
+
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class Write:
+    """The micro-batch is new."""
+
+
+class CheckpointCoordinator:
+    """Coordinates the checkpoints of one job, as one driver. Not for several threads, apart from `stop`.
+
+    Args:
+        job: the job's name.
+        storage: the job's folder.
+        sinks: by name, in the order of the user; opened.
+        options: the job's options.
+        observers: hear of everything.
+        clock: the time.
+        snapshot: returns the operator states for a checkpoint; an exception declines the attempt.
+        listeners: hear of completed, aborted and subsumed checkpoints.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        storage: Storage,
+        sinks: Mapping[str, Sink],
+        options: JobOptions,
+        *,
+        observers: Observers,
+        clock: Clock,
+        snapshot: Callable[[int, FrozenOffsets], Mapping[str, Any]],
+        listeners: Sequence[CheckpointListener] = (),
+    ) -> None:
+        self.job = job
+        self.log = JobLog(storage, job)
+        self.store = CompletedCheckpointStore(storage, self.log, options.num_retained)
+        self.stopping = threading.Event()
+        self._sinks = sinks
+        self._options = options
+        self._observers = observers
+        self._clock = clock
+        self._snapshot = snapshot
+        self._listeners = listeners
+        self._generation = 0
+        self._counter = 0
+        self._last_commit_s = float("-inf")
+        self._committed_since_subsume = 0
+        self._committer = Committer(
+            sinks, observers, clock, self.stopping, options.commit_backoff_s, options.commit_backoff_max_s
+        )
+
+    @property
+    def lineage(self) -> Lineage:
+        """The current lineage.
+
+        Raises:
+            CheckpointMissingError: none has begun.
+        """
+        if self.log.history.lineage is None:
+            raise CheckpointMissingError(f"Job {self.job!r} has no lineage yet.")
+        return self.log.history.lineage
+
+    def newest(self) -> Decision | None:
+        """The newest decided checkpoint of the current lineage."""
+        return self.log.history.newest(self.lineage.id)
+
+    # -- recovery ------------------------------------------------------------------------------------------------------
+
+    def recover(self, previous_generation: int | None = None, restoring: Lineage | None = None) -> int:
+        """Take the job over and finish what older drivers left. See `coordinator.recovery` for the order.
+
+        Args:
+            previous_generation: what this very driver had before a restart; if the log has a newer one, it is fenced.
+            restoring: the lineage that an explicit restore is about to begin; then the store may know less than the sinks.
+
+        Returns:
+            The new generation.
+
+        Raises:
+            StopJobError: the job must not go on.
+        """
+
+        def check(history: History) -> None:
+            if previous_generation is not None and history.generation != previous_generation:
+                raise FencedError(
+                    f"Job {self.job!r}: a driver of generation {history.generation} has taken over from "
+                    f"{previous_generation}.",
+                    remedy="leave this driver stopped.",
+                )
+            if restoring is None:
+                check_histories(self.job, history, remembered)
+            else:
+                check_restore(self.job, restoring, remembered)
+
+        began_s = self._clock.monotonic_s()
+        remembered = {name: sink.history() for name, sink in self._sinks.items()}
+        self._generation = take_over(self.log, remembered, check)
+        self._observers(RecoveryStarted(self.job, self._generation))
+        failpoint("C18")
+        recommitted = commit_decided(self.log.history, self._recommit)
+        if self.stopping.is_set():
+            return self._generation
+        failpoint("C22")
+        aborted = self._close_below(Attempt(self._generation, 0))
+        self.store.sweep()
+        duration_s = self._clock.monotonic_s() - began_s
+        self._observers(RecoveryFinished(self.job, self._generation, recommitted, aborted, duration_s))
+        return self._generation
+
+    def begin_lineage(self, lineage: Lineage) -> None:
+        """Begin a new lineage, after `recover`."""
+        self.log.append(LineageRecord(lineage))
+
+    def adopt(self, checkpoint: CompletedCheckpoint) -> None:
+        """Commit what a restored checkpoint of another folder may hold uncommitted, under its own identity (H30)."""
+        self._committer.commit(checkpoint)
+
+    # -- a micro-batch -------------------------------------------------------------------------------------------------
+
+    def classify(self, checkpoint: int, offsets: FrozenOffsets) -> Write | Replay:
+        """What to do with micro-batch n: write it, or recognise it as decided.
+
+        Raises:
+            OffsetMismatchError: Spark's folder and the store do not belong together.
+        """
+        newest = self.newest()
+        if newest is None:
+            if checkpoint == self.lineage.first_checkpoint:
+                return Write()
+            raise self._mismatch(checkpoint, f"the store expects its first checkpoint, {self.lineage.first_checkpoint}")
+        if checkpoint == newest.checkpoint:
+            if offsets.hash == newest.offsets_hash:
+                return Replay(newest)
+            raise self._mismatch(checkpoint, "it is decided with other offsets")
+        if checkpoint != newest.checkpoint + 1:
+            raise self._mismatch(checkpoint, f"the newest decided checkpoint is {newest.checkpoint}")
+        if self.store.read(newest).offsets.end != offsets.start:
+            raise self._mismatch(checkpoint, f"it does not begin where checkpoint {newest.checkpoint} ended")
+        return Write()
+
+    def replay(self, decision: Decision, execute: Callable[[], None] | None) -> None:
+        """Handle a decided micro-batch again: commit what is not committed, call no sink to write.
+
+        Args:
+            decision: as `classify` returned it.
+            execute: runs the batch without sinks, for plans with state or a watermark (hazard H42).
+        """
+        self._recommit(decision)
+        if execute is not None:
+            execute()
+        self._observers(CheckpointReplayed(self.job, decision.checkpoint, execute is not None))
+
+    def checkpoint(self, number: int, offsets: FrozenOffsets, pre_commit: Callable[[PendingCheckpoint], None]) -> None:
+        """Take checkpoint `number`. Returns only once it is decided.
+
+        Args:
+            number: n.
+            offsets: as `classify` accepted them.
+            pre_commit: lets every sink write and acknowledges for each; when it raises, all its tasks have ended.
+
+        Raises:
+            DeclinedError: no attempt was decided; nothing of it is visible.
+            StopJobError: the job must stop.
+        """
+        for failures in range(self._options.tolerable_failures + 1):
+            self._pause()
+            failpoint("C01")
+            self._counter += 1
+            attempt = Attempt(self._generation, self._counter)
+            stopwatch = Stopwatch(self._clock)
+            try:
+                pending = self._pre_commit(number, attempt, offsets, pre_commit, stopwatch)
+                completed = self._decide(pending, stopwatch)
+            except DeclinedError as error:
+                if not self._decline(number, attempt, error, last=failures == self._options.tolerable_failures):
+                    raise
+                continue
+            self._finish(completed, stopwatch)
+            return
+
+    def _pause(self) -> None:
+        """Keep `checkpoint.min_pause` between a commit and the next trigger."""
+        left_s = self._last_commit_s + self._options.min_pause_s - self._clock.monotonic_s()
+        if left_s > 0:
+            self._clock.wait(self.stopping, left_s)
+
+    def _pre_commit(
+        self,
+        number: int,
+        attempt: Attempt,
+        offsets: FrozenOffsets,
+        pre_commit: Callable[[PendingCheckpoint], None],
+        stopwatch: Stopwatch,
+    ) -> PendingCheckpoint:
+        """Steps 1 and 2."""
+        self._observers(CheckpointTriggered(self.job, number, attempt))
+        pending = PendingCheckpoint(
+            job=self.job,
+            lineage=self.lineage.id,
+            checkpoint=number,
+            attempt=attempt,
+            offsets=offsets,
+            sinks=tuple(self._sinks),
+            operator_states=self._states(number, offsets),
+            trigger_time_ms=self._clock.unix_ms(),
+        )
+        failpoint("C02")
+        with stopwatch.elsewhere():
+            pre_commit(pending)
+        failpoint("C06")
+        if missing := pending.missing():
+            raise DeclinedError(f"Checkpoint {number} was not acknowledged by {', '.join(missing)}.")
+        return pending
+
+    def _states(self, number: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+        try:
+            return self._snapshot(number, offsets)
+        except Exception as error:
+            raise DeclinedError(f"Checkpoint {number}: an operator state could not be snapshotted: {error}.") from error
+
+    def _decide(self, pending: PendingCheckpoint, stopwatch: Stopwatch) -> CompletedCheckpoint:
+        """Step 3: the decision. Before the record's create is tried everything may abort; after it nothing may."""
+        completed = pending.completed(int(stopwatch.total_s * 1000))
+        try:
+            decision = self.store.prepare(completed)
+            self.store.decide(decision)
+        except InDoubtError:
+            pending.signal(Signal.UNCLEAR)
+            raise
+        except FencedError:
+            pending.signal(Signal.FENCED)
+            raise
+        except (OSError, UnclearOutcomeError) as error:
+            pending.signal(Signal.NOT_WRITTEN)
+            raise DeclinedError(f"Checkpoint {pending.checkpoint} could not be written: {error}.") from error
+        pending.signal(Signal.WRITTEN)
+        self._observers(
+            CheckpointDecided(self.job, completed.checkpoint, completed.attempt, completed.rows, stopwatch.total_s)
+        )
+        return completed
+
+    def _finish(self, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> None:
+        """Steps 4 to 6."""
+        failpoint("C11")
+        with stopwatch.elsewhere():
+            done = self._committer.commit(completed)
+        if not done:
+            return
+        self.log.append(CommittedRecord(completed.lineage, completed.checkpoint))
+        self._notify(completed, stopwatch)
+        with stopwatch.elsewhere():
+            self._abort_losers(completed.attempt)
+            self._subsume_sinks(completed)
+        self._subsume()
+        self._last_commit_s = self._clock.monotonic_s()
+        failpoint("C16")
+        self._observers(
+            CheckpointCommitted(
+                self.job,
+                completed.checkpoint,
+                completed.rows,
+                tuple(line or "" for line in completed.offsets.end),
+                stopwatch.total_s,
+                stopwatch.protocol_s,
+            )
+        )
+
+    def _recommit(self, decision: Decision) -> None:
+        """Commit a decided checkpoint again; sinks answer from proof what is committed already."""
+        completed = self.store.read(decision)
+        known = any(found == decision and found.committed for found in self.log.history.decisions)
+        if self._committer.commit(completed) and not known:
+            self.log.append(CommittedRecord(decision.lineage, decision.checkpoint))
+
+    def _notify(self, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> None:
+        with stopwatch.elsewhere():
+            for listener in self._listeners:
+                listener.notify_checkpoint_complete(completed.checkpoint)
+
+    def _abort_losers(self, attempt: Attempt) -> None:
+        """Task attempts that lost to another attempt of their task may have pre-committed; nobody else aborts them."""
+        below = Attempt(attempt.generation, attempt.counter + 1)
+        for name, sink in self._sinks.items():
+            Orphans(self.job, name, sink, self._observers).abort(below, frozenset())
+
+    def _subsume_sinks(self, completed: CompletedCheckpoint) -> None:
+        self._committed_since_subsume += 1
+        if self._committed_since_subsume < _SUBSUME_SINKS_EVERY:
+            return
+        self._committed_since_subsume = 0
+        for sink in self._sinks.values():
+            sink.subsume(completed.lineage, completed.checkpoint)
+
+    def _subsume(self) -> None:
+        for decision in self.store.subsume():
+            self._observers(CheckpointSubsumed(self.job, decision.checkpoint))
+            for listener in self._listeners:
+                listener.notify_checkpoint_subsumed(decision.checkpoint)
+
+    # -- a declined attempt --------------------------------------------------------------------------------------------
+
+    def _decline(self, number: int, attempt: Attempt, error: DeclinedError, *, last: bool) -> bool:
+        """Abort the attempt everywhere; return whether it is retried."""
+        reason = _reason(error)
+        will_retry = error.restartable and reason.counts and not last and not self.stopping.is_set()
+        self._observers(CheckpointDeclined(self.job, number, attempt, reason.name, str(error), will_retry))
+        self._close_below(Attempt(attempt.generation, attempt.counter + 1))
+        self.store.discard(self.lineage.id, number, attempt)
+        for listener in self._listeners:
+            listener.notify_checkpoint_aborted(number)
+        return will_retry
+
+    def _close_below(self, below: Attempt) -> int:
+        """Close all older attempts in every sink; pieces of decided checkpoints that wait for their commit stay."""
+        kept = pieces_of(self.store.read(decision) for decision in self.log.history.uncommitted())
+        return close_all(self.job, self._sinks, below, kept, self._observers)
+
+    def _mismatch(self, checkpoint: int, reason: str) -> OffsetMismatchError:
+        return OffsetMismatchError(
+            f"Job {self.job!r}: Spark runs micro-batch {checkpoint}, but {reason}. Nothing was written.",
+            remedy="Spark's folder inside the job's folder was changed, or an old copy was put back: put both back from "
+            "one backup, or start a new lineage with restore.path.",
+        )
+
+
+def _reason(error: DeclinedError) -> CheckpointFailureReason:
+    if isinstance(error, CheckpointExpiredError):
+        return CheckpointFailureReason.CHECKPOINT_EXPIRED
+    if isinstance(error.__cause__, OSError | UnclearOutcomeError):
+        return CheckpointFailureReason.IO_EXCEPTION
+    return CheckpointFailureReason.CHECKPOINT_DECLINED

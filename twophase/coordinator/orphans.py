@@ -1,0 +1,72 @@
+"""Closing attempts: afterwards nothing of an older attempt is left in a sink, and nothing can come.
+
+    1. scan, and abort the orphans            they may hold locks that the fence needs
+    2. raise the sink's fence                 no older writer can pre-commit any more
+    3. scan and abort again                   what came in between; this scan is final (hazard H44)
+
+An orphan belongs to this job and sink, to an attempt below the fence, and to no decision's list of pieces. Pieces of a
+task attempt that lost to another attempt of the same task are orphans too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from twophase.events import Observers, OrphansAborted
+from twophase.ids import Attempt, Subtask
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import Sink
+from twophase.state.checkpoint import CompletedCheckpoint
+
+PieceKey = tuple[str, int, Attempt, Subtask]
+
+
+def pieces_of(checkpoints: Iterable[CompletedCheckpoint]) -> frozenset[PieceKey]:
+    """What identifies the pieces that decided checkpoints list."""
+    return frozenset(
+        _key(piece) for checkpoint in checkpoints for pieces in checkpoint.committables.values() for piece in pieces
+    )
+
+
+class Orphans:
+    """Finds and aborts the orphans of one sink.
+
+    Args:
+        job: the job's name, for events.
+        name: the sink's name.
+        sink: the sink.
+        observers: hear of the orphans.
+    """
+
+    def __init__(self, job: str, name: str, sink: Sink, observers: Observers) -> None:
+        self._job = job
+        self._name = name
+        self._sink = sink
+        self._observers = observers
+
+    def close(self, below: Attempt, kept: frozenset[PieceKey]) -> int:
+        """Close every attempt below `below`; return how many orphans were aborted.
+
+        Args:
+            below: the first attempt that stays open.
+            kept: pieces of decided checkpoints that are not known as committed yet.
+        """
+        aborted = self.abort(below, kept)
+        self._sink.fence(below)
+        return aborted + self.abort(below, kept)
+
+    def abort(self, below: Attempt, kept: frozenset[PieceKey]) -> int:
+        """Abort what is there now. Without `close`, more of it may still come."""
+        found = [
+            piece for piece in self._sink.in_doubt() if piece.transaction.attempt < below and _key(piece) not in kept
+        ]
+        if found:
+            self._sink.abort(found)
+            names = tuple(f"{piece.transaction}/{piece.subtask}" for piece in found)
+            self._observers(OrphansAborted(self._job, self._name, names))
+        return len(found)
+
+
+def _key(piece: Committable) -> PieceKey:
+    transaction = piece.transaction
+    return transaction.lineage, transaction.checkpoint, transaction.attempt, piece.subtask

@@ -1,0 +1,108 @@
+"""The pending checkpoint: one attempt, from its trigger to its decision."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from twophase.coordinator.state_machine import Action, Phase, Signal, step
+from twophase.errors import DeclinedError, StopJobError
+from twophase.ids import Attempt, TransactionId
+from twophase.protocol.committable import Committable
+from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+
+
+class PendingCheckpoint:
+    """Collects the acknowledgements of one attempt. Safe to use from the sinks' threads.
+
+    Args:
+        job: the job's name.
+        lineage: the lineage id.
+        checkpoint: n.
+        attempt: which try this is.
+        offsets: what the micro-batch reads.
+        sinks: the names of the sinks it waits for.
+        operator_states: the states snapshotted for it.
+        trigger_time_ms: Unix time.
+    """
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        lineage: str,
+        checkpoint: int,
+        attempt: Attempt,
+        offsets: FrozenOffsets,
+        sinks: Sequence[str],
+        operator_states: Mapping[str, Any],
+        trigger_time_ms: int,
+    ) -> None:
+        self.job = job
+        self.lineage = lineage
+        self.checkpoint = checkpoint
+        self.attempt = attempt
+        self.offsets = offsets
+        self.phase = Phase.PENDING
+        self._sinks = tuple(sinks)
+        self._operator_states = operator_states
+        self._trigger_time_ms = trigger_time_ms
+        self._committables: dict[str, tuple[Committable, ...]] = {}
+        self._lock = threading.Lock()
+
+    def transaction(self, sink: str) -> TransactionId:
+        """The transaction of one sink in this attempt."""
+        return TransactionId(self.job, self.lineage, self.checkpoint, self.attempt, sink, self.offsets.hash)
+
+    def acknowledge(self, sink: str, committables: Sequence[Committable]) -> Action:
+        """A sink reports all its pieces.
+
+        Raises:
+            DeclinedError: two pieces are of one subtask, or a piece is not of this transaction (hazard H14).
+        """
+        self._check_pieces(sink, committables)
+        with self._lock:
+            if self.phase is Phase.PENDING:
+                self._committables[sink] = tuple(committables)
+            complete = len(self._committables) == len(self._sinks)
+            return self._on(Signal.ALL_ACKNOWLEDGED if complete else Signal.ACKNOWLEDGED)
+
+    def signal(self, signal: Signal) -> Action:
+        """Take note of anything else that happens to the attempt, and return what to do."""
+        with self._lock:
+            return self._on(signal)
+
+    def missing(self) -> list[str]:
+        """The sinks that have not acknowledged yet."""
+        with self._lock:
+            return [sink for sink in self._sinks if sink not in self._committables]
+
+    def completed(self, duration_ms: int) -> CompletedCheckpoint:
+        """The checkpoint as it is decided; only once every sink has acknowledged."""
+        if self.phase is not Phase.DECIDING:
+            raise StopJobError(
+                f"Checkpoint {self.checkpoint} is {self.phase.name}, not complete; a defect of twophase."
+            )
+        return CompletedCheckpoint(
+            job=self.job,
+            lineage=self.lineage,
+            checkpoint=self.checkpoint,
+            attempt=self.attempt,
+            trigger_time_ms=self._trigger_time_ms,
+            offsets=self.offsets,
+            operator_states=self._operator_states,
+            committables=dict(self._committables),
+            duration_ms=duration_ms,
+        )
+
+    def _on(self, signal: Signal) -> Action:
+        self.phase, action = step(self.phase, signal)
+        return action
+
+    def _check_pieces(self, sink: str, committables: Sequence[Committable]) -> None:
+        expected = self.transaction(sink)
+        foreign = [piece for piece in committables if piece.transaction != expected]
+        indexes = [piece.subtask.index for piece in committables]
+        if foreign or len(set(indexes)) != len(indexes) or sink not in self._sinks:
+            raise DeclinedError(f"Sink {sink!r} acknowledged {expected} with pieces that do not belong together.")

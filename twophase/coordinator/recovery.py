@@ -1,0 +1,116 @@
+"""Recovery: what a new driver does before anything new is written, in this order.
+
+    1. fence      append FENCE(generation) to the log; every older driver is out from here on
+    2. commit     every decided checkpoint without COMMITTED, oldest first, of all lineages (hazard H48)
+    3. close      in each sink: abort orphans, raise its fence, abort again
+
+Before step 1 nothing is written, and what the sinks remember is held against what the store remembers (I6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from twophase.coordinator.orphans import Orphans, PieceKey
+from twophase.errors import CheckpointMissingError, FencedError
+from twophase.events import Observers
+from twophase.failpoints import failpoint
+from twophase.ids import Attempt
+from twophase.protocol.sink import Sink, SinkHistory
+from twophase.state.log import JobLog
+from twophase.state.records import Decision, FenceRecord, History, Lineage
+
+_TAKE_OVER_TRIES = 20
+
+
+def check_histories(job: str, history: History, sinks: Mapping[str, SinkHistory]) -> None:
+    """Refuse a store that knows less than a sink: it is empty, old, or another one.
+
+    Raises:
+        CheckpointMissingError: starting would write rows again that a sink already has.
+    """
+    for name, remembered in sinks.items():
+        if remembered.generation > history.generation:
+            state = "is empty" if history == History() else f"ends at generation {history.generation}"
+            raise _missing(
+                job, f"the checkpoint store {state}, but sink {name!r} has seen generation {remembered.generation}"
+            )
+        for lineage, checkpoint in remembered.committed.items():
+            _check_lineage(job, history, name, lineage, checkpoint)
+
+
+def _check_lineage(job: str, history: History, sink: str, lineage: str, checkpoint: int) -> None:
+    if all(known.id != lineage for known in history.lineages):
+        raise _missing(job, f"sink {sink!r} has rows of lineage {lineage}, which the checkpoint store does not know")
+    current = history.lineage
+    if current is None or current.id != lineage:
+        return
+    newest = history.newest(lineage)
+    if newest is None or newest.checkpoint < checkpoint:
+        ends = "has none" if newest is None else f"ends at {newest.checkpoint}"
+        raise _missing(job, f"sink {sink!r} has committed checkpoint {checkpoint}, but the checkpoint store {ends}")
+
+
+def check_restore(job: str, lineage: Lineage, sinks: Mapping[str, SinkHistory]) -> None:
+    """Refuse to restore behind what a sink already has (hazard H28).
+
+    Raises:
+        CheckpointMissingError: rows after the restored checkpoint are visible already and would be written again.
+    """
+    for name, remembered in sinks.items():
+        for found, checkpoint in remembered.committed.items():
+            restored = lineage.ancestors.get(found, -1)
+            if checkpoint > restored:
+                raise CheckpointMissingError(
+                    f"Job {job!r}: cannot restore from {lineage.restored_from}: sink {name!r} has committed checkpoint "
+                    f"{checkpoint} of lineage {found}, the restore knows {restored if restored >= 0 else 'none'} of it. "
+                    "The rows in between would be written twice; nothing was written.",
+                    remedy="restore from the newest checkpoint, or give the job another name and target.",
+                )
+
+
+def _missing(job: str, what: str) -> CheckpointMissingError:
+    return CheckpointMissingError(
+        f"Job {job!r}: {what}. Starting would write rows twice; nothing was written.",
+        remedy="put the job's folder (checkpointLocation) back as it was, or start a new lineage with restore.path set "
+        "to its newest checkpoint.",
+    )
+
+
+def take_over(log: JobLog, sinks: Mapping[str, SinkHistory], check: Callable[[History], None]) -> int:
+    """Step 1. Returns the new generation, higher than all in the log and in the sinks.
+
+    Args:
+        log: the job's log; read anew here.
+        sinks: what each sink remembers.
+        check: raises if this history must not be continued; runs before the fence is appended.
+
+    Raises:
+        FencedError: other drivers keep taking the job over.
+    """
+    for _ in range(_TAKE_OVER_TRIES):
+        history = log.read()
+        check(history)
+        generation = 1 + max([history.generation, *(sink.generation for sink in sinks.values())])
+        try:
+            log.append(FenceRecord(generation))
+        except FencedError:
+            continue
+        return generation
+    raise FencedError(f"Other drivers took the job over {_TAKE_OVER_TRIES} times.", remedy="start one driver only.")
+
+
+def commit_decided(history: History, commit: Callable[[Decision], None]) -> int:
+    """Step 2. Returns how many checkpoints were committed."""
+    decisions = history.uncommitted()
+    for decision in decisions:
+        commit(decision)
+        failpoint("C19")
+    return len(decisions)
+
+
+def close_all(
+    job: str, sinks: Mapping[str, Sink], below: Attempt, kept: frozenset[PieceKey], observers: Observers
+) -> int:
+    """Step 3, and what follows a declined attempt. Returns how many orphans were aborted."""
+    return sum(Orphans(job, name, sink, observers).close(below, kept) for name, sink in sinks.items())

@@ -1,0 +1,36 @@
+"""Measures the protocol's own share of a checkpoint: all but Spark and the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from twophase.coordinator.clock import Clock
+
+
+class Stopwatch:
+    """Runs from its creation; time inside `elsewhere` is not the protocol's."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._started_s = clock.monotonic_s()
+        self._elsewhere_s = 0.0
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Spark or a target is at work."""
+        began_s = self._clock.monotonic_s()
+        try:
+            yield
+        finally:
+            self._elsewhere_s += self._clock.monotonic_s() - began_s
+
+    @property
+    def total_s(self) -> float:
+        """Seconds since the creation."""
+        return self._clock.monotonic_s() - self._started_s
+
+    @property
+    def protocol_s(self) -> float:
+        """Seconds of it that were the protocol's own."""
+        return self.total_s - self._elsewhere_s

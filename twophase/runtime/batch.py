@@ -1,0 +1,208 @@
+"""What `foreachBatch(n)` does.
+
+    1. read the frozen offsets of batch n from Spark's offset log
+    2. decided already: commit again, execute without sinks if the plan keeps state
+    3. otherwise: let every sink pre-commit, side by side, on rows that are computed once
+    4. return only when the checkpoint is decided; otherwise raise, also while the query is being stopped, because Spark
+       takes a normal return for success (hazards H54, H56)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from twophase import errors
+from twophase.config import JobOptions
+from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.errors import DeclinedError, TwoPhaseError
+from twophase.events import Observers, SinkAcknowledged
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import ArrowSink, BatchSink, Sink
+from twophase.runtime.spark_folder import SparkFolder
+from twophase.runtime.spark_jobs import SparkJobs
+from twophase.runtime.writer_task import write_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_ARROW_ROWS_DEFAULT = "10000"
+_ARROW_ROWS_OURS = "50000"
+
+# Spark stops a query cleanly when it finds this text in an error; a plain error would fail the query, and the error of
+# a cancelled job can overflow the stack of the regular expression that Spark runs over it.
+_STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.run: java.lang.InterruptedException: stopped"
+
+
+@dataclass(frozen=True)
+class JobSink:
+    """A sink in its job.
+
+    Attributes:
+        sink: the sink.
+        transform: what this sink sees of the job's rows.
+    """
+
+    sink: Sink
+    transform: Callable[[DataFrame], DataFrame] | None = None
+
+    def rows(self, frame: DataFrame) -> DataFrame:
+        """The rows for this sink."""
+        return self.transform(frame) if self.transform else frame
+
+
+class BatchHandler:
+    """The function that Spark calls for each micro-batch.
+
+    Args:
+        coordinator: recovered.
+        sinks: by name.
+        folder: Spark's folder of the lineage.
+        options: the job's options.
+        stateful: whether the plan keeps state or a watermark.
+        observers: hear of acknowledgements.
+
+    Attributes:
+        error: what made the last micro-batch fail; Spark keeps only its text.
+    """
+
+    def __init__(
+        self,
+        coordinator: CheckpointCoordinator,
+        sinks: Mapping[str, JobSink],
+        folder: SparkFolder,
+        options: JobOptions,
+        *,
+        stateful: bool,
+        observers: Observers,
+    ) -> None:
+        self.error: BaseException | None = None
+        self._coordinator = coordinator
+        self._sinks = sinks
+        self._folder = folder
+        self._options = options
+        self._stateful = stateful
+        self._observers = observers
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Called by Spark on the driver, once for each micro-batch, again after a crash or failure."""
+        try:
+            self._handle(batch, number)
+        except BaseException as error:
+            if self._coordinator.stopping.is_set():
+                raise RuntimeError(_STOPPED) from None
+            self.error = error
+            raise
+
+    def _handle(self, batch: DataFrame, number: int) -> None:
+        offsets = self._folder.offsets(number)
+        found = self._coordinator.classify(number, offsets)
+        if isinstance(found, Replay):
+            self._coordinator.replay(found.decision, partial(_execute, batch) if self._stateful else None)
+            return
+        rows = _Rows(batch, materialise=self._stateful or len(self._sinks) > 1)
+        try:
+            self._coordinator.checkpoint(number, offsets, partial(self._pre_commit, rows))
+        finally:
+            rows.release()
+
+    def _pre_commit(self, rows: _Rows, pending: PendingCheckpoint) -> None:
+        began_s = time.monotonic()
+        jobs = SparkJobs(rows.frame.sparkSession.sparkContext, f"Checkpoint {pending.checkpoint} ({pending.attempt})")
+        try:
+            deadline_s = began_s + self._options.timeout_s
+            if rows.materialise:
+                jobs.run({"materialise": rows.compute}, self._options.timeout_s, lambda _, __: None)
+            jobs.run(
+                {name: partial(_write, rows.frame, sink, pending.transaction(name)) for name, sink in self._sinks.items()},
+                deadline_s - time.monotonic(),
+                partial(self._acknowledge, pending, began_s),
+            )
+        except TwoPhaseError:
+            rows.forget()
+            raise
+        except Exception as error:
+            rows.forget()
+            raise declined(error, f"Checkpoint {pending.checkpoint} ({pending.attempt})") from error
+
+    def _acknowledge(self, pending: PendingCheckpoint, began_s: float, sink: str, pieces: list[Committable]) -> None:
+        pending.acknowledge(sink, pieces)
+        self._observers(
+            SinkAcknowledged(
+                pending.job,
+                pending.checkpoint,
+                pending.attempt,
+                sink,
+                len(pieces),
+                sum(piece.rows for piece in pieces),
+                time.monotonic() - began_s,
+            )
+        )
+
+
+class _Rows:
+    """The rows of a micro-batch, computed once if several sinks or a stateful plan need that.
+
+    Materialised by `localCheckpoint`: a lost block then fails the attempt instead of computing other rows for the
+    second sink (hazard H53).
+    """
+
+    def __init__(self, batch: DataFrame, *, materialise: bool) -> None:
+        self.materialise = materialise
+        self._batch = batch
+        self._materialised: DataFrame | None = None
+        session = batch.sparkSession
+        if session.conf.get(_ARROW_ROWS, _ARROW_ROWS_DEFAULT) == _ARROW_ROWS_DEFAULT:
+            session.conf.set(_ARROW_ROWS, _ARROW_ROWS_OURS)
+
+    @property
+    def frame(self) -> DataFrame:
+        return self._materialised if self._materialised is not None else self._batch
+
+    def compute(self) -> None:
+        if self._materialised is None:
+            self._materialised = self._batch.localCheckpoint(eager=True)
+
+    def forget(self) -> None:
+        """After a failure the blocks may be lost: the next attempt computes them again."""
+        self.release()
+        self._materialised = None
+
+    def release(self) -> None:
+        if self._materialised is not None:
+            plan: Any = self._materialised._jdf.queryExecution().logical()
+            plan.rdd().unpersist(False)
+
+
+def declined(error: BaseException, what: str) -> TwoPhaseError:
+    """The error of ours that Spark carried out as text, or a DeclinedError around any other."""
+    text = str(error)
+    found = errors.from_text(text)
+    if found is not None:
+        return found
+    return DeclinedError(f"{what} failed: {type(error).__name__}: {_brief(text)}.")
+
+
+def _brief(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "File "))]
+    return " | ".join(lines[:3])[:600]
+
+
+def _write(frame: DataFrame, sink: JobSink, transaction: Any) -> list[Committable]:
+    rows = sink.rows(frame)
+    match sink.sink:
+        case ArrowSink():
+            return write_batch(rows, sink.sink, transaction)
+        case BatchSink():
+            return list(sink.sink.pre_commit(rows, transaction))
+        case other:
+            raise TypeError(f"{type(other).__name__} is neither an ArrowSink nor a BatchSink")
+
+
+def _execute(batch: DataFrame) -> None:
+    batch.write.format("noop").mode("overwrite").save()

@@ -1,0 +1,296 @@
+"""A running job: open, recover, start the query, restart it, stop it.
+
+    1. claim      no second query on this folder in this process (hazard H57)
+    2. open       every sink checks its target
+    3. recover    fence, commit what is decided, abort orphans (coordinator/recovery.py)
+    4. lineage    the current one, or a new one: a fresh start or a restore
+    5. folder     Spark's folder of the lineage is written, or held against the store
+    6. query      Spark replays the newest micro-batch where needed
+    7. watch      a failed query goes back to step 3 after the delay of the restart strategy
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from twophase import errors
+from twophase.config import JobOptions
+from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.errors import ConfigError, TwoPhaseError
+from twophase.events import JobRestarting, JobStopped, Observer, Observers
+from twophase.ids import new_lineage_id
+from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
+from twophase.protocol.sink import SinkContext
+from twophase.runtime import plan
+from twophase.runtime.batch import BatchHandler, JobSink, declined
+from twophase.runtime.logging_observer import log_event
+from twophase.runtime.operator_states import OperatorStates
+from twophase.runtime.restart import restart_policy
+from twophase.runtime.restore import Restore, load_restore
+from twophase.runtime.spark_folder import SparkFolder
+from twophase.state.records import Lineage
+from twophase.state.storage import LocalStorage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_claimed: dict[str, str] = {}
+_claims_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class JobDescription:
+    """Everything a job is made of. See `StreamWriter` for the fields."""
+
+    name: str
+    frame: DataFrame
+    sinks: Mapping[str, JobSink]
+    options: JobOptions
+    trigger: Mapping[str, Any]
+    listeners: tuple[CheckpointListener, ...]
+    functions: Mapping[str, CheckpointedFunction]
+    observers: tuple[Observer, ...]
+
+
+class Job:
+    """A job that was started with `StreamWriter.start`. Safe to use from several threads."""
+
+    def __init__(self, description: JobDescription) -> None:
+        self._description = description
+        self._storage = LocalStorage(description.options.checkpoint_location)
+        self._observers = Observers(log_event, *description.observers)
+        self._sinks = {name: entry.sink for name, entry in description.sinks.items()}
+        self._legs = plan.sources(description.frame)
+        self._states = OperatorStates(self._legs, description.functions)
+        self._stopping = threading.Event()
+        self._finished = threading.Event()
+        self._generation: int | None = None
+        self._query: StreamingQuery | None = None
+        self._handler: BatchHandler | None = None
+        self._coordinator: CheckpointCoordinator | None = None
+        self._error: BaseException | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self._description.name
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the job runs or waits for a restart."""
+        return not self._finished.is_set()
+
+    @property
+    def query(self) -> StreamingQuery | None:
+        """Spark's query; another one after each restart."""
+        return self._query
+
+    def exception(self) -> BaseException | None:
+        """What ended the job; None while it runs and after a clean stop."""
+        return self._error
+
+    def await_termination(self, timeout_s: float | None = None) -> bool:
+        """Wait until the job has ended.
+
+        Args:
+            timeout_s: seconds to wait; None waits for ever.
+
+        Returns:
+            Whether it has ended.
+
+        Raises:
+            BaseException: what ended the job, unless it was stopped cleanly.
+        """
+        ended = self._finished.wait(timeout_s)
+        if ended and self._error is not None:
+            raise self._error
+        return ended
+
+    def stop(self) -> None:
+        """Stop the job. An undecided checkpoint is aborted; a decided one is committed now or by the next start."""
+        self._stopping.set()
+        with self._lock:
+            coordinator, query = self._coordinator, self._query
+        if coordinator is not None:
+            coordinator.stopping.set()
+        if query is not None:
+            query.stop()
+        self._finished.wait()
+
+    def start(self) -> None:
+        """Steps 1 to 6; called once by `StreamWriter.start`."""
+        self._claim()
+        try:
+            self._open_sinks()
+            self._start_query()
+        except BaseException:
+            self._close()
+            raise
+        threading.Thread(target=self._watch, name=f"twophase-{self.name}", daemon=True).start()
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+
+    def _claim(self) -> None:
+        folder = str(self._storage.root.resolve())
+        with _claims_lock:
+            if folder in _claimed:
+                raise ConfigError(
+                    f"Job {self.name!r}: job {_claimed[folder]!r} runs on {folder} in this process already.",
+                    remedy="stop that one first, or give this job its own checkpointLocation.",
+                )
+            _claimed[folder] = self.name
+
+    def _open_sinks(self) -> None:
+        context = self._description.frame.sparkSession.sparkContext
+        speculation = context.getConf().get("spark.speculation", "false") == "true"
+        for name, entry in self._description.sinks.items():
+            entry.sink.open(SinkContext(self.name, name, self._schema(name), context.defaultParallelism, speculation))
+        targets: dict[str, str] = {}
+        for name, sink in self._sinks.items():
+            other = targets.setdefault(sink.target(), name)
+            if other != name:
+                raise ConfigError(
+                    f"Job {self.name!r}: sinks {other!r} and {name!r} write to one target, {sink.target()}: they would "
+                    "wait for each other's locks.",
+                    remedy="write both from one sink, with a union before it.",
+                )
+
+    def _schema(self, name: str) -> pa.Schema:
+        """The columns that the sink will see; a transform that needs a plain DataFrame fails here, before any write."""
+        try:
+            return to_arrow_schema(self._description.sinks[name].rows(self._description.frame).schema)
+        except Exception as error:
+            raise ConfigError(f"Job {self.name!r}: the columns for sink {name!r} cannot be known: {error}.") from error
+
+    def _start_query(self) -> None:
+        """Steps 3 to 6."""
+        description = self._description
+        restore = self._restore()
+        coordinator = CheckpointCoordinator(
+            self.name,
+            self._storage,
+            self._sinks,
+            description.options,
+            observers=self._observers,
+            clock=SystemClock(),
+            snapshot=self._states.snapshot,
+            listeners=(*self._states.listeners(), *description.listeners),
+        )
+        with self._lock:
+            self._coordinator = coordinator
+            if self._stopping.is_set():
+                coordinator.stopping.set()
+        self._generation = coordinator.recover(self._generation, restore.lineage if restore else None)
+        self._begin_lineage(coordinator, restore)
+        folder = SparkFolder(self._storage.root, coordinator.lineage)
+        newest = coordinator.newest()
+        folder.prepare(newest)
+        self._states.initialize(coordinator.store.read(newest) if newest else restore.checkpoint if restore else None)
+        stateful = plan.is_stateful(description.frame)
+        self._handler = BatchHandler(
+            coordinator,
+            description.sinks,
+            folder,
+            description.options,
+            stateful=stateful,
+            observers=self._observers,
+        )
+        self._run_query(folder)
+
+    def _run_query(self, folder: SparkFolder) -> None:
+        assert self._handler is not None
+        writer = self._description.frame.writeStream.queryName(self.name).foreachBatch(self._handler)
+        writer = writer.option("checkpointLocation", str(folder.path))
+        if self._description.trigger:
+            writer = writer.trigger(**self._description.trigger)
+        with self._lock:
+            if not self._stopping.is_set():
+                self._query = writer.start()
+
+    def _restore(self) -> Restore | None:
+        """The restore that the options ask for, unless this job's folder has begun it already."""
+        options = self._description.options
+        if options.restore_path is None:
+            return None
+        return load_restore(self.name, options.restore_path, self._storage, self._states, options)
+
+    def _begin_lineage(self, coordinator: CheckpointCoordinator, restore: Restore | None) -> None:
+        """Step 4."""
+        if restore is not None:
+            coordinator.adopt(restore.checkpoint)
+            coordinator.begin_lineage(restore.lineage)
+        elif coordinator.log.history.lineage is None:
+            if self._description.options.error_if_no_checkpoint:
+                raise ConfigError(
+                    f"Job {self.name!r}: {self._storage.root} has no checkpoint, and restore.error_if_no_checkpoint is set.",
+                    remedy="set restore.path, or unset restore.error_if_no_checkpoint for a fresh start.",
+                )
+            coordinator.begin_lineage(Lineage(new_lineage_id()))
+
+    # -- step 7 --------------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        policy = restart_policy(self._description.options)
+        restarts = 0
+        try:
+            error = self._await(self._await_query)
+            while error is not None and not self._stopping.is_set():
+                delay_s = policy(time.monotonic()) if _restartable(error) else None
+                if delay_s is None:
+                    self._error = error
+                    break
+                restarts += 1
+                self._observers(JobRestarting(self.name, str(error), restarts, delay_s))
+                if self._stopping.wait(delay_s):
+                    break
+                error = self._await(self._restart)
+        finally:
+            self._close()
+            self._observers(JobStopped(self.name, str(self._error) if self._error else ""))
+            self._finished.set()
+
+    def _restart(self) -> None:
+        self._start_query()
+        self._await_query()
+
+    def _await_query(self) -> None:
+        """Wait for the end of the query; raise what made it fail."""
+        query, handler = self._query, self._handler
+        if query is None or handler is None:
+            return
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            raise handler.error or declined(error, f"The query of job {self.name!r}") from error
+
+    @staticmethod
+    def _await(run: Callable[[], None]) -> BaseException | None:
+        try:
+            run()
+        except Exception as error:  # noqa: BLE001 handed to the restart strategy
+            return error if isinstance(error, TwoPhaseError) else errors.from_text(str(error)) or error
+        return None
+
+    def _close(self) -> None:
+        for sink in self._sinks.values():
+            try:
+                sink.close()
+            except Exception as error:  # noqa: BLE001 the job has ended; there is nothing left to protect
+                self._error = self._error or error
+        with _claims_lock:
+            _claimed.pop(str(self._storage.root.resolve()), None)
+
+
+def _restartable(error: BaseException) -> bool:
+    """Errors of others (Spark, a driver, a network) may pass; ours say so themselves."""
+    return error.restartable if isinstance(error, TwoPhaseError) else True

@@ -1,0 +1,91 @@
+"""The operator state of a job: what every checkpoint keeps of its sources and checkpointed functions.
+
+A source's state is built from its line in Spark's offset log, for any Spark source: list state, one entry a partition for
+`twophase-kafka`, a single entry for others. Within a lineage Spark's offset log is the truth and the state a copy; across
+lineages the state is the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from twophase.config import JobOptions
+from twophase.errors import ConfigError
+from twophase.protocol.listener import (
+    CheckpointedFunction,
+    CheckpointListener,
+    InitializationContext,
+    SnapshotContext,
+)
+from twophase.runtime.plan import SourceLeg
+from twophase.sources.kafka import state as kafka_state
+from twophase.sources.kafka.options import FORMAT as KAFKA
+from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+
+
+class OperatorStates:
+    """Snapshots and restores.
+
+    Args:
+        legs: the sources of the plan, in plan order.
+        functions: by name.
+    """
+
+    def __init__(self, legs: Sequence[SourceLeg], functions: Mapping[str, CheckpointedFunction]) -> None:
+        self._legs = legs
+        self._functions = functions
+
+    def listeners(self) -> list[CheckpointListener]:
+        """The functions that also listen to checkpoints."""
+        return [function for function in self._functions.values() if isinstance(function, CheckpointListener)]
+
+    def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+        """The states for a checkpoint, as JSON values."""
+        context = SnapshotContext(checkpoint)
+        return {
+            "sources": [_source_state(leg, line) for leg, line in zip(self._legs, offsets.end, strict=True)],
+            "functions": {name: function.snapshot_state(context) for name, function in self._functions.items()},
+        }
+
+    def initialize(self, checkpoint: CompletedCheckpoint | None) -> None:
+        """Hand every function its state of the newest decided checkpoint."""
+        states = checkpoint.operator_states.get("functions", {}) if checkpoint else {}
+        for name, function in self._functions.items():
+            function.initialize_state(InitializationContext(states.get(name, {}), is_restored=name in states))
+
+    def start_offsets(self, checkpoint: CompletedCheckpoint, options: JobOptions) -> tuple[str | None, ...]:
+        """The offset line that each source of a new lineage begins with, from the operator state.
+
+        Raises:
+            ConfigError: the state has a source or function that the job has not, and that is not allowed.
+        """
+        states = checkpoint.operator_states
+        sources = states.get("sources", [])
+        surplus = [state["format"] for state in sources[len(self._legs) :]]
+        surplus += [name for name in states.get("functions", {}) if name not in self._functions]
+        for state, leg in zip(sources, self._legs, strict=False):
+            if state["format"] != leg.name:
+                surplus.append(f"{state['format']} (the job reads {leg.name} in its place)")
+        if surplus and not options.allow_non_restored_state:
+            raise ConfigError(
+                f"Checkpoint {checkpoint.checkpoint} has state that the job has no place for: {', '.join(surplus)}.",
+                remedy="put the source or function back, or set restore.allow_non_restored_state to drop its state.",
+            )
+        lines = [
+            _source_line(state) if state["format"] == leg.name else None
+            for state, leg in zip(sources, self._legs, strict=False)
+        ]
+        return (*lines, *(None for _ in self._legs[len(lines) :]))
+
+
+def _source_state(leg: SourceLeg, line: str | None) -> dict[str, Any]:
+    if leg.name == KAFKA and line is not None:
+        return {"format": leg.name, "scheme": "split", "entries": kafka_state.entries(line)}
+    return {"format": leg.name, "scheme": "union", "entries": [] if line is None else [line]}
+
+
+def _source_line(state: Mapping[str, Any]) -> str | None:
+    if not state["entries"]:
+        return None
+    return kafka_state.line(state["entries"]) if state["format"] == KAFKA else str(state["entries"][0])

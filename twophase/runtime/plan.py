@@ -1,0 +1,75 @@
+"""What the logical plan of a streaming DataFrame tells: its sources, and whether it keeps state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Everything else may keep state or a watermark. Running a stateless plan once more on a replay is harmless, so a node
+# that is missing here costs time only.
+_STATELESS = frozenset(
+    {
+        "ArrowEvalPython",
+        "BatchEvalPython",
+        "Expand",
+        "Filter",
+        "Generate",
+        "LocalRelation",
+        "MapInArrow",
+        "MapInPandas",
+        "Project",
+        "Repartition",
+        "RepartitionByExpression",
+        "ResolvedHint",
+        "StreamingRelation",
+        "StreamingRelationV2",
+        "SubqueryAlias",
+        "TypedFilter",
+        "Union",
+        "View",
+    }
+)
+
+
+@dataclass(frozen=True)
+class SourceLeg:
+    """One source of the plan, at its position: the same as its line's in Spark's offset log.
+
+    Attributes:
+        name: the format's name, such as "twophase-kafka".
+        options: the options it was loaded with; may hold secrets of other sources, never print them.
+    """
+
+    name: str
+    options: Mapping[str, str]
+
+
+def sources(frame: DataFrame) -> list[SourceLeg]:
+    """The streaming sources of the plan, in plan order."""
+    return [_leg(node) for node in _nodes(_plan(frame)) if node.nodeName().startswith("StreamingRelation")]
+
+
+def is_stateful(frame: DataFrame) -> bool:
+    """Whether the plan may keep state or a watermark; True if in doubt."""
+    return any(node.nodeName() not in _STATELESS for node in _nodes(_plan(frame)))
+
+
+def _plan(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    yield node
+    children = node.children()
+    for index in range(children.size()):
+        yield from _nodes(children.apply(index))
+
+
+def _leg(node: Any) -> SourceLeg:
+    if node.nodeName() != "StreamingRelationV2":
+        return SourceLeg(node.sourceName(), {})
+    return SourceLeg(node.sourceName(), dict(node.extraOptions().asCaseSensitiveMap()))

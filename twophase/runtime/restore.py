@@ -1,0 +1,89 @@
+"""An explicit restore: a new lineage that begins with the operator state of a completed checkpoint.
+
+`restore.path` names the checkpoint's folder, `<job's folder>/chk/<lineage>-<n>-<attempt>`, in this job's folder or in a
+copy of it. That it is decided is read from the log beside it: a body alone decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from twophase.config import JobOptions
+from twophase.errors import ConfigError
+from twophase.ids import new_lineage_id
+from twophase.runtime.operator_states import OperatorStates
+from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.log import JobLog
+from twophase.state.records import Lineage
+from twophase.state.storage import LocalStorage
+from twophase.state.store import CompletedCheckpointStore
+
+
+@dataclass(frozen=True)
+class Restore:
+    """What is restored, and the lineage that begins with it."""
+
+    checkpoint: CompletedCheckpoint
+    lineage: Lineage
+
+
+def load_restore(
+    job: str, path: str, storage: LocalStorage, states: OperatorStates, options: JobOptions
+) -> Restore | None:
+    """Read the checkpoint that `restore.path` names.
+
+    Args:
+        job: the job's name; a checkpoint of another job is refused.
+        path: `restore.path`.
+        storage: the folder of the job that is starting.
+        states: the job's operator states.
+        options: the job's options.
+
+    Returns:
+        None if this job's folder already has the lineage that was restored from there: the option may stay set.
+
+    Raises:
+        ConfigError: there is no such decided checkpoint, or its state does not fit the job.
+        CorruptRecordError: it is damaged.
+    """
+    folder = Path(path.removeprefix("file://")).absolute()
+    begun = JobLog(storage, job).read().lineage
+    if begun is not None and begun.restored_from == str(folder):
+        return None
+    checkpoint = _read(job, folder)
+    ancestors = dict(_ancestors(job, folder, checkpoint.lineage))
+    ancestors[checkpoint.lineage] = checkpoint.checkpoint
+    lineage = Lineage(
+        id=new_lineage_id(),
+        restored_from=str(folder),
+        first_checkpoint=1,
+        start=states.start_offsets(checkpoint, options),
+        ancestors=ancestors,
+    )
+    return Restore(checkpoint, lineage)
+
+
+def _read(job: str, folder: Path) -> CompletedCheckpoint:
+    root = folder.parent.parent
+    if folder.parent.name != "chk" or not (root / "log").is_dir():
+        raise ConfigError(
+            f"restore.path {str(folder)!r} is no checkpoint.",
+            remedy="name a folder <checkpointLocation>/chk/<lineage>-<n>-<attempt>; `twophase checkpoints FOLDER` lists "
+            "them.",
+        )
+    storage = LocalStorage(root)
+    log = JobLog(storage, job)
+    decisions = [decision for decision in log.read().decisions if Path(decision.folder).name == folder.name]
+    if not decisions:
+        raise ConfigError(
+            f"restore.path {str(folder)!r} is not decided, or not kept any more, in job {job!r}.",
+            remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
+        )
+    return CompletedCheckpointStore(storage, log, num_retained=1).read(decisions[0])
+
+
+def _ancestors(job: str, folder: Path, lineage: str) -> dict[str, int]:
+    history = JobLog(LocalStorage(folder.parent.parent), job)
+    found = [known for known in history.read().lineages if known.id == lineage]
+    return dict(found[0].ancestors) if found else {}

@@ -1,0 +1,110 @@
+"""Spark jobs side by side: run them in threads that Spark knows, cancel them together, wait until their tasks ended.
+
+A plain thread loses Spark's local properties, so that stopping the query would not cancel its jobs (hazard H58).
+Cancelling returns at once while tasks live on for seconds (hazard H59); even after this module's wait a Python worker
+may survive its task, which is why declined attempts are also fenced in the sinks.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from pyspark import InheritableThread, SparkContext
+
+from twophase.errors import CheckpointExpiredError
+
+T = TypeVar("T")
+
+_TASKS_END_TIMEOUT_S = 60.0
+_POLL_S = 0.05
+
+
+class SparkJobs:
+    """One group of Spark jobs that live and die together.
+
+    Args:
+        context: the Spark context.
+        what: what the jobs are for, for errors.
+    """
+
+    def __init__(self, context: SparkContext, what: str) -> None:
+        self._context = context
+        self._what = what
+        self._tag = f"twophase-{uuid.uuid4().hex}"
+
+    def run(self, jobs: Mapping[str, Callable[[], T]], timeout_s: float, done: Callable[[str, T], None]) -> None:
+        """Run every job in a thread of its own, and `done` with its name and result as each ends.
+
+        When the first one fails or the time is over, all others are cancelled; this returns or raises only when every
+        thread is back and no task of the jobs is known to run.
+
+        Args:
+            jobs: by name.
+            timeout_s: for all of them together.
+            done: runs in the calling thread; what it raises counts as a failure.
+
+        Raises:
+            CheckpointExpiredError: the time was over.
+            Exception: the first failure.
+        """
+        results: queue.SimpleQueue[tuple[str, T | None, BaseException | None]] = queue.SimpleQueue()
+        threads = [self._start(name, job, results) for name, job in jobs.items()]
+        deadline_s = time.monotonic() + timeout_s
+        try:
+            for _ in threads:
+                self._next(results, deadline_s, timeout_s, done)
+        except BaseException:
+            self._context.cancelJobsWithTag(self._tag)
+            for thread in threads:
+                thread.join(_TASKS_END_TIMEOUT_S)
+            self._wait_until_tasks_ended()
+            raise
+        for thread in threads:
+            thread.join()
+
+    def _next(
+        self, results: queue.SimpleQueue[Any], deadline_s: float, timeout_s: float, done: Callable[[str, T], None]
+    ) -> None:
+        try:
+            name, result, error = results.get(timeout=max(0.0, deadline_s - time.monotonic()))
+        except queue.Empty:
+            raise CheckpointExpiredError(
+                f"{self._what} was not complete after checkpoint.timeout ({timeout_s:g} s).",
+                remedy="raise checkpoint.timeout, or read fewer records a trigger.",
+            ) from None
+        if error is not None:
+            raise error
+        done(name, result)
+
+    def _start(self, name: str, job: Callable[[], T], results: queue.SimpleQueue[Any]) -> InheritableThread:
+        def target() -> None:
+            self._context.addJobTag(self._tag)
+            try:
+                results.put((name, job(), None))
+            except BaseException as error:  # noqa: BLE001 carried to the calling thread, which raises it
+                results.put((name, None, error))
+
+        thread = InheritableThread(target=target, name=f"twophase-{name}", daemon=True)
+        thread.start()
+        return thread
+
+    def _wait_until_tasks_ended(self) -> None:
+        deadline_s = time.monotonic() + _TASKS_END_TIMEOUT_S
+        while self._active_tasks() and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+
+    def _active_tasks(self) -> int:
+        """Tasks that Spark's status store counts as running in stages of our jobs."""
+        tracker = self._context._jsc.sc().statusTracker()
+        active = 0
+        for job in tracker.getJobIdsForTag(self._tag):
+            info = tracker.getJobInfo(job)
+            stages = info.get().stageIds() if info.isDefined() else []
+            for stage in stages:
+                found = tracker.getStageInfo(stage)
+                active += found.get().numActiveTasks() if found.isDefined() else 0
+        return active

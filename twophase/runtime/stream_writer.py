@@ -1,0 +1,133 @@
+"""`twophase.write_stream`: describe a job in Spark's own manner, then start it.
+
+job = (twophase.write_stream(orders, name="orders")
+       .sink("facts", MySqlSink(url="mysql://app@db/shop", table="orders"))
+       .option("checkpointLocation", "/chk/orders")
+       .trigger(processingTime="10 seconds")
+       .start())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from twophase.config import JobOptions
+from twophase.errors import ConfigError
+from twophase.events import Observer
+from twophase.ids import check_name
+from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
+from twophase.protocol.sink import ArrowSink, BatchSink, Sink
+from twophase.runtime.batch import JobSink
+from twophase.runtime.job import Job, JobDescription
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def write_stream(frame: DataFrame, *, name: str) -> StreamWriter:
+    """Describe a job that writes a streaming DataFrame to sinks, exactly once.
+
+    Args:
+        frame: any streaming DataFrame, stateful or not.
+        name: the job's name; with it the sinks recognise the job after a restart, so keep it.
+
+    Raises:
+        ConfigError: the DataFrame is not streaming, or the name cannot be used.
+    """
+    if not frame.isStreaming:
+        raise ConfigError(f"Job {name!r}: the DataFrame is not streaming.", remedy="load it with spark.readStream.")
+    return StreamWriter(frame, check_name("job", name))
+
+
+class StreamWriter:
+    """A job being described. Every method but `start` returns the writer itself."""
+
+    def __init__(self, frame: DataFrame, name: str) -> None:
+        self._frame = frame
+        self._name = name
+        self._sinks: dict[str, JobSink] = {}
+        self._options: dict[str, Any] = {}
+        self._trigger: dict[str, Any] = {}
+        self._listeners: list[CheckpointListener] = []
+        self._functions: dict[str, CheckpointedFunction] = {}
+        self._observers: list[Observer] = []
+
+    def sink(self, name: str, sink: Sink, transform: Callable[[DataFrame], DataFrame] | None = None) -> Self:
+        """Add a sink. All sinks of a job commit each checkpoint together.
+
+        Args:
+            name: the sink's name within the job; with it the target recognises its pieces after a restart, so keep it.
+            sink: the sink, not yet opened.
+            transform: what this sink is to see of the rows, such as a filter.
+
+        Raises:
+            ConfigError: the name is taken or cannot be used, or `sink` is no sink.
+        """
+        if check_name("sink", name) in self._sinks:
+            raise ConfigError(f"Job {self._name!r} has two sinks named {name!r}.", remedy="give each its own name.")
+        if not isinstance(sink, ArrowSink | BatchSink):
+            raise ConfigError(f"Sink {name!r} is a {type(sink).__name__}, neither an ArrowSink nor a BatchSink.")
+        self._sinks[name] = JobSink(sink, transform)
+        return self
+
+    def option(self, key: str, value: Any) -> Self:
+        """Set an option of the job, checked at `start`. The keys are in docs/configuration.md."""
+        self._options[key] = value
+        return self
+
+    def options(self, **options: Any) -> Self:
+        """Set several options."""
+        self._options.update(options)
+        return self
+
+    def trigger(self, **trigger: Any) -> Self:
+        """When a micro-batch, and with it a checkpoint, begins; as `DataStreamWriter.trigger`."""
+        self._trigger = trigger
+        return self
+
+    def listener(self, listener: CheckpointListener) -> Self:
+        """Add a listener to completed, aborted and subsumed checkpoints."""
+        self._listeners.append(listener)
+        return self
+
+    def function(self, name: str, function: CheckpointedFunction) -> Self:
+        """Add a driver-side function whose state is kept in every checkpoint under `name`."""
+        if check_name("function", name) in self._functions:
+            raise ConfigError(f"Job {self._name!r} has two functions named {name!r}.")
+        self._functions[name] = function
+        return self
+
+    def observer(self, observer: Observer) -> Self:
+        """Add an observer of events: logs, progress, metrics."""
+        self._observers.append(observer)
+        return self
+
+    def start(self) -> Job:
+        """Check everything, recover, and start the query.
+
+        Raises:
+            ConfigError: an option or a sink is not right; nothing was written.
+            PreflightError: a target cannot keep the protocol's promises; nothing was written.
+            StopJobError: the job must not go on, see the error.
+        """
+        if not self._sinks:
+            raise ConfigError(f"Job {self._name!r} has no sink.", remedy="add one with .sink(name, sink).")
+        options = JobOptions.parse(self._options, f"job {self._name!r}")
+        trigger = dict(self._trigger)
+        if not trigger and options.interval_s is not None:
+            trigger = {"processingTime": f"{options.interval_s * 1000:.0f} milliseconds"}
+        job = Job(
+            JobDescription(
+                name=self._name,
+                frame=self._frame,
+                sinks=self._sinks,
+                options=options,
+                trigger=trigger,
+                listeners=tuple(self._listeners),
+                functions=self._functions,
+                observers=tuple(self._observers),
+            )
+        )
+        job.start()
+        return job

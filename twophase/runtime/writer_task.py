@@ -1,0 +1,71 @@
+"""Phase 1 on the executors: one writer for each task attempt, inside `DataFrame.mapInArrow`.
+
+The writers are the result stage of the job: no shuffle and no limit comes after them, so the committable of the task
+attempt whose result Spark returns is the one in the checkpoint. What other attempts of the task pre-committed is in no
+checkpoint, and is aborted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from twophase.errors import DeclinedError
+from twophase.failpoints import failpoint
+from twophase.ids import Subtask, TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import ArrowSink
+from twophase.protocol.writer import SinkWriter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def write_batch(batch: DataFrame, sink: ArrowSink, transaction: TransactionId) -> list[Committable]:
+    """Run the writers of one sink over a micro-batch and return their committables. A Spark job; blocks."""
+    results = batch.mapInArrow(WriterTask(sink, transaction), "subtask int, committable string").collect()
+    subtasks = [row.subtask for row in results]
+    if len(set(subtasks)) != len(subtasks):
+        raise DeclinedError(f"{transaction}: Spark returned two results for one subtask: {sorted(subtasks)}.")
+    return [Committable.from_json(json.loads(row.committable)) for row in results if row.committable is not None]
+
+
+class WriterTask:
+    """What runs in each task. Pickled with the opened sink."""
+
+    def __init__(self, sink: ArrowSink, transaction: TransactionId) -> None:
+        self._sink = sink
+        self._transaction = transaction
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write all rows of the task, pre-commit, and yield one row with the committable."""
+        context = TaskContext.get()
+        if context is None:
+            raise DeclinedError(f"{self._transaction}: the writer runs outside a Spark task.")
+        subtask = Subtask(context.partitionId(), context.taskAttemptId())
+        committable = self._write(batches, subtask)
+        failpoint("C03")
+        failpoint("E02")
+        text = json.dumps(committable.to_json()) if committable else None
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([subtask.index], pa.int32()), pa.array([text], pa.string())], names=["subtask", "committable"]
+        )
+
+    def _write(self, batches: Iterator[pa.RecordBatch], subtask: Subtask) -> Committable | None:
+        writer: SinkWriter | None = None
+        try:
+            for batch in batches:
+                if batch.num_rows == 0:
+                    continue
+                if writer is None:
+                    writer = self._sink.writer(self._transaction, subtask)
+                writer.write(batch)
+            return writer.pre_commit() if writer else None
+        except BaseException:
+            if writer is not None:
+                writer.abort()
+            raise

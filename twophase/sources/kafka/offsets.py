@@ -1,0 +1,279 @@
+"""Offsets of the source as values: parsing, formatting, admission. No input, no output, no clock.
+
+The offset of the source, as Spark keeps it in its offset log and the checkpoint store as list state:
+
+    {"version": 1, "source": UID, "partitions": null}                        nothing yet: the start of batch 0
+    {"version": 1, "source": UID, "partitions": [{"topic", "topic_id", "partition", "offset", "leader_epoch"}, ...]}
+
+`offset` is the next one to read. A partition enters the list at its first offset, with no records in that batch: so its
+start is durable before the first record is read (H33), as the start of batch 0 is (H55).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple, Self
+
+from twophase.errors import CorruptRecordError, OffsetMismatchError, TopicRecreatedError
+
+VERSION = 1
+UNKNOWN_EPOCH = -1
+_FIELDS = {"topic": str, "topic_id": str, "partition": int, "offset": int, "leader_epoch": int}
+
+
+class Partition(NamedTuple):
+    """A partition of a topic, by name."""
+
+    topic: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+
+@dataclass(frozen=True)
+class PartitionOffset:
+    """Where the source stands in one partition: one entry of its list state.
+
+    Attributes:
+        topic_id: the id the broker gave this creation of the topic (KIP-516); it tells a recreated topic apart (H32).
+        offset: the next offset to read.
+        leader_epoch: the newest leader epoch known when `offset` was taken (KIP-320); -1 if unknown.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    leader_epoch: int = UNKNOWN_EPOCH
+
+    @property
+    def key(self) -> Partition:
+        """The partition that the entry is about."""
+        return Partition(self.topic, self.partition)
+
+
+@dataclass(frozen=True)
+class SourceOffset:
+    """The offset of the whole source.
+
+    Attributes:
+        source: the uid of the source.
+        partitions: sorted by topic and partition; None before the start is resolved.
+    """
+
+    source: str
+    partitions: tuple[PartitionOffset, ...] | None
+
+    @classmethod
+    def initial(cls, source: str) -> Self:
+        """The constant that stands for "nothing yet"."""
+        return cls(source, None)
+
+    @classmethod
+    def of(cls, source: str, entries: Iterable[PartitionOffset]) -> Self:
+        """An offset with its entries sorted."""
+        return cls(source, tuple(sorted(entries, key=lambda entry: entry.key)))
+
+    @classmethod
+    def parse(cls, value: str | Mapping[str, Any]) -> Self:
+        """Read an offset line, or what `json.loads` made of it.
+
+        Raises:
+            CorruptRecordError: it is not an offset of this source, or of a version that is not known.
+        """
+        document = _document(value)
+        source, listed = document["source"], document["partitions"]
+        if not isinstance(source, str) or not isinstance(listed, list | None):
+            raise _corrupt(f"source {source!r}, partitions of type {type(listed).__name__}")
+        if listed is None:
+            return cls.initial(source)
+        entries = [_entry(item) for item in listed]
+        if len({entry.key for entry in entries}) != len(entries):
+            raise _corrupt("a partition is listed twice")
+        return cls.of(source, entries)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values; equal offsets give equal text, which Spark compares."""
+        listed = None if self.partitions is None else [asdict(entry) for entry in self.partitions]
+        return {"version": VERSION, "source": self.source, "partitions": listed}
+
+    def to_line(self) -> str:
+        """As the line Spark writes into its offset log."""
+        return json.dumps(self.to_json())
+
+    def by_partition(self) -> dict[Partition, PartitionOffset]:
+        """The entries by partition."""
+        return {entry.key: entry for entry in self.partitions or ()}
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """Where a partition ends for this source: the last stable offset under read_committed.
+
+    Attributes:
+        offset: the offset after the last record that may be read.
+        leader_epoch: the newest leader epoch; -1 if unknown.
+    """
+
+    offset: int
+    leader_epoch: int = UNKNOWN_EPOCH
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much one batch may admit, counted in offsets; None is no limit."""
+
+    per_trigger: int | None = None
+    per_partition: int | None = None
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """A piece of one partition that one task reads.
+
+    Attributes:
+        source: the uid of the source.
+        start: first offset of the piece.
+        end: offset after its last one.
+        leader_epoch: of the entry that the range ends at.
+    """
+
+    source: str
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int
+    leader_epoch: int = UNKNOWN_EPOCH
+
+    @property
+    def key(self) -> Partition:
+        """The partition that the range is of."""
+        return Partition(self.topic, self.partition)
+
+    def __str__(self) -> str:
+        return f"{self.key}[{self.start}, {self.end})"
+
+
+def advance(start: SourceOffset, ends: Mapping[Partition, LogEnd], limits: Limits) -> SourceOffset:
+    """The end of the next batch.
+
+    Args:
+        start: resolved, with no entry beyond its end.
+        ends: an end for each partition that may advance; others stay.
+        limits: what the batch may admit.
+
+    Returns:
+        `start` itself if nothing advances.
+    """
+    entries = start.partitions or ()
+    wanted = [ends[entry.key].offset - entry.offset if entry.key in ends else 0 for entry in entries]
+    if limits.per_partition is not None:
+        wanted = [min(lag, limits.per_partition) for lag in wanted]
+    taken = wanted if limits.per_trigger is None else share(wanted, limits.per_trigger)
+    if not any(taken):
+        return start
+    moved = (
+        replace(entry, offset=entry.offset + step, leader_epoch=ends[entry.key].leader_epoch) if step else entry
+        for entry, step in zip(entries, taken, strict=True)
+    )
+    return SourceOffset(start.source, tuple(moved))
+
+
+def share(wanted: list[int], budget: int) -> list[int]:
+    """Divide a budget in proportion to what each wants; whoever wants anything gets at least 1 while it lasts.
+
+    Returns:
+        Shares that add up to `min(budget, sum(wanted))`, none above what was wanted.
+    """
+    total = sum(wanted)
+    if total <= budget:
+        return wanted
+    shares = [max(1, want * budget // total) if want else 0 for want in wanted]
+    by_share = sorted(range(len(shares)), key=lambda i: shares[i], reverse=True)
+    excess = sum(shares) - budget
+    while excess > 0:  # at most one too many for each that was lifted to 1
+        for i in by_share:
+            if excess > 0 and shares[i] > 0:
+                shares[i] -= 1
+                excess -= 1
+    for i in sorted(range(len(shares)), key=lambda i: wanted[i] * budget % total, reverse=True):
+        if excess < 0 and shares[i] < wanted[i]:
+            shares[i] += 1
+            excess += 1
+    return shares
+
+
+def ranges(start: SourceOffset, end: SourceOffset, min_tasks: int = 1) -> list[OffsetRange]:
+    """What the tasks of a batch read: one range for each partition that advances, more to reach `min_tasks`.
+
+    Raises:
+        OffsetMismatchError: `end` is not a later offset of the same source.
+        TopicRecreatedError: the two name different creations of a topic.
+    """
+    if start.partitions is None:
+        return []
+    before, after = start.by_partition(), end.by_partition()
+    if start.source != end.source or not before.keys() <= after.keys():
+        raise OffsetMismatchError(
+            f"The batch of source {start.source!r} ends at an offset of {end.source!r} that lacks partitions of its start."
+        )
+    whole = [_range(end.source, before[key], entry) for key, entry in after.items() if key in before]
+    whole = [item for item in whole if item.end > item.start]
+    total = sum(item.end - item.start for item in whole)
+    return [piece for item in whole for piece in _split(item, max(1, -(-total // min_tasks)))]
+
+
+def _range(source: str, before: PartitionOffset, after: PartitionOffset) -> OffsetRange:
+    if before.topic_id != after.topic_id:
+        raise TopicRecreatedError(
+            f"Source {source!r}: topic {before.topic!r} had the id {before.topic_id} when the batch began "
+            f"and {after.topic_id} when it ended: it was deleted and created again."
+        )
+    if after.offset < before.offset:
+        raise OffsetMismatchError(
+            f"Source {source!r}: the batch would read {after.key} backwards, from {before.offset} to {after.offset}."
+        )
+    return OffsetRange(
+        source, after.topic, after.topic_id, after.partition, before.offset, after.offset, after.leader_epoch
+    )
+
+
+def _split(item: OffsetRange, target: int) -> list[OffsetRange]:
+    length = item.end - item.start
+    count = min(length, -(-length // target))
+    cuts = [item.start + length * i // count for i in range(count + 1)]
+    return [replace(item, start=low, end=high) for low, high in zip(cuts, cuts[1:], strict=False)]
+
+
+def _document(value: str | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise _corrupt(f"not JSON: {error}") from None
+    if not isinstance(value, Mapping) or set(value) != {"version", "source", "partitions"}:
+        raise _corrupt("it does not have the keys version, source and partitions")
+    if value["version"] != VERSION:
+        raise _corrupt(f"version {value['version']!r}, this release knows {VERSION}")
+    return value
+
+
+def _entry(item: Any) -> PartitionOffset:
+    # bool is an int to Python, not to JSON
+    if not isinstance(item, dict) or {name: type(value) for name, value in item.items()} != _FIELDS:
+        raise _corrupt(f"a partition needs {', '.join(_FIELDS)}, but is {item!r}")
+    entry = PartitionOffset(**item)
+    if entry.offset < 0 or entry.partition < 0:
+        raise _corrupt(f"{entry.key} stands at {entry.offset}")
+    return entry
+
+
+def _corrupt(what: str) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"A Kafka source offset cannot be read: {what}.",
+        remedy="check that the offset log and the checkpoint belong to this job and this release of twophase.",
+    )

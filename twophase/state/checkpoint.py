@@ -1,0 +1,80 @@
+"""The completed checkpoint: what its `_metadata` file holds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from twophase.ids import Attempt
+from twophase.protocol.committable import Committable
+from twophase.state.codec import canonical_json
+
+
+@dataclass(frozen=True)
+class FrozenOffsets:
+    """The offset ranges of a micro-batch, frozen by Spark before it runs.
+
+    Attributes:
+        start: one line for each source in plan order, as in Spark's offset log; None where a source begins.
+        end: likewise.
+    """
+
+    start: tuple[str | None, ...]
+    end: tuple[str | None, ...]
+
+    @property
+    def hash(self) -> str:
+        """Hex SHA-256 of both, the same on every replay."""
+        return hashlib.sha256(canonical_json([list(self.start), list(self.end)])).hexdigest()
+
+
+@dataclass(frozen=True)
+class CompletedCheckpoint:
+    """A decided checkpoint.
+
+    Attributes:
+        job: the job's name.
+        lineage: the lineage id.
+        checkpoint: n.
+        attempt: the attempt that completed.
+        trigger_time_ms: Unix time of the trigger; for people, never for decisions (hazard H17).
+        offsets: what it read.
+        operator_states: the state of every source and checkpointed function, by their names.
+        committables: the pieces of each sink, by its name; a sink without rows has an empty list.
+        duration_ms: from the trigger to the decision.
+    """
+
+    job: str
+    lineage: str
+    checkpoint: int
+    attempt: Attempt
+    trigger_time_ms: int
+    offsets: FrozenOffsets
+    operator_states: Mapping[str, Any] = field(default_factory=dict)
+    committables: Mapping[str, Sequence[Committable]] = field(default_factory=dict)
+    duration_ms: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows written, over all sinks."""
+        return sum(piece.rows for pieces in self.committables.values() for piece in pieces)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> CompletedCheckpoint:
+        """The reverse of `to_json`."""
+        fields = dict(value)
+        return cls(
+            attempt=Attempt(**fields.pop("attempt")),
+            offsets=FrozenOffsets(**{key: tuple(lines) for key, lines in fields.pop("offsets").items()}),
+            committables={
+                sink: tuple(Committable.from_json(piece) for piece in pieces)
+                for sink, pieces in fields.pop("committables").items()
+            },
+            **fields,
+        )

@@ -1,0 +1,87 @@
+"""Durable bytes: one header line with version, kind, length and SHA-256, then canonical JSON (invariant I9).
+
+    twophase/1 DECIDED 231 9f86d081884c7d65...\n
+    {"checkpoint":7,...}
+
+A reader accepts exactly the bytes that `encode` writes: every truncation and every changed bit is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from twophase.errors import CorruptRecordError
+
+VERSION = 1
+MAX_BYTES = 64 * 1024 * 1024
+_HEADER_MAX_BYTES = 160
+
+
+def digest(data: bytes) -> str:
+    """Hex SHA-256."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def canonical_json(value: Any) -> bytes:
+    """The one JSON text of a value: ASCII, sorted keys, no spaces, no NaN.
+
+    Raises:
+        ValueError: the value holds NaN or infinity.
+        TypeError: the value holds something that JSON has no form for.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def encode(kind: str, body: dict[str, Any]) -> bytes:
+    """Frame `body` as a durable record of `kind`."""
+    payload = canonical_json(body)
+    return _header(kind, payload) + payload
+
+
+def decode(kind: str, data: bytes, where: str) -> dict[str, Any]:
+    """Return the body of a record that must be of `kind`.
+
+    Args:
+        kind: the expected kind; "" accepts any.
+        data: the whole file.
+        where: the file's name, for the error.
+
+    Raises:
+        CorruptRecordError: the bytes are not what `encode` wrote for this kind.
+    """
+    head, newline, payload = data.partition(b"\n")
+    fields = head[:_HEADER_MAX_BYTES].split(b" ")
+    if not newline or len(fields) != 4 or fields[0] != f"twophase/{VERSION}".encode():
+        raise _corrupt(where, f"it does not begin with a twophase/{VERSION} header")
+    found = fields[1].decode("ascii", "replace")
+    if kind and found != kind:
+        raise _corrupt(where, f"it is a {found!r} record where {kind!r} belongs")
+    if head + newline != _header(found, payload):
+        raise _corrupt(where, "its length or checksum does not match its content")
+    try:
+        body = json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise _corrupt(where, f"its content is no JSON ({type(error).__name__})") from None
+    if not isinstance(body, dict):
+        raise _corrupt(where, "its content is no JSON object")
+    return body
+
+
+def kind_of(data: bytes) -> str:
+    """The kind a record claims to be; `decode` checks it."""
+    fields = data[:_HEADER_MAX_BYTES].split(b" ", 2)
+    return fields[1].decode("ascii", "replace") if len(fields) == 3 else ""
+
+
+def _header(kind: str, payload: bytes) -> bytes:
+    return f"twophase/{VERSION} {kind} {len(payload)} {digest(payload)}\n".encode("ascii", "replace")
+
+
+def _corrupt(where: str, reason: str) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"The durable file {where} is damaged: {reason}. Nothing was written or deleted.",
+        remedy="restore this file from a backup of the job's folder, or start a new lineage with restore.path set to a "
+        "good checkpoint.",
+    )

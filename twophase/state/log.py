@@ -1,0 +1,173 @@
+"""The job's log: fences and decisions in one totally ordered sequence of create-if-absent files.
+
+This is what makes one driver the writer (invariant I7): a record is appended at the number after the last one this
+driver has seen. If another driver has written there first, this one is fenced. The append itself is the check; no clock
+and no generation file is trusted (hazard H43).
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from twophase.errors import CorruptRecordError, FencedError, InDoubtError
+from twophase.failpoints import failpoint
+from twophase.state import codec
+from twophase.state.records import (
+    DecidedRecord,
+    History,
+    Record,
+    SubsumedRecord,
+    record_from_json,
+    record_to_json,
+)
+from twophase.state.storage import (
+    DECISION_CRASH_POINTS,
+    NO_CRASH_POINTS,
+    AlreadyExistsError,
+    Storage,
+    UnclearOutcomeError,
+)
+
+FOLDER = "log"
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One record in its place."""
+
+    sequence: int
+    record: Record
+    nonce: str
+
+
+class JobLog:
+    """The log of one job, as one driver sees it.
+
+    Args:
+        storage: the job's folder.
+        job: the job's name; a log of another job is refused.
+
+    Attributes:
+        history: the fold of all records seen so far.
+    """
+
+    def __init__(self, storage: Storage, job: str) -> None:
+        self._storage = storage
+        self._job = job
+        self._first = 1
+        self._last = 0
+        self.history = History()
+
+    def read(self) -> History:
+        """Read the log anew, durably: what is found is synced before it is returned.
+
+        Raises:
+            CorruptRecordError: a record is damaged, missing between others, or of another job.
+        """
+        self._storage.sync(FOLDER)
+        entries = self._read_suffix()
+        history = History()
+        for entry in entries:
+            try:
+                history = history.apply(entry.record)
+            except ValueError as error:
+                raise self._corrupt(entry.sequence, f"it contradicts the records before it: {error}") from None
+        self.history = history
+        self._first = entries[0].sequence if entries else 1
+        self._last = entries[-1].sequence if entries else 0
+        return history
+
+    def append(self, record: Record) -> None:
+        """Append durably, as the only writer.
+
+        Raises:
+            FencedError: another driver has appended since this one read the log.
+            InDoubtError: the outcome is unknown; neither act on the record nor undo what it is about.
+            OSError: the record was certainly not written.
+        """
+        sequence = self._last + 1
+        nonce = secrets.token_hex(16)
+        self._create(sequence, record, nonce)
+        self._check_predecessor(sequence)
+        self._last = sequence
+        self.history = self.history.apply(record)
+
+    def fold(self, history: History) -> None:
+        """Write `history` as the new beginning of the log and delete what came before, oldest first."""
+        self.append(SubsumedRecord(history))
+        for sequence in range(self._first, self._last):
+            self._storage.delete(_name(sequence))
+            failpoint("C17")
+        self._first = self._last
+
+    def _create(self, sequence: int, record: Record, nonce: str) -> None:
+        points = DECISION_CRASH_POINTS if isinstance(record, DecidedRecord) else NO_CRASH_POINTS
+        body = {"job": self._job, "sequence": sequence, "nonce": nonce, "record": record_to_json(record)}
+        try:
+            self._storage.create(_name(sequence), codec.encode(record.kind, body), points)
+        except AlreadyExistsError:
+            if self._read_entry(sequence).nonce != nonce:
+                raise self._fenced(f"record {sequence} of its log was written by another driver") from None
+        except UnclearOutcomeError as error:
+            raise InDoubtError(
+                f"Job {self._job!r}: the outcome of writing log record {sequence} ({record.kind}) is unknown: {error}.",
+                remedy="check the disk of the job's folder, then start the job again.",
+            ) from error
+
+    def _check_predecessor(self, sequence: int) -> None:
+        """A missing predecessor means that a newer driver has folded the log behind our back."""
+        if sequence == 1:
+            return
+        try:
+            self._storage.read(_name(sequence - 1))
+        except FileNotFoundError:
+            raise self._fenced(f"record {sequence - 1} of its log was folded by another driver") from None
+
+    def _read_suffix(self) -> list[LogEntry]:
+        """The newest `SUBSUMED` record and all after it, or the whole log; records before are leftovers."""
+        entries: list[LogEntry] = []
+        for sequence in reversed(self._sequences()):
+            if entries and entries[-1].sequence != sequence + 1:
+                raise self._corrupt(sequence + 1, "it is missing")
+            entries.append(self._read_entry(sequence))
+            if isinstance(entries[-1].record, SubsumedRecord):
+                break
+        else:
+            if entries and entries[-1].sequence != 1:
+                raise self._corrupt(entries[-1].sequence - 1, "it is missing")
+        return entries[::-1]
+
+    def _sequences(self) -> list[int]:
+        sequences = []
+        for name in self._storage.names(FOLDER):
+            if len(name) != 10 or not name.isdecimal():
+                raise CorruptRecordError(
+                    f"The log of job {self._job!r} holds the foreign file {name!r}.",
+                    remedy="find out who wrote it, and remove it.",
+                )
+            sequences.append(int(name))
+        return sequences
+
+    def _read_entry(self, sequence: int) -> LogEntry:
+        name = _name(sequence)
+        data = self._storage.read(name)
+        kind = codec.kind_of(data)
+        body = codec.decode(kind, data, name)
+        if body.get("job") != self._job or body.get("sequence") != sequence:
+            raise self._corrupt(sequence, f"it is record {body.get('sequence')} of job {body.get('job')!r}")
+        return LogEntry(sequence, record_from_json(kind, body["record"], name), body["nonce"])
+
+    def _corrupt(self, sequence: int, reason: str) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"Job {self._job!r}: log record {_name(sequence)} cannot be used: {reason}. Nothing was written or deleted.",
+            remedy="restore the job's folder from a backup, or start a new lineage with restore.path set to a good "
+            "checkpoint.",
+        )
+
+    def _fenced(self, reason: str) -> FencedError:
+        return FencedError(f"Job {self._job!r}: this driver is fenced out: {reason}.", remedy="leave it stopped.")
+
+
+def _name(sequence: int) -> str:
+    return f"{FOLDER}/{sequence:010d}"

@@ -1,0 +1,224 @@
+"""The records of the job's log, and the history that they add up to.
+
+One log a job, one record a file, totally ordered. `History` is the fold of the log: a pure function of its records.
+A `SUBSUMED` record carries the history of everything before it, so that what came before can be deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar
+
+from twophase.errors import CorruptRecordError
+from twophase.ids import Attempt
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """One unbroken history of the job.
+
+    Attributes:
+        id: a UUID, also the id of the Spark query.
+        restored_from: the checkpoint's folder that it was restored from; empty on a fresh start.
+        first_checkpoint: the number of its first checkpoint: 0, or 1 after a restore, where Spark's batch 0 is ours.
+        start: the offset line of each source that it begins with; empty on a fresh start.
+        ancestors: the last checkpoint of each lineage that this one continues; nothing newer of them may be committed.
+    """
+
+    id: str
+    restored_from: str = ""
+    first_checkpoint: int = 0
+    start: tuple[str | None, ...] = ()
+    ancestors: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the log keeps of a decided checkpoint.
+
+    Attributes:
+        lineage: the lineage id.
+        checkpoint: n.
+        attempt: the attempt that was decided.
+        offsets_hash: hex SHA-256 of its start and end offsets.
+        body_digest: hex SHA-256 of its body, the `_metadata` file.
+        committed: whether every sink has proven it committed.
+    """
+
+    lineage: str
+    checkpoint: int
+    attempt: Attempt
+    offsets_hash: str
+    body_digest: str
+    committed: bool = False
+
+    @property
+    def folder(self) -> str:
+        """The folder of its body, relative to the job's folder."""
+        return f"chk/{self.lineage}-{self.checkpoint}-{self.attempt}"
+
+
+@dataclass(frozen=True)
+class FenceRecord:
+    """A driver has taken the job over with `generation`."""
+
+    kind: ClassVar[str] = "FENCE"
+    generation: int
+
+
+@dataclass(frozen=True)
+class LineageRecord:
+    """A new lineage begins."""
+
+    kind: ClassVar[str] = "LINEAGE"
+    lineage: Lineage
+
+
+@dataclass(frozen=True)
+class DecidedRecord:
+    """The decision: from here on the checkpoint commits."""
+
+    kind: ClassVar[str] = "DECIDED"
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class CommittedRecord:
+    """Every sink has proven the checkpoint committed."""
+
+    kind: ClassVar[str] = "COMMITTED"
+    lineage: str
+    checkpoint: int
+
+
+@dataclass(frozen=True)
+class SubsumedRecord:
+    """The history of all records before this one, which may be deleted."""
+
+    kind: ClassVar[str] = "SUBSUMED"
+    history: History
+
+
+Record = FenceRecord | LineageRecord | DecidedRecord | CommittedRecord | SubsumedRecord
+
+
+@dataclass(frozen=True)
+class History:
+    """What the log says of a job.
+
+    Attributes:
+        generation: the newest fence; 0 before the first.
+        lineages: all lineages, oldest first; the last is the current one.
+        decisions: the decided checkpoints whose bodies are kept, oldest first.
+    """
+
+    generation: int = 0
+    lineages: tuple[Lineage, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+
+    @property
+    def lineage(self) -> Lineage | None:
+        """The current lineage."""
+        return self.lineages[-1] if self.lineages else None
+
+    def newest(self, lineage: str) -> Decision | None:
+        """The newest decided checkpoint of a lineage."""
+        return next((found for found in reversed(self.decisions) if found.lineage == lineage), None)
+
+    def uncommitted(self) -> list[Decision]:
+        """Decided checkpoints without proof that they are committed, oldest first, of all lineages."""
+        return [decision for decision in self.decisions if not decision.committed]
+
+    def apply(self, record: Record) -> History:
+        """The history after one more record.
+
+        Raises:
+            ValueError: the record contradicts the history.
+        """
+        match record:
+            case FenceRecord(generation):
+                _check(generation > self.generation, f"fence {generation} after {self.generation}")
+                return replace(self, generation=generation)
+            case LineageRecord(lineage):
+                _check(all(known.id != lineage.id for known in self.lineages), f"lineage {lineage.id} begins twice")
+                return replace(self, lineages=(*self.lineages, lineage))
+            case DecidedRecord(decision):
+                self._check_next(decision)
+                return replace(self, decisions=(*self.decisions, decision))
+            case CommittedRecord(lineage_id, checkpoint):
+                return replace(self, decisions=tuple(self._committed(lineage_id, checkpoint)))
+            case SubsumedRecord(history):
+                return history
+
+    def _check_next(self, decision: Decision) -> None:
+        lineage, newest = self.lineage, self.newest(decision.lineage)
+        _check(lineage is not None and lineage.id == decision.lineage, f"decision in lineage {decision.lineage}")
+        _check(decision.attempt.generation == self.generation, f"decision of generation {decision.attempt.generation}")
+        if newest is not None:
+            _check(decision.checkpoint == newest.checkpoint + 1, f"checkpoint {decision.checkpoint} out of order")
+
+    def _committed(self, lineage: str, checkpoint: int) -> list[Decision]:
+        found = [entry for entry in self.decisions if (entry.lineage, entry.checkpoint) == (lineage, checkpoint)]
+        _check(len(found) == 1, f"checkpoint {checkpoint} committed without a decision")
+        return [replace(entry, committed=True) if entry is found[0] else entry for entry in self.decisions]
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> History:
+        """The reverse of `to_json`."""
+        return cls(
+            generation=value["generation"],
+            lineages=tuple(_lineage(lineage) for lineage in value["lineages"]),
+            decisions=tuple(_decision(decision) for decision in value["decisions"]),
+        )
+
+
+def record_to_json(record: Record) -> dict[str, Any]:
+    """The fields of a record as JSON values; its kind is kept beside it."""
+    return asdict(record)
+
+
+def record_from_json(kind: str, value: Mapping[str, Any], where: str) -> Record:
+    """The reverse of `record_to_json`.
+
+    Raises:
+        CorruptRecordError: the kind or the fields are not of a record this version knows.
+    """
+    try:
+        match kind:
+            case FenceRecord.kind:
+                return FenceRecord(generation=value["generation"])
+            case LineageRecord.kind:
+                return LineageRecord(_lineage(value["lineage"]))
+            case DecidedRecord.kind:
+                return DecidedRecord(_decision(value["decision"]))
+            case CommittedRecord.kind:
+                return CommittedRecord(lineage=value["lineage"], checkpoint=value["checkpoint"])
+            case SubsumedRecord.kind:
+                return SubsumedRecord(History.from_json(value["history"]))
+            case _:
+                raise CorruptRecordError(
+                    f"The log record {where} is of the unknown kind {kind!r}.",
+                    remedy="run the version of twophase that wrote it, or a newer one.",
+                )
+    except (KeyError, TypeError) as error:
+        raise CorruptRecordError(f"The log record {where} ({kind}) lacks or has unknown fields: {error}.") from None
+
+
+def _lineage(value: Mapping[str, Any]) -> Lineage:
+    fields = dict(value)
+    return Lineage(start=tuple(fields.pop("start")), **fields)
+
+
+def _decision(value: Mapping[str, Any]) -> Decision:
+    fields = dict(value)
+    return Decision(attempt=Attempt(**fields.pop("attempt")), **fields)
+
+
+def _check(condition: bool, what: str) -> None:
+    if not condition:
+        raise ValueError(what)

@@ -1,0 +1,140 @@
+"""The store of completed checkpoints: the bodies beside the log."""
+
+from __future__ import annotations
+
+from twophase.errors import CheckpointMissingError, CorruptRecordError
+from twophase.failpoints import failpoint
+from twophase.ids import Attempt
+from twophase.state import codec
+from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.log import JobLog
+from twophase.state.records import DecidedRecord, Decision, History
+from twophase.state.storage import Storage
+
+FOLDER = "chk"
+_BODY = "_metadata"
+_KIND = "CHECKPOINT"
+_FOLD_EVERY = 16
+
+
+class CompletedCheckpointStore:
+    """Writes decisions and reads them back.
+
+    Args:
+        storage: the job's folder.
+        log: the job's log, of which this driver is the writer.
+        num_retained: how many committed checkpoints keep their body.
+    """
+
+    def __init__(self, storage: Storage, log: JobLog, num_retained: int) -> None:
+        self._storage = storage
+        self._log = log
+        self._num_retained = num_retained
+        self._since_fold = 0
+
+    def prepare(self, checkpoint: CompletedCheckpoint) -> Decision:
+        """Write the body. It decides nothing yet.
+
+        Raises:
+            OSError, UnclearOutcomeError: the body may be incomplete; the attempt is to be declined.
+        """
+        data = codec.encode(_KIND, checkpoint.to_json())
+        decision = Decision(
+            lineage=checkpoint.lineage,
+            checkpoint=checkpoint.checkpoint,
+            attempt=checkpoint.attempt,
+            offsets_hash=checkpoint.offsets.hash,
+            body_digest=codec.digest(data),
+        )
+        self._storage.create(_body_of(decision), data)
+        return decision
+
+    def decide(self, decision: Decision) -> None:
+        """Append the decision to the log.
+
+        Raises:
+            FencedError: another driver has taken over; the checkpoint is not decided.
+            InDoubtError: it may or may not be decided.
+            OSError: it is certainly not decided.
+        """
+        self._log.append(DecidedRecord(decision))
+
+    def read(self, decision: Decision) -> CompletedCheckpoint:
+        """Read the body of a decided checkpoint.
+
+        Raises:
+            CheckpointMissingError: the body is gone.
+            CorruptRecordError: it is damaged, or not the one that was decided.
+        """
+        name = _body_of(decision)
+        try:
+            data = self._storage.read(name)
+        except FileNotFoundError:
+            raise CheckpointMissingError(
+                f"The body of the decided checkpoint {decision.checkpoint} ({name}) is gone.",
+                remedy="restore the job's folder from a backup.",
+            ) from None
+        if codec.digest(data) != decision.body_digest:
+            raise CorruptRecordError(
+                f"The body of checkpoint {decision.checkpoint} ({name}) is not the one that was decided: its SHA-256 "
+                f"differs from the log. Nothing was written or deleted.",
+                remedy="restore this file from a backup of the job's folder.",
+            )
+        return decode_body(data, name)
+
+    def subsume(self) -> list[Decision]:
+        """Delete what newer committed checkpoints have replaced; fold the log once in a while.
+
+        Returns:
+            The checkpoints whose bodies are gone.
+        """
+        history = self._log.history
+        kept = retained(history, self._num_retained)
+        gone = [decision for decision in history.decisions if decision not in kept]
+        for decision in gone:
+            self._delete(decision.folder)
+            failpoint("C17")
+        self._since_fold += 1
+        if self._since_fold >= _FOLD_EVERY:
+            self._since_fold = 0
+            self._log.fold(History(history.generation, history.lineages, tuple(kept)))
+        return gone
+
+    def sweep(self) -> None:
+        """Delete bodies that no decision names: of declined attempts, and of drivers that died before the decision."""
+        known = {decision.folder.split("/")[1] for decision in self._log.history.decisions}
+        for name in self._storage.names(FOLDER):
+            if name not in known:
+                self._delete(f"{FOLDER}/{name}")
+
+    def discard(self, lineage: str, checkpoint: int, attempt: Attempt) -> None:
+        """Delete the body of an attempt that was not decided, if it is there."""
+        self._delete(Decision(lineage, checkpoint, attempt, "", "").folder)
+
+    def _delete(self, folder: str) -> None:
+        self._storage.delete(f"{folder}/{_BODY}")
+        self._storage.delete(folder)
+
+
+def retained(history: History, num_retained: int) -> list[Decision]:
+    """The decisions to keep: all uncommitted ones, and the newest `num_retained` of each kept lineage's committed ones."""
+    committed = [decision for decision in history.decisions if decision.committed]
+    newest = committed[-num_retained:]
+    return [decision for decision in history.decisions if not decision.committed or decision in newest]
+
+
+def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
+    """Decode a `_metadata` file.
+
+    Raises:
+        CorruptRecordError: it is damaged or has unknown fields.
+    """
+    body = codec.decode(_KIND, data, name)
+    try:
+        return CompletedCheckpoint.from_json(body)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptRecordError(f"The body {name} lacks or has unknown fields: {error}.") from None
+
+
+def _body_of(decision: Decision) -> str:
+    return f"{decision.folder}/{_BODY}"

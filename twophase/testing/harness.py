@@ -1,0 +1,80 @@
+"""What the contract suite needs to know about one sink, and the identities it uses."""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import ArrowSink, Sink
+
+Row = dict[str, Any]
+Identity = tuple[str, str, str, int, Attempt, Subtask]
+
+JOB = "contract"
+SINK = "facts"
+LINEAGE = new_lineage_id()
+OTHER_LINEAGE = new_lineage_id()
+FIRST = Attempt(1, 1)
+
+
+def identity(committable: Committable) -> Identity:
+    """What tells one piece from another; rows, offsets and handle may be unknown for a piece found in doubt."""
+    transaction = committable.transaction
+    return (
+        transaction.job,
+        transaction.sink,
+        transaction.lineage,
+        transaction.checkpoint,
+        transaction.attempt,
+        committable.subtask,
+    )
+
+
+class SinkHarness(ABC):
+    """What the suite needs to know about one sink. One harness is one target, empty at first."""
+
+    schema: ClassVar[pa.Schema] = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())])
+
+    @abstractmethod
+    def new_sink(self) -> Sink:
+        """A new sink object for the target, not opened: what a restarted driver would make."""
+
+    @abstractmethod
+    def rows_visible(self) -> list[Row]:
+        """All rows of the target that any reader sees, in any order."""
+
+    def rows(self, ids: Iterable[int]) -> list[Row]:
+        """Rows that fit `schema`, one for each id."""
+        return [{"id": number, "name": f"row {number}", "amount": number / 2} for number in ids]
+
+    def pre_commit(
+        self, sink: Sink, transaction: TransactionId, ids: Iterable[int], subtask: Subtask
+    ) -> list[Committable]:
+        """Take the rows of one task through phase 1. A sink that is no `ArrowSink` overrides this."""
+        assert isinstance(sink, ArrowSink)
+        writer = sink.writer(transaction, subtask)
+        try:
+            writer.write(pa.RecordBatch.from_pylist(self.rows(ids), schema=self.schema))
+            committable = writer.pre_commit()
+        except BaseException:
+            writer.abort()
+            raise
+        return [committable] if committable else []
+
+
+def transaction_id(
+    checkpoint: int = 0, attempt: Attempt = FIRST, lineage: str = LINEAGE, job: str = JOB, sink: str = SINK
+) -> TransactionId:
+    """The transaction of one attempt; its offsets hash is that of its checkpoint."""
+    return TransactionId(job, lineage, checkpoint, attempt, sink, f"{checkpoint:064x}")
+
+
+def fresh_name(prefix: str) -> str:
+    """A name for a table, schema or folder that no other test uses."""
+    return f"{prefix}_{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,216 @@
+"""The reference sink: rows in this process's memory, with every promise of the contract kept.
+
+`MemoryTarget` plays the database: it outlives the sinks that write to it, as a real one outlives a crashed driver.
+`MemorySink` is what a sink has to be; nothing in it is optional.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from twophase.errors import FencedError, TargetChangedError
+from twophase.failpoints import failpoint
+from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
+from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
+from twophase.protocol.writer import SinkWriter
+
+Row = dict[str, Any]
+Key = tuple[str, str, str, int, Attempt, Subtask]
+
+_targets: weakref.WeakValueDictionary[str, MemoryTarget] = weakref.WeakValueDictionary()
+
+
+def _key(transaction: TransactionId, subtask: Subtask) -> Key:
+    return (
+        transaction.job,
+        transaction.sink,
+        transaction.lineage,
+        transaction.checkpoint,
+        transaction.attempt,
+        subtask,
+    )
+
+
+@dataclass(eq=False)
+class MemoryTarget:
+    """What a database would keep. Every change to it is made under `lock`, as a transaction would be.
+
+    Pickles to a reference, so that a pickled sink writes to the same target within this process.
+
+    Attributes:
+        name: its identity.
+        visible: the rows that readers see.
+        prepared: pieces that are pre-committed, with their rows.
+        ledger: the pieces that were committed, until they are subsumed.
+        high_water: per job, sink and lineage, the checkpoint up to which all is committed; kept for ever.
+        fences: per job and sink, the attempt below which nobody may write.
+    """
+
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+    visible: list[Row] = field(default_factory=list)
+    prepared: dict[Key, tuple[Committable, list[Row]]] = field(default_factory=dict)
+    ledger: set[Key] = field(default_factory=set)
+    high_water: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    fences: dict[tuple[str, str], Attempt] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        _targets[self.name] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _find_target, (self.name,)
+
+
+def _find_target(name: str) -> MemoryTarget:
+    return _targets[name]
+
+
+class MemorySink(ArrowSink):
+    """Writes to a `MemoryTarget`.
+
+    Args:
+        target: where the rows go. Give the same one again to play a restart.
+    """
+
+    def __init__(self, target: MemoryTarget) -> None:
+        self._target = target
+        self._job = self._sink = ""
+
+    def open(self, context: SinkContext) -> None:
+        """See `Sink.open`."""
+        self._job, self._sink = context.job, context.sink
+
+    def target(self) -> str:
+        """See `Sink.target`."""
+        return f"memory:{self._target.name}"
+
+    def history(self) -> SinkHistory:
+        """See `Sink.history`."""
+        with self._target.lock:
+            fence = self._target.fences.get((self._job, self._sink))
+            proven = [(key[2], key[3]) for key in self._target.ledger if key[:2] == (self._job, self._sink)]
+            proven += [
+                (key[2], mark) for key, mark in self._target.high_water.items() if key[:2] == (self._job, self._sink)
+            ]
+        committed: dict[str, int] = {}
+        for lineage, checkpoint in proven:
+            committed[lineage] = max(committed.get(lineage, -1), checkpoint)
+        return SinkHistory(fence.generation if fence else 0, committed)
+
+    def fence(self, attempt: Attempt) -> None:
+        """See `Sink.fence`."""
+        with self._target.lock:
+            fence = self._target.fences.get((self._job, self._sink), attempt)
+            if fence.generation > attempt.generation:
+                raise FencedError(f"Sink {self._sink!r} of job {self._job!r} is at {fence}, this driver at {attempt}.")
+            self._target.fences[self._job, self._sink] = max(fence, attempt)
+
+    def writer(self, transaction: TransactionId, subtask: Subtask) -> MemoryWriter:
+        """See `ArrowSink.writer`."""
+        return MemoryWriter(self._target, transaction, subtask)
+
+    def write_direct(self, transaction: TransactionId, subtask: Subtask, rows: Sequence[Row]) -> Committable | None:
+        """Pre-commit `rows` as one task attempt would."""
+        writer = self.writer(transaction, subtask)
+        if rows:
+            writer.write(pa.RecordBatch.from_pylist(list(rows)))
+        return writer.pre_commit()
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """See `Sink.commit`."""
+        outcomes = []
+        for number, request in enumerate(requests):
+            failpoint("C13" if number else "C12")
+            outcomes.append(self._commit_one(request.committable))
+            failpoint("C14")
+        failpoint("C15")
+        return outcomes
+
+    def _commit_one(self, committable: Committable) -> CommitOutcome:
+        if committable.target != self.target():
+            raise TargetChangedError(f"{committable.transaction} was written to {committable.target}.")
+        transaction = committable.transaction
+        key = _key(transaction, committable.subtask)
+        with self._target.lock:
+            if key in self._target.prepared:
+                # Rows, proof and the end of "prepared" are one step: that is what makes the proof worth something (I4).
+                _, rows = self._target.prepared.pop(key)
+                self._target.visible.extend(rows)
+                self._target.ledger.add(key)
+                return Committed()
+            if key in self._target.ledger:
+                return AlreadyCommitted("ledger row")
+            mark = self._target.high_water.get((transaction.job, transaction.sink, transaction.lineage), -1)
+            if transaction.checkpoint <= mark:
+                return AlreadyCommitted("high-water mark")
+            return Lost(f"{transaction}: neither prepared nor in the ledger; the high-water mark is {mark}.")
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """See `Sink.abort`."""
+        for committable in committables:
+            with self._target.lock:
+                self._target.prepared.pop(_key(committable.transaction, committable.subtask), None)
+            failpoint("C20")
+
+    def in_doubt(self) -> Sequence[Committable]:
+        """See `Sink.in_doubt`."""
+        with self._target.lock:
+            return [
+                committable
+                for committable, _ in self._target.prepared.values()
+                if (committable.transaction.job, committable.transaction.sink) == (self._job, self._sink)
+            ]
+
+    def subsume(self, lineage: str, checkpoint_id: int) -> None:
+        """See `Sink.subsume`."""
+        mark = (self._job, self._sink, lineage)
+        with self._target.lock:
+            self._target.high_water[mark] = max(self._target.high_water.get(mark, -1), checkpoint_id)
+            self._target.ledger -= {key for key in self._target.ledger if key[:3] == mark and key[3] <= checkpoint_id}
+
+    def close(self) -> None:
+        """See `Sink.close`. There is nothing to release."""
+
+
+class MemoryWriter(SinkWriter):
+    """Holds the rows of one task attempt until they are pre-committed."""
+
+    def __init__(self, target: MemoryTarget, transaction: TransactionId, subtask: Subtask) -> None:
+        self._target = target
+        self._transaction = transaction
+        self._subtask = subtask
+        self._rows: list[Row] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """See `SinkWriter.write`."""
+        self._rows.extend(batch.to_pylist())
+        failpoint("E01")
+
+    def pre_commit(self) -> Committable | None:
+        """See `SinkWriter.pre_commit`."""
+        if not self._rows:
+            return None
+        failpoint("C04")
+        transaction = self._transaction
+        committable = Committable(transaction, self._subtask, f"memory:{self._target.name}", len(self._rows))
+        with self._target.lock:
+            # The check and the write that it guards are one step (HD9).
+            fence = self._target.fences.get((transaction.job, transaction.sink))
+            if fence is None or fence.generation != transaction.attempt.generation or fence > transaction.attempt:
+                raise FencedError(f"{transaction} is closed: the sink is at {fence}.")
+            self._target.prepared[_key(transaction, self._subtask)] = (committable, self._rows)
+        failpoint("C05")
+        return committable
+
+    def abort(self) -> None:
+        """See `SinkWriter.abort`."""
+        self._rows = []

@@ -1,0 +1,62 @@
+"""`python -m twophase.testing.services fetch | versions`: fill the cache ahead of the tests, and look into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from twophase.errors import TwoPhaseError
+from twophase.testing.services.cache import CACHE_VARIABLE, cache_root
+from twophase.testing.services.kafka_program import fetch_kafka
+from twophase.testing.services.mariadb import fetch_mariadb
+from twophase.testing.services.mysql import fetch_mysql
+from twophase.testing.services.pins import KAFKA_VERSION, MARIADB_SERIES, MYSQL_VERSION
+
+_FETCHERS = {"kafka": fetch_kafka, "mysql": fetch_mysql, "mariadb": fetch_mariadb}
+_MEGABYTE = 1_000_000
+
+
+@click.group(help=__doc__)
+def main() -> None:
+    """Entry point."""
+
+
+@main.command()
+@click.argument("services", nargs=-1, type=click.Choice(sorted(_FETCHERS)))
+def fetch(services: tuple[str, ...]) -> None:
+    """Fetch the named SERVICES, or all of them, into the cache."""
+    for name in services or sorted(_FETCHERS):
+        try:
+            _FETCHERS[name]()
+        except TwoPhaseError as error:
+            raise click.ClickException(str(error)) from error
+    _show()
+
+
+@main.command()
+def versions() -> None:
+    """Show which servers there are in the cache."""
+    _show()
+
+
+def _show() -> None:
+    root = cache_root()
+    table = Table("service", "version", "in the cache", box=None, pad_edge=False)
+    for name, version in (("Kafka", KAFKA_VERSION), ("MySQL", MYSQL_VERSION), ("MariaDB", MARIADB_SERIES)):
+        folders = [path for path in root.glob(f"{name.lower()}-*") if path.is_dir()]
+        table.add_row(name, version, f"{_size_mb(folders)} MB" if folders else "not fetched")
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"{root} (set {CACHE_VARIABLE} to move it)")
+    console.print(table)
+
+
+def _size_mb(folders: list[Path]) -> int:
+    files = (path for folder in folders for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(path.stat().st_size for path in files) // _MEGABYTE
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m twophase.testing.services")

@@ -1,0 +1,68 @@
+"""The folder where fetched servers live, filled by one process at a time and never half.
+
+`TWOPHASE_CACHE` names it; otherwise it is `~/.cache/twophase`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from twophase.testing.services.progress import show_progress
+
+CACHE_VARIABLE = "TWOPHASE_CACHE"
+
+
+def cache_root() -> Path:
+    """The cache folder, made if absent."""
+    named = os.environ.get(CACHE_VARIABLE)
+    root = Path(named).expanduser() if named else Path.home() / ".cache" / "twophase"
+    root.mkdir(parents=True, exist_ok=True)
+    return root.resolve()
+
+
+def cached(name: str, build: Callable[[Path], None]) -> Path:
+    """The folder `name` of the cache, built on first use.
+
+    1. A finished folder is taken as it is.
+    2. Otherwise one process builds, the others wait for it.
+    3. `build` fills a temporary folder, which is renamed when it is complete: a crash leaves no half entry.
+
+    Args:
+        name: one path component that includes the version.
+        build: fills the empty folder it is given.
+    """
+    root = cache_root()
+    target = root / name
+    if target.is_dir():
+        return target
+    with _locked(root / f".{name}.lock"):
+        if target.is_dir():
+            return target
+        prefix = f".{name}.partial-"
+        for leftover in root.glob(f"{prefix}*"):  # of a build that was killed: we hold its lock
+            shutil.rmtree(leftover, ignore_errors=True)
+        partial = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
+        try:
+            build(partial)
+            partial.rename(target)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+    return target
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with show_progress(f"Waiting for another process that fills {path.parent}"):
+                fcntl.flock(handle, fcntl.LOCK_EX)  # released by the kernel if that process dies
+        yield

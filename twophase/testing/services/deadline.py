@@ -1,0 +1,27 @@
+"""A deadline: how long a wait may still take."""
+
+from __future__ import annotations
+
+import time
+
+
+class Deadline:
+    """Counts down from the moment it is made.
+
+    Args:
+        timeout_s: seconds until it is over.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self.timeout_s = timeout_s
+        self._end_s = time.monotonic() + timeout_s
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self._end_s - time.monotonic())
+
+    @property
+    def over(self) -> bool:
+        """Whether no time is left."""
+        return self.remaining_s == 0.0

@@ -1,0 +1,32 @@
+"""Finding Java, and the Ivy that comes with pyspark."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+from twophase.errors import ServiceError
+
+
+def java() -> str:
+    """Path of the `java` program: of JAVA_HOME, else of PATH."""
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").is_file():
+        return str(Path(home) / "bin" / "java")
+    found = shutil.which("java")
+    if found is None:
+        raise ServiceError(
+            "No Java was found: JAVA_HOME is not set to one and `java` is not on PATH.",
+            remedy="install a JDK 17 (Debian: `apt-get install -y openjdk-17-jre-headless`) or set JAVA_HOME.",
+        )
+    return found
+
+
+def pyspark_jars() -> Path:
+    """The folder of jars in the installed pyspark, found without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ServiceError("pyspark is not installed; its Ivy fetches the servers.", remedy="pip install pyspark")
+    return Path(spec.origin).parent / "jars"

@@ -1,0 +1,176 @@
+"""A server as a child process with a data folder of its own.
+
+1. start: temporary folder, data prepared, ports picked, process started, asked until it answers.
+2. kill, restart: as often as wanted, on the same data and ports.
+3. stop: SIGTERM, SIGKILL if that takes too long, folder removed; the log stays if the server failed.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+from typing_extensions import override
+
+from twophase.errors import ServiceError
+from twophase.testing.services.deadline import Deadline
+from twophase.testing.services.ports import accepts_connections, free_ports
+from twophase.testing.services.process import ServerProcess
+from twophase.testing.services.program import Program
+from twophase.testing.services.server import Server
+
+_LOG = logging.getLogger(__name__)
+_PROBE_INTERVAL_S = 0.02
+_STOP_TIMEOUT_S = 15.0
+_BIND_TRIES = 4
+_BIND_FAILURES = ("address already in use", "address in use")
+_SHOWN_LOG_LINES = 15
+
+
+class LocalServer(Server):
+    """Runs one program.
+
+    Args:
+        program: the kind of server.
+        detached: it outlives this process.
+        startup_timeout_s: how long a start may take until the first answer.
+    """
+
+    def __init__(self, program: Program, *, detached: bool, startup_timeout_s: float) -> None:
+        self._program = program
+        self._detached = detached
+        self._startup_timeout_s = startup_timeout_s
+        self._folder: Path | None = None
+        self._process: ServerProcess | None = None
+        self._failed = False
+
+    @override
+    def start(self) -> None:
+        if self._folder is not None:
+            raise ServiceError(f"{self._program.name} is started already.", remedy="use restart().")
+        self._failed = False
+        self._folder = Path(tempfile.mkdtemp(prefix=f"twophase-{self._program.name.lower()}-"))
+        try:
+            self._program.prepare(self._data)
+            self._start_on_free_ports()
+        except BaseException:
+            self.stop()
+            raise
+
+    @override
+    def stop(self) -> None:
+        if self._folder is None:
+            return
+        if self._process is not None:
+            self._notice_crash(self._process.exit_code)
+            self._process.terminate(_STOP_TIMEOUT_S)
+        self._process = None
+        shutil.rmtree(self._data if self._failed else self._folder, ignore_errors=True)
+        self._folder = None
+
+    @override
+    def kill(self) -> None:
+        self._running.kill()
+        self._process = None
+
+    @override
+    def restart(self) -> None:
+        if self._folder is None:
+            raise self._program.not_started()
+        if self._process is not None:
+            self._process.terminate(_STOP_TIMEOUT_S)
+            self._process = None
+        self._run_until_ready()
+
+    @override
+    def suspend(self) -> None:
+        self._running.suspend()
+
+    @override
+    def resume(self) -> None:
+        self._running.resume()
+
+    @property
+    @override
+    def pid(self) -> int:
+        return self._running.pid
+
+    @property
+    @override
+    def log(self) -> Path:
+        if self._folder is None:
+            raise self._program.not_started()
+        return self._folder / "server.log"
+
+    @property
+    def _data(self) -> Path:
+        return self.log.with_name("data")
+
+    @property
+    def _running(self) -> ServerProcess:
+        if self._process is None:
+            raise self._program.not_started()
+        return self._process
+
+    def _start_on_free_ports(self) -> None:
+        """A port found free can be taken before the server binds it: then others are tried."""
+        for attempt in range(1, _BIND_TRIES + 1):
+            self._program.ports = free_ports(self._program.port_count)
+            try:
+                self._run_until_ready()
+            except ServiceError:
+                if attempt == _BIND_TRIES or not self._lost_a_port():
+                    raise
+                self.log.unlink()
+                self._failed = False
+            else:
+                return
+
+    def _run_until_ready(self) -> None:
+        launch = self._program.launch(self._data)
+        self._process = ServerProcess(launch, folder=self._data, log=self.log, detached=self._detached)
+        deadline = Deadline(self._startup_timeout_s)
+        problem: Exception | None = None
+        while not deadline.over:
+            exit_code = self._process.wait(_PROBE_INTERVAL_S)
+            if exit_code is not None:
+                raise self._start_failure(f"ended with exit code {exit_code} while starting") from problem
+            problem = self._problem()
+            if problem is None:
+                self._program.started()
+                return
+        raise self._start_failure(f"gave no answer within {deadline.timeout_s:g} s") from problem
+
+    def _problem(self) -> Exception | None:
+        """Why the server is not ready yet; None if it is."""
+        if not accepts_connections(self._program.port):
+            return ConnectionRefusedError(f"nothing listens on port {self._program.port}")
+        try:
+            self._program.probe()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is shown if it lasts
+            return error
+        return None
+
+    def _lost_a_port(self) -> bool:
+        printed = self.log.read_text(errors="replace").lower()
+        return any(text in printed for text in _BIND_FAILURES)
+
+    def _notice_crash(self, exit_code: int | None) -> None:
+        """A server that ended by itself keeps its log; one that a test killed behind our back did not fail."""
+        if exit_code in (None, -signal.SIGKILL):
+            return
+        self._failed = True
+        _LOG.warning("%s ended by itself, exit code %s; its log: %s", self._program.name, exit_code, self.log)
+
+    def _start_failure(self, what: str) -> ServiceError:
+        self._failed = True
+        self.kill()
+        tail = self.log.read_text(errors="replace").splitlines()[-_SHOWN_LOG_LINES:]
+        shown = "\n".join(f"    {line}" for line in tail)
+        return ServiceError(
+            f"{self._program.name} {what}. The end of its log:\n{shown}\n",
+            remedy=f"read the whole log: {self.log}",
+        )

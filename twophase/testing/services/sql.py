@@ -1,0 +1,172 @@
+"""What the MySQL and the MariaDB service have in common: an account, connections, databases."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+import pymysql
+from typing_extensions import override
+
+from twophase.errors import ServiceError
+from twophase.testing.services.local_server import LocalServer
+from twophase.testing.services.ports import LOOPBACK
+from twophase.testing.services.program import Program
+from twophase.testing.services.server import ExternalServer, Server
+from twophase.testing.services.service import Service
+
+USER = "root"
+_CONNECT_TIMEOUT_S = 10
+_DEFAULT_PORT = 3306
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where a server is and who may do everything on it."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+
+    def connect(self, database: str | None = None) -> pymysql.Connection:
+        """A plain connection, autocommit on."""
+        return pymysql.connect(
+            host=self.host,
+            port=self.port,
+            user=self.user,
+            password=self.password,
+            database=database,
+            autocommit=True,
+            local_infile=True,
+            connect_timeout=_CONNECT_TIMEOUT_S,
+        )
+
+    def probe(self) -> None:
+        """Ask the server for one row."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            cursor.fetchall()
+
+
+def as_root_if_root() -> list[str]:
+    """The server refuses to run as root unless it is told to."""
+    return ["--user=root"] if os.geteuid() == 0 else []
+
+
+class SqlProgram(Program):
+    """A MySQL or MariaDB server: how its account is made.
+
+    The password is new for every server: a fixed one would let every user of the machine in.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.password = secrets.token_hex(16)
+
+    @property
+    def account(self) -> Account:
+        """The account that may do everything."""
+        if not self.ports:
+            raise self.not_started()
+        return Account(LOOPBACK, self.port, USER, self.password)
+
+    @override
+    def probe(self) -> None:
+        self.account.probe()
+
+    def _common_options(self, data: Path) -> list[str]:
+        options = [f"--datadir={data / 'db'}", f"--port={self.port}", f"--bind-address={LOOPBACK}"]
+        # Relative to the data folder: a full path can be longer than a socket's name may be.
+        options += ["--socket=server.sock", f"--pid-file={data / 'server.pid'}"]
+        options += ["--skip-log-bin", "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=1"]
+        # Warming the buffer pool up makes restarts slow, and benchmarks uneven.
+        options += ["--innodb-buffer-pool-dump-at-shutdown=OFF", "--innodb-buffer-pool-load-at-startup=OFF"]
+        return [*options, "--innodb-buffer-pool-size=256M", *as_root_if_root()]
+
+    def _write_account(self, file: Path, created: str) -> Path:
+        file.touch(mode=0o600)
+        file.write_text(f"{created}\nGRANT ALL ON *.* TO '{USER}'@'%' WITH GRANT OPTION;\n")
+        return file
+
+
+class SqlService(Service):
+    """A server that speaks MySQL's protocol. Use `MySqlService` or `MariaDbService`."""
+
+    def __init__(
+        self, program: SqlProgram, *, external: Account | None, variable: str, detached: bool, startup_timeout_s: float
+    ) -> None:
+        self._program = program
+        self._external = external
+        server: Server
+        if external is not None:
+            server = ExternalServer(program.name, variable=variable, probe=external.probe)
+        else:
+            server = LocalServer(program, detached=detached, startup_timeout_s=startup_timeout_s)
+        super().__init__(server)
+
+    @property
+    def host(self) -> str:
+        """Host name or address."""
+        return self._account.host
+
+    @property
+    def port(self) -> int:
+        """TCP port."""
+        return self._account.port
+
+    @property
+    def user(self) -> str:
+        """An account with all rights (of the user's own server: the one in its URL)."""
+        return self._account.user
+
+    @property
+    def password(self) -> str:
+        """The account's password."""
+        return self._account.password
+
+    def url(self, database: str) -> str:
+        """`mysql://user@host:port/database`, without the password."""
+        account = self._account
+        return f"mysql://{quote(account.user, safe='')}@{account.host}:{account.port}/{quote(database, safe='')}"
+
+    def connect(self, database: str | None = None) -> pymysql.Connection:
+        """A plain PyMySQL connection, autocommit on, LOAD DATA LOCAL allowed on the client's side."""
+        return self._account.connect(database)
+
+    def create_database(self, name: str) -> None:
+        """Make an empty utf8mb4 database; an old one of that name is an error."""
+        quoted = name.replace("`", "``")
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE `{quoted}` CHARACTER SET utf8mb4")
+
+    @property
+    def _account(self) -> Account:
+        return self._external or self._program.account
+
+
+def external_account(url_variable: str, password_variable: str) -> Account | None:
+    """The user's own server, if the environment names one."""
+    url = os.environ.get(url_variable)
+    if not url:
+        return None
+    parts = urlsplit(url)
+    if parts.scheme not in ("mysql", "mariadb") or not parts.hostname or not parts.username or parts.password:
+        raise ServiceError(
+            f"{url_variable} is not of the form mysql://user@host:port",
+            remedy=f"correct it; the password goes into {password_variable}.",
+        )
+    password = os.environ.get(password_variable, "")
+    return Account(parts.hostname, parts.port or _DEFAULT_PORT, unquote(parts.username), password)
+
+
+def option_list(options: Sequence[str]) -> list[str]:
+    """Refuse options that would be taken for something else."""
+    for option in options:
+        if not option.startswith("--"):
+            raise ServiceError(f"The server option {option!r} does not begin with --.", remedy="write --name=value.")
+    return list(options)
