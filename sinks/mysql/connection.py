@@ -19,9 +19,16 @@ from pymysql.connections import Connection, LoadLocalPacketWrapper, MySQLResult
 from pymysql.constants import CLIENT, COMMAND, CR
 from pymysql.cursors import Cursor
 
-from sinks.mysql.codes import ACCESS_DENIED_DATABASE, ACCESS_DENIED_USER, UNKNOWN_DATABASE, code_of
+from sinks.mysql.codes import (
+    ACCESS_DENIED_DATABASE,
+    ACCESS_DENIED_USER,
+    NO_PASSWORD_LOGIN,
+    UNKNOWN_DATABASE,
+    code_of,
+)
+from sinks.mysql.identifiers import quote
 from sinks.mysql.options import Endpoint, Tls
-from twophase.errors import PreflightError, TargetUnreachableError
+from twophase.errors import PreflightError, TargetUnreachableError, TwoPhaseError
 
 if TYPE_CHECKING:
     _Connection = Connection[Cursor]
@@ -174,12 +181,16 @@ class Session(_Connection):
         """Answer a file request with the stream of the statement just sent, or end the connection."""
         stream, self._stream = self._stream, None
         if stream is None or name != stream.name.encode():
-            self._force_close()
-            raise SecurityError(CR.CR_MALFORMED_PACKET, f"the server asked for the file {name[:200]!r}; nothing was sent")
+            self.refuse(f"the server asked for the file {name[:200]!r}; nothing was sent")
         for chunk in stream.chunks:
             for start in range(0, len(chunk), PACKET_BYTES):
                 self._write_view(chunk[start : start + PACKET_BYTES])
         self.write_packet(b"")
+
+    def refuse(self, why: str) -> NoReturn:
+        """End the connection to a server that breaks the rules."""
+        self._force_close()
+        raise SecurityError(CR.CR_MALFORMED_PACKET, why)
 
     def _write_view(self, payload: memoryview) -> None:
         # Header and payload apart: joining them, as write_packet does, would copy every byte once more.
@@ -195,7 +206,10 @@ class _GuardedResult(MySQLResult):
         session = self.connection
         assert isinstance(session, Session)  # noqa: S101 - only a Session makes one
         session.send_requested(bytes(LoadLocalPacketWrapper(first_packet).filename))
-        self._read_ok_packet(session._read_packet())
+        reply = session._read_packet()
+        if not reply.is_ok_packet():
+            session.refuse(f"the server went on with {reply.get_all_data()[:200]!r} after the data")
+        self._read_ok_packet(reply)
 
 
 class _RefusePlugin:
@@ -224,3 +238,39 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
         context.verify_mode = ssl.CERT_NONE
     # PyMySQL given a context requires TLS; given nothing it would fall back to plain text without a word.
     return {"ssl": context}
+
+
+def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:
+    """Open a session.
+
+    Raises:
+        PreflightError: the server does not let us in, or is not the one it should be.
+        TargetUnreachableError: it does not answer.
+    """
+    try:
+        return Session(endpoint, local_infile=local_infile)
+    except pymysql.Error as error:
+        raise _explain(endpoint, error) from None
+    except (OSError, RuntimeError, ValueError) as error:
+        # A file of certificates that is not there, a plugin that needs a package, a server that speaks something else.
+        raise PreflightError(f"No session with {endpoint}: {error}") from None
+
+
+def _explain(endpoint: Endpoint, error: pymysql.Error) -> TwoPhaseError:
+    code, text = code_of(error), error.args[-1] if error.args else ""
+    what = f"No session with {endpoint}: {text} ({code})."
+    if isinstance(getattr(error, "original_exception", None), ssl.SSLError) or code == CR.CR_SSL_CONNECTION_ERROR:
+        return PreflightError(
+            what,
+            remedy="give the server a certificate for its name and name its authority in tls_ca; tls='verify_ca', "
+            "'insecure' or 'off' do with less, at your own risk.",
+        )
+    if isinstance(error, SecurityError):
+        return PreflightError(what, remedy="find out who answers at that address.")
+    if code in (ACCESS_DENIED_USER, NO_PASSWORD_LOGIN):
+        return PreflightError(what, remedy="check the user in url and what password_env or password_file names.")
+    if code == ACCESS_DENIED_DATABASE:
+        return PreflightError(what, remedy=f"GRANT rights on {quote(endpoint.schema)}.* to the user, or correct the url.")
+    if code == UNKNOWN_DATABASE:
+        return PreflightError(what, remedy="create the schema or correct the url.")
+    return TargetUnreachableError(what, remedy="start the server, or correct host and port in url.")

@@ -225,14 +225,14 @@ def test_a_broker_of_somebody_else_on_our_port_is_not_taken_for_ours(
         assert other.bootstrap_servers != kafka.bootstrap_servers
 
 
-def test_a_server_dies_with_the_process_that_started_it() -> None:
-    pid, log = start_in_a_process_that_dies("attached")
+def test_a_server_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
+    pid, log = start_in_a_process_that_dies("attached", tmp_path)
     wait_for(lambda: not psutil.pid_exists(pid))
     wait_for(lambda: not (log.parent / "data").exists())
 
 
-def test_a_detached_server_outlives_the_process_that_started_it() -> None:
-    pid, log = start_in_a_process_that_dies("detached")
+def test_a_detached_server_outlives_the_process_that_started_it(tmp_path: Path) -> None:
+    pid, log = start_in_a_process_that_dies("detached", tmp_path)
     try:
         time.sleep(1.5)  # longer than a watchdog would take
         assert "mariadbd" in psutil.Process(pid).name()
@@ -316,10 +316,10 @@ def server_uuid(service: MySqlService | MariaDbService) -> str:
         return str(cursor.fetchone()[0])
 
 
-def start_in_a_process_that_dies(mode: str) -> tuple[int, Path]:
-    done = subprocess.run(
-        [sys.executable, "-c", SERVER_OF_A_DYING_TEST, mode], capture_output=True, text=True, check=False
-    )
+def start_in_a_process_that_dies(mode: str, folder: Path) -> tuple[int, Path]:
+    command = [sys.executable, "-c", SERVER_OF_A_DYING_TEST, mode]
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == -signal.SIGKILL, done.stderr
     pid, log = done.stdout.split(maxsplit=1)
     return int(pid), Path(log.strip())

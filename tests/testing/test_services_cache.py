@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from twophase.errors import ServiceError
+from twophase.testing.services import mariadb
 from twophase.testing.services.__main__ import main
 from twophase.testing.services.cache import cached
 from twophase.testing.services.maven import check_pins
@@ -62,6 +63,12 @@ def test_two_processes_build_an_entry_once(tmp_path: Path) -> None:
     pair = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, env=environment(root)) for _ in range(2)]
     assert [process.communicate()[0] for process in pair] == [b"whole\n", b"whole\n"]
     assert (tmp_path / "built").read_text() == "x"
+
+
+def test_without_apt_the_error_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ServiceError, match=r"no mariadbd here.*apt-get install -y mariadb-server"):
+        cached("mariadb", mariadb.fetch_packages)
 
 
 def environment(root: str) -> dict[str, str]:

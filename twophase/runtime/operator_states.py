@@ -7,6 +7,7 @@ lineages the state is the truth.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,9 +20,11 @@ from twophase.protocol.listener import (
     SnapshotContext,
 )
 from twophase.runtime.plan import SourceLeg
-from twophase.sources.kafka import state as kafka_state
-from twophase.sources.kafka.options import FORMAT as KAFKA
+from twophase.sources.kafka import state as kafka
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.operator_state import Redistribution
+
+_KAFKA = "twophase-kafka"
 
 
 class OperatorStates:
@@ -80,12 +83,18 @@ class OperatorStates:
 
 
 def _source_state(leg: SourceLeg, line: str | None) -> dict[str, Any]:
-    if leg.name == KAFKA and line is not None:
-        return {"format": leg.name, "scheme": "split", "entries": kafka_state.entries(line)}
-    return {"format": leg.name, "scheme": "union", "entries": [] if line is None else [line]}
+    state: dict[str, Any] = {"format": leg.name, "scheme": Redistribution.UNION.value, "entries": []}
+    if line is None:
+        return state
+    if leg.name != _KAFKA:
+        return state | {"entries": [line]}
+    source = json.loads(line)["source"]
+    return state | {"scheme": Redistribution.SPLIT.value, "source": source, "entries": kafka.to_entries(line)}
 
 
 def _source_line(state: Mapping[str, Any]) -> str | None:
     if not state["entries"]:
         return None
-    return kafka_state.line(state["entries"]) if state["format"] == KAFKA else str(state["entries"][0])
+    if state["format"] != _KAFKA:
+        return str(state["entries"][0])
+    return kafka.to_line(state["source"], state["entries"])

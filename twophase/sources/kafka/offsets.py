@@ -193,7 +193,7 @@ def share(wanted: list[int], budget: int) -> list[int]:
     if total <= budget:
         return wanted
     shares = [max(1, want * budget // total) if want else 0 for want in wanted]
-    by_share = sorted(range(len(shares)), key=lambda i: shares[i], reverse=True)
+    by_share = sorted(range(len(shares)), key=lambda i: (-shares[i], wanted[i]))
     excess = sum(shares) - budget
     while excess > 0:  # at most one too many for each that was lifted to 1
         for i in by_share:

@@ -28,13 +28,14 @@ def with_libraries(program: Path, packages: Mapping[str, Sequence[str]]) -> dict
     missing = missing_libraries(program, {})
     if not missing:
         return {}
-    known = sorted(missing & packages.keys())
-    folder = cached("debian-" + "-".join(known), lambda into: _fetch_libraries(known, packages, into))
-    environment = library_path(folder)
-    still_missing = sorted(missing_libraries(program, environment))
-    if still_missing:
-        raise _libraries_needed(program.name, still_missing, packages)
-    return environment
+    if missing <= packages.keys():
+        names = sorted(missing)
+        folder = cached("debian-" + "-".join(names), lambda into: _fetch_libraries(names, packages, into))
+        environment = library_path(folder)
+        missing = missing_libraries(program, environment)
+        if not missing:
+            return environment
+    raise _libraries_needed(program.name, sorted(missing), packages)
 
 
 def library_path(folder: Path) -> dict[str, str]:
@@ -57,10 +58,6 @@ def missing_libraries(program: Path, environment: Mapping[str, str]) -> set[str]
 
 def unpack_packages(packages: Sequence[str], into: Path, progress: Progress) -> None:
     """Download packages with apt, which checks their signatures, and unpack them into a folder."""
-    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-        raise ServiceError(
-            f"The packages {', '.join(packages)} cannot be fetched: this system has no apt-get and dpkg."
-        )
     with tempfile.TemporaryDirectory(prefix="apt-", dir=into) as scratch:
         progress.update(f"downloading {', '.join(packages)}")
         done = _apt(["download", *packages], Path(scratch))
@@ -86,6 +83,8 @@ def with_dependencies(package: str) -> list[str]:
 
 def _apt(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run apt-get in a folder; where its package lists are absent or old, once more with fresh lists of our own."""
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        raise ServiceError(f"`apt-get {' '.join(arguments)}` is needed, but this system has no apt-get and dpkg.")
     command = ["apt-get", "-o", "APT::Sandbox::User="]
     done = subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode == 0:

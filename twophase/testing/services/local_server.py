@@ -155,6 +155,8 @@ class LocalServer(Server):
         return None
 
     def _lost_a_port(self) -> bool:
+        if not self.log.exists():
+            return False  # not even started
         printed = self.log.read_text(errors="replace").lower()
         return any(text in printed for text in _BIND_FAILURES)
 

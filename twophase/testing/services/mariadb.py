@@ -136,11 +136,12 @@ def mariadb() -> MariaDb:
     found = shutil.which("mariadbd", path=path)
     if found is not None:
         return _describe(Path(found).resolve(), {})
-    folder = cached(f"mariadb-{MARIADB_SERIES}", _fetch)
+    folder = cached(f"mariadb-{MARIADB_SERIES}", fetch_packages)
     return _describe(folder / "usr" / "sbin" / "mariadbd", library_path(folder))
 
 
-def _fetch(folder: Path) -> None:
+def fetch_packages(folder: Path) -> None:
+    """Unpack MariaDB, and what it needs beyond this system, into a folder."""
     with show_progress(f"Fetching MariaDB {MARIADB_SERIES}") as progress:
         try:
             unpack_packages(with_dependencies(_PACKAGE), folder, progress)

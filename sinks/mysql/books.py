@@ -1,0 +1,211 @@
+"""The sink's own tables, in the target's server: what makes "already committed" a fact instead of a guess (I4).
+
+    twophase_schema      one row: a random id of this set of tables
+    twophase_fence       per job and sink: the attempt below which nobody may write
+    twophase_ledger      per committed branch: a row written inside the branch itself
+    twophase_high_water  per job, sink and lineage: up to where all is committed; kept for ever (H50)
+
+Names of jobs and sinks and lineage ids are ASCII, so the keys are short whatever the schema's character set is.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pymysql
+
+from sinks.mysql.codes import DENIED, NO_SUCH_TABLE, code_of
+from sinks.mysql.connection import Session
+from sinks.mysql.identifiers import qualified
+from twophase.errors import PreflightError
+from twophase.ids import Attempt, Subtask, TransactionId
+
+_NAME = "VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
+_LINEAGE = "CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
+_NUMBER = "BIGINT UNSIGNED NOT NULL"
+_WHEN = "TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)"
+_DELETE_ROWS = 1000
+
+_TABLES = {
+    "twophase_schema": f"one TINYINT NOT NULL PRIMARY KEY, id {_LINEAGE}",
+    "twophase_fence": f"job {_NAME}, sink {_NAME}, generation {_NUMBER}, counter {_NUMBER}, PRIMARY KEY (job, sink)",
+    "twophase_ledger": (
+        f"job {_NAME}, sink {_NAME}, lineage {_LINEAGE}, checkpoint {_NUMBER}, generation {_NUMBER},"
+        f" counter {_NUMBER}, subtask {_NUMBER}, task_attempt {_NUMBER}, row_count {_NUMBER},"
+        f" offsets_hash {_NAME}, written_at {_WHEN},"
+        " PRIMARY KEY (job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt)"
+    ),
+    "twophase_high_water": (
+        f"job {_NAME}, sink {_NAME}, lineage {_LINEAGE}, checkpoint {_NUMBER}, PRIMARY KEY (job, sink, lineage)"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Books:
+    """The bookkeeping tables of one schema. Statements only; the session is the caller's.
+
+    Attributes:
+        schema: where they are.
+    """
+
+    schema: str
+
+    def create(self, session: Session, user: str) -> str:
+        """Make what is missing and return the id of this set of tables.
+
+        Raises:
+            PreflightError: rights are missing; prints the SQL that an administrator has to run.
+        """
+        try:
+            present = {
+                str(name).lower()
+                for (name,) in session.rows(
+                    "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (self.schema,)
+                )
+            }
+            for name in _TABLES.keys() - present:  # CREATE ... IF NOT EXISTS wants the right even if the table exists
+                session.run(self._ddl(name))
+            session.run(
+                f"INSERT INTO {self._table('schema')} (one, id) VALUES (1, %s) ON DUPLICATE KEY UPDATE one = one",
+                (str(uuid.uuid4()),),
+            )
+            [(number,)] = session.rows(f"SELECT id FROM {self._table('schema')}")
+        except pymysql.Error as error:
+            if code_of(error) not in DENIED:
+                raise
+            raise PreflightError(
+                f"The sink may not keep its own tables in {self.schema!r}: {error.args[-1]} ({code_of(error)}).",
+                remedy=f"let an administrator run: {self.setup_sql(user)}",
+            ) from None
+        return str(number)
+
+    def setup_sql(self, user: str) -> str:
+        """What makes the tables and grants the rights on them."""
+        account = "'" + user.replace("\\", "\\\\").replace("'", "''") + "'"
+        grants = [f"GRANT SELECT, INSERT, UPDATE, DELETE ON {qualified(self.schema, name)} TO {account};" for name in _TABLES]
+        return " ".join([*(f"{self._ddl(name)};" for name in _TABLES), *grants])
+
+    def engines(self, session: Session) -> Sequence[str]:
+        """The storage engines of the tables."""
+        rows = session.rows(
+            "SELECT DISTINCT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN %s",
+            (self.schema, tuple(_TABLES)),
+        )
+        return [str(engine) for (engine,) in rows]
+
+    # -- fence -------------------------------------------------------------------------------------------------------
+
+    def read_fence(self, session: Session, job: str, sink: str, *, shared: bool = False) -> Attempt | None:
+        """The fence of a sink; with `shared`, locked against being raised until the transaction is prepared."""
+        lock = " LOCK IN SHARE MODE" if shared else ""
+        found = session.rows(
+            f"SELECT generation, counter FROM {self._table('fence')} WHERE job = %s AND sink = %s{lock}", (job, sink)
+        )
+        return Attempt(*found[0]) if found else None
+
+    def raise_fence(self, session: Session, job: str, sink: str, attempt: Attempt) -> None:
+        """Set the fence to `attempt` unless it is there or beyond already."""
+        session.run(
+            f"INSERT INTO {self._table('fence')} (job, sink, generation, counter) VALUES (%s, %s, %s, %s)"
+            # Counter first: MySQL assigns from left to right, and the test reads the old generation.
+            " ON DUPLICATE KEY UPDATE counter = IF(generation < VALUES(generation)"
+            " OR (generation = VALUES(generation) AND counter < VALUES(counter)), VALUES(counter), counter),"
+            " generation = GREATEST(generation, VALUES(generation))",
+            (job, sink, attempt.generation, attempt.counter),
+        )
+
+    # -- ledger ------------------------------------------------------------------------------------------------------
+
+    def write_ledger(self, session: Session, transaction: TransactionId, subtask: Subtask, rows: int) -> None:
+        """Write the proof of a branch, inside the branch."""
+        session.run(
+            f"INSERT INTO {self._table('ledger')} (job, sink, lineage, checkpoint, generation, counter, subtask,"
+            " task_attempt, row_count, offsets_hash) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (*_key(transaction, subtask), rows, transaction.offsets_hash[:64]),
+        )
+
+    def has_ledger(self, session: Session, transaction: TransactionId, subtask: Subtask) -> bool:
+        """Whether a branch is committed. A locking read: it sees the newest state and waits for who holds the row (H49).
+
+        Raises:
+            pymysql.Error: 1205: a branch, prepared or open, still holds the row.
+        """
+        return bool(
+            session.rows(
+                f"SELECT row_count FROM {self._table('ledger')} WHERE job = %s AND sink = %s AND lineage = %s"
+                " AND checkpoint = %s AND generation = %s AND counter = %s AND subtask = %s AND task_attempt = %s FOR UPDATE",
+                _key(transaction, subtask),
+            )
+        )
+
+    def high_water(self, session: Session, job: str, sink: str, lineage: str) -> int:
+        """Up to which checkpoint of a lineage all is committed; -1 if there is no mark."""
+        found = session.rows(
+            f"SELECT checkpoint FROM {self._table('high_water')} WHERE job = %s AND sink = %s AND lineage = %s",
+            (job, sink, lineage),
+        )
+        return int(found[0][0]) if found else -1
+
+    def committed(self, session: Session, job: str, sink: str) -> dict[str, int]:
+        """For each lineage, the highest checkpoint that there is proof of."""
+        found = session.rows(
+            "SELECT lineage, MAX(checkpoint) FROM ("
+            f" SELECT lineage, checkpoint FROM {self._table('ledger')} WHERE job = %s AND sink = %s UNION ALL"
+            f" SELECT lineage, checkpoint FROM {self._table('high_water')} WHERE job = %s AND sink = %s"
+            ") proof GROUP BY lineage",
+            (job, sink, job, sink),
+        )
+        return {str(lineage): int(checkpoint) for lineage, checkpoint in found}
+
+    def raise_high_water(self, session: Session, job: str, sink: str, lineage: str, checkpoint: int) -> None:
+        """Set the mark, durably, before any row that it stands for may go."""
+        session.run(
+            f"INSERT INTO {self._table('high_water')} (job, sink, lineage, checkpoint) VALUES (%s, %s, %s, %s)"
+            " ON DUPLICATE KEY UPDATE checkpoint = GREATEST(checkpoint, VALUES(checkpoint))",
+            (job, sink, lineage, checkpoint),
+        )
+
+    def collapse_ledger(self, session: Session, job: str, sink: str, lineage: str, checkpoint: int) -> None:
+        """Delete the rows that the mark stands for, a bounded number at a time."""
+        while True:
+            keys = session.rows(
+                f"SELECT job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt"
+                f" FROM {self._table('ledger')} WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint <= %s"
+                f" LIMIT {_DELETE_ROWS}",
+                (job, sink, lineage, checkpoint),
+            )
+            if not keys:
+                return
+            # By key: a range would also wait for the row behind its end, which a prepared branch may hold.
+            session.run(
+                f"DELETE FROM {self._table('ledger')} WHERE (job, sink, lineage, checkpoint, generation, counter, subtask,"
+                " task_attempt) IN %s",
+                (tuple(keys),),
+            )
+
+    def _ddl(self, name: str) -> str:
+        return f"CREATE TABLE IF NOT EXISTS {qualified(self.schema, name)} ({_TABLES[name]}) ENGINE = InnoDB"
+
+    def _table(self, name: str) -> str:
+        return qualified(self.schema, f"twophase_{name}")
+
+
+def is_missing(error: pymysql.Error) -> bool:
+    """Whether the tables are not there."""
+    return code_of(error) == NO_SUCH_TABLE
+
+
+def _key(transaction: TransactionId, subtask: Subtask) -> tuple[object, ...]:
+    return (
+        transaction.job,
+        transaction.sink,
+        transaction.lineage,
+        transaction.checkpoint,
+        transaction.attempt.generation,
+        transaction.attempt.counter,
+        subtask.index,
+        subtask.task_attempt,
+    )

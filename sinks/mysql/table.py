@@ -1,0 +1,115 @@
+"""The target table as the server describes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sinks.mysql.connection import Session
+from sinks.mysql.identifiers import qualified
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the target.
+
+    Attributes:
+        name: as the server spells it.
+        data_type: `int`, `varchar`, `datetime` and so on, in lower case.
+        column_type: the full type, such as `int(10) unsigned`, in lower case.
+        nullable: whether NULL is allowed.
+        required: whether a row without a value for it is refused.
+        generated: whether the server computes it.
+        length: bytes of a binary, characters of a text column.
+        precision: digits of a number.
+        scale: digits behind the point; None for a plain FLOAT or DOUBLE.
+        fraction_digits: digits of a second that are kept.
+    """
+
+    name: str
+    data_type: str
+    column_type: str
+    nullable: bool = True
+    required: bool = False
+    generated: bool = False
+    length: int | None = None
+    precision: int | None = None
+    scale: int | None = None
+    fraction_digits: int = 0
+
+    @property
+    def unsigned(self) -> bool:
+        """Whether the column takes no negative numbers."""
+        return "unsigned" in self.column_type
+
+
+@dataclass(frozen=True)
+class Table:
+    """The target.
+
+    Attributes:
+        schema: as the server spells it.
+        name: as the server spells it.
+        kind: `BASE TABLE` or something that cannot be written to by branches.
+        engine: storage engine.
+        columns: in the table's order.
+        has_unique_key: whether two rows can be in each other's way.
+    """
+
+    schema: str
+    name: str
+    kind: str
+    engine: str
+    columns: tuple[Column, ...]
+    has_unique_key: bool
+
+    @property
+    def sql(self) -> str:
+        """The quoted name."""
+        return qualified(self.schema, self.name)
+
+
+def read_table(session: Session, schema: str, name: str) -> Table | None:
+    """Describe a table; None if it is not there or hidden from us."""
+    found = session.rows(
+        "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (schema, name),
+    )
+    if not found:
+        return None
+    real_schema, real_name, kind, engine = found[0]
+    columns = session.rows(
+        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, CHARACTER_MAXIMUM_LENGTH,"
+        " NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION FROM information_schema.COLUMNS"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
+        (schema, name),
+    )
+    [(unique,)] = session.rows(
+        "SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0",
+        (schema, name),
+    )
+    return Table(real_schema, real_name, kind, engine or "", tuple(map(_column, columns)), unique > 0)
+
+
+def _column(row: tuple[object, ...]) -> Column:
+    name, data_type, column_type, is_nullable, default, extra, length, precision, scale, fraction = row
+    extra_text = str(extra).lower()
+    # MySQL marks a default that is an expression with DEFAULT_GENERATED: such a column takes values like any other.
+    generated = "generated" in extra_text.replace("default_generated", "") or "row start" in extra_text
+    nullable = is_nullable == "YES"
+    return Column(
+        name=str(name),
+        data_type=str(data_type).lower(),
+        column_type=str(column_type).lower(),
+        nullable=nullable,
+        required=not nullable and default is None and not generated and "auto_increment" not in extra_text,
+        generated=generated,
+        length=_number(length),
+        precision=_number(precision),
+        scale=_number(scale),
+        fraction_digits=_number(fraction) or 0,
+    )
+
+
+def _number(value: object) -> int | None:
+    return None if value is None else int(str(value))

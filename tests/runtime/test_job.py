@@ -1,0 +1,362 @@
+"""A job on real Spark, with a file source and sinks whose writers live in Spark's workers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from twophase.errors import (
+    CheckpointExpiredError,
+    CheckpointMissingError,
+    ConfigError,
+    DeclinedError,
+    OffsetMismatchError,
+)
+from twophase.events import CheckpointDeclined, CheckpointReplayed, Event, JobRestarting
+from twophase.protocol.listener import InitializationContext, SnapshotContext
+from twophase.runtime.job import Job
+from twophase.runtime.stream_writer import StreamWriter, write_stream
+from twophase.testing.folder import FolderSink, FolderTarget
+
+pytestmark = pytest.mark.spark
+
+
+class Pipeline:
+    """A folder of input files, a job, two targets."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        self.spark = spark
+        self.root = root
+        self.input = root / "input"
+        self.input.mkdir()
+        self.targets = {name: FolderTarget(root / name) for name in ("facts", "lake")}
+        self.files = 0
+        self.events: list[Event] = []
+
+    def add(self, rows: int = 10) -> None:
+        first = self.files * 10
+        text = "".join(json.dumps({"id": first + step}) + "\n" for step in range(rows))
+        temporary = self.root / f".{self.files}"
+        temporary.write_text(text)
+        temporary.rename(self.input / f"{self.files:05d}.json")
+        self.files += 1
+
+    def frame(self) -> DataFrame:
+        return self.spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(self.input))
+
+    def writer(self, frame: DataFrame | None = None, sinks: tuple[str, ...] = ("facts",), **options: Any) -> StreamWriter:
+        writer = write_stream(frame if frame is not None else self.frame(), name="orders")
+        for name in sinks:
+            writer.sink(name, FolderSink(self.root / name))
+        given = {"checkpointLocation": str(self.root / "job"), "restart.strategy": "none"}
+        return writer.options(**given | options).observer(self.events.append)
+
+    def run(self, writer: StreamWriter | None = None) -> None:
+        """Process what is there, and end."""
+        (writer or self.writer()).trigger(availableNow=True).start().await_termination(120)
+
+    def ids(self, name: str = "facts") -> list[int]:
+        return sorted(row["id"] for row in self.targets[name].rows())
+
+    def of(self, kind: type[Event]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+@pytest.fixture
+def pipeline(spark: SparkSession, tmp_path: Path) -> Pipeline:
+    return Pipeline(spark, tmp_path)
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
+        time.sleep(0.05)
+
+
+def test_every_row_arrives_once_over_several_starts(pipeline: Pipeline) -> None:
+    for expected in (20, 40):
+        pipeline.add()
+        pipeline.add()
+        pipeline.run()
+        assert pipeline.ids() == list(range(expected))
+    pipeline.run()
+    assert pipeline.ids() == list(range(40))
+    assert pipeline.targets["facts"].prepared() == []
+
+
+def test_two_sinks_commit_together_and_the_batch_is_computed_once(pipeline: Pipeline) -> None:
+    seen = pipeline.root / "seen"
+    seen.mkdir()
+
+    def tracked(batches: Any) -> Any:
+        import uuid
+
+        for batch in batches:
+            (seen / uuid.uuid4().hex).write_text(str(batch.num_rows))
+            yield batch
+
+    pipeline.add()
+    frame = pipeline.frame().mapInArrow(tracked, "id long")
+    pipeline.run(pipeline.writer(frame, ("facts", "lake")))
+    assert pipeline.ids("facts") == pipeline.ids("lake") == list(range(10))
+    assert sum(int(path.read_text()) for path in seen.iterdir()) == 10
+
+
+def test_a_transform_is_what_its_sink_sees(pipeline: Pipeline) -> None:
+    pipeline.add()
+    writer = pipeline.writer()
+    writer.sink("lake", FolderSink(pipeline.root / "lake"), transform=lambda rows: rows.where("id >= 7"))
+    pipeline.run(writer)
+    assert pipeline.ids("facts") == list(range(10))
+    assert pipeline.ids("lake") == [7, 8, 9]
+
+
+def fail_if(path: Path) -> Callable[[Any], Any]:
+    """A row function that fails, once, while `path` exists."""
+
+    def apply(batches: Any) -> Any:
+        for batch in batches:
+            if path.exists():
+                path.unlink()
+                raise ValueError("broken on purpose")
+            yield batch
+
+    return apply
+
+
+def test_a_declined_attempt_is_retried_in_place(pipeline: Pipeline) -> None:
+    pipeline.add()
+    (pipeline.root / "fail").touch()
+    frame = pipeline.frame().mapInArrow(fail_if(pipeline.root / "fail"), "id long")
+    pipeline.run(pipeline.writer(frame, ("facts", "lake"), **{"checkpoint.tolerable_failures": 1}))
+    assert pipeline.ids("facts") == pipeline.ids("lake") == list(range(10))
+    assert [event.will_retry for event in pipeline.of(CheckpointDeclined)] == [True]
+    assert pipeline.of(JobRestarting) == []
+
+
+def test_a_failure_that_is_not_tolerated_restarts_the_query(pipeline: Pipeline) -> None:
+    pipeline.add()
+    (pipeline.root / "fail").touch()
+    frame = pipeline.frame().mapInArrow(fail_if(pipeline.root / "fail"), "id long")
+    pipeline.run(pipeline.writer(frame, **{"restart.strategy": "fixed", "restart.delay": "100 ms"}))
+    assert pipeline.ids() == list(range(10))
+    assert len(pipeline.of(JobRestarting)) == 1
+
+
+def test_without_restarts_the_error_names_the_cause_and_nothing_is_visible(pipeline: Pipeline) -> None:
+    pipeline.add()
+    (pipeline.root / "fail").touch()
+    frame = pipeline.frame().mapInArrow(fail_if(pipeline.root / "fail"), "id long")
+    with pytest.raises(DeclinedError, match="broken on purpose"):
+        pipeline.run(pipeline.writer(frame))
+    assert pipeline.ids() == []
+    assert pipeline.targets["facts"].prepared() == []
+
+
+def slow(seconds: float) -> Callable[[Any], Any]:
+    def apply(batches: Any) -> Any:
+        import time
+
+        for batch in batches:
+            time.sleep(seconds)
+            yield batch
+
+    return apply
+
+
+def test_a_checkpoint_that_takes_too_long_expires_and_its_tasks_are_gone(pipeline: Pipeline) -> None:
+    pipeline.add()
+    frame = pipeline.frame().mapInArrow(slow(60), "id long")
+    with pytest.raises(CheckpointExpiredError, match="checkpoint.timeout"):
+        pipeline.run(pipeline.writer(frame, **{"checkpoint.timeout": "2 s"}))
+    tracker = pipeline.spark.sparkContext.statusTracker()
+    assert [tracker.getStageInfo(stage).numActiveTasks for stage in tracker.getActiveStageIds()] in ([], [0])
+    assert pipeline.ids() == []
+
+
+def test_stop_in_the_middle_of_a_batch_does_not_count_it_as_done(pipeline: Pipeline) -> None:
+    pipeline.add()
+    started = pipeline.root / "started"
+
+    def linger(batches: Any) -> Any:
+        import time
+
+        for batch in batches:
+            started.touch()
+            time.sleep(30)
+            yield batch
+
+    job = pipeline.writer(pipeline.frame().mapInArrow(linger, "id long")).start()
+    wait_for(started.exists, "the batch to begin")
+    began = time.monotonic()
+    job.stop()
+    assert time.monotonic() - began < 25
+    assert job.exception() is None
+    assert pipeline.ids() == []
+    pipeline.run()
+    assert pipeline.ids() == list(range(10))
+
+
+def test_a_second_query_on_the_folder_is_refused_and_the_first_goes_on(pipeline: Pipeline) -> None:
+    pipeline.add()
+    job = pipeline.writer().start()
+    try:
+        with pytest.raises(ConfigError, match="in this process already"):
+            pipeline.writer().start()
+        wait_for(lambda: pipeline.ids() == list(range(10)), "the first job to go on")
+    finally:
+        job.stop()
+
+
+def spark_folder(pipeline: Pipeline) -> Path:
+    (folder,) = (pipeline.root / "job" / "spark").iterdir()
+    return folder
+
+
+def test_spark_s_folder_deleted_is_noticed(pipeline: Pipeline) -> None:
+    pipeline.add()
+    pipeline.run()
+    shutil.rmtree(spark_folder(pipeline))
+    with pytest.raises(CheckpointMissingError, match="is gone, but checkpoint 0"):
+        pipeline.run()
+
+
+def test_an_old_copy_of_spark_s_folder_is_noticed(pipeline: Pipeline) -> None:
+    pipeline.add()
+    pipeline.run()
+    folder = spark_folder(pipeline)
+    shutil.copytree(folder, pipeline.root / "old")
+    for _ in range(2):
+        pipeline.add()
+        pipeline.run()
+    shutil.rmtree(folder)
+    (pipeline.root / "old").rename(folder)
+    with pytest.raises(OffsetMismatchError, match="planned micro-batch 0"):
+        pipeline.run()
+    assert pipeline.ids() == list(range(30))
+
+
+def test_the_folder_of_another_query_is_noticed(pipeline: Pipeline) -> None:
+    pipeline.add()
+    pipeline.run()
+    (spark_folder(pipeline) / "metadata").write_text('{"id":"11111111-2222-3333-4444-555555555555"}')
+    (spark_folder(pipeline) / ".metadata.crc").unlink(missing_ok=True)
+    with pytest.raises(OffsetMismatchError, match="belongs to query 11111111"):
+        pipeline.run()
+
+
+def test_the_job_s_folder_deleted_is_noticed(pipeline: Pipeline) -> None:
+    pipeline.add()
+    pipeline.run()
+    shutil.rmtree(pipeline.root / "job")
+    with pytest.raises(CheckpointMissingError, match="is empty, but sink 'facts'"):
+        pipeline.run()
+    assert pipeline.ids() == list(range(10))
+
+
+def test_an_old_copy_of_the_job_s_folder_is_noticed(pipeline: Pipeline) -> None:
+    pipeline.add()
+    pipeline.run()
+    shutil.copytree(pipeline.root / "job", pipeline.root / "old")
+    pipeline.add()
+    pipeline.run()
+    shutil.rmtree(pipeline.root / "job")
+    (pipeline.root / "old").rename(pipeline.root / "job")
+    with pytest.raises(CheckpointMissingError, match="ends at generation 1"):
+        pipeline.run()
+
+
+def lose_spark_commit(pipeline: Pipeline, number: int) -> None:
+    """As if the driver had died between the decision and Spark's commit log (C16)."""
+    for name in (str(number), f".{number}.crc"):
+        (spark_folder(pipeline) / "commits" / name).unlink(missing_ok=True)
+
+
+def test_a_decided_batch_that_spark_replays_is_not_written_again(pipeline: Pipeline) -> None:
+    pipeline.add()
+    pipeline.run()
+    lose_spark_commit(pipeline, 0)
+    pipeline.add()
+    pipeline.run()
+    assert pipeline.ids() == list(range(20))
+    assert [event.executed for event in pipeline.of(CheckpointReplayed)] == [False]
+
+
+def test_a_decided_stateful_batch_is_executed_again_so_that_state_stays_right(pipeline: Pipeline) -> None:
+    def deduplicated() -> StreamWriter:
+        return pipeline.writer(pipeline.frame().selectExpr("id % 15 as id").dropDuplicates(["id"]))
+
+    pipeline.add()
+    pipeline.run(deduplicated())
+    lose_spark_commit(pipeline, 0)
+    pipeline.add()
+    pipeline.run(deduplicated())
+    assert pipeline.ids() == list(range(15))
+    assert [event.executed for event in pipeline.of(CheckpointReplayed)] == [True]
+
+
+class Counter:
+    """A function with state: how many checkpoints it has seen."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.restored: list[bool] = []
+        self.completed: list[int] = []
+        self.aborted: list[int] = []
+
+    def snapshot_state(self, context: SnapshotContext) -> dict[str, Any]:
+        self.count += 1
+        return {"count": self.count}
+
+    def initialize_state(self, context: InitializationContext) -> None:
+        self.count = context.state.get("count", 0)
+        self.restored.append(context.is_restored)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.completed.append(checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        self.aborted.append(checkpoint_id)
+
+    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+        pass
+
+
+def test_a_function_keeps_its_state_in_the_checkpoints(pipeline: Pipeline) -> None:
+    first, second = Counter(), Counter()
+    pipeline.add()
+    pipeline.add()
+    pipeline.run(pipeline.writer().function("counter", first))
+    assert (first.restored, first.count, first.completed) == ([False], 2, [0, 1])
+    pipeline.add()
+    pipeline.run(pipeline.writer().function("counter", second))
+    assert (second.restored, second.count, second.completed) == ([True], 3, [2])
+
+
+def test_stop_ends_a_commit_that_cannot_succeed_and_the_next_start_commits(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = threading.Event()
+
+    def refuse(*_: Any) -> Any:
+        tried.set()
+        raise ConnectionError("the target is down")
+
+    pipeline.add()
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderSink, "commit", refuse)
+        job: Job = pipeline.writer().start()
+        assert tried.wait(60)
+        job.stop()
+    assert pipeline.ids() == []
+    pipeline.run()
+    assert pipeline.ids() == list(range(10))

@@ -1,0 +1,28 @@
+"""The folder sink keeps the contract, so tests that use it across processes mean something."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from twophase.testing.contract import ArrowSinkContract
+from twophase.testing.folder import FolderSink, FolderTarget
+from twophase.testing.harness import Row, SinkHarness
+
+
+class FolderHarness(SinkHarness):
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def new_sink(self) -> FolderSink:
+        return FolderSink(self.root)
+
+    def rows_visible(self) -> list[Row]:
+        return FolderTarget(self.root).rows()
+
+
+class TestFolderSink(ArrowSinkContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> FolderHarness:
+        return FolderHarness(tmp_path)

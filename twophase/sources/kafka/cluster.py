@@ -1,0 +1,202 @@
+"""What the source asks of the brokers: metadata, offsets, group offsets. One open kafka-python admin client.
+
+Requests are repeated while the failure may pass and `request.timeout` lasts. No group is ever joined.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
+
+from kafka import KafkaAdminClient, TopicPartition
+from kafka import errors as kafka_errors
+from kafka.protocol.consumer import IsolationLevel as KafkaIsolation
+from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetSpec
+from kafka.structs import OffsetAndMetadata
+
+from twophase.errors import PreflightError, SourceUnavailableError
+from twophase.sources.kafka import connection
+from twophase.sources.kafka.loss import Topic, check_topic
+from twophase.sources.kafka.offsets import UNKNOWN_EPOCH, LogEnd, Partition, PartitionOffset
+from twophase.sources.kafka.options import KafkaOptions
+
+ResultT = TypeVar("ResultT")
+
+_BACKOFF_S = 0.1
+_CONFIRM_S = 2.0
+_UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
+_RIGHTS = (
+    kafka_errors.AuthorizationError,
+    kafka_errors.SaslAuthenticationFailedError,
+    kafka_errors.UnsupportedSaslMechanismError,
+)
+
+
+class Cluster:
+    """A lazily opened connection to the brokers. Safe for use by several threads, not across a fork."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._admin: Any = None
+        self._lock = threading.Lock()
+        self._isolation = KafkaIsolation.build_from(options.isolation_level.value)
+
+    def close(self) -> None:
+        """Close the connection; the next request opens it again."""
+        with self._lock:
+            admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Describe topics by name; those that do not exist are left out."""
+        listed = sorted(names)
+        return self._call(f"metadata of {', '.join(listed)}", lambda admin: _topics(admin.describe_topics(listed)))
+
+    def matching(self, pattern: str) -> dict[str, Topic]:
+        """Describe all topics whose whole name matches a regular expression, without Kafka's own."""
+        found = self._call("metadata of all topics", lambda admin: _topics(admin.describe_topics(None), skip=True))
+        return {name: topic for name, topic in found.items() if re.fullmatch(pattern, name)}
+
+    def ends(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
+        """The end of each partition under the isolation level; partitions that do not exist make it empty."""
+        found = self._offsets("end offsets", dict.fromkeys(partitions, OffsetSpec.LATEST))
+        return {key: LogEnd(item.offset, _epoch(item.leader_epoch)) for key, item in found.items()}
+
+    def begins(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """The first offset of each partition; partitions that do not exist make it empty."""
+        found = self._offsets("first offsets", dict.fromkeys(partitions, OffsetSpec.EARLIEST))
+        return {key: item.offset for key, item in found.items()}
+
+    def at_timestamp(self, partitions: Collection[Partition], milliseconds: int) -> dict[Partition, int | None]:
+        """The first offset at or after a time; None where there is no such record."""
+        found = self._offsets("offsets by time", dict.fromkeys(partitions, milliseconds))
+        return {key: item.offset if item.offset >= 0 else None for key, item in found.items()}
+
+    def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """The committed offsets of a group; partitions without one are left out."""
+        wanted = [TopicPartition(*key) for key in partitions]
+        found = self._call(
+            f"committed offsets of group {group!r}", lambda admin: admin.list_group_offsets({group: wanted})[group]
+        )
+        return {Partition(*key): item.offset for key, item in found.items() if item.offset >= 0}
+
+    def commit(self, group: str, entries: Iterable[PartitionOffset]) -> None:
+        """Commit offsets for a group without joining it.
+
+        Raises:
+            SourceUnavailableError: a partition was not committed.
+        """
+        wanted = {TopicPartition(*entry.key): _commit_value(entry) for entry in entries}
+
+        def commit(admin: Any) -> None:
+            for key, error in admin.alter_group_offsets(group, wanted).items():
+                if error is not kafka_errors.NoError:
+                    raise error(f"{Partition(*key)} of group {group!r}")
+
+        self._call(f"commit of group {group!r}", commit)
+
+    def epoch_ends(self, entries: Collection[PartitionOffset]) -> dict[Partition, int]:
+        """Where the leaders say the epoch of each entry ended (KIP-320); -1 or no entry where they do not know."""
+        return self._call("ends of leader epochs", lambda admin: admin._manager.run(_epoch_ends, admin, entries))
+
+    def confirm_topic(self, source: str, entry: PartitionOffset) -> None:
+        """Check one entry with its topic's metadata; ask again for a moment before calling anything gone.
+
+        Raises:
+            SourceLossError: the topic or partition is gone or another one.
+        """
+        deadline = time.monotonic() + _CONFIRM_S
+        while True:
+            topic = self.topics([entry.topic]).get(entry.topic)
+            missing = topic is None or (topic.topic_id == entry.topic_id and entry.partition not in topic.epochs)
+            if not missing or time.monotonic() >= deadline:
+                check_topic(source, entry, topic)
+                return
+            time.sleep(_BACKOFF_S)
+
+    def _offsets(self, what: str, wanted: Mapping[Partition, int]) -> dict[Partition, Any]:
+        if not wanted:
+            return {}
+        specs = {TopicPartition(*key): spec for key, spec in wanted.items()}
+
+        def ask(admin: Any) -> dict[Partition, Any]:
+            try:
+                found = admin.list_partition_offsets(specs, isolation_level=self._isolation)
+            except kafka_errors.UnknownTopicOrPartitionError:
+                return {}
+            return {Partition(*key): item for key, item in found.items()}
+
+        return self._call(what, ask)
+
+    def _call(self, what: str, call: Callable[[Any], ResultT]) -> ResultT:
+        deadline = time.monotonic() + self._options.request_timeout_s
+        while True:
+            try:
+                return call(self._open())
+            except _RIGHTS as error:
+                raise PreflightError(
+                    f"Kafka at {self._options.bootstrap_servers} refuses {what}: {error}.",
+                    remedy="check user, password and the ACLs: READ and DESCRIBE on the topics, READ on the group.",
+                ) from None
+            except kafka_errors.KafkaError as error:
+                if not error.retriable or time.monotonic() >= deadline:
+                    raise SourceUnavailableError(
+                        f"Kafka at {self._options.bootstrap_servers} did not answer: {what}: {error}.",
+                        remedy="check that the brokers run and can be reached; the job may be started again.",
+                    ) from None
+            time.sleep(_BACKOFF_S)
+
+    def _open(self) -> Any:
+        with self._lock:
+            if self._admin is None:
+                self._admin = KafkaAdminClient(**connection.for_kafka_python(self._options))
+            return self._admin
+
+
+def _topics(described: Iterable[Mapping[str, Any]], *, skip: bool = False) -> dict[str, Topic]:
+    found = {}
+    for topic in described:
+        code = topic["error_code"]
+        if code == _UNKNOWN_TOPIC or (skip and (topic["is_internal"] or code)):
+            continue
+        if code:
+            raise kafka_errors.for_code(code)(topic["name"])
+        epochs = {item["partition_index"]: _epoch(item.get("leader_epoch")) for item in topic["partitions"]}
+        found[topic["name"]] = Topic(str(topic.get("topic_id")), epochs)
+    return found
+
+
+def _epoch(value: int | None) -> int:
+    return UNKNOWN_EPOCH if value is None else value
+
+
+def _commit_value(entry: PartitionOffset) -> OffsetAndMetadata:
+    return OffsetAndMetadata(entry.offset, "", entry.leader_epoch)
+
+
+async def _epoch_ends(admin: Any, entries: Collection[PartitionOffset]) -> dict[Partition, int]:
+    # The admin client has no public call for OffsetForLeaderEpoch; the parts it is made of are used here.
+    leaders = await admin._async_get_leader_for_partitions({TopicPartition(*entry.key) for entry in entries})
+    asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    found: dict[Partition, int] = {}
+    for leader, keys in leaders.items():
+        topics: dict[str, list[Any]] = {}
+        for entry in entries:
+            if TopicPartition(*entry.key) in keys:
+                item = asked.OffsetForLeaderPartition(partition=entry.partition, leader_epoch=entry.leader_epoch)
+                topics.setdefault(entry.topic, []).append(item)
+        listed = [asked(topic=name, partitions=items) for name, items in topics.items()]
+        response = await admin._manager.send(OffsetForLeaderEpochRequest(topics=listed), node_id=leader)
+        for topic in response.topics:
+            for item in topic.partitions:
+                error = kafka_errors.for_code(item.error_code)
+                if error is not kafka_errors.NoError:
+                    raise error(f"{topic.topic}-{item.partition}")
+                found[Partition(topic.topic, item.partition)] = item.end_offset
+    return found
+
+

@@ -1,0 +1,124 @@
+"""Whether records the source still has to read are gone: pure checks, each a named error with the lost range (H31 to H33).
+
+Nothing is ever skipped: the job stops, and what to give up is an operator's decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from twophase.errors import (
+    ConfigError,
+    OffsetOutOfRangeError,
+    PartitionVanishedError,
+    TopicRecreatedError,
+)
+from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
+
+_AFRESH = "start the job afresh, or restore a savepoint, with startingOffsets that name where to go on"
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the broker describes it.
+
+    Attributes:
+        topic_id: the id of this creation of the topic.
+        epochs: the leader epoch of each partition, by index; -1 if unknown.
+    """
+
+    topic_id: str
+    epochs: Mapping[int, int]
+
+
+def check_topic(source: str, entry: PartitionOffset, topic: Topic | None) -> None:
+    """Compare one entry with the metadata of its topic; `topic` is None where there is no such topic.
+
+    Raises:
+        PartitionVanishedError: the topic or the partition does not exist.
+        TopicRecreatedError: the topic has another id.
+    """
+    who = f"Source {source!r}: {entry.key} (topic {entry.topic!r}, partition {entry.partition})"
+    lost = f"All records from offset {entry.offset} on that the job had not read are lost; how many is not known."
+    if topic is None:
+        raise PartitionVanishedError(
+            f"{who}: the topic does not exist any more. The job wanted offset {entry.offset}, nothing is available. {lost}",
+            remedy=f"find out who deleted the topic; {_AFRESH}.",
+        )
+    if topic.topic_id != entry.topic_id:
+        raise TopicRecreatedError(
+            f"{who}: the topic was deleted and created again: its id was {entry.topic_id} and is {topic.topic_id}. "
+            f"The job wanted offset {entry.offset} of the old one. {lost}",
+            remedy=f"offsets of the old topic mean other records now; {_AFRESH}.",
+        )
+    if entry.partition not in topic.epochs:
+        raise PartitionVanishedError(
+            f"{who}: the partition does not exist any more, the topic has {len(topic.epochs)}. "
+            f"The job wanted offset {entry.offset}, nothing is available. {lost}",
+            remedy=f"find out who removed the partition; {_AFRESH}.",
+        )
+
+
+def check_begin(source: str, entry: PartitionOffset, begin: int, end: int) -> None:
+    """Compare the next offset with the first one that is still there.
+
+    Raises:
+        OffsetOutOfRangeError: records were deleted before they were read.
+    """
+    if entry.offset >= begin:
+        return
+    raise OffsetOutOfRangeError(
+        f"Source {source!r}: {entry.key} (topic {entry.topic!r}, partition {entry.partition}): offset {entry.offset} is "
+        f"wanted, offsets {begin} to {end} are available. {begin - entry.offset} records are lost: offsets "
+        f"{entry.offset} to {begin - 1} were deleted before the job read them.",
+        remedy=f"raise retention.ms or retention.bytes of the topic; {_AFRESH}.",
+    )
+
+
+def check_end(source: str, entry: PartitionOffset, begin: int, end: int) -> None:
+    """Compare the next offset with the end of the log.
+
+    Raises:
+        OffsetOutOfRangeError: the log ends before it: it was truncated after the job had read it.
+    """
+    if entry.offset <= end:
+        return
+    raise OffsetOutOfRangeError(
+        f"Source {source!r}: {entry.key} (topic {entry.topic!r}, partition {entry.partition}): offset {entry.offset} is "
+        f"wanted, offsets {begin} to {end} are available. {entry.offset - end} records are lost: offsets {end} to "
+        f"{entry.offset - 1} were in the log before and are not any more (unclean leader election, or a restored broker).",
+        remedy=f"compare what the sinks have with the topic; {_AFRESH}.",
+    )
+
+
+def check_epoch(source: str, entry: PartitionOffset, epoch_end: int) -> None:
+    """Compare the next offset with where the leader says the epoch of the entry ended (KIP-320).
+
+    Raises:
+        OffsetOutOfRangeError: the log was truncated below the offset and has grown again.
+    """
+    if epoch_end < 0 or entry.offset <= epoch_end:
+        return
+    raise OffsetOutOfRangeError(
+        f"Source {source!r}: {entry.key} (topic {entry.topic!r}, partition {entry.partition}): the log was truncated. "
+        f"Offset {entry.offset} is wanted of leader epoch {entry.leader_epoch}, which ends at {epoch_end} by now. "
+        f"{entry.offset - epoch_end} records are lost: offsets {epoch_end} to {entry.offset - 1} were replaced by others "
+        "(unclean leader election).",
+        remedy=f"compare what the sinks have with the topic; {_AFRESH}.",
+    )
+
+
+def check_subscription(offset: SourceOffset, subscribed: frozenset[str]) -> None:
+    """Compare the topics of an offset with those the options name.
+
+    Raises:
+        ConfigError: the offset holds a topic that is not subscribed any more.
+    """
+    left = sorted({entry.topic for entry in offset.partitions or ()} - subscribed)
+    if left:
+        raise ConfigError(
+            f"Source {offset.source!r} holds offsets of topic {left[0]!r}, which the options do not subscribe any more: "
+            "its unread records would be skipped.",
+            remedy="subscribe it again, or restore a savepoint without it and start afresh.",
+        )

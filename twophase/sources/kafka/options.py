@@ -1,0 +1,225 @@
+"""The options of the source `twophase-kafka`.
+
+Only what is listed here is passed on to a Kafka client: an open pass-through has let configuration run code, read files
+and reach other hosts (CVE-2023-25194, CVE-2024-31141, CVE-2025-27817). Secrets are named, not given: an option holds the
+name of an environment variable or a file, which is read where a connection is opened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field
+
+from twophase.config import Duration, Options
+from twophase.errors import ConfigError
+from twophase.ids import check_name
+from twophase.sources.kafka.starting import Committed, Earliest, Starting, parse_starting
+
+WHERE = "source twophase-kafka"
+RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+_SERVERS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5})*")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+class ValueFormat(StrEnum):
+    """What the rows hold: the record as it is, or its value parsed into the schema."""
+
+    RAW = "raw"
+    JSON = "json"
+
+
+class OnBadRecord(StrEnum):
+    """What becomes of a record that does not fit the schema."""
+
+    FAIL = "fail"
+    DROP = "drop"
+
+
+class IsolationLevel(StrEnum):
+    """Whether records of open and aborted Kafka transactions are read."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+class FetchEngine(StrEnum):
+    """What fetches on the executors; `auto` is librdkafka where it is installed."""
+
+    AUTO = "auto"
+    KAFKA_PYTHON = "kafka-python"
+    LIBRDKAFKA = "librdkafka"
+
+
+class Fallback(StrEnum):
+    """Where a partition begins that `startingOffsets` says nothing about."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class SecurityProtocol(StrEnum):
+    """How brokers are spoken to."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class SaslMechanism(StrEnum):
+    """How the client proves who it is."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+
+
+def _names(value: object) -> object:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+def _topics(value: object) -> object:
+    topics = _names(value)
+    if isinstance(topics, tuple):
+        bad = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
+        if bad or not topics:
+            raise ValueError(f"give topic names divided by commas; {bad[0] if bad else ''!r} is none")
+        return tuple(dict.fromkeys(topics))
+    return topics
+
+
+def _columns(value: object) -> object:
+    columns = _names(value)
+    if isinstance(columns, tuple):
+        bad = [column for column in columns if column not in RAW_COLUMNS]
+        if bad or not columns or len(set(columns)) != len(columns):
+            raise ValueError(f"choose once each from {', '.join(RAW_COLUMNS)}")
+    return columns
+
+
+def _servers(value: object) -> object:
+    text = re.sub(r"\s", "", value) if isinstance(value, str) else value
+    if isinstance(text, str) and not _SERVERS.fullmatch(text):
+        raise ValueError("give HOST:PORT, or several divided by commas")
+    return text
+
+
+def _pattern(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+    return value
+
+
+class KafkaOptions(Options):
+    """The options, as in docs/kafka.md. Keys are compared without regard to case, as Spark does."""
+
+    bootstrap_servers: Annotated[str, BeforeValidator(_servers)] = Field(alias="kafka.bootstrap.servers")
+    subscribe: Annotated[tuple[str, ...], BeforeValidator(_topics)] = Field(default=())
+    subscribe_pattern: Annotated[str | None, BeforeValidator(_pattern)] = Field(default=None, alias="subscribePattern")
+    uid: str = Field(default="kafka")
+    group_id: str | None = Field(default=None, alias="group.id", min_length=1)
+    starting: Annotated[Starting, BeforeValidator(parse_starting)] = Field(default=Earliest(), alias="startingOffsets")
+    fallback: Fallback | None = Field(default=None, alias="startingOffsets.fallback")
+    value_format: ValueFormat = Field(default=ValueFormat.RAW, alias="value.format")
+    on_bad_record: OnBadRecord = Field(default=OnBadRecord.FAIL, alias="json.on_error")
+    columns: Annotated[tuple[str, ...], BeforeValidator(_columns)] = Field(default=RAW_COLUMNS[:-1])
+    max_per_trigger: int | None = Field(default=None, alias="maxRecordsPerTrigger", gt=0)
+    max_per_partition: int | None = Field(default=None, alias="maxRecordsPerPartition", gt=0)
+    min_read_tasks: int = Field(default=1, alias="minReadTasks", ge=1, le=100_000)
+    isolation_level: IsolationLevel = Field(default=IsolationLevel.READ_COMMITTED, alias="isolation.level")
+    fetch_engine: FetchEngine = Field(default=FetchEngine.AUTO, alias="fetch.engine")
+    request_timeout_s: Duration = Field(default=30.0, alias="request.timeout", ge=1, le=300)
+    read_timeout_s: Duration = Field(default=120.0, alias="read.timeout", ge=1)
+    discovery_interval_s: Duration = Field(default=10.0, alias="partition.discovery.interval", ge=0.1)
+    security_protocol: SecurityProtocol = Field(default=SecurityProtocol.PLAINTEXT, alias="kafka.security.protocol")
+    ssl_ca: str | None = Field(default=None, alias="kafka.ssl.ca.location", min_length=1)
+    ssl_certificate: str | None = Field(default=None, alias="kafka.ssl.certificate.location", min_length=1)
+    ssl_key: str | None = Field(default=None, alias="kafka.ssl.key.location", min_length=1)
+    ssl_key_password_env: str | None = Field(default=None, alias="kafka.ssl.key.password.env", min_length=1)
+    ssl_key_password_file: str | None = Field(default=None, alias="kafka.ssl.key.password.file", min_length=1)
+    sasl_mechanism: SaslMechanism | None = Field(default=None, alias="kafka.sasl.mechanism")
+    sasl_username: str | None = Field(default=None, alias="kafka.sasl.username", min_length=1)
+    sasl_password_env: str | None = Field(default=None, alias="kafka.sasl.password.env", min_length=1)
+    sasl_password_file: str | None = Field(default=None, alias="kafka.sasl.password.file", min_length=1)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any], where: str = WHERE) -> Self:
+        """Check `options`; see `Options.parse`.
+
+        Raises:
+            ConfigError: a key is unknown, a value is not allowed, or two options do not go together.
+        """
+        by_case = {key.lower(): key for key in cls.keys()}
+        parsed = super().parse({by_case.get(key.lower(), key): value for key, value in options.items()}, where)
+        for problem, remedy in _conflicts(parsed):
+            raise ConfigError(f"{where}: {problem}.", remedy=remedy)
+        return parsed
+
+    @property
+    def tls(self) -> bool:
+        """Whether brokers are spoken to over TLS."""
+        return self.security_protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def sasl(self) -> bool:
+        """Whether the client authenticates by SASL."""
+        return self.security_protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+def _conflicts(options: KafkaOptions) -> list[tuple[str, str]]:
+    """Problems between options, each with its remedy."""
+    check_name("source uid", options.uid)
+    passwords = [options.sasl_password_env, options.sasl_password_file]
+    keys = [options.ssl_key_password_env, options.ssl_key_password_file]
+    tls_only = [options.ssl_ca, options.ssl_certificate, options.ssl_key, *keys]
+    sasl_only = [options.sasl_mechanism, options.sasl_username, *passwords]
+    checks = [
+        (
+            bool(options.subscribe) == bool(options.subscribe_pattern),
+            "give one of subscribe and subscribePattern, not both and not neither",
+            "name the topics in `subscribe`, or a regular expression for them in `subscribePattern`.",
+        ),
+        (
+            isinstance(options.starting, Committed) and options.group_id is None,
+            "startingOffsets=committed needs group.id",
+            "set group.id to the consumer group whose committed offsets are the start.",
+        ),
+        (
+            options.on_bad_record is not OnBadRecord.FAIL and options.value_format is not ValueFormat.JSON,
+            f"json.on_error={options.on_bad_record} needs value.format=json",
+            "remove json.on_error, or set value.format=json.",
+        ),
+        (
+            not options.tls and any(tls_only),
+            f"kafka.ssl.* options with kafka.security.protocol={options.security_protocol}",
+            "set kafka.security.protocol to SSL or SASL_SSL.",
+        ),
+        (
+            (options.ssl_certificate is None) != (options.ssl_key is None),
+            "a client certificate needs both kafka.ssl.certificate.location and kafka.ssl.key.location",
+            "give both, or neither.",
+        ),
+        (
+            not options.sasl and any(sasl_only),
+            f"kafka.sasl.* options with kafka.security.protocol={options.security_protocol}",
+            "set kafka.security.protocol to SASL_SSL or SASL_PLAINTEXT.",
+        ),
+        (
+            options.sasl and not (options.sasl_mechanism and options.sasl_username and any(passwords)),
+            f"kafka.security.protocol={options.security_protocol} needs mechanism, user name and password",
+            "set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password.env (or .file).",
+        ),
+        (
+            all(passwords) or all(keys),
+            "a password is named twice, by .env and by .file",
+            "keep one of the two.",
+        ),
+    ]
+    return [(problem, remedy) for wrong, problem, remedy in checks if wrong]

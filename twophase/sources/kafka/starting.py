@@ -1,0 +1,90 @@
+"""The option `startingOffsets` as a value."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from twophase.sources.kafka.offsets import Partition
+
+EARLIEST_SENTINEL = -2
+LATEST_SENTINEL = -1
+_TIMESTAMP = re.compile(r"timestamp:(\d{1,18})")
+_ALLOWED = (
+    "give earliest, latest, committed, timestamp:MILLISECONDS or a JSON object such as "
+    '{"orders": {"0": 1234, "1": -2}} (-2 is earliest, -1 is latest)'
+)
+
+
+@dataclass(frozen=True)
+class Earliest:
+    """The first record that is still there."""
+
+
+@dataclass(frozen=True)
+class Latest:
+    """What is written after the start."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """Where the consumer group stands."""
+
+
+@dataclass(frozen=True)
+class AtTimestamp:
+    """The first record at or after a time; the end where there is none.
+
+    Attributes:
+        milliseconds: since 1970-01-01 UTC.
+    """
+
+    milliseconds: int
+
+
+@dataclass(frozen=True)
+class Specific:
+    """One offset for each partition; -2 is earliest, -1 is latest."""
+
+    offsets: Mapping[Partition, int] = field(default_factory=dict)
+
+
+Starting = Earliest | Latest | Committed | AtTimestamp | Specific
+"""Where a fresh start begins."""
+
+
+def parse_starting(value: object) -> object:
+    """Read the option; leave what is not text to the type check.
+
+    Raises:
+        ValueError: the text is none of the allowed forms.
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    match text.lower():
+        case "earliest":
+            return Earliest()
+        case "latest":
+            return Latest()
+        case "committed":
+            return Committed()
+    found = _TIMESTAMP.fullmatch(text.lower())
+    if found is not None:
+        return AtTimestamp(int(found[1]))
+    return Specific(_offsets(text))
+
+
+def _offsets(text: str) -> dict[Partition, int]:
+    try:
+        topics = json.loads(text)
+        offsets = {
+            Partition(topic, int(index)): offset for topic, listed in topics.items() for index, offset in listed.items()
+        }
+    except (ValueError, AttributeError):
+        raise ValueError(_ALLOWED) from None
+    if not offsets or any(type(offset) is not int or offset < EARLIEST_SENTINEL for offset in offsets.values()):
+        raise ValueError(_ALLOWED)
+    return offsets

@@ -1,0 +1,229 @@
+"""A sink for tests whose writers live in other processes: a local folder of JSON files.
+
+    prepared/<piece>.json     pre-committed rows
+    visible/<piece>.json      committed rows; the file is its own proof, moved in one atomic rename
+    fences/<job>.<sink>       the fence
+    high_water/<...>          proof that outlives the pieces
+
+Every check and the write that it guards happen under one lock of the folder (hazard rule HD9). Not for production: rows
+are JSON, and nothing is synced.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from twophase.errors import FencedError, TargetChangedError
+from twophase.failpoints import failpoint
+from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
+from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
+from twophase.protocol.writer import SinkWriter
+
+
+class FolderTarget:
+    """The folder, as a database would keep it."""
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        for name in ("prepared", "visible", "fences", "high_water"):
+            (self.root / name).mkdir(parents=True, exist_ok=True)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Exclusive over all processes."""
+        descriptor = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What readers see."""
+        return [row for path in sorted((self.root / "visible").iterdir()) for row in json.loads(path.read_text())["rows"]]
+
+    def prepared(self) -> list[str]:
+        """The names of pieces that are pre-committed and not committed."""
+        return sorted(path.name for path in (self.root / "prepared").iterdir())
+
+    def fence(self, job: str, sink: str) -> Attempt:
+        """The attempt below which nobody may write."""
+        try:
+            return Attempt(*json.loads(self._fence_path(job, sink).read_text()))
+        except FileNotFoundError:
+            return Attempt(0, 0)
+
+    def raise_fence(self, job: str, sink: str, attempt: Attempt) -> None:
+        """Set the fence; the caller holds the lock."""
+        _replace(self._fence_path(job, sink), [attempt.generation, attempt.counter])
+
+    def high_water(self, job: str, sink: str) -> dict[str, int]:
+        """Per lineage, the checkpoint up to which all is committed."""
+        try:
+            return dict(json.loads(self._high_water_path(job, sink).read_text()))
+        except FileNotFoundError:
+            return {}
+
+    def raise_high_water(self, job: str, sink: str, lineage: str, checkpoint: int) -> None:
+        """Raise the mark of one lineage; the caller holds the lock."""
+        marks = self.high_water(job, sink)
+        marks[lineage] = max(marks.get(lineage, -1), checkpoint)
+        _replace(self._high_water_path(job, sink), marks)
+
+    def pieces(self, folder: str, job: str, sink: str) -> list[Committable]:
+        """The pieces of one job and sink in `prepared` or `visible`."""
+        found = []
+        for path in sorted((self.root / folder).glob(f"{job}~{sink}~*.json")):
+            found.append(Committable.from_json(json.loads(path.read_text())["committable"]))
+        return found
+
+    def _fence_path(self, job: str, sink: str) -> Path:
+        return self.root / "fences" / f"{job}~{sink}"
+
+    def _high_water_path(self, job: str, sink: str) -> Path:
+        return self.root / "high_water" / f"{job}~{sink}"
+
+
+class FolderSink(ArrowSink):
+    """Writes to a `FolderTarget`.
+
+    Args:
+        path: the folder.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._folder = FolderTarget(path)
+        self._job = self._sink = ""
+
+    def open(self, context: SinkContext) -> None:
+        """See `Sink.open`."""
+        self._job, self._sink = context.job, context.sink
+
+    def target(self) -> str:
+        """See `Sink.target`."""
+        return f"folder:{self._folder.root}"
+
+    def history(self) -> SinkHistory:
+        """See `Sink.history`."""
+        committed = self._folder.high_water(self._job, self._sink)
+        for piece in self._folder.pieces("visible", self._job, self._sink):
+            lineage = piece.transaction.lineage
+            committed[lineage] = max(committed.get(lineage, -1), piece.transaction.checkpoint)
+        return SinkHistory(self._folder.fence(self._job, self._sink).generation, committed)
+
+    def fence(self, attempt: Attempt) -> None:
+        """See `Sink.fence`."""
+        with self._folder.lock():
+            fence = self._folder.fence(self._job, self._sink)
+            if fence.generation > attempt.generation:
+                raise FencedError(f"Sink {self._sink!r} of job {self._job!r} is at {fence}, this driver at {attempt}.")
+            self._folder.raise_fence(self._job, self._sink, max(fence, attempt))
+
+    def writer(self, transaction: TransactionId, subtask: Subtask) -> FolderWriter:
+        """See `ArrowSink.writer`."""
+        return FolderWriter(self._folder, self.target(), transaction, subtask)
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """See `Sink.commit`."""
+        outcomes = []
+        for number, request in enumerate(requests):
+            failpoint("C13" if number else "C12")
+            outcomes.append(self._commit_one(request.committable))
+            failpoint("C14")
+        failpoint("C15")
+        return outcomes
+
+    def _commit_one(self, piece: Committable) -> CommitOutcome:
+        if piece.target != self.target():
+            raise TargetChangedError(f"{piece.transaction} was written to {piece.target}, not to {self.target()}.")
+        name, transaction = _name(piece.transaction, piece.subtask), piece.transaction
+        with self._folder.lock():
+            if (self._folder.root / "visible" / name).exists():
+                return AlreadyCommitted("visible file")
+            try:
+                (self._folder.root / "prepared" / name).rename(self._folder.root / "visible" / name)
+            except FileNotFoundError:
+                mark = self._folder.high_water(self._job, self._sink).get(transaction.lineage, -1)
+                if transaction.checkpoint <= mark:
+                    return AlreadyCommitted("high-water mark")
+                return Lost(f"{name} is neither prepared nor visible; the high-water mark is {mark}.")
+        return Committed()
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """See `Sink.abort`."""
+        for piece in committables:
+            with self._folder.lock():
+                (self._folder.root / "prepared" / _name(piece.transaction, piece.subtask)).unlink(missing_ok=True)
+            failpoint("C20")
+
+    def in_doubt(self) -> Sequence[Committable]:
+        """See `Sink.in_doubt`."""
+        with self._folder.lock():
+            return self._folder.pieces("prepared", self._job, self._sink)
+
+    def subsume(self, lineage: str, checkpoint_id: int) -> None:
+        """See `Sink.subsume`."""
+        with self._folder.lock():
+            self._folder.raise_high_water(self._job, self._sink, lineage, checkpoint_id)
+
+    def close(self) -> None:
+        """See `Sink.close`. There is nothing to release."""
+
+
+class FolderWriter(SinkWriter):
+    """Holds the rows of one task attempt until they are pre-committed."""
+
+    def __init__(self, folder: FolderTarget, target: str, transaction: TransactionId, subtask: Subtask) -> None:
+        self._folder = folder
+        self._target = target
+        self._transaction = transaction
+        self._subtask = subtask
+        self._rows: list[dict[str, Any]] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """See `SinkWriter.write`."""
+        self._rows.extend(batch.to_pylist())
+        failpoint("E01")
+
+    def pre_commit(self) -> Committable | None:
+        """See `SinkWriter.pre_commit`."""
+        if not self._rows:
+            return None
+        failpoint("C04")
+        transaction = self._transaction
+        committable = Committable(transaction, self._subtask, self._target, len(self._rows))
+        with self._folder.lock():
+            fence = self._folder.fence(transaction.job, transaction.sink)
+            if fence.generation != transaction.attempt.generation or fence > transaction.attempt:
+                raise FencedError(f"{transaction} is closed: the sink is at {fence}.")
+            path = self._folder.root / "prepared" / _name(transaction, self._subtask)
+            _replace(path, {"committable": committable.to_json(), "rows": self._rows})
+        failpoint("C05")
+        return committable
+
+    def abort(self) -> None:
+        """See `SinkWriter.abort`."""
+        self._rows = []
+
+
+def _name(transaction: TransactionId, subtask: Subtask) -> str:
+    return (
+        f"{transaction.job}~{transaction.sink}~{transaction.lineage}-{transaction.checkpoint:08d}-{transaction.attempt}"
+        f"-{subtask}.json"
+    )
+
+
+def _replace(path: Path, value: Any) -> None:
+    temporary = path.parent.parent / f".{path.name}.{os.getpid()}"
+    temporary.write_text(json.dumps(value, default=str))
+    temporary.replace(path)
