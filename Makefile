@@ -1,0 +1,63 @@
+# twophase. `make` lists the targets.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+TESTS  ?= tests integration
+
+.PHONY: help demo test unit lint types layers format services bench constraints clean check
+
+help:  ## List the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: services  ## Kafka to MySQL, 1,000,000 orders, the driver killed on the way: count what arrived
+	@$(BIN)/python -m examples.demo
+
+test: services  ## Every test that needs no Docker; starts its own Kafka, MySQL and MariaDB
+	@$(BIN)/python -m pytest $(TESTS)
+
+unit: $(READY)  ## The tests that need no server
+	@$(BIN)/python -m pytest tests
+
+lint: $(READY)  ## Style
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(READY)  ## Types, strict
+	@$(BIN)/mypy
+
+layers: $(READY)  ## Who may know whom
+	@$(BIN)/lint-imports --no-logo
+
+check: lint types layers test  ## All of the above
+
+format: $(READY)  ## Bring the style in order
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: services  ## The benchmarks; each prints a ratio measured in one run
+	@$(BIN)/python -m benchmarks
+
+services: $(READY)  ## Fetch Kafka, MySQL and MariaDB into the cache
+	@$(BIN)/python -m twophase.testing.services fetch
+
+constraints: $(READY)  ## Write down the versions in use
+	@{ echo "# The versions that are tested together. Made by: make constraints"; \
+	   $(BIN)/pip freeze --exclude-editable; } > constraints.txt
+
+clean:  ## Remove the environment and caches of this folder
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+
+$(READY): setup.cfg pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "twophase needs Python 3.11 or newer, found $$($(PYTHON) --version). Next: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@java -version 2>&1 | grep -Eq 'version "(17|21)' || \
+	  { echo "twophase needs Java 17 or 21 on the PATH. Next: apt-get install openjdk-17-jre-headless"; exit 1; }
+	@echo "Installing the environment into $(VENV) (once)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
