@@ -6,7 +6,8 @@
 acts each time. Actions: `kill` (SIGKILL to this process), `kill_driver` (SIGKILL to the process that `TWOPHASE_DRIVER_PID`
 names, from a worker), `stop` (SIGSTOP), `raise` (`FailpointError`), `delay:ms`.
 Unset, a failpoint is one dictionary look-up. The names are those of the protocol's crash points (C01 to C22, E01 to E03).
-`TWOPHASE_FAILPOINTS_LOG` names a file that gets a line for each point acted on, synced before the action.
+`TWOPHASE_FAILPOINTS_LOG` names a file that gets a line for each point acted on, synced before the action. Processes that
+share it act on `name=action@k` once among all of them, so that a worker started after a kill does not die again.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ def failpoint(name: str) -> None:
         _hits[name] = _hits.get(name, 0) + 1
         if rule.hit is not None and _hits[name] != rule.hit:
             return
+    if not _claim(name, rule):
+        return
     _write_log(name, rule)
     match rule.action:
         case "kill":
@@ -77,6 +80,18 @@ def failpoint(name: str) -> None:
             raise FailpointError(f"failpoint {name}")
         case _:
             time.sleep(rule.argument / 1000)
+
+
+def _claim(name: str, rule: _Rule) -> bool:
+    """Whether this process is the one that acts."""
+    path = os.environ.get(LOG_VARIABLE)
+    if path is None or rule.hit is None:
+        return True
+    try:
+        os.close(os.open(f"{path}.{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    return True
 
 
 def _write_log(name: str, rule: _Rule) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import pymysql
 
-from sinks.mysql.codes import DENIED, NO_SUCH_TABLE, code_of
+from sinks.mysql.codes import DENIED, code_of
 from sinks.mysql.connection import Session
 from sinks.mysql.identifiers import qualified
 from twophase.errors import PreflightError
@@ -68,10 +68,11 @@ class Books:
             }
             for name in _TABLES.keys() - present:  # CREATE ... IF NOT EXISTS wants the right even if the table exists
                 session.run(self._ddl(name))
-            session.run(
-                f"INSERT INTO {self._table('schema')} (one, id) VALUES (1, %s) ON DUPLICATE KEY UPDATE one = one",
-                (str(uuid.uuid4()),),
-            )
+            if not session.rows(f"SELECT id FROM {self._table('schema')}"):
+                session.run(
+                    f"INSERT INTO {self._table('schema')} (one, id) VALUES (1, %s) ON DUPLICATE KEY UPDATE one = one",
+                    (str(uuid.uuid4()),),
+                )
             [(number,)] = session.rows(f"SELECT id FROM {self._table('schema')}")
         except pymysql.Error as error:
             if code_of(error) not in DENIED:
@@ -191,11 +192,6 @@ class Books:
 
     def _table(self, name: str) -> str:
         return qualified(self.schema, f"twophase_{name}")
-
-
-def is_missing(error: pymysql.Error) -> bool:
-    """Whether the tables are not there."""
-    return code_of(error) == NO_SUCH_TABLE
 
 
 def _key(transaction: TransactionId, subtask: Subtask) -> tuple[object, ...]:

@@ -153,8 +153,20 @@ class Cluster:
     def _open(self) -> Any:
         with self._lock:
             if self._admin is None:
-                self._admin = KafkaAdminClient(**connection.for_kafka_python(self._options))
+                self._admin = _Admin(**connection.for_kafka_python(self._options))
             return self._admin
+
+
+class _Admin(KafkaAdminClient):  # type: ignore[misc]
+    """Ends its input and output thread if no broker answers; kafka-python would leave it running."""
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except BaseException:
+            if hasattr(self, "_net"):
+                self._net.stop()
+            raise
 
 
 def _topics(described: Iterable[Mapping[str, Any]], *, skip: bool = False) -> dict[str, Topic]:

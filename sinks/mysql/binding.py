@@ -1,0 +1,40 @@
+"""What `open` found out, in one value: the driver works with it, and it travels to the executors inside the sink."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sinks.mysql.books import Books
+from sinks.mysql.loading import Loader
+from sinks.mysql.options import Endpoint
+from sinks.mysql.slots import Slots
+from sinks.mysql.xid import Owner
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A sink of a job, bound to its target.
+
+    Attributes:
+        endpoint: where the server is.
+        owner: whose branches are ours.
+        books: the sink's own tables.
+        slots: how our sessions are found.
+        loader: how rows get into the target.
+        local_infile: whether writers may use LOAD DATA LOCAL.
+        target: the target's identity (I10).
+        load_rows: rows in one statement, at the most.
+        load_bytes: bytes in one statement, roughly.
+        fence_timeout_s: how long to wait for sessions of older attempts to end.
+    """
+
+    endpoint: Endpoint
+    owner: Owner
+    books: Books
+    slots: Slots
+    loader: Loader
+    local_infile: bool
+    target: str
+    load_rows: int
+    load_bytes: int
+    fence_timeout_s: float

@@ -1,0 +1,83 @@
+"""Closing older attempts for good (H44, I7).
+
+    1. read the fence          a higher generation: we are the ones who are closed
+    2. end our sessions        all of them are of older attempts: those of this one begin later
+    3. raise the fence         an open branch of an older attempt holds it back; then from 1 again
+    4. end our sessions        those that read the old fence have prepared (and are found in doubt) or are ended here
+
+When 4 finds no session any more, whoever comes later reads the new fence.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pymysql
+
+from sinks.mysql.binding import Binding
+from sinks.mysql.codes import LOCK_WAIT_TIMEOUT, code_of
+from sinks.mysql.connection import Session
+from sinks.mysql.driver import DriverLink
+from sinks.mysql.orphans import prepared
+from twophase.errors import FencedError, TargetUnreachableError
+from twophase.ids import Attempt
+
+
+class Fence:
+    """The fence of one job and sink.
+
+    Args:
+        binding: what `open` found out.
+        link: the driver's session.
+    """
+
+    def __init__(self, binding: Binding, link: DriverLink) -> None:
+        self._binding = binding
+        self._link = link
+
+    def raise_to(self, attempt: Attempt) -> None:
+        """See `Sink.fence`."""
+        deadline = time.monotonic() + self._binding.fence_timeout_s
+        with self._link.session() as session:
+            while True:
+                fence = self._read(session, attempt)
+                if fence is not None and fence > attempt:
+                    return
+                living = self._binding.slots.kill_all(session, deadline)
+                if not living and self._try(session, attempt):
+                    break
+                if time.monotonic() >= deadline:
+                    raise self._blocked(session, attempt, living)
+            living = self._binding.slots.kill_all(session, deadline)
+            if living:
+                raise self._blocked(session, attempt, living)
+
+    def _read(self, session: Session, attempt: Attempt) -> Attempt | None:
+        owner = self._binding.owner
+        fence = self._binding.books.read_fence(session, owner.job, owner.sink)
+        if fence is not None and fence.generation > attempt.generation:
+            raise FencedError(
+                f"Sink {owner.sink!r} of job {owner.job!r} is at {fence}, this driver at {attempt}.",
+                remedy="let the newer driver go on; find out why two were started.",
+            )
+        return fence
+
+    def _try(self, session: Session, attempt: Attempt) -> bool:
+        """Raise the fence; False if someone holds it, or has raised it further."""
+        owner = self._binding.owner
+        try:
+            self._binding.books.raise_fence(session, owner.job, owner.sink, attempt)
+        except pymysql.Error as error:
+            if code_of(error) == LOCK_WAIT_TIMEOUT:
+                return False
+            raise
+        return self._read(session, attempt) == attempt
+
+    def _blocked(self, session: Session, attempt: Attempt, living: set[int]) -> TargetUnreachableError:
+        owner = self._binding.owner
+        branches = ", ".join(str(xid) for xid in prepared(session, owner)[:5])
+        return TargetUnreachableError(
+            f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be raised to {attempt} within "
+            f"{self._binding.fence_timeout_s:g} s. Sessions: {sorted(living) or 'none'}. Prepared: {branches or 'none'}.",
+            remedy="end those sessions (KILL); commit or abort those branches with `twophase txn`.",
+        )

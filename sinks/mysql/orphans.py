@@ -1,0 +1,121 @@
+"""Prepared branches on the server: which are ours, and how one is rolled back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pymysql
+
+from sinks.mysql.binding import Binding
+from sinks.mysql.codes import LOCK_WAIT_TIMEOUT, XA_ROLLED_BACK, XAER_NOTA, XAER_RMERR, code_of
+from sinks.mysql.connection import Session
+from sinks.mysql.driver import DriverLink
+from sinks.mysql.slots import wait_until_left
+from sinks.mysql.xid import Owner, Xid
+from twophase.errors import PreflightError, StopJobError, TargetUnreachableError
+from twophase.failpoints import failpoint
+from twophase.protocol.committable import Committable
+
+_POLL_S = 0.05
+
+
+def prepared(session: Session, owner: Owner) -> list[Xid]:
+    """All prepared branches of a job and sink, oldest checkpoint first.
+
+    Raises:
+        PreflightError: the account may not ask.
+    """
+    try:
+        rows = session.raw_rows("XA RECOVER")
+    except pymysql.Error as error:
+        if code_of(error) != XAER_RMERR:
+            raise
+        raise PreflightError(
+            "The account may not list prepared branches (XA RECOVER).",
+            remedy="let an administrator run: GRANT XA_RECOVER_ADMIN ON *.* TO the user of the sink.",
+        ) from None
+    listed = (Xid.from_recover((row[0], row[1], row[2], row[3])) for row in rows)
+    ours = [xid for xid in listed if xid is not None and xid.belongs_to(owner)]
+    return sorted(ours, key=lambda xid: (xid.identify(owner)[0].checkpoint, str(xid)))
+
+
+def xid_of(committable: Committable) -> Xid:
+    """The branch of a committable. What is not of our form never reaches the server."""
+    return Xid(str(committable.handle["gtrid"]), str(committable.handle["bqual"]))
+
+
+class Orphans:
+    """Finds and aborts what is prepared.
+
+    Args:
+        binding: what `open` found out.
+        link: the driver's session.
+    """
+
+    def __init__(self, binding: Binding, link: DriverLink) -> None:
+        self._binding = binding
+        self._link = link
+
+    def in_doubt(self) -> Sequence[Committable]:
+        """See `Sink.in_doubt`. How many rows a branch holds is not known to the server."""
+        owner = self._binding.owner
+        with self._link.session() as session:
+            found = prepared(session, owner)
+        return [
+            Committable(*xid.identify(owner), self._binding.target, 0, {"gtrid": xid.gtrid, "bqual": xid.bqual})
+            for xid in found
+        ]
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """See `Sink.abort`."""
+        for number, committable in enumerate(committables):
+            if number:
+                failpoint("C20")
+            self._abort_one(committable)
+
+    def _abort_one(self, committable: Committable) -> None:
+        xid = xid_of(committable)
+        deadline = time.monotonic() + self._binding.fence_timeout_s
+        while True:
+            with self._link.session() as session:
+                if self._rolled_back(session, committable, xid, deadline):
+                    return
+            if time.monotonic() >= deadline:
+                raise TargetUnreachableError(
+                    f"The branch {xid} of {committable.transaction} could not be rolled back within "
+                    f"{self._binding.fence_timeout_s:g} s: a session that is still there holds it.",
+                    remedy="end that session (SHOW PROCESSLIST, KILL) and restart the job.",
+                )
+            time.sleep(_POLL_S)
+
+    def _rolled_back(self, session: Session, committable: Committable, xid: Xid, deadline: float) -> bool:
+        """Try once. Whether nothing is left of the branch."""
+        try:
+            session.run(f"XA ROLLBACK {xid.sql}")
+        except pymysql.Error as error:
+            if code_of(error) in XA_ROLLED_BACK:
+                return True
+            if code_of(error) != XAER_NOTA:
+                raise
+        else:
+            return True
+        # Unknown: rolled back before, or committed, or held by the session that prepared it (H2).
+        if xid in prepared(session, self._binding.owner):
+            wait_until_left(session, xid, deadline, killing=True)
+            return False
+        return self._is_gone(session, committable, xid)
+
+    def _is_gone(self, session: Session, committable: Committable, xid: Xid) -> bool:
+        try:
+            committed = self._binding.books.has_ledger(session, committable.transaction, committable.subtask)
+        except pymysql.Error as error:
+            if code_of(error) == LOCK_WAIT_TIMEOUT:
+                return False
+            raise
+        if committed:
+            raise StopJobError(
+                f"The branch {xid} of {committable.transaction} was to be rolled back and is committed: its rows are visible.",
+                remedy="find out who committed it (any account can on MariaDB); then remove its rows by hand.",
+            )
+        return True

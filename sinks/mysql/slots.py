@@ -1,0 +1,119 @@
+"""How sessions of ours are found from another machine, to be ended.
+
+A writer's session holds two user-level locks: a numbered slot of its job and sink, and one named after its branch. Such a
+lock needs no rights and no table, says which session holds it, and is gone when that session is: after its branch has
+been rolled back or, if it is prepared, been left to others. Ending a session of one's own account needs no rights either.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import pymysql
+
+from sinks.mysql.codes import UNKNOWN_THREAD, code_of
+from sinks.mysql.connection import Session
+from sinks.mysql.xid import Owner, Xid
+from twophase.errors import DeclinedError
+from twophase.ids import short_hash
+
+SLOTS = 512
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The locks of one job and sink.
+
+    Attributes:
+        owner: whose they are.
+    """
+
+    owner: Owner
+
+    def take(self, session: Session, xid: Xid, first: int) -> None:
+        """Make `session` one that can be found.
+
+        Args:
+            session: a session without a branch.
+            xid: the branch it is about to open.
+            first: where to look for a free slot first; neighbours should begin at different ones.
+
+        Raises:
+            DeclinedError: all slots are taken, or another session has the branch.
+        """
+        for number in range(first, first + SLOTS):
+            if _get_lock(session, self._slot(number % SLOTS)):
+                break
+        else:
+            raise DeclinedError(f"All {SLOTS} sessions that sink {self.owner.sink!r} may have at once are in use.")
+        if not _get_lock(session, _branch(xid)):
+            raise DeclinedError(f"Another session is writing the branch {xid}.")
+
+    def holders(self, session: Session) -> set[int]:
+        """The sessions of all our writers, of whatever attempt."""
+        asked = ", ".join(f"IS_USED_LOCK('{self._slot(number)}')" for number in range(SLOTS))
+        [found] = session.rows(f"SELECT {asked}")
+        return {int(number) for number in found if number is not None}
+
+    def kill_all(self, session: Session, deadline: float) -> set[int]:
+        """End all our writers' sessions and wait until they are gone.
+
+        Args:
+            session: the driver's.
+            deadline: when to give up, on the monotonic clock.
+
+        Returns:
+            The sessions that are still there; none, usually.
+        """
+        while living := self.holders(session):
+            kill(session, living)
+            if time.monotonic() >= deadline:
+                return living
+            time.sleep(_POLL_S)
+        return set()
+
+    def _slot(self, number: int) -> str:
+        return f"tp:{self.owner.sink_hash}:{number}"
+
+
+def holder_of(session: Session, xid: Xid) -> int | None:
+    """The session that has a branch open or has prepared it and is still there."""
+    [(number,)] = session.rows("SELECT IS_USED_LOCK(%s)", (_branch(xid),))
+    return None if number is None else int(number)
+
+
+def wait_until_left(session: Session, xid: Xid, deadline: float, *, killing: bool) -> bool:
+    """Wait until the session that prepared a branch is gone: before that nobody else can end the branch (FACTS).
+
+    Returns:
+        Whether it is gone.
+    """
+    while (holder := holder_of(session, xid)) is not None:
+        if killing:
+            kill(session, {holder})
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_S)
+    return True
+
+
+def kill(session: Session, numbers: Collection[int]) -> None:
+    """End sessions; one that is gone already is fine."""
+    for number in numbers:
+        try:
+            session.run(f"KILL {int(number)}")
+        except pymysql.Error as error:
+            if code_of(error) != UNKNOWN_THREAD:
+                raise
+
+
+def _branch(xid: Xid) -> str:
+    return f"tp:{short_hash(str(xid), 40)}"
+
+
+def _get_lock(session: Session, name: str) -> bool:
+    [(taken,)] = session.rows("SELECT GET_LOCK(%s, 0)", (name,))
+    return bool(taken == 1)

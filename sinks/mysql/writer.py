@@ -1,0 +1,167 @@
+"""The executor side: one task attempt is one XA branch in one session.
+
+    1. connect, take a slot          so that a later driver can find and end this session (H44)
+    2. XA START, read the fence      shared lock: while we write, the fence cannot be raised past us (HD9)
+    3. LOAD DATA                     for each `load_rows` rows
+    4. ledger row                    inside the branch: the proof that it was committed (I4)
+    5. XA END, XA PREPARE            durable and invisible
+    6. disconnect                    before MySQL 8.0.29 and on MariaDB only then can the driver commit the branch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+import pymysql
+
+from sinks.mysql.binding import Binding
+from sinks.mysql.codes import DEADLOCK, LOCK_WAIT_TIMEOUT, REJECTED_ROWS, code_of
+from sinks.mysql.connection import Session
+from sinks.mysql.session import end_quietly, open_writer_session
+from sinks.mysql.xid import Xid
+from twophase.errors import DeclinedError, FencedError, RejectedRowsError, TwoPhaseError
+from twophase.failpoints import failpoint
+from twophase.ids import Subtask, TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.writer import SinkWriter
+
+
+class MySqlWriter(SinkWriter):
+    """Writes the rows of one task attempt into a branch of its own.
+
+    Args:
+        binding: what `open` found out.
+        transaction: the attempt.
+        subtask: the task attempt.
+    """
+
+    def __init__(self, binding: Binding, transaction: TransactionId, subtask: Subtask) -> None:
+        self._binding = binding
+        self._transaction = transaction
+        self._subtask = subtask
+        self._xid = Xid.of(binding.owner, transaction, subtask)
+        self._session: Session | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = self._loaded_rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """See `SinkWriter.write`. Rows wait here until there are enough of them for one statement."""
+        with self._declining("writing rows"):
+            for piece in self._pieces(batch):
+                if self._waiting_rows + piece.num_rows > self._binding.load_rows:
+                    self._flush()
+                self._waiting.append(piece)
+                self._waiting_rows += piece.num_rows
+                self._waiting_bytes += piece.nbytes
+                if self._waiting_bytes >= self._binding.load_bytes:
+                    self._flush()
+
+    def pre_commit(self) -> Committable | None:
+        """See `SinkWriter.pre_commit`."""
+        with self._declining("preparing"):
+            self._flush()
+            if self._session is None:
+                return None
+            self._prepare(self._session)
+        failpoint("C05")
+        end_quietly(self._session)
+        self._session = None
+        return Committable(
+            self._transaction,
+            self._subtask,
+            target=self._binding.target,
+            rows=self._loaded_rows,
+            handle={"gtrid": self._xid.gtrid, "bqual": self._xid.bqual},
+        )
+
+    def abort(self) -> None:
+        """See `SinkWriter.abort`."""
+        self._waiting = []
+        self._drop()
+
+    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Cut a batch that is too large for one statement. Wide rows are counted by their average size."""
+        row_bytes = max(batch.nbytes // max(batch.num_rows, 1), 1)
+        step = max(min(self._binding.load_rows, self._binding.load_bytes // row_bytes), 1)
+        for start in range(0, batch.num_rows, step):
+            yield batch.slice(start, step)
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        if self._session is None:
+            self._begin()
+        session = self._in_branch()
+        self._binding.loader.load(session, self._waiting)
+        first = self._loaded_rows == 0
+        self._loaded_rows += self._waiting_rows
+        self._waiting = []
+        self._waiting_rows = self._waiting_bytes = 0
+        if first:
+            failpoint("E01")
+
+    def _begin(self) -> None:
+        binding, transaction = self._binding, self._transaction
+        self._session = session = open_writer_session(binding.endpoint, local_infile=binding.local_infile)
+        binding.slots.take(session, self._xid, first=self._subtask.index)
+        session.run(f"XA START {self._xid.sql}")
+        fence = binding.books.read_fence(session, transaction.job, transaction.sink, shared=True)
+        if fence is None or fence.generation != transaction.attempt.generation or fence > transaction.attempt:
+            raise FencedError(
+                f"{transaction} is closed: sink {transaction.sink!r} of job {transaction.job!r} is at {fence}.",
+                remedy="let the newer driver go on; find out why this one still runs.",
+            )
+
+    def _in_branch(self) -> Session:
+        """The session, if the server still has our branch open on it (H39)."""
+        if self._session is None or not self._session.in_transaction():
+            raise DeclinedError(f"{self._transaction}: the session is no longer inside the branch {self._xid}.")
+        return self._session
+
+    def _prepare(self, session: Session) -> None:
+        self._binding.books.write_ledger(session, self._transaction, self._subtask, self._loaded_rows)
+        self._in_branch()
+        session.run(f"XA END {self._xid.sql}")
+        failpoint("C04")
+        # A lost reply (H3) declines the attempt: the coordinator finds the branch in doubt and aborts it.
+        session.run(f"XA PREPARE {self._xid.sql}")
+
+    @contextmanager
+    def _declining(self, doing: str) -> Iterator[None]:
+        """Whatever goes wrong in a branch ends the branch: retrying a statement would commit part of the rows (H7)."""
+        try:
+            yield
+        except TwoPhaseError:
+            self._drop()
+            raise
+        except pymysql.Error as error:
+            self._drop()
+            raise _decline(self._transaction, doing, error) from None
+
+    def _drop(self) -> None:
+        session, self._session = self._session, None
+        if session is not None and session.open:
+            # XA END answers 1399 after a deadlock; XA ROLLBACK helps all the same (H8).
+            with suppress(pymysql.Error):
+                session.run(f"XA END {self._xid.sql}")
+            with suppress(pymysql.Error):
+                session.run(f"XA ROLLBACK {self._xid.sql}")
+        end_quietly(session)
+
+
+def _decline(transaction: TransactionId, doing: str, error: pymysql.Error) -> DeclinedError:
+    code = code_of(error)
+    what = f"{transaction}: {doing} failed: {error.args[-1]} ({code})."
+    if code in REJECTED_ROWS:
+        return RejectedRowsError(what, remedy="correct the rows, drop them before the sink, or change the table.")
+    if code == LOCK_WAIT_TIMEOUT:
+        return DeclinedError(
+            what,
+            remedy="the attempt is retried; if this goes on, find who holds the rows or the table: a task of the same "
+            "checkpoint with the same keys (H9), another writer, or DDL.",
+        )
+    if code == DEADLOCK:
+        return DeclinedError(what, remedy="the attempt is retried; write rows of one key from one task only (H8).")
+    return DeclinedError(what, remedy="the attempt is retried; look at the server's log if this goes on.")

@@ -1,0 +1,67 @@
+"""Loads what is optional: the Kafka clients, only in the processes that use them."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from twophase.errors import PreflightError
+from twophase.sources.kafka.chunk import Chunk, Wanted
+from twophase.sources.kafka.offsets import OffsetRange
+from twophase.sources.kafka.options import FetchEngine, KafkaOptions
+
+if TYPE_CHECKING:
+    from twophase.sources.kafka.cluster import Cluster
+    from twophase.sources.kafka.guard import ReadGuard
+
+    Fetch = Callable[[KafkaOptions, OffsetRange, Wanted, ReadGuard], Iterator[Chunk]]
+
+_PACKAGE = "twophase.sources.kafka"
+
+
+@functools.lru_cache(maxsize=8)
+def cluster_of(options: KafkaOptions) -> Cluster:
+    """The connection of this process for these options: opened once, kept open, as opening costs 110 ms.
+
+    Raises:
+        PreflightError: kafka-python is not installed.
+    """
+    return cast("Cluster", _load("cluster", "kafka", "kafka-python", "kafka").Cluster(options))
+
+
+def read_range(options: KafkaOptions, item: OffsetRange, wanted: Wanted) -> Iterator[Chunk]:
+    """Read one range whole, and make sure at its end that it was the range that the batch means.
+
+    Raises:
+        SourceLossError: records of the range are gone, or are others.
+        SourceUnavailableError: the read stands still.
+        PreflightError: the engine is not installed, or rights are missing.
+    """
+    guard_module = _load("guard", "kafka", "kafka-python", "kafka")
+    guard: ReadGuard = guard_module.ReadGuard(options, cluster_of(options), item)
+    yield from _engine(options.fetch_engine)(options, item, wanted, guard)
+    guard.finished()
+
+
+def _engine(chosen: FetchEngine) -> Fetch:
+    fast = chosen is FetchEngine.LIBRDKAFKA or (
+        chosen is FetchEngine.AUTO and importlib.util.find_spec("confluent_kafka") is not None
+    )
+    module = (
+        _load("fetch_librdkafka", "confluent_kafka", "confluent-kafka", "fast")
+        if fast
+        else _load("fetch_kafka_python", "kafka", "kafka-python", "kafka")
+    )
+    return cast("Fetch", module.fetch)
+
+
+def _load(module: str, needs: str, distribution: str, extra: str) -> Any:
+    if importlib.util.find_spec(needs) is None:
+        raise PreflightError(
+            f"The source twophase-kafka needs {distribution}, which is not installed in this process.",
+            remedy=f"pip install 'twophase[{extra}]' on the driver and on every executor.",
+        )
+    return importlib.import_module(f"{_PACKAGE}.{module}")
