@@ -111,6 +111,14 @@ class CheckpointCommitted(Event):
 
 
 @dataclass(frozen=True)
+class GroupOffsetsDelayed(Event):
+    """The offsets of a complete checkpoint did not reach the consumer group; those of the next one will do."""
+
+    checkpoint: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class CheckpointReplayed(Event):
     """Spark replayed a checkpoint that is decided already; no sink was asked to write."""
 

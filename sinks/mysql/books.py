@@ -86,7 +86,9 @@ class Books:
     def setup_sql(self, user: str) -> str:
         """What makes the tables and grants the rights on them."""
         account = "'" + user.replace("\\", "\\\\").replace("'", "''") + "'"
-        grants = [f"GRANT SELECT, INSERT, UPDATE, DELETE ON {qualified(self.schema, name)} TO {account};" for name in _TABLES]
+        grants = [
+            f"GRANT SELECT, INSERT, UPDATE, DELETE ON {qualified(self.schema, name)} TO {account};" for name in _TABLES
+        ]
         return " ".join([*(f"{self._ddl(name)};" for name in _TABLES), *grants])
 
     def engines(self, session: Session) -> Sequence[str]:

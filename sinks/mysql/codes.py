@@ -30,7 +30,9 @@ NOT_NOW = frozenset({
 })  # fmt: skip
 """The server refuses for now: the branch stays as it is."""
 
-CONNECTION_LOST = frozenset({0, 2002, 2003, 2006, 2013, 2014, 2026, 2055, 1040, 1053, 1129, 1152, 1158, 1159, 1160, 1161, 1927})
+CONNECTION_LOST = frozenset(
+    {0, 2002, 2003, 2006, 2013, 2014, 2026, 2055, 1040, 1053, 1129, 1152, 1158, 1159, 1160, 1161, 1927}
+)
 """The reply may be lost: the outcome of the statement is unknown (H4)."""
 
 REJECTED_ROWS = frozenset({

@@ -30,6 +30,7 @@ from sinks.mysql.connection import Session
 from sinks.mysql.driver import DriverLink
 from sinks.mysql.orphans import prepared, xid_of
 from sinks.mysql.slots import wait_until_left
+from sinks.mysql.xid import Xid
 from twophase.errors import TargetChangedError, TargetUnreachableError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
@@ -66,12 +67,12 @@ class Committer:
         unreachable: RetryLater | None = None
         for number, request in enumerate(requests):
             failpoint("C13" if number else "C12")
-            # One connection attempt a call: waiting for a dead server once for each branch would take for ever.
-            if unreachable is None:
-                outcome = self._commit_one(request)
-            outcomes.append(unreachable or outcome)
-            if unreachable is None and isinstance(outcome, _Unreachable):
-                unreachable = outcome
+            try:
+                # One failed connection a call: waiting for a dead server once for each branch would take for ever.
+                outcomes.append(unreachable or self._commit_one(request))
+            except TargetUnreachableError as error:
+                unreachable = RetryLater(str(error))
+                outcomes.append(unreachable)
         failpoint("C15")
         return outcomes
 
@@ -87,44 +88,38 @@ class Committer:
         xid = xid_of(request.committable)
         try:
             with self._link.session() as session:
-                try:
-                    session.run(f"XA COMMIT {xid.sql}")
-                    failpoint("C14")
-                except pymysql.Error as error:
-                    if code_of(error) != XAER_NOTA and code_of(error) not in XA_ROLLED_BACK:
-                        raise
-                    return self._decide(session, request)
-        except TargetUnreachableError as error:
-            return _Unreachable(str(error))
+                if _xa_commit(session, xid):
+                    return Committed()
+                return self._decide(session, request, xid)
         except pymysql.Error as error:
             if is_connection_lost(error) or code_of(error) in NOT_NOW:
                 # Perhaps executed, the reply lost (H4): the next call asks the ledger. The data is never written again.
                 return RetryLater(f"XA COMMIT {xid}: {error.args[-1]} ({code_of(error)})")
             raise
-        return Committed()
 
-    def _decide(self, session: Session, request: CommitRequest) -> CommitOutcome:
+    def _decide(self, session: Session, request: CommitRequest, xid: Xid) -> CommitOutcome:
+        """What an unknown branch means."""
         committable = request.committable
         row = self._look(session, committable)
-        if row is _Row.THERE:
-            return AlreadyCommitted("ledger row")
-        mark = self._high_water(session, committable)
-        if row is _Row.ABSENT and committable.transaction.checkpoint <= mark:
+        if row is _Row.ABSENT and self._is_subsumed(session, committable):
             return AlreadyCommitted("high-water mark")
-        xid = xid_of(committable)
-        listed = xid in prepared(session, self._binding.owner)
-        if row is _Row.HELD or listed:
-            # The first time it is most likely just closing; later it is ended: its task has reported long ago.
-            wait_until_left(session, xid, time.monotonic() + _LEAVING_S, killing=request.retries > 0)
-            return RetryLater(f"the branch {xid} was still held by the session that prepared it")
-        row = self._look(session, committable)
+        if row is _Row.HELD or (row is _Row.ABSENT and xid in prepared(session, self._binding.owner)):
+            # The first time it is most likely just closing; later it is ended: its task has reported long ago (H2).
+            deadline = time.monotonic() + _LEAVING_S
+            if wait_until_left(session, xid, deadline, killing=request.retries > 0) and _xa_commit(session, xid):
+                return Committed()
+            return RetryLater(f"the branch {xid} is still held by the session that prepared it")
+        if row is _Row.ABSENT:
+            row = self._look(session, committable)
         if row is _Row.THERE:
             return AlreadyCommitted("ledger row")
         if row is _Row.HELD:
             return RetryLater(f"the ledger row of the branch {xid} is locked")
+        if self._is_subsumed(session, committable):
+            return AlreadyCommitted("high-water mark")
         return Lost(
-            f"branch {xid}: XA COMMIT does not know it, XA RECOVER does not list it, the ledger has no row of it, read "
-            f"twice with a lock, and the high-water mark of its lineage is {mark}"
+            f"branch {xid}: XA COMMIT does not know it, XA RECOVER does not list it, the ledger has no row of it (read "
+            "twice, with a lock), and the high-water mark of its lineage is below its checkpoint"
         )
 
     def _look(self, session: Session, committable: Committable) -> _Row:
@@ -136,10 +131,19 @@ class Committer:
             raise
         return _Row.THERE if there else _Row.ABSENT
 
-    def _high_water(self, session: Session, committable: Committable) -> int:
+    def _is_subsumed(self, session: Session, committable: Committable) -> bool:
         transaction = committable.transaction
-        return self._binding.books.high_water(session, transaction.job, transaction.sink, transaction.lineage)
+        mark = self._binding.books.high_water(session, transaction.job, transaction.sink, transaction.lineage)
+        return transaction.checkpoint <= mark
 
 
-class _Unreachable(RetryLater):
-    """The server does not answer: no use in asking again in this call."""
+def _xa_commit(session: Session, xid: Xid) -> bool:
+    """Whether the server has committed the branch; False if it says that there is none."""
+    try:
+        session.run(f"XA COMMIT {xid.sql}")
+    except pymysql.Error as error:
+        if code_of(error) == XAER_NOTA or code_of(error) in XA_ROLLED_BACK:
+            return False
+        raise
+    failpoint("C14")
+    return True

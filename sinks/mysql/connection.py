@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pymysql
-from pymysql.connections import Connection, LoadLocalPacketWrapper, MySQLResult
+from pymysql.connections import Connection, MySQLResult
 from pymysql.constants import CLIENT, COMMAND, CR
 from pymysql.cursors import Cursor
 
@@ -205,7 +205,7 @@ class _GuardedResult(MySQLResult):
     def _read_load_local_packet(self, first_packet: Any) -> None:
         session = self.connection
         assert isinstance(session, Session)  # noqa: S101 - only a Session makes one
-        session.send_requested(bytes(LoadLocalPacketWrapper(first_packet).filename))
+        session.send_requested(bytes(first_packet.get_all_data()[1:]))
         reply = session._read_packet()
         if not reply.is_ok_packet():
             session.refuse(f"the server went on with {reply.get_all_data()[:200]!r} after the data")
@@ -270,7 +270,9 @@ def _explain(endpoint: Endpoint, error: pymysql.Error) -> TwoPhaseError:
     if code in (ACCESS_DENIED_USER, NO_PASSWORD_LOGIN):
         return PreflightError(what, remedy="check the user in url and what password_env or password_file names.")
     if code == ACCESS_DENIED_DATABASE:
-        return PreflightError(what, remedy=f"GRANT rights on {quote(endpoint.schema)}.* to the user, or correct the url.")
+        return PreflightError(
+            what, remedy=f"GRANT rights on {quote(endpoint.schema)}.* to the user, or correct the url."
+        )
     if code == UNKNOWN_DATABASE:
         return PreflightError(what, remedy="create the schema or correct the url.")
     return TargetUnreachableError(what, remedy="start the server, or correct host and port in url.")

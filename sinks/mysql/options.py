@@ -165,7 +165,9 @@ class MySqlOptions(Options):
         if self.password_env and self.password_file:
             raise ValueError("give password_env or password_file, not both")
         if self.io_timeout_s <= self.lock_wait_timeout_s:
-            raise ValueError("io_timeout must be longer than lock_wait_timeout, or a lock wait looks like a dead server")
+            raise ValueError(
+                "io_timeout must be longer than lock_wait_timeout, or a lock wait looks like a dead server"
+            )
         return self
 
     @property
@@ -238,7 +240,13 @@ def _split(url: str) -> SplitResult:
     except ValueError:
         port_is_good = False
     path = unquote(parts.path.removeprefix("/"))
-    if parts.scheme not in ("mysql", "mariadb") or not parts.hostname or not parts.username or not port_is_good or not path:
+    if (
+        parts.scheme not in ("mysql", "mariadb")
+        or not parts.hostname
+        or not parts.username
+        or not port_is_good
+        or not path
+    ):
         raise ValueError(f"write it as {_URL_FORM}")
     if parts.password is not None or parts.query or parts.fragment or "/" in parts.path.removeprefix("/"):
         raise ValueError(f"write it as {_URL_FORM}; {_PASSWORD_REMEDY}")

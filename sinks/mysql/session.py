@@ -37,7 +37,9 @@ def _open(endpoint: Endpoint, *, autocommit: bool, local_infile: bool, lock_wait
         _settle(session, autocommit=autocommit, lock_wait_s=lock_wait_s)
     except pymysql.Error as error:
         session.end()
-        raise TargetUnreachableError(f"{endpoint} let us in and then failed: {code_of(error)} {error.args[-1]}.") from None
+        raise TargetUnreachableError(
+            f"{endpoint} let us in and then failed: {code_of(error)} {error.args[-1]}."
+        ) from None
     except BaseException:
         session.end()
         raise

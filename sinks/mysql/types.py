@@ -148,7 +148,11 @@ def _for_integer(kind: pa.DataType, column: Column) -> Encoding | str:
         return Encoding.PLAIN if bits <= room else "values would not fit; widen the column or cast the rows."
     if column.data_type == "decimal":
         room = (column.precision or 0) - (column.scale or 0)
-        return Encoding.PLAIN if room >= _DECIMAL_DIGITS[bits] else f"it needs {_DECIMAL_DIGITS[bits]} digits before the point."
+        return (
+            Encoding.PLAIN
+            if room >= _DECIMAL_DIGITS[bits]
+            else f"it needs {_DECIMAL_DIGITS[bits]} digits before the point."
+        )
     if column.data_type in _EXACT_INTEGER_BITS and column.scale is None:
         exact = bits - signed <= _EXACT_INTEGER_BITS[column.data_type]
         return Encoding.PLAIN if exact else "large integers would be rounded; cast it."

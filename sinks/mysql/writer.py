@@ -1,11 +1,11 @@
 """The executor side: one task attempt is one XA branch in one session.
 
-    1. connect, take a slot          so that a later driver can find and end this session (H44)
-    2. XA START, read the fence      shared lock: while we write, the fence cannot be raised past us (HD9)
-    3. LOAD DATA                     for each `load_rows` rows
-    4. ledger row                    inside the branch: the proof that it was committed (I4)
-    5. XA END, XA PREPARE            durable and invisible
-    6. disconnect                    before MySQL 8.0.29 and on MariaDB only then can the driver commit the branch
+1. connect, take a slot          so that a later driver can find and end this session (H44)
+2. XA START, read the fence      shared lock: while we write, the fence cannot be raised past us (HD9)
+3. LOAD DATA                     for each `load_rows` rows
+4. ledger row                    inside the branch: the proof that it was committed (I4)
+5. XA END, XA PREPARE            durable and invisible
+6. disconnect                    before MySQL 8.0.29 and on MariaDB only then can the driver commit the branch
 """
 
 from __future__ import annotations

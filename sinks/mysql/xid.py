@@ -78,7 +78,9 @@ class Xid:
         """
         lineage, offsets = transaction.lineage, transaction.offsets_hash[:12]
         if not _LINEAGE.fullmatch(lineage) or not re.fullmatch("[0-9a-f]{12}", offsets):
-            raise ConfigError(f"{transaction}: lineage {lineage!r} or offsets hash {offsets!r} does not fit into an XA id.")
+            raise ConfigError(
+                f"{transaction}: lineage {lineage!r} or offsets hash {offsets!r} does not fit into an XA id."
+            )
         return cls(
             gtrid=f"{owner.job_hash}-{lineage.replace('-', '')}-{transaction.checkpoint}",
             bqual=f"{transaction.attempt}-{owner.sink_hash}-{subtask}-{offsets}",

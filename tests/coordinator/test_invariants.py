@@ -358,4 +358,4 @@ def test_a_restart_after_many_checkpoints_goes_on(driver: Driver, targets: Targe
     second.run(40)
     assert visible(targets["facts"]) == list(range(410))
     assert second.coordinator.log.history.generation == 2
-    assert JOB == second.coordinator.job
+    assert second.coordinator.job == JOB

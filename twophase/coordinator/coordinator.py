@@ -22,7 +22,7 @@ from twophase.config import JobOptions
 from twophase.coordinator.clock import Clock
 from twophase.coordinator.commit import Committer
 from twophase.coordinator.failure_reason import CheckpointFailureReason
-from twophase.coordinator.orphans import Orphans, pieces_of
+from twophase.coordinator.orphans import Orphans, PieceKey, pieces_of
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.recovery import check_histories, check_restore, close_all, commit_decided, take_over
 from twophase.coordinator.state_machine import Signal
@@ -53,7 +53,7 @@ from twophase.protocol.sink import Sink
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.log import JobLog
 from twophase.state.records import CommittedRecord, Decision, History, Lineage, LineageRecord
-from twophase.state.storage import Storage, UnclearOutcomeError
+from twophase.state.storage import AlreadyExistsError, Storage, UnclearOutcomeError
 from twophase.state.store import CompletedCheckpointStore
 
 _SUBSUME_SINKS_EVERY = 16
@@ -132,12 +132,24 @@ class CheckpointCoordinator:
 
     # -- recovery ------------------------------------------------------------------------------------------------------
 
-    def recover(self, previous_generation: int | None = None, restoring: Lineage | None = None) -> int:
+    @property
+    def generation(self) -> int:
+        """The generation with which this driver took the job over, also if recovery failed after that; 0 before."""
+        return self._generation
+
+    def recover(
+        self,
+        previous_generation: int | None = None,
+        restoring: Lineage | None = None,
+        adopting: Sequence[CompletedCheckpoint] = (),
+    ) -> int:
         """Take the job over and finish what older drivers left. See `coordinator.recovery` for the order.
 
         Args:
             previous_generation: what this very driver had before a restart; if the log has a newer one, it is fenced.
             restoring: the lineage that an explicit restore is about to begin; then the store may know less than the sinks.
+            adopting: the checkpoints that the restore continues, oldest first, decided in the log of another folder. They
+                may be uncommitted there: they are committed under their own identity (H30), before orphans are aborted.
 
         Returns:
             The new generation.
@@ -164,6 +176,8 @@ class CheckpointCoordinator:
         self._observers(RecoveryStarted(self.job, self._generation))
         failpoint("C18")
         recommitted = commit_decided(self.log.history, self._recommit)
+        for checkpoint in adopting:
+            recommitted += self._committer.commit(checkpoint)
         if self.stopping.is_set():
             return self._generation
         failpoint("C22")
@@ -176,10 +190,6 @@ class CheckpointCoordinator:
     def begin_lineage(self, lineage: Lineage) -> None:
         """Begin a new lineage, after `recover`."""
         self.log.append(LineageRecord(lineage))
-
-    def adopt(self, checkpoint: CompletedCheckpoint) -> None:
-        """Commit what a restored checkpoint of another folder may hold uncommitted, under its own identity (H30)."""
-        self._committer.commit(checkpoint)
 
     # -- a micro-batch -------------------------------------------------------------------------------------------------
 
@@ -228,6 +238,7 @@ class CheckpointCoordinator:
             DeclinedError: no attempt was decided; nothing of it is visible.
             StopJobError: the job must stop.
         """
+        self._commit_older(number)
         for failures in range(self._options.tolerable_failures + 1):
             self._pause()
             failpoint("C01")
@@ -243,6 +254,15 @@ class CheckpointCoordinator:
                 continue
             self._finish(completed, stopwatch)
             return
+
+    def _commit_older(self, number: int) -> None:
+        """What is decided commits before anything new begins (hazard rule HD4). Only a stop leaves something over."""
+        commit_decided(self.log.history, self._recommit)
+        if left := self.log.history.uncommitted():
+            raise DeclinedError(
+                f"Job {self.job!r}: checkpoint {number} was not begun: checkpoint {left[0].checkpoint} is decided but not "
+                "committed yet, and the job is stopping."
+            )
 
     def _pause(self) -> None:
         """Keep `checkpoint.min_pause` between a commit and the next trigger."""
@@ -296,7 +316,7 @@ class CheckpointCoordinator:
         except FencedError:
             pending.signal(Signal.FENCED)
             raise
-        except (OSError, UnclearOutcomeError) as error:
+        except (OSError, AlreadyExistsError, UnclearOutcomeError, TypeError, ValueError, RecursionError) as error:
             pending.signal(Signal.NOT_WRITTEN)
             raise DeclinedError(f"Checkpoint {pending.checkpoint} could not be written: {error}.") from error
         pending.signal(Signal.WRITTEN)
@@ -331,12 +351,18 @@ class CheckpointCoordinator:
             )
         )
 
-    def _recommit(self, decision: Decision) -> None:
-        """Commit a decided checkpoint again; sinks answer from proof what is committed already."""
+    def _recommit(self, decision: Decision) -> bool:
+        """Commit a decided checkpoint again; sinks answer from proof what is committed already.
+
+        Returns:
+            Whether it is committed; False if the job is stopping before that.
+        """
         completed = self.store.read(decision)
         known = any(found == decision and found.committed for found in self.log.history.decisions)
-        if self._committer.commit(completed) and not known:
+        done = self._committer.commit(completed)
+        if done and not known:
             self.log.append(CommittedRecord(decision.lineage, decision.checkpoint))
+        return done
 
     def _notify(self, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> None:
         with stopwatch.elsewhere():
@@ -345,9 +371,9 @@ class CheckpointCoordinator:
 
     def _abort_losers(self, attempt: Attempt) -> None:
         """Task attempts that lost to another attempt of their task may have pre-committed; nobody else aborts them."""
-        below = Attempt(attempt.generation, attempt.counter + 1)
+        below, kept = Attempt(attempt.generation, attempt.counter + 1), self._pieces_to_commit()
         for name, sink in self._sinks.items():
-            Orphans(self.job, name, sink, self._observers).abort(below, frozenset())
+            Orphans(self.job, name, sink, self._observers).abort(below, kept)
 
     def _subsume_sinks(self, completed: CompletedCheckpoint) -> None:
         self._committed_since_subsume += 1
@@ -378,8 +404,11 @@ class CheckpointCoordinator:
 
     def _close_below(self, below: Attempt) -> int:
         """Close all older attempts in every sink; pieces of decided checkpoints that wait for their commit stay."""
-        kept = pieces_of(self.store.read(decision) for decision in self.log.history.uncommitted())
-        return close_all(self.job, self._sinks, below, kept, self._observers)
+        return close_all(self.job, self._sinks, below, self._pieces_to_commit(), self._observers)
+
+    def _pieces_to_commit(self) -> frozenset[PieceKey]:
+        """The pieces that no scan for orphans may touch (I2)."""
+        return pieces_of(self.store.read(decision) for decision in self.log.history.uncommitted())
 
     def _mismatch(self, checkpoint: int, reason: str) -> OffsetMismatchError:
         return OffsetMismatchError(

@@ -100,13 +100,19 @@ def take_over(log: JobLog, sinks: Mapping[str, SinkHistory], check: Callable[[Hi
     raise FencedError(f"Other drivers took the job over {_TAKE_OVER_TRIES} times.", remedy="start one driver only.")
 
 
-def commit_decided(history: History, commit: Callable[[Decision], None]) -> int:
-    """Step 2. Returns how many checkpoints were committed."""
-    decisions = history.uncommitted()
-    for decision in decisions:
-        commit(decision)
+def commit_decided(history: History, commit: Callable[[Decision], bool]) -> int:
+    """Step 2. Returns how many checkpoints were committed.
+
+    Strictly in order: a checkpoint that cannot be committed holds all after it, because a sink may take its high-water
+    mark for proof of everything before (I4).
+    """
+    committed = 0
+    for decision in history.uncommitted():
+        if not commit(decision):
+            break
+        committed += 1
         failpoint("C19")
-    return len(decisions)
+    return committed
 
 
 def close_all(

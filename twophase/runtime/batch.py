@@ -1,10 +1,10 @@
 """What `foreachBatch(n)` does.
 
-    1. read the frozen offsets of batch n from Spark's offset log
-    2. decided already: commit again, execute without sinks if the plan keeps state
-    3. otherwise: let every sink pre-commit, side by side, on rows that are computed once
-    4. return only when the checkpoint is decided; otherwise raise, also while the query is being stopped, because Spark
-       takes a normal return for success (hazards H54, H56)
+1. read the frozen offsets of batch n from Spark's offset log
+2. decided already: commit again, execute without sinks if the plan keeps state
+3. otherwise: let every sink pre-commit, side by side, on rows that are computed once
+4. return only when the checkpoint is decided; otherwise raise, also while the query is being stopped, because Spark
+   takes a normal return for success (hazards H54, H56)
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _ARROW_ROWS_OURS = "50000"
 
 # Spark stops a query cleanly when it finds this text in an error; a plain error would fail the query, and the error of
 # a cancelled job can overflow the stack of the regular expression that Spark runs over it.
-_STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.run: java.lang.InterruptedException: stopped"
+_STOPPED = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling o1.run: java.lang.InterruptedException: stopped"
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,10 @@ class BatchHandler:
             if rows.materialise:
                 jobs.run({"materialise": rows.compute}, self._options.timeout_s, lambda _, __: None)
             jobs.run(
-                {name: partial(_write, rows.frame, sink, pending.transaction(name)) for name, sink in self._sinks.items()},
+                {
+                    name: partial(_write, rows.frame, sink, pending.transaction(name))
+                    for name, sink in self._sinks.items()
+                },
                 deadline_s - time.monotonic(),
                 partial(self._acknowledge, pending, began_s),
             )
@@ -189,7 +194,9 @@ def declined(error: BaseException, what: str) -> TwoPhaseError:
 
 
 def _brief(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "File "))]
+    lines = [
+        line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "File "))
+    ]
     return " | ".join(lines[:3])[:600]
 
 

@@ -1,12 +1,12 @@
 """A running job: open, recover, start the query, restart it, stop it.
 
-    1. claim      no second query on this folder in this process (hazard H57)
-    2. open       every sink checks its target
-    3. recover    fence, commit what is decided, abort orphans (coordinator/recovery.py)
-    4. lineage    the current one, or a new one: a fresh start or a restore
-    5. folder     Spark's folder of the lineage is written, or held against the store
-    6. query      Spark replays the newest micro-batch where needed
-    7. watch      a failed query goes back to step 3 after the delay of the restart strategy
+1. claim      no second query on this folder in this process (hazard H57)
+2. open       every sink checks its target
+3. recover    fence, commit what is decided, abort orphans (coordinator/recovery.py)
+4. lineage    the current one, or a new one: a fresh start or a restore
+5. folder     Spark's folder of the lineage is written, or held against the store
+6. query      Spark replays the newest micro-batch where needed
+7. watch      a failed query goes back to step 3 after the delay of the restart strategy
 """
 
 from __future__ import annotations
@@ -31,11 +31,13 @@ from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
 from twophase.protocol.sink import SinkContext
 from twophase.runtime import plan
 from twophase.runtime.batch import BatchHandler, JobSink, declined
+from twophase.runtime.group_offsets import GroupOffsetsListener
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restart import restart_policy
 from twophase.runtime.restore import Restore, load_restore
 from twophase.runtime.spark_folder import SparkFolder
+from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage
 
@@ -71,6 +73,7 @@ class Job:
         self._sinks = {name: entry.sink for name, entry in description.sinks.items()}
         self._legs = plan.sources(description.frame)
         self._states = OperatorStates(self._legs, description.functions)
+        self._groups = GroupOffsetsListener(description.name, self._legs, self._observers)
         self._stopping = threading.Event()
         self._finished = threading.Event()
         self._generation: int | None = None
@@ -135,6 +138,7 @@ class Job:
             self._start_query()
         except BaseException:
             self._close()
+            self._finished.set()
             raise
         threading.Thread(target=self._watch, name=f"twophase-{self.name}", daemon=True).start()
 
@@ -183,8 +187,8 @@ class Job:
             description.options,
             observers=self._observers,
             clock=SystemClock(),
-            snapshot=self._states.snapshot,
-            listeners=(*self._states.listeners(), *description.listeners),
+            snapshot=self._snapshot,
+            listeners=(self._groups, *self._states.listeners(), *description.listeners),
         )
         with self._lock:
             self._coordinator = coordinator
@@ -197,7 +201,7 @@ class Job:
         folder.prepare(newest)
         self._states.initialize(coordinator.store.read(newest) if newest else restore.checkpoint if restore else None)
         stateful = plan.is_stateful(description.frame)
-        self._handler = BatchHandler(
+        self._handler = handler = BatchHandler(
             coordinator,
             description.sinks,
             folder,
@@ -205,11 +209,14 @@ class Job:
             stateful=stateful,
             observers=self._observers,
         )
-        self._run_query(folder)
+        self._run_query(folder, handler)
 
-    def _run_query(self, folder: SparkFolder) -> None:
-        assert self._handler is not None
-        writer = self._description.frame.writeStream.queryName(self.name).foreachBatch(self._handler)
+    def _snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+        self._groups.remember(checkpoint, offsets.end)
+        return self._states.snapshot(checkpoint, offsets)
+
+    def _run_query(self, folder: SparkFolder, handler: BatchHandler) -> None:
+        writer = self._description.frame.writeStream.queryName(self.name).foreachBatch(handler)
         writer = writer.option("checkpointLocation", str(folder.path))
         if self._description.trigger:
             writer = writer.trigger(**self._description.trigger)
@@ -282,9 +289,9 @@ class Job:
         return None
 
     def _close(self) -> None:
-        for sink in self._sinks.values():
+        for close in (*(sink.close for sink in self._sinks.values()), self._groups.close):
             try:
-                sink.close()
+                close()
             except Exception as error:  # noqa: BLE001 the job has ended; there is nothing left to protect
                 self._error = self._error or error
         with _claims_lock:

@@ -9,6 +9,7 @@ from twophase.events import (
     CheckpointDeclined,
     CommitRetried,
     Event,
+    GroupOffsetsDelayed,
     JobRestarting,
     JobStopped,
     OrphansAborted,
@@ -17,7 +18,7 @@ from twophase.events import (
 
 _log = logging.getLogger("twophase")
 _INFO = (RecoveryFinished, OrphansAborted)
-_WARNING = (CheckpointDeclined, CommitRetried, JobRestarting)
+_WARNING = (CheckpointDeclined, CommitRetried, GroupOffsetsDelayed, JobRestarting)
 
 
 def log_event(event: Event) -> None:

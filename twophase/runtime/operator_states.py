@@ -19,12 +19,10 @@ from twophase.protocol.listener import (
     InitializationContext,
     SnapshotContext,
 )
-from twophase.runtime.plan import SourceLeg
+from twophase.runtime.plan import KAFKA, SourceLeg
 from twophase.sources.kafka import state as kafka
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.operator_state import Redistribution
-
-_KAFKA = "twophase-kafka"
 
 
 class OperatorStates:
@@ -86,7 +84,7 @@ def _source_state(leg: SourceLeg, line: str | None) -> dict[str, Any]:
     state: dict[str, Any] = {"format": leg.name, "scheme": Redistribution.UNION.value, "entries": []}
     if line is None:
         return state
-    if leg.name != _KAFKA:
+    if leg.name != KAFKA:
         return state | {"entries": [line]}
     source = json.loads(line)["source"]
     return state | {"scheme": Redistribution.SPLIT.value, "source": source, "entries": kafka.to_entries(line)}
@@ -95,6 +93,6 @@ def _source_state(leg: SourceLeg, line: str | None) -> dict[str, Any]:
 def _source_line(state: Mapping[str, Any]) -> str | None:
     if not state["entries"]:
         return None
-    if state["format"] != _KAFKA:
+    if state["format"] != KAFKA:
         return str(state["entries"][0])
     return kafka.to_line(state["source"], state["entries"])

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+KAFKA = "twophase-kafka"
+
 # Everything else may keep state or a watermark. Running a stateless plan once more on a replay is harmless, so a node
 # that is missing here costs time only.
 _STATELESS = frozenset(

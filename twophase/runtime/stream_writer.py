@@ -111,13 +111,23 @@ class StreamWriter:
             PreflightError: a target cannot keep the protocol's promises; nothing was written.
             StopJobError: the job must not go on, see the error.
         """
+        job = self.build()
+        job.start()
+        return job
+
+    def build(self) -> Job:
+        """Check the options, and return the job unstarted, for those who must be able to stop it while it starts.
+
+        Raises:
+            ConfigError: an option is not right.
+        """
         if not self._sinks:
             raise ConfigError(f"Job {self._name!r} has no sink.", remedy="add one with .sink(name, sink).")
         options = JobOptions.parse(self._options, f"job {self._name!r}")
         trigger = dict(self._trigger)
         if not trigger and options.interval_s is not None:
             trigger = {"processingTime": f"{options.interval_s * 1000:.0f} milliseconds"}
-        job = Job(
+        return Job(
             JobDescription(
                 name=self._name,
                 frame=self._frame,
@@ -129,5 +139,3 @@ class StreamWriter:
                 observers=tuple(self._observers),
             )
         )
-        job.start()
-        return job

@@ -7,6 +7,7 @@ and no generation file is trusted (hazard H43).
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass
 
@@ -30,6 +31,8 @@ from twophase.state.storage import (
 )
 
 FOLDER = "log"
+_RECORD = re.compile(r"(?!0{10})[0-9]{10}")
+_READ_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,20 @@ class LogEntry:
     sequence: int
     record: Record
     nonce: str
+
+
+def job_of(storage: Storage) -> str | None:
+    """The job that the log in a folder belongs to, from its newest record; None if there is no record.
+
+    Raises:
+        CorruptRecordError: the newest record is damaged.
+    """
+    names = storage.names(FOLDER)
+    if not names:
+        return None
+    name = f"{FOLDER}/{names[-1]}"
+    data = storage.read(name)
+    return str(codec.decode(codec.kind_of(data), data, name).get("job"))
 
 
 class JobLog:
@@ -57,6 +74,7 @@ class JobLog:
         self._job = job
         self._first = 1
         self._last = 0
+        self._last_nonce = ""
         self.history = History()
 
     def read(self) -> History:
@@ -65,17 +83,18 @@ class JobLog:
         Raises:
             CorruptRecordError: a record is damaged, missing between others, or of another job.
         """
+        entries = self._read_entries()
         self._storage.sync(FOLDER)
-        entries = self._read_suffix()
         history = History()
         for entry in entries:
             try:
                 history = history.apply(entry.record)
-            except ValueError as error:
+            except (TypeError, ValueError) as error:
                 raise self._corrupt(entry.sequence, f"it contradicts the records before it: {error}") from None
         self.history = history
         self._first = entries[0].sequence if entries else 1
         self._last = entries[-1].sequence if entries else 0
+        self._last_nonce = entries[-1].nonce if entries else ""
         return history
 
     def append(self, record: Record) -> None:
@@ -85,13 +104,15 @@ class JobLog:
             FencedError: another driver has appended since this one read the log.
             InDoubtError: the outcome is unknown; neither act on the record nor undo what it is about.
             OSError: the record was certainly not written.
+            ValueError: it contradicts the history; nothing was written.
         """
+        history = self.history.apply(record)
         sequence = self._last + 1
         nonce = secrets.token_hex(16)
         self._create(sequence, record, nonce)
         self._check_predecessor(sequence)
-        self._last = sequence
-        self.history = self.history.apply(record)
+        self._last, self._last_nonce = sequence, nonce
+        self.history = history
 
     def fold(self, history: History) -> None:
         """Write `history` as the new beginning of the log and delete what came before, oldest first."""
@@ -107,27 +128,43 @@ class JobLog:
         try:
             self._storage.create(_name(sequence), codec.encode(record.kind, body), points)
         except AlreadyExistsError:
-            if self._read_entry(sequence).nonce != nonce:
+            if self._nonce_of(sequence) != nonce:
                 raise self._fenced(f"record {sequence} of its log was written by another driver") from None
         except UnclearOutcomeError as error:
-            raise InDoubtError(
-                f"Job {self._job!r}: the outcome of writing log record {sequence} ({record.kind}) is unknown: {error}.",
-                remedy="check the disk of the job's folder, then start the job again.",
-            ) from error
+            raise self._in_doubt(sequence, error) from error
 
     def _check_predecessor(self, sequence: int) -> None:
-        """A missing predecessor means that a newer driver has folded the log behind our back."""
-        if sequence == 1:
-            return
-        try:
-            self._storage.read(_name(sequence - 1))
-        except FileNotFoundError:
-            raise self._fenced(f"record {sequence - 1} of its log was folded by another driver") from None
+        """If the predecessor is not the record we know, a newer driver has folded the log behind our back.
 
-    def _read_suffix(self) -> list[LogEntry]:
+        Its place may have been taken again, by another driver that was fenced like this one.
+        """
+        if sequence > 1 and self._nonce_of(sequence - 1) != self._last_nonce:
+            raise self._fenced(f"record {sequence - 1} of its log was folded by another driver")
+
+    def _nonce_of(self, sequence: int) -> str | None:
+        """Who wrote a record; None if it was folded. The record after it may be durable: an error leaves that in doubt."""
+        try:
+            return self._read_entry(sequence).nonce
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._in_doubt(sequence, error) from error
+
+    def _read_entries(self) -> list[LogEntry]:
+        """What is there now; read anew if another driver appends to the log or folds it meanwhile."""
+        for _ in range(_READ_TRIES):
+            sequences = self._sequences()
+            try:
+                return self._read_suffix(sequences)
+            except (FileNotFoundError, CorruptRecordError):
+                if self._sequences() == sequences:
+                    raise
+        return self._read_suffix(self._sequences())
+
+    def _read_suffix(self, sequences: list[int]) -> list[LogEntry]:
         """The newest `SUBSUMED` record and all after it, or the whole log; records before are leftovers."""
         entries: list[LogEntry] = []
-        for sequence in reversed(self._sequences()):
+        for sequence in reversed(sequences):
             if entries and entries[-1].sequence != sequence + 1:
                 raise self._corrupt(sequence + 1, "it is missing")
             entries.append(self._read_entry(sequence))
@@ -141,7 +178,7 @@ class JobLog:
     def _sequences(self) -> list[int]:
         sequences = []
         for name in self._storage.names(FOLDER):
-            if len(name) != 10 or not name.isdecimal():
+            if not _RECORD.fullmatch(name):
                 raise CorruptRecordError(
                     f"The log of job {self._job!r} holds the foreign file {name!r}.",
                     remedy="find out who wrote it, and remove it.",
@@ -156,13 +193,19 @@ class JobLog:
         body = codec.decode(kind, data, name)
         if body.get("job") != self._job or body.get("sequence") != sequence:
             raise self._corrupt(sequence, f"it is record {body.get('sequence')} of job {body.get('job')!r}")
-        return LogEntry(sequence, record_from_json(kind, body["record"], name), body["nonce"])
+        return LogEntry(sequence, record_from_json(kind, body.get("record"), name), str(body.get("nonce")))
 
     def _corrupt(self, sequence: int, reason: str) -> CorruptRecordError:
         return CorruptRecordError(
             f"Job {self._job!r}: log record {_name(sequence)} cannot be used: {reason}. Nothing was written or deleted.",
             remedy="restore the job's folder from a backup, or start a new lineage with restore.path set to a good "
             "checkpoint.",
+        )
+
+    def _in_doubt(self, sequence: int, error: Exception) -> InDoubtError:
+        return InDoubtError(
+            f"Job {self._job!r}: the outcome of writing log record {sequence} is unknown: {error}.",
+            remedy="check the disk of the job's folder, then start the job again.",
         )
 
     def _fenced(self, reason: str) -> FencedError:

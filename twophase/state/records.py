@@ -182,7 +182,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
     return asdict(record)
 
 
-def record_from_json(kind: str, value: Mapping[str, Any], where: str) -> Record:
+def record_from_json(kind: str, value: Any, where: str) -> Record:
     """The reverse of `record_to_json`.
 
     Raises:
@@ -205,8 +205,11 @@ def record_from_json(kind: str, value: Mapping[str, Any], where: str) -> Record:
                     f"The log record {where} is of the unknown kind {kind!r}.",
                     remedy="run the version of twophase that wrote it, or a newer one.",
                 )
-    except (KeyError, TypeError) as error:
-        raise CorruptRecordError(f"The log record {where} ({kind}) lacks or has unknown fields: {error}.") from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CorruptRecordError(
+            f"The log record {where} ({kind}) lacks or has unknown fields: {error}. Nothing was written or deleted.",
+            remedy="run the version of twophase that wrote it, or a newer one.",
+        ) from None
 
 
 def _lineage(value: Mapping[str, Any]) -> Lineage:

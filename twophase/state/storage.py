@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,15 +92,20 @@ class LocalStorage(Storage):
         root: the folder; made if absent.
 
     Raises:
-        ConfigError: `root` is a URL of another storage, no folder, a symbolic link, or writable by everyone.
+        ConfigError: `root` is a URL of another storage, no folder, a symbolic link, or it or a folder above it is writable
+            by everyone.
     """
 
     def __init__(self, root: str | Path) -> None:
         self.root = _local_path(root)
+        _check_rights(self.root)
         self._make_folder(self.root)
         _check_folder(self.root)
 
     def create(self, name: str, data: bytes, crash_points: CrashPoints = NO_CRASH_POINTS) -> None:
+        """See `Storage.create`."""
+        if len(data) > MAX_BYTES:
+            raise OSError(errno.EFBIG, f"{len(data)} bytes, more than {MAX_BYTES}, which nobody could read back", name)
         final = self.root / name
         self._make_folder(final.parent)
         temporary = final.parent / f"{_TEMPORARY}{final.name}-{secrets.token_hex(8)}"
@@ -112,12 +119,16 @@ class LocalStorage(Storage):
             except OSError as error:
                 raise UnclearOutcomeError(f"{name}: {error}") from error
         finally:
-            temporary.unlink(missing_ok=True)
+            # Readers ignore a leftover. An error here (a file system that went read-only after a failed fsync) must not
+            # stand in for the outcome of the link: it would turn "in doubt" into "certainly not created" (hazard H21).
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
     @staticmethod
     def _write(path: Path, data: bytes, crash_points: CrashPoints) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "wb", buffering=0) as file:
+            os.fchmod(file.fileno(), 0o600)
             half = len(data) // 2
             _write_all(file.fileno(), data[:half])
             failpoint(crash_points.half_written)
@@ -137,36 +148,42 @@ class LocalStorage(Storage):
             raise UnclearOutcomeError(f"{final}: {error}") from error
 
     def read(self, name: str) -> bytes:
+        """See `Storage.read`."""
         path = self.root / name
+        descriptor = _open(path)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise _not_plain(path, "a symbolic link") from None
-            raise
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(file.fileno())
+            status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise _not_plain(path, "no plain file")
             if status.st_size > MAX_BYTES:
                 raise _not_plain(path, f"{status.st_size} bytes long, more than {MAX_BYTES}")
-            return file.read()
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read()
+        finally:
+            os.close(descriptor)
 
     def sync(self, folder: str) -> None:
+        """See `Storage.sync`."""
         path = self.root / folder
         for name in self.names(folder):
-            _sync_path(path / name)
+            with suppress(FileNotFoundError):  # another driver has folded its log meanwhile
+                _sync_found(path / name)
         if path.exists():
-            _sync_path(path)
+            _sync_found(path)
+        _sync_path(self.root)
 
     def names(self, folder: str) -> list[str]:
+        """See `Storage.names`."""
         try:
             found = os.listdir(self.root / folder)
         except FileNotFoundError:
             return []
+        except NotADirectoryError:
+            raise _not_plain(self.root / folder, "no folder") from None
         return sorted(name for name in found if not name.startswith(_TEMPORARY))
 
     def delete(self, name: str) -> None:
+        """See `Storage.delete`."""
         path = self.root / name
         try:
             if path.is_dir() and not path.is_symlink():
@@ -182,35 +199,75 @@ class LocalStorage(Storage):
         if path.is_dir():
             return
         self._make_folder(path.parent)
-        try:
+        with suppress(FileExistsError):
             path.mkdir(mode=0o700)
-        except FileExistsError:
-            return
-        path.chmod(0o700)
+            path.chmod(0o700)
         _sync_path(path.parent)
+
+
+class ReadOnlyStorage(LocalStorage):
+    """A folder for those who only look: nothing is made, changed or synced. Do not act on what is read here.
+
+    Raises:
+        ConfigError: there is no such folder, or as `LocalStorage`.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = _local_path(root)
+        if not self.root.exists():
+            raise ConfigError(f"There is no folder {str(self.root)!r}.", remedy="name the job's checkpointLocation.")
+        _check_folder(self.root)
+
+    def create(self, name: str, data: bytes, crash_points: CrashPoints = NO_CRASH_POINTS) -> None:  # noqa: ARG002
+        """Refused."""
+        raise OSError(errno.EROFS, "opened for reading only", str(self.root / name))
+
+    def sync(self, folder: str) -> None:
+        """Nothing."""
+
+    def delete(self, name: str) -> None:
+        """Refused."""
+        raise OSError(errno.EROFS, "opened for reading only", str(self.root / name))
 
 
 def _local_path(root: str | Path) -> Path:
     text = str(root)
-    scheme, separator, rest = text.partition("://")
-    if separator and scheme != "file":
+    remedy = "use a folder on a local file system."
+    if "\0" in text:
+        raise ConfigError(f"checkpointLocation {text!r} is no path.", remedy=remedy)
+    url = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*):(//[^/]*)?(.*)", text, flags=re.DOTALL)
+    if url is None:
+        return Path(text).absolute()
+    scheme, host, path = url.groups()
+    if scheme != "file":
         raise ConfigError(
             f"checkpointLocation {text!r}: {scheme!r} is not supported: its create-if-absent is not proven to be atomic.",
-            remedy="use a folder on a local file system.",
+            remedy=remedy,
         )
-    return Path(rest if separator else text.removeprefix("file:")).absolute()
+    if host not in (None, "//", "//localhost"):
+        raise ConfigError(f"checkpointLocation {text!r} is on another machine, {host[2:]!r}.", remedy=remedy)
+    return Path(path).absolute()
+
+
+def _check_rights(path: Path) -> None:
+    """Nobody else may write to the folder, or put another one in its place."""
+    for folder in (path, *path.parents):
+        try:
+            mode = folder.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if mode & stat.S_IWOTH and (folder == path or not mode & stat.S_ISVTX):
+            raise ConfigError(
+                f"checkpointLocation {str(path)!r}: {folder} is writable by everyone: anyone could change what is decided.",
+                remedy=f"run: chmod o-w {folder}",
+            )
 
 
 def _check_folder(path: Path) -> None:
-    status = path.lstat()
-    if stat.S_ISLNK(status.st_mode) or not stat.S_ISDIR(status.st_mode):
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode) or not stat.S_ISDIR(mode):
         raise ConfigError(
             f"checkpointLocation {str(path)!r} is no folder.", remedy="name a folder, not a link or file."
-        )
-    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
-        raise ConfigError(
-            f"checkpointLocation {str(path)!r} is writable by everyone: anyone could change what is decided.",
-            remedy=f"run: chmod 700 {path}",
         )
 
 
@@ -226,6 +283,30 @@ def _sync_path(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync_found(path: Path) -> None:
+    """Sync what a listing has found, which need not be what we put there."""
+    descriptor = _open(path)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise _not_plain(path, "no plain file")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    """Open to read: never through a symbolic link, never waiting for the other end of a pipe."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _not_plain(path, "a symbolic link") from None
+        if error.errno == errno.ENXIO:
+            raise _not_plain(path, "no plain file") from None
+        raise
 
 
 def _not_plain(path: Path, what: str) -> CorruptRecordError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from twophase.errors import CheckpointMissingError, CorruptRecordError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
@@ -15,6 +17,7 @@ FOLDER = "chk"
 _BODY = "_metadata"
 _KIND = "CHECKPOINT"
 _FOLD_EVERY = 16
+_BODY_FOLDER = re.compile(r".+-\d+-(?P<generation>\d+)\.\d+")
 
 
 class CompletedCheckpointStore:
@@ -31,12 +34,14 @@ class CompletedCheckpointStore:
         self._log = log
         self._num_retained = num_retained
         self._since_fold = 0
+        self._gone: set[Decision] = set()
 
     def prepare(self, checkpoint: CompletedCheckpoint) -> Decision:
         """Write the body. It decides nothing yet.
 
         Raises:
-            OSError, UnclearOutcomeError: the body may be incomplete; the attempt is to be declined.
+            OSError, AlreadyExistsError, UnclearOutcomeError: the body may be incomplete; the attempt is to be declined.
+            TypeError, ValueError, RecursionError: an operator state or a handle is not JSON; likewise.
         """
         data = codec.encode(_KIND, checkpoint.to_json())
         decision = Decision(
@@ -86,25 +91,33 @@ class CompletedCheckpointStore:
         """Delete what newer committed checkpoints have replaced; fold the log once in a while.
 
         Returns:
-            The checkpoints whose bodies are gone.
+            The checkpoints whose bodies went in this call.
         """
         history = self._log.history
         kept = retained(history, self._num_retained)
-        gone = [decision for decision in history.decisions if decision not in kept]
+        gone = [decision for decision in history.decisions if decision not in kept and decision not in self._gone]
         for decision in gone:
             self._delete(decision.folder)
             failpoint("C17")
+        self._gone.update(gone)
         self._since_fold += 1
         if self._since_fold >= _FOLD_EVERY:
             self._since_fold = 0
             self._log.fold(History(history.generation, history.lineages, tuple(kept)))
+            self._gone.clear()
         return gone
 
     def sweep(self) -> None:
-        """Delete bodies that no decision names: of declined attempts, and of drivers that died before the decision."""
-        known = {decision.folder.split("/")[1] for decision in self._log.history.decisions}
+        """Delete bodies that no decision names: of declined attempts, and of drivers that died before the decision.
+
+        Only those of generations before ours: our fence lets them decide nothing more. What a newer driver writes is its
+        own, and may be decided in a log that we have not read (H40). A name that is not ours is left alone.
+        """
+        history = self._log.history
+        known = {decision.folder.split("/")[1] for decision in history.decisions}
         for name in self._storage.names(FOLDER):
-            if name not in known:
+            body = _BODY_FOLDER.fullmatch(name)
+            if body and int(body["generation"]) < history.generation and name not in known:
                 self._delete(f"{FOLDER}/{name}")
 
     def discard(self, lineage: str, checkpoint: int, attempt: Attempt) -> None:
@@ -117,7 +130,7 @@ class CompletedCheckpointStore:
 
 
 def retained(history: History, num_retained: int) -> list[Decision]:
-    """The decisions to keep: all uncommitted ones, and the newest `num_retained` of each kept lineage's committed ones."""
+    """The decisions to keep: all uncommitted ones, and the newest `num_retained` committed ones."""
     committed = [decision for decision in history.decisions if decision.committed]
     newest = committed[-num_retained:]
     return [decision for decision in history.decisions if not decision.committed or decision in newest]
@@ -132,8 +145,11 @@ def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
     body = codec.decode(_KIND, data, name)
     try:
         return CompletedCheckpoint.from_json(body)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptRecordError(f"The body {name} lacks or has unknown fields: {error}.") from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CorruptRecordError(
+            f"The body {name} lacks or has unknown fields: {error}. Nothing was written or deleted.",
+            remedy="run the version of twophase that wrote it, or a newer one.",
+        ) from None
 
 
 def _body_of(decision: Decision) -> str:

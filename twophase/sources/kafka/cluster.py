@@ -66,6 +66,12 @@ class Cluster:
         found = self._offsets("end offsets", dict.fromkeys(partitions, OffsetSpec.LATEST))
         return {key: LogEnd(item.offset, _epoch(item.leader_epoch)) for key, item in found.items()}
 
+    def high_watermarks(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
+        """The end of each partition with open transactions; partitions that do not exist make it empty."""
+        wanted = dict.fromkeys(partitions, OffsetSpec.LATEST)
+        found = self._offsets("high watermarks", wanted, KafkaIsolation.READ_UNCOMMITTED)
+        return {key: LogEnd(item.offset, _epoch(item.leader_epoch)) for key, item in found.items()}
+
     def begins(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """The first offset of each partition; partitions that do not exist make it empty."""
         found = self._offsets("first offsets", dict.fromkeys(partitions, OffsetSpec.EARLIEST))
@@ -118,14 +124,16 @@ class Cluster:
                 return
             time.sleep(_BACKOFF_S)
 
-    def _offsets(self, what: str, wanted: Mapping[Partition, int]) -> dict[Partition, Any]:
+    def _offsets(
+        self, what: str, wanted: Mapping[Partition, int], isolation: KafkaIsolation | None = None
+    ) -> dict[Partition, Any]:
         if not wanted:
             return {}
         specs = {TopicPartition(*key): spec for key, spec in wanted.items()}
 
         def ask(admin: Any) -> dict[Partition, Any]:
             try:
-                found = admin.list_partition_offsets(specs, isolation_level=self._isolation)
+                found = admin.list_partition_offsets(specs, isolation_level=isolation or self._isolation)
             except kafka_errors.UnknownTopicOrPartitionError:
                 return {}
             return {Partition(*key): item for key, item in found.items()}
@@ -210,5 +218,3 @@ async def _epoch_ends(admin: Any, entries: Collection[PartitionOffset]) -> dict[
                     raise error(f"{topic.topic}-{item.partition}")
                 found[Partition(topic.topic, item.partition)] = item.end_offset
     return found
-
-

@@ -16,6 +16,7 @@ from twophase.sources.kafka.options import FetchEngine, KafkaOptions
 if TYPE_CHECKING:
     from twophase.sources.kafka.cluster import Cluster
     from twophase.sources.kafka.guard import ReadGuard
+    from twophase.sources.kafka.planner import OffsetPlanner
 
     Fetch = Callable[[KafkaOptions, OffsetRange, Wanted, ReadGuard], Iterator[Chunk]]
 
@@ -30,6 +31,16 @@ def cluster_of(options: KafkaOptions) -> Cluster:
         PreflightError: kafka-python is not installed.
     """
     return cast("Cluster", _load("cluster", "kafka", "kafka-python", "kafka").Cluster(options))
+
+
+def planner_of(options: KafkaOptions) -> OffsetPlanner:
+    """The planner of a query, in the process that Spark keeps for it.
+
+    Raises:
+        PreflightError: kafka-python is not installed.
+    """
+    cluster = cluster_of(options)
+    return cast("OffsetPlanner", _load("planner", "kafka", "kafka-python", "kafka").OffsetPlanner(options, cluster))
 
 
 def read_range(options: KafkaOptions, item: OffsetRange, wanted: Wanted) -> Iterator[Chunk]:

@@ -33,7 +33,7 @@ def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadG
         consumer.assign([TopicPartition(item.topic, item.partition, item.start)])
         position, chunk = item.start, Chunk()
         while position < item.end:
-            messages = consumer.consume(min(_BLOCK, item.end - position), _POLL_S)
+            messages: list[Any] = consumer.consume(min(_BLOCK, item.end - position), _POLL_S)
             if any(map(Message.error, messages)):
                 position = _failures(messages, position, guard)
                 messages = [message for message in messages if message.error() is None]
@@ -65,7 +65,7 @@ def settings(options: KafkaOptions) -> dict[str, Any]:
         "isolation.level": options.isolation_level.value,
         "enable.partition.eof": True,
         "check.crcs": True,
-        # A full queue would put the fetcher to sleep for a second by default, and an empty one hold the broker's answer.
+        # By default a full queue puts the fetcher to sleep for a second, and an end of log holds up the next read.
         "fetch.queue.backoff.ms": 2,
         "fetch.wait.max.ms": 20,
         "queued.min.messages": 20_000,
@@ -73,7 +73,7 @@ def settings(options: KafkaOptions) -> dict[str, Any]:
     }
 
 
-def _failures(messages: list[Message], position: int, guard: ReadGuard) -> int:
+def _failures(messages: list[Any], position: int, guard: ReadGuard) -> int:
     """Deal with the events among messages; return how far the end of the partition has moved the position."""
     for message in messages:
         error = message.error()
@@ -88,7 +88,7 @@ def _failures(messages: list[Message], position: int, guard: ReadGuard) -> int:
     return position
 
 
-def _collect(chunk: Chunk, messages: list[Message], wanted: Wanted) -> None:
+def _collect(chunk: Chunk, messages: list[Any], wanted: Wanted) -> None:
     if not messages:
         return
     run = run_of(messages[0].offset(), messages[-1].offset(), len(messages))

@@ -56,7 +56,7 @@ class ReadGuard:
                     f"Source {self._item.source!r}: reading {self._item} has stood still at offset {position} for "
                     f"{now - self._since:.0f} s; it waits for offset {self._item.end - 1}. The broker says that "
                     f"{available} are available. Last trouble: {self._trouble}.",
-                    remedy="check the leader of the partition and the network; read.timeout sets how long a read waits.",
+                    remedy="check the partition's leader and the network; read.timeout says how long a read waits.",
                 )
 
     def troubled(self, position: int, trouble: str) -> None:

@@ -1,4 +1,4 @@
-"""Whether records the source still has to read are gone: pure checks, each a named error with the lost range (H31 to H33).
+"""Whether records the source has yet to read are gone: pure checks, each a named error with the lost range (H31, H32).
 
 Nothing is ever skipped: the job stops, and what to give up is an operator's decision.
 """
@@ -39,23 +39,23 @@ def check_topic(source: str, entry: PartitionOffset, topic: Topic | None) -> Non
         PartitionVanishedError: the topic or the partition does not exist.
         TopicRecreatedError: the topic has another id.
     """
-    who = f"Source {source!r}: {entry.key} (topic {entry.topic!r}, partition {entry.partition})"
+    who = _who(source, entry)
     lost = f"All records from offset {entry.offset} on that the job had not read are lost; how many is not known."
     if topic is None:
         raise PartitionVanishedError(
-            f"{who}: the topic does not exist any more. The job wanted offset {entry.offset}, nothing is available. {lost}",
+            f"{who}: the topic does not exist any more. Offset {entry.offset} is wanted, nothing is available. {lost}",
             remedy=f"find out who deleted the topic; {_AFRESH}.",
         )
     if topic.topic_id != entry.topic_id:
         raise TopicRecreatedError(
             f"{who}: the topic was deleted and created again: its id was {entry.topic_id} and is {topic.topic_id}. "
-            f"The job wanted offset {entry.offset} of the old one. {lost}",
+            f"Offset {entry.offset} of the old one is wanted. {lost}",
             remedy=f"offsets of the old topic mean other records now; {_AFRESH}.",
         )
     if entry.partition not in topic.epochs:
         raise PartitionVanishedError(
             f"{who}: the partition does not exist any more, the topic has {len(topic.epochs)}. "
-            f"The job wanted offset {entry.offset}, nothing is available. {lost}",
+            f"Offset {entry.offset} is wanted, nothing is available. {lost}",
             remedy=f"find out who removed the partition; {_AFRESH}.",
         )
 
@@ -69,9 +69,9 @@ def check_begin(source: str, entry: PartitionOffset, begin: int, end: int) -> No
     if entry.offset >= begin:
         return
     raise OffsetOutOfRangeError(
-        f"Source {source!r}: {entry.key} (topic {entry.topic!r}, partition {entry.partition}): offset {entry.offset} is "
-        f"wanted, offsets {begin} to {end} are available. {begin - entry.offset} records are lost: offsets "
-        f"{entry.offset} to {begin - 1} were deleted before the job read them.",
+        f"{_who(source, entry)}: offset {entry.offset} is wanted, offsets {begin} to {end} are available. "
+        f"{begin - entry.offset} records are lost: offsets {entry.offset} to {begin - 1} were deleted before the job "
+        "read them.",
         remedy=f"raise retention.ms or retention.bytes of the topic; {_AFRESH}.",
     )
 
@@ -85,9 +85,9 @@ def check_end(source: str, entry: PartitionOffset, begin: int, end: int) -> None
     if entry.offset <= end:
         return
     raise OffsetOutOfRangeError(
-        f"Source {source!r}: {entry.key} (topic {entry.topic!r}, partition {entry.partition}): offset {entry.offset} is "
-        f"wanted, offsets {begin} to {end} are available. {entry.offset - end} records are lost: offsets {end} to "
-        f"{entry.offset - 1} were in the log before and are not any more (unclean leader election, or a restored broker).",
+        f"{_who(source, entry)}: offset {entry.offset} is wanted, offsets {begin} to {end} are available. "
+        f"{entry.offset - end} records are lost: offsets {end} to {entry.offset - 1} were in the log before and no "
+        "longer are (unclean leader election, or a restored broker).",
         remedy=f"compare what the sinks have with the topic; {_AFRESH}.",
     )
 
@@ -101,10 +101,9 @@ def check_epoch(source: str, entry: PartitionOffset, epoch_end: int) -> None:
     if epoch_end < 0 or entry.offset <= epoch_end:
         return
     raise OffsetOutOfRangeError(
-        f"Source {source!r}: {entry.key} (topic {entry.topic!r}, partition {entry.partition}): the log was truncated. "
-        f"Offset {entry.offset} is wanted of leader epoch {entry.leader_epoch}, which ends at {epoch_end} by now. "
-        f"{entry.offset - epoch_end} records are lost: offsets {epoch_end} to {entry.offset - 1} were replaced by others "
-        "(unclean leader election).",
+        f"{_who(source, entry)}: the log was truncated. Offset {entry.offset} of leader epoch {entry.leader_epoch} is "
+        f"wanted, that epoch ends at {epoch_end} by now. {entry.offset - epoch_end} records are lost: offsets "
+        f"{epoch_end} to {entry.offset - 1} were replaced by others (unclean leader election).",
         remedy=f"compare what the sinks have with the topic; {_AFRESH}.",
     )
 
@@ -118,7 +117,11 @@ def check_subscription(offset: SourceOffset, subscribed: frozenset[str]) -> None
     left = sorted({entry.topic for entry in offset.partitions or ()} - subscribed)
     if left:
         raise ConfigError(
-            f"Source {offset.source!r} holds offsets of topic {left[0]!r}, which the options do not subscribe any more: "
-            "its unread records would be skipped.",
+            f"Source {offset.source!r} holds offsets of topic {left[0]!r}, which the options no longer subscribe: its "
+            "unread records would be skipped.",
             remedy="subscribe it again, or restore a savepoint without it and start afresh.",
         )
+
+
+def _who(source: str, entry: PartitionOffset) -> str:
+    return f"Source {source!r}: {entry.key} (topic {entry.topic!r}, partition {entry.partition})"

@@ -11,6 +11,7 @@ start is durable before the first record is read (H33), as the start of batch 0 
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -27,10 +28,10 @@ class Partition(NamedTuple):
     """A partition of a topic, by name."""
 
     topic: str
-    index: int
+    number: int
 
     def __str__(self) -> str:
-        return f"{self.topic}-{self.index}"
+        return f"{self.topic}-{self.number}"
 
 
 @dataclass(frozen=True)
@@ -189,21 +190,19 @@ def share(wanted: list[int], budget: int) -> list[int]:
     Returns:
         Shares that add up to `min(budget, sum(wanted))`, none above what was wanted.
     """
-    total = sum(wanted)
-    if total <= budget:
+    if sum(wanted) <= budget:
         return wanted
-    shares = [max(1, want * budget // total) if want else 0 for want in wanted]
-    by_share = sorted(range(len(shares)), key=lambda i: (-shares[i], wanted[i]))
-    excess = sum(shares) - budget
-    while excess > 0:  # at most one too many for each that was lifted to 1
-        for i in by_share:
-            if excess > 0 and shares[i] > 0:
-                shares[i] -= 1
-                excess -= 1
-    for i in sorted(range(len(shares)), key=lambda i: wanted[i] * budget % total, reverse=True):
-        if excess < 0 and shares[i] < wanted[i]:
-            shares[i] += 1
-            excess += 1
+    lagging = sorted((i for i, want in enumerate(wanted) if want), key=lambda i: wanted[i], reverse=True)
+    shares = [0] * len(wanted)
+    for i in lagging[:budget]:
+        shares[i] = 1
+    rest, total = budget - len(lagging), sum(wanted) - len(lagging)
+    if rest <= 0:
+        return shares
+    for i in lagging:
+        shares[i] += (wanted[i] - 1) * rest // total
+    for i in lagging[: budget - sum(shares)]:  # what rounding left, fewer than there are partitions
+        shares[i] += 1
     return shares
 
 
@@ -219,12 +218,12 @@ def ranges(start: SourceOffset, end: SourceOffset, min_tasks: int = 1) -> list[O
     before, after = start.by_partition(), end.by_partition()
     if start.source != end.source or not before.keys() <= after.keys():
         raise OffsetMismatchError(
-            f"The batch of source {start.source!r} ends at an offset of {end.source!r} that lacks partitions of its start."
+            f"A batch of source {start.source!r} ends at an offset of {end.source!r} without partitions of its start."
         )
     whole = [_range(end.source, before[key], entry) for key, entry in after.items() if key in before]
     whole = [item for item in whole if item.end > item.start]
     total = sum(item.end - item.start for item in whole)
-    return [piece for item in whole for piece in _split(item, max(1, -(-total // min_tasks)))]
+    return [piece for item in whole for piece in _split(item, max(1, total // min_tasks))]
 
 
 def _range(source: str, before: PartitionOffset, after: PartitionOffset) -> OffsetRange:
@@ -246,7 +245,7 @@ def _split(item: OffsetRange, target: int) -> list[OffsetRange]:
     length = item.end - item.start
     count = min(length, -(-length // target))
     cuts = [item.start + length * i // count for i in range(count + 1)]
-    return [replace(item, start=low, end=high) for low, high in zip(cuts, cuts[1:], strict=False)]
+    return [replace(item, start=low, end=high) for low, high in itertools.pairwise(cuts)]
 
 
 def _document(value: str | Mapping[str, Any]) -> Mapping[str, Any]:

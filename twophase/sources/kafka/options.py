@@ -1,8 +1,8 @@
 """The options of the source `twophase-kafka`.
 
 Only what is listed here is passed on to a Kafka client: an open pass-through has let configuration run code, read files
-and reach other hosts (CVE-2023-25194, CVE-2024-31141, CVE-2025-27817). Secrets are named, not given: an option holds the
-name of an environment variable or a file, which is read where a connection is opened.
+and reach other hosts (CVE-2023-25194, CVE-2024-31141, CVE-2025-27817). Secrets are named, not given: an option holds
+the name of an environment variable or a file, which is read where a connection is opened.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class KafkaOptions(Options):
         Raises:
             ConfigError: a key is unknown, a value is not allowed, or two options do not go together.
         """
-        by_case = {key.lower(): key for key in cls.keys()}
+        by_case = {key.lower(): key for key in cls.keys()}  # noqa: SIM118 not a dict
         parsed = super().parse({by_case.get(key.lower(), key): value for key, value in options.items()}, where)
         for problem, remedy in _conflicts(parsed):
             raise ConfigError(f"{where}: {problem}.", remedy=remedy)

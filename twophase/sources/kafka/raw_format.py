@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from twophase.errors import ConfigError
 from twophase.sources.kafka.chunk import Chunk, Wanted
 from twophase.sources.kafka.offsets import OffsetRange
+from twophase.sources.kafka.options import WHERE
 
 DDL = {
     "key": "BINARY",
@@ -18,8 +20,17 @@ DDL = {
     "timestamp": "TIMESTAMP",
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }
-_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": TIMESTAMP,
+    "headers": _HEADERS,
+}
 
 
 def ddl(columns: tuple[str, ...]) -> str:
@@ -33,15 +44,28 @@ class RawDecoder:
     Args:
         schema: the Arrow schema of the rows; names and types are those of `DDL`.
         item: the range that the chunks are of.
+
+    Raises:
+        ConfigError: the schema has another column, or another type.
     """
 
     def __init__(self, schema: pa.Schema, item: OffsetRange) -> None:
+        for field in schema:
+            if field.type != TYPES.get(field.name):
+                raise ConfigError(
+                    f"{WHERE}: the schema has {field.name!r} of type {field.type}, not a raw column.",
+                    remedy=f"leave .schema() out and choose with `columns`, or use {ddl(tuple(DDL))}.",
+                )
         self._schema = schema
         self._columns = [_COLUMNS[name] for name in schema.names]
         self._item = item
         self.wanted = Wanted(
             keys="key" in schema.names, timestamps="timestamp" in schema.names, headers="headers" in schema.names
         )
+
+    def notes(self) -> list[str]:
+        """What the operator should know of the chunks so far: nothing."""
+        return []
 
     def decode(self, chunk: Chunk) -> pa.RecordBatch:
         """One row a record."""

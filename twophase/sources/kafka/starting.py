@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from twophase.sources.kafka.offsets import Partition
 
@@ -48,7 +47,7 @@ class AtTimestamp:
 class Specific:
     """One offset for each partition; -2 is earliest, -1 is latest."""
 
-    offsets: Mapping[Partition, int] = field(default_factory=dict)
+    offsets: tuple[tuple[Partition, int], ...]
 
 
 Starting = Earliest | Latest | Committed | AtTimestamp | Specific
@@ -71,10 +70,12 @@ def parse_starting(value: object) -> object:
             return Latest()
         case "committed":
             return Committed()
+        case _:
+            pass
     found = _TIMESTAMP.fullmatch(text.lower())
     if found is not None:
         return AtTimestamp(int(found[1]))
-    return Specific(_offsets(text))
+    return Specific(tuple(sorted(_offsets(text).items())))
 
 
 def _offsets(text: str) -> dict[Partition, int]:

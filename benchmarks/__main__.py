@@ -1,0 +1,29 @@
+"""`python -m benchmarks` lists the benchmarks; `python -m benchmarks NAME` runs one, `all` runs each in turn."""
+
+from __future__ import annotations
+
+import click
+
+from benchmarks import kafka_to_mysql
+
+_COMMANDS = (kafka_to_mysql.command,)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Benchmarks of twophase. Each starts its own servers and prints ratios measured in one run."""
+
+
+@main.command("all")
+@click.pass_context
+def run_all(context: click.Context) -> None:
+    """All of them, one after the other, with their defaults."""
+    for command in _COMMANDS:
+        context.invoke(command)
+
+
+for _command in _COMMANDS:
+    main.add_command(_command)
+
+if __name__ == "__main__":
+    main()

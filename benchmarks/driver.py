@@ -1,0 +1,178 @@
+"""The process that runs one pipeline from Kafka to MySQL until the topic is used up, and says how long each batch took.
+
+    python -m benchmarks.driver '{"pipeline": "twophase", ...}'
+
+Both pipelines are measured by the same instrument: the `triggerExecution` that Spark reports for each micro-batch, which
+is everything from asking for offsets to the commit log. The result is the last line of the output, as JSON.
+
+    twophase    twophase-kafka, JSON parsed by the source, MySqlSink: exactly once
+    spark       Spark's Kafka connector, from_json, JDBC append in foreachBatch: at least once
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, from_json
+from pyspark.sql.streaming import StreamingQueryListener
+
+import twophase
+from benchmarks.orders import SCHEMA, TABLE
+from sinks.mysql.sink import MySqlSink
+from twophase.events import CheckpointCommitted, Event
+
+_JDBC_FLAGS = "rewriteBatchedStatements=true&sslMode=DISABLED&allowPublicKeyRetrieval=true"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch that read rows.
+
+    Attributes:
+        began: when it was triggered, as Spark writes times.
+        duration_s: `triggerExecution`.
+        phases_ms: all that Spark reports, by name.
+    """
+
+    number: int
+    rows: int
+    began: str
+    duration_s: float
+    phases_ms: dict[str, int]
+
+
+class _Progress(StreamingQueryListener):
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing to note."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Spark has finished a micro-batch."""
+        progress = event.progress
+        phases = dict(progress.durationMs)
+        if progress.numInputRows:
+            duration_s = phases["triggerExecution"] / 1000
+            rows = int(progress.numInputRows)
+            self.batches.append(Batch(progress.batchId, rows, progress.timestamp, duration_s, phases))
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing to note."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Nothing to note."""
+
+
+def main(settings: dict[str, Any]) -> None:
+    """Run the pipeline that `settings` names, and print its batches."""
+    spark = _session(settings)
+    progress = _Progress()
+    spark.streams.addListener(progress)
+    checkpoints: list[CheckpointCommitted] = []
+
+    def observe(event: Event) -> None:
+        if isinstance(event, CheckpointCommitted):
+            checkpoints.append(event)
+
+    if settings["pipeline"] == "twophase":
+        _run_twophase(spark, settings, observe)
+    else:
+        _run_spark(spark, settings)
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    spark.stop()
+    result = {
+        "batches": [dataclasses.asdict(batch) for batch in progress.batches],
+        "checkpoints": [dataclasses.asdict(event) for event in checkpoints],
+    }
+    print(json.dumps(result))
+
+
+def _session(settings: dict[str, Any]) -> SparkSession:
+    builder = (
+        SparkSession.builder.master(settings["master"])
+        .appName(settings["pipeline"])
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+    )
+    for key, value in settings.get("spark", {}).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _run_twophase(spark: SparkSession, settings: dict[str, Any], observe: Callable[[Event], None]) -> None:
+    twophase.register(spark)
+    options = {
+        "kafka.bootstrap.servers": settings["kafka"],
+        "subscribe": settings["topic"],
+        "value.format": "json",
+        "maxRecordsPerTrigger": str(settings["batch_records"]),
+        **settings.get("source", {}),
+    }
+    frame = spark.readStream.format("twophase-kafka").options(**options).schema(SCHEMA).load()
+    mysql = settings["mysql"]
+    sink = MySqlSink(
+        url=f"mysql://{mysql['user']}@{mysql['host']}:{mysql['port']}/{mysql['database']}",
+        table=TABLE,
+        password_env=mysql["password_env"],
+        **settings.get("sink", {}),
+    )
+    job = (
+        twophase.write_stream(frame, name="orders")
+        .sink("facts", sink)
+        .option("checkpointLocation", settings["location"])
+        .observer(observe)
+        .trigger(availableNow=True)
+        .start()
+    )
+    job.await_termination()
+
+
+def _run_spark(spark: SparkSession, settings: dict[str, Any]) -> None:
+    frame = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", settings["kafka"])
+        .option("subscribe", settings["topic"])
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", settings["batch_records"])
+        .load()
+        .select(from_json(col("value").cast("string"), SCHEMA).alias("row"))
+        .select("row.*")
+    )
+    mysql = settings["mysql"]
+    jdbc = {
+        "url": f"jdbc:mysql://{mysql['host']}:{mysql['port']}/{mysql['database']}?{_JDBC_FLAGS}",
+        "driver": "com.mysql.cj.jdbc.Driver",
+        "dbtable": TABLE,
+        "user": mysql["user"],
+        "password": os.environ[mysql["password_env"]],
+        "batchsize": "10000",
+        "isolationLevel": "READ_COMMITTED",
+        **settings.get("jdbc", {}),
+    }
+
+    def write(batch: DataFrame, number: int) -> None:
+        del number
+        batch.write.format("jdbc").options(**jdbc).mode("append").save()
+
+    query = (
+        frame.writeStream.foreachBatch(write)
+        .option("checkpointLocation", settings["location"])
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,41 @@
+"""The peer's jars: Spark's own Kafka connector, and MySQL Connector/J for Spark's JDBC writer.
+
+The connector of Spark 4.2.0 names a token provider of its own version, which Maven Central does not have: the one of
+4.1.0-preview1 is named instead (FACTS). Handed to Spark by `spark.jars`, so that Spark's own Ivy has nothing to resolve.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twophase.testing.services.cache import cached
+from twophase.testing.services.maven import Coordinate, fetch_jars
+from twophase.testing.services.progress import show_progress
+
+_SPARK = "4.2.0"
+_COORDINATES = (
+    Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", _SPARK, transitive=False),
+    Coordinate("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.1.0-preview1", transitive=False),
+    Coordinate("org.apache.kafka", "kafka-clients", "3.9.2", transitive=False),
+    Coordinate("org.apache.commons", "commons-pool2", "2.13.1", transitive=False),
+    Coordinate("com.mysql", "mysql-connector-j", "9.4.0", transitive=False),
+)
+_PINS = {
+    "commons-pool2-2.13.1.jar": "f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f",
+    "kafka-clients-3.9.2.jar": "014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8",
+    "mysql-connector-j-9.4.0.jar": "49ed93c8b2bea9cb0929b85a8a28837b191d0f8eac6919fdcef16e36e2cd53b3",
+    "spark-sql-kafka-0-10_2.13-4.2.0.jar": "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
+    "spark-token-provider-kafka-0-10_2.13-4.1.0-preview1.jar": (
+        "ab6e27a8a47ce63348dd0ecbd5543dc6212b4783180305cde5749e79684ea97b"
+    ),
+}
+
+
+def peer_jars() -> str:
+    """Their paths, as `spark.jars` wants them; fetched on first use."""
+    return ",".join(str(path) for path in sorted(cached(f"spark-peer-{_SPARK}", _fetch).iterdir()))
+
+
+def _fetch(folder: Path) -> None:
+    with show_progress("Fetching Spark's Kafka connector and MySQL Connector/J") as progress:
+        fetch_jars(_COORDINATES, folder, pins=_PINS, progress=progress)

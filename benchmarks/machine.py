@@ -1,0 +1,113 @@
+"""Who used the processors meanwhile: the parts of the benchmark, and everybody else on the machine."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import psutil
+
+_INTERVAL_S = 0.2
+_OTHERS = "others"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Processor seconds used up to a moment, by part.
+
+    Attributes:
+        at_s: Unix time.
+        cpu_s: by part; `others` is whatever else ran on the machine.
+    """
+
+    at_s: float
+    cpu_s: dict[str, float]
+
+
+@dataclass
+class CpuMeter:
+    """Samples processor times in a thread of its own. A context manager.
+
+    Attributes:
+        roots: a process of each part; all it has started belongs to the part too. A Spark driver's children are told
+            apart: `JVM` and `Python workers`.
+        samples: in order.
+    """
+
+    roots: Mapping[str, int]
+    samples: list[Sample] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="cpu-meter", daemon=True)
+        self._known: dict[tuple[int, float], tuple[str, float]] = {}
+
+    def __enter__(self) -> Self:
+        self._sample()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._sample()
+
+    def used(self, begin_s: float, end_s: float) -> dict[str, float]:
+        """Processor seconds between two moments, by part."""
+        first, last = self._near(begin_s), self._near(end_s)
+        return {part: used - first.cpu_s.get(part, 0.0) for part, used in last.cpu_s.items()}
+
+    def others_cores(self) -> float:
+        """How many cores others kept busy on average, from the first sample to the last."""
+        first, last = self.samples[0], self.samples[-1]
+        return (last.cpu_s[_OTHERS] - first.cpu_s[_OTHERS]) / max(last.at_s - first.at_s, 0.001)
+
+    def _near(self, at_s: float) -> Sample:
+        return min(self.samples, key=lambda sample: abs(sample.at_s - at_s))
+
+    def _run(self) -> None:
+        while not self._stop.wait(_INTERVAL_S):
+            self._sample()
+
+    def _sample(self) -> None:
+        for part, pid in self.roots.items():
+            try:
+                root = psutil.Process(pid)
+                for process in (root, *root.children(recursive=True)):
+                    self._note(part if process.pid == pid else _part_of(part, process), process)
+            except psutil.Error:
+                continue
+        cpu_s: dict[str, float] = {}
+        for part, used in self._known.values():
+            cpu_s[part] = cpu_s.get(part, 0.0) + used
+        busy = psutil.cpu_times()
+        own = psutil.Process().cpu_times()
+        total = busy.user + busy.nice + busy.system + busy.irq + busy.softirq
+        cpu_s[_OTHERS] = total - sum(cpu_s.values()) - own.user - own.system
+        self.samples.append(Sample(time.time(), cpu_s))
+
+    def _note(self, part: str, process: psutil.Process) -> None:
+        """A process keeps its last reading when it is gone."""
+        try:
+            times = process.cpu_times()
+            self._known[process.pid, process.create_time()] = (part, times.user + times.system)
+        except psutil.Error:
+            return
+
+
+def _part_of(part: str, process: psutil.Process) -> str:
+    try:
+        return "JVM" if process.name() == "java" else "Python workers"
+    except psutil.Error:
+        return part
+
+
+def describe() -> str:
+    """The machine and its load right now, for the foot of every table."""
+    load = " ".join(f"{value:.2f}" for value in os.getloadavg())
+    memory = psutil.virtual_memory().total / 2**30
+    return f"{os.cpu_count()} cores, {memory:.0f} GiB, load average {load}"

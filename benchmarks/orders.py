@@ -1,0 +1,70 @@
+"""What the benchmarks move: orders of about 100 bytes of JSON, over the partitions of a topic, into a table."""
+
+from __future__ import annotations
+
+import uuid
+
+from confluent_kafka import Producer
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
+
+from twophase.testing.services import KafkaService, MySqlService
+from twophase.testing.services.progress import show_progress
+
+SCHEMA = "id long, customer string, product string, quantity int, amount double"
+TABLE = "orders"
+_COLUMNS = "id BIGINT PRIMARY KEY, customer VARCHAR(32), product VARCHAR(32), quantity INT, amount DOUBLE"
+_PRODUCER = {"compression.type": "lz4", "linger.ms": 20, "acks": "all", "queue.buffering.max.messages": 500_000}
+_POLL_EVERY = 10_000
+
+
+def order(number: int) -> bytes:
+    """Order `number`; the same number always gives the same order."""
+    noise = number * 2_654_435_761 % 4_294_967_296
+    amount = b"%d.%02d" % (noise % 10_000, noise % 100)
+    fields = (number, noise % 100_000, noise % 997, 1 + noise % 9, amount)
+    return b'{"id": %d, "customer": "customer-%d", "product": "product-%d", "quantity": %d, "amount": %b}' % fields
+
+
+def produce(kafka: KafkaService, records: int, partitions: int) -> str:
+    """Write orders 0 to `records` - 1 into a new topic, round robin over its partitions; return the topic's name."""
+    topic = f"orders-{uuid.uuid4().hex[:8]}"
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    try:
+        admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
+    finally:
+        admin.close()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **_PRODUCER})
+    with show_progress(f"Writing {records:,} orders to Kafka") as progress:
+        for number in range(records):
+            while True:
+                try:
+                    producer.produce(topic, order(number), partition=number % partitions)
+                    break
+                except BufferError:
+                    producer.poll(0.05)
+            if number % _POLL_EVERY == 0:
+                producer.poll(0)
+                progress.update(f"{number:,}")
+        left = producer.flush(120)
+    if left:
+        raise RuntimeError(f"{left} of {records} records did not reach {topic}")
+    return topic
+
+
+def create_table(mysql: MySqlService) -> str:
+    """Make an empty table in a new database; return the database's name."""
+    database = f"bench_{uuid.uuid4().hex[:8]}"
+    mysql.create_database(database)
+    with mysql.connect(database) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {TABLE} ({_COLUMNS}) ENGINE=InnoDB")
+    return database
+
+
+def count_and_drop(mysql: MySqlService, database: str) -> int:
+    """How many rows the table has; the database is dropped."""
+    with mysql.connect(database) as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT COUNT(*) FROM {TABLE}")
+        [(rows,)] = cursor.fetchall()
+        cursor.execute(f"DROP DATABASE {database}")
+    return int(rows)

@@ -1,0 +1,112 @@
+"""One job under test: its topic, its tables, its folder, and what must hold of them."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+from integration import checker, workload
+from integration.nemesis import DriverProcess, Ended, run
+from twophase.testing.services import KafkaService, SqlService
+
+CANARY = "another_application"
+
+
+class Arena:
+    """A topic of orders and a job that writes them into one database a server.
+
+    Args:
+        kafka: where the orders come from.
+        servers: the sinks by name, and the server of each.
+        scratch: a folder for the job's folder and the logs.
+        columns: of the table `orders`; without a unique key, so that duplicates show instead of failing.
+        options: of the job.
+        protocol: options of every sink.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaService,
+        servers: dict[str, SqlService],
+        scratch: Path,
+        columns: str = workload.COLUMNS,
+        options: dict[str, Any] | None = None,
+        protocol: dict[str, Any] | None = None,
+    ) -> None:
+        name = uuid.uuid4().hex[:8]
+        self.topic = f"orders-{name}"
+        self.databases = {sink: f"shop_{name}_{sink}" for sink in servers}
+        self.servers = servers
+        self.scratch = scratch
+        self.produced = 0
+        self._kafka = kafka
+        workload.create_topic(kafka.bootstrap_servers, self.topic)
+        for sink, server in servers.items():
+            server.create_database(self.databases[sink])
+            self.sql(sink, f"CREATE TABLE orders ({columns}) ENGINE=InnoDB")
+            self.sql(sink, f"CREATE TABLE {CANARY} (id INT PRIMARY KEY, word VARCHAR(20)) ENGINE=InnoDB")
+            self.sql(sink, f"INSERT INTO {CANARY} VALUES (1, 'untouched'), (2, 'as it was')")
+        self.settings: dict[str, Any] = {
+            "servers": kafka.bootstrap_servers,
+            "topic": self.topic,
+            "location": str(scratch / "job"),
+            "options": {"restart.delay": "100 ms"} | (options or {}),
+            "sinks": {sink: self._sink(sink) | (protocol or {}) for sink in servers},
+        }
+
+    def _sink(self, sink: str) -> dict[str, Any]:
+        server = self.servers[sink]
+        password = self.scratch / f"{sink}.password"
+        password.touch(mode=0o600)
+        password.write_text(server.password)
+        return {"url": server.url(self.databases[sink]), "table": "orders", "password_file": str(password)}
+
+    def produce(self, count: int) -> None:
+        """Write the next `count` orders."""
+        workload.produce(self._kafka.bootstrap_servers, self.topic, self.produced, count)
+        self.produced += count
+
+    def run(self, arm: str = "", **settings: Any) -> Ended:
+        """Run a driver to its end."""
+        return run(self.settings | settings, self.scratch, arm)
+
+    def start(self, arm: str = "", **settings: Any) -> DriverProcess:
+        """Start a driver that reads for ever."""
+        return DriverProcess(self.settings | {"forever": True} | settings, self.scratch, arm)
+
+    def finish(self) -> None:
+        """A driver without failpoints ends cleanly, having written everything."""
+        ended = self.run()
+        assert ended.code == 0, ended.output
+
+    def sql(self, sink: str, statement: str) -> list[Any]:
+        """Run a statement in the database of a sink."""
+        connection = self.servers[sink].connect(self.databases[sink])
+        with connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def count(self, sink: str) -> int:
+        """Rows of `orders`."""
+        return int(self.sql(sink, "SELECT COUNT(*) FROM orders")[0][0])
+
+    def prepared(self, sink: str) -> list[str]:
+        """The transaction ids that are prepared on the server of a sink."""
+        return [row[3] for row in self.sql(sink, "XA RECOVER")]
+
+    def verdict(self, sink: str) -> checker.Verdict:
+        """What the independent checker says of one sink."""
+        connection = self.servers[sink].connect(self.databases[sink])
+        with connection:
+            return checker.check(self._kafka.bootstrap_servers, self.topic, connection, "orders")
+
+    def verify(self) -> None:
+        """Every record once in every sink, nothing prepared left, the other application untouched."""
+        for sink in self.servers:
+            verdict = self.verdict(sink)
+            assert verdict.exact, f"{sink}: {verdict}"
+            assert verdict.produced == self.produced
+            assert self.prepared(sink) == []
+            canary = self.sql(sink, f"SELECT * FROM {CANARY} ORDER BY id")
+            assert [tuple(row) for row in canary] == [(1, "untouched"), (2, "as it was")]

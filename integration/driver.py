@@ -1,0 +1,108 @@
+"""The driver process of the kill tests: a job from Kafka to one or two MySQL tables, as a user would write it.
+
+    python -m integration.driver '{"servers": ..., "topic": ..., "location": ..., "sinks": {"facts": {...}}}'
+
+With `control` the protocol is switched off, here in the harness only: `duplicates` writes a batch row by row and visibly
+before anything is noted; `losses` notes a batch as done before it is written. The checker must see what they do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pymysql
+from pyspark.sql import DataFrame, SparkSession
+
+import twophase
+from integration import workload
+from sinks.mysql.sink import MySqlSink
+from twophase.errors import TwoPhaseError
+from twophase.failpoints import DRIVER_VARIABLE, failpoint
+
+
+def main(settings: dict[str, Any]) -> int:
+    """Run until the input is used up, or for ever."""
+    os.environ[DRIVER_VARIABLE] = str(os.getpid())
+    spark = session(settings.get("master", "local[2]"))
+    frame = read(spark, settings)
+    trigger = {"processingTime": "0 seconds"} if settings.get("forever") else {"availableNow": True}
+    try:
+        if "control" in settings:
+            control(frame, settings, trigger)
+        else:
+            writer(frame, settings).trigger(**trigger).start().await_termination()
+    except TwoPhaseError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return error.exit_code
+    finally:
+        spark.stop()
+    return 0
+
+
+def session(master: str) -> SparkSession:
+    """A Spark as small as it gets."""
+    spark = (
+        SparkSession.builder.master(master)
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    twophase.register(spark)
+    return spark
+
+
+def read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
+    """The orders."""
+    options = {
+        "kafka.bootstrap.servers": settings["servers"],
+        "subscribe": settings["topic"],
+        "group.id": "integration",
+        "startingOffsets": "earliest",
+        "value.format": "json",
+        "maxRecordsPerTrigger": str(settings.get("records_per_batch", 1000)),
+    }
+    return spark.readStream.format("twophase-kafka").options(**options).schema(workload.SCHEMA).load()
+
+
+def writer(frame: DataFrame, settings: dict[str, Any]) -> twophase.StreamWriter:
+    """The job."""
+    described = twophase.write_stream(frame, name="orders").option("checkpointLocation", settings["location"])
+    for name, options in settings["sinks"].items():
+        described.sink(name, MySqlSink(**options))
+    return described.options(**settings.get("options", {}))
+
+
+def control(frame: DataFrame, settings: dict[str, Any], trigger: dict[str, Any]) -> None:
+    """The same pipeline without the protocol."""
+    folder = Path(settings["location"])
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def write(batch: DataFrame, number: int) -> None:
+        done = folder / f"done-{number}"
+        if done.exists():
+            return
+        if settings["control"] == "losses":
+            done.touch()
+        connection = pymysql.connect(**settings["connection"], autocommit=True)
+        with connection, connection.cursor() as cursor:
+            rows = [tuple(row) for row in batch.collect()]
+            half = len(rows) // 2
+            cursor.executemany("INSERT INTO orders VALUES (%s, %s, %s, %s, %s)", rows[:half])
+            failpoint("CONTROL")
+            cursor.executemany("INSERT INTO orders VALUES (%s, %s, %s, %s, %s)", rows[half:])
+        done.touch()
+
+    location = str(folder / "spark")
+    query = frame.writeStream.foreachBatch(write).option("checkpointLocation", location).trigger(**trigger).start()
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -1,0 +1,41 @@
+"""What the integration tests write into Kafka: orders, each with its own payload, over several partitions."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+
+from confluent_kafka import Producer
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
+
+SCHEMA = "id long, customer string, amount double, kafka_partition int, kafka_offset long"
+COLUMNS = "id BIGINT, customer VARCHAR(64), amount DOUBLE, kafka_partition INT, kafka_offset BIGINT"
+
+
+def create_topic(servers: str, topic: str, partitions: int = 2) -> None:
+    """Create `topic`; it must not exist."""
+    admin = KafkaAdminClient(bootstrap_servers=servers)
+    try:
+        admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
+    finally:
+        admin.close()
+
+
+def orders(first: int, count: int) -> Iterator[dict[str, object]]:
+    """Orders `first` to `first + count - 1`; the same ids always give the same orders."""
+    for number in range(first, first + count):
+        noise = random.Random(number)
+        yield {"id": number, "customer": f"customer-{noise.randrange(10_000)}", "amount": noise.randrange(1, 10**6) / 100}
+
+
+def produce(servers: str, topic: str, first: int, count: int, partitions: int = 2) -> None:
+    """Write orders round robin over the partitions, and wait until the broker has them all."""
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "acks": "all"})
+    for order in orders(first, count):
+        producer.poll(0)
+        producer.produce(topic, json.dumps(order).encode(), partition=int(str(order["id"])) % partitions)
+    left = producer.flush(60)
+    if left:
+        raise RuntimeError(f"{left} of {count} records did not reach {topic}")

@@ -1,0 +1,167 @@
+"""Everything that can be checked before the first row, in `open`.
+
+What is found wrong is collected, so that one start names all of it.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pymysql
+
+from sinks.mysql.codes import DENIED, code_of
+from sinks.mysql.connection import Session
+from sinks.mysql.identifiers import quote
+from sinks.mysql.options import Load, MySqlOptions
+from sinks.mysql.server import Server
+from sinks.mysql.slots import SLOTS
+from sinks.mysql.table import Table, read_table
+from sinks.mysql.types import ColumnPlan, plan_column
+from twophase.errors import ConfigError, PreflightError
+from twophase.protocol.sink import SinkContext
+
+_FIRST_XA_WITH_BINLOG = (8, 0, 30)
+_OLDEST_MYSQL = (8, 0, 0)
+_OLDEST_MARIADB = (10, 5, 0)
+_OWN_SESSIONS = 3
+
+
+def check_server(server: Server, options: MySqlOptions, context: SinkContext) -> None:
+    """Refuse a server that may lose what it has acknowledged (H6), or that has too few connections (H38).
+
+    Raises:
+        PreflightError: names each setting that stands in the way.
+    """
+    problems = _version_problems(server) + _connection_problems(server, context)
+    if not options.allow_unsafe_durability:
+        unsafe = _durability_problems(server)
+        if unsafe:
+            unsafe.append("allow_unsafe_durability accepts the loss of rows when the server's machine stops.")
+        problems += unsafe
+    if problems:
+        raise PreflightError(f"{server.text}: {' '.join(problems)}")
+
+
+def _version_problems(server: Server) -> list[str]:
+    oldest = _OLDEST_MARIADB if server.is_mariadb else _OLDEST_MYSQL
+    problems = []
+    if server.version < oldest:
+        problems.append(f"It is older than {'.'.join(map(str, oldest))}: its XA branches do not outlive a crash.")
+    if server.is_on("wsrep_on"):
+        problems.append("It is a Galera node (wsrep_on), which has no XA.")
+    return problems
+
+
+def _durability_problems(server: Server) -> list[str]:
+    problems = []
+    if server.number("innodb_flush_log_at_trx_commit") != 1:
+        problems.append("innodb_flush_log_at_trx_commit is not 1: prepared branches are lost in a crash; set it to 1.")
+    if server.is_on("log_bin"):
+        if server.number("sync_binlog") != 1:
+            problems.append("sync_binlog is not 1 while the binary log is on; set it to 1.")
+        if not server.is_mariadb and server.version < _FIRST_XA_WITH_BINLOG:
+            problems.append(
+                "XA and the binary log are not crash-safe together before MySQL 8.0.30; upgrade or skip-log-bin."
+            )
+    return problems
+
+
+def _connection_problems(server: Server, context: SinkContext) -> list[str]:
+    wanted = context.parallelism + _OWN_SESSIONS
+    limits = [SLOTS]
+    limits += [number for name in ("max_connections", "max_user_connections") if (number := server.number(name))]
+    if wanted <= min(limits):
+        return []
+    return [
+        f"{context.parallelism} writers and {_OWN_SESSIONS} other sessions are more than the {min(limits)} connections there "
+        "may be; coalesce the rows before the sink, or raise max_connections."
+    ]
+
+
+def check_table(session: Session, options: MySqlOptions, context: SinkContext) -> tuple[Table, tuple[ColumnPlan, ...]]:
+    """Find the table and decide how each column is filled.
+
+    Raises:
+        ConfigError: the table is not there, or rows of the schema do not fit; names each column.
+        PreflightError: the table cannot take part.
+    """
+    table = read_table(session, options.schema_name, options.table)
+    if table is None:
+        raise ConfigError(
+            f"There is no table {options.schema_name}.{options.table} that this account can see.",
+            remedy="create it, correct the option 'table', or GRANT SELECT, INSERT on it.",
+        )
+    if table.kind != "BASE TABLE" or table.engine.lower() != "innodb":
+        raise PreflightError(
+            f"{table.sql} is a {table.kind} of the engine {table.engine or 'none'}: XA needs an InnoDB table.",
+            remedy=f"ALTER TABLE {table.sql} ENGINE = InnoDB, or name another table.",
+        )
+    if context.speculation and table.has_unique_key:
+        raise PreflightError(
+            f"spark.speculation is on and {table.sql} has a unique key: two attempts of one task would wait for each other.",
+            remedy="switch spark.speculation off for this job.",
+        )
+    plans = _plan_columns(context.schema, table)
+    _check_insert_right(session, table, plans)
+    return table, plans
+
+
+def _plan_columns(schema: pa.Schema, table: Table) -> tuple[ColumnPlan, ...]:
+    columns = {column.name.lower(): column for column in table.columns}
+    plans: dict[str, ColumnPlan] = {}
+    problems: list[str] = []
+    for field in schema:
+        column = columns.get(field.name.lower())
+        if column is None:
+            problems.append(f"{field.name}: the table has no such column.")
+            continue
+        plan = plan_column(field, column)
+        if isinstance(plan, str):
+            problems.append(plan)
+        elif plan.column in plans:
+            problems.append(f"{field.name}: {plans[plan.column].field} goes into the same column.")
+        else:
+            plans[plan.column] = plan
+    given = {field.name.lower() for field in schema}
+    problems += [
+        f"{column.name}: it takes no NULL, has no default, and the rows have no value for it."
+        for column in table.columns
+        if column.required and column.name.lower() not in given
+    ]
+    if problems:
+        raise ConfigError(
+            f"The rows do not fit into {table.sql}: {' '.join(problems)}",
+            remedy="select and cast the columns before the sink, or alter the table.",
+        )
+    if not plans:
+        raise ConfigError(f"The rows for {table.sql} have no columns.")
+    return tuple(plans.values())
+
+
+def _check_insert_right(session: Session, table: Table, plans: tuple[ColumnPlan, ...]) -> None:
+    names = ", ".join(quote(plan.column) for plan in plans)
+    nulls = ", ".join("NULL" for _ in plans)
+    try:
+        # EXPLAIN needs the rights of what it explains, and does nothing.
+        session.run(f"EXPLAIN INSERT INTO {table.sql} ({names}) SELECT {nulls} FROM DUAL WHERE 1 = 0")
+    except pymysql.Error as error:
+        if code_of(error) not in DENIED:
+            raise
+        raise PreflightError(
+            f"The account may not insert into {table.sql}: {error.args[-1]}.",
+            remedy=f"GRANT SELECT, INSERT ON {table.sql} TO the user of the sink.",
+        ) from None
+
+
+def may_load_local(server: Server, options: MySqlOptions) -> bool:
+    """Whether rows travel by LOAD DATA LOCAL.
+
+    Raises:
+        PreflightError: the user asked for it and the server forbids it.
+    """
+    allowed = server.is_on("local_infile")
+    if options.load is Load.LOCAL and not allowed:
+        raise PreflightError(
+            "load='local', and the server forbids LOAD DATA LOCAL.",
+            remedy="let an administrator run SET PERSIST local_infile = 1, or use load='auto', which falls back to INSERT.",
+        )
+    return allowed and options.load is not Load.INSERT

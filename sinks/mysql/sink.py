@@ -1,0 +1,168 @@
+"""The MySQL sink: appends rows to a table of MySQL 8 or MariaDB, exactly once, by XA transactions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from sinks.mysql.binding import Binding
+from sinks.mysql.books import Books
+from sinks.mysql.committer import Committer
+from sinks.mysql.connection import Session
+from sinks.mysql.driver import DriverLink
+from sinks.mysql.fence import Fence
+from sinks.mysql.loading import InsertLoader, LoadDataLoader, Loader
+from sinks.mysql.options import Endpoint, MySqlOptions
+from sinks.mysql.orphans import Orphans, prepared
+from sinks.mysql.preflight import check_server, check_table, may_load_local
+from sinks.mysql.server import Server, read_server
+from sinks.mysql.slots import Slots
+from sinks.mysql.table import Table
+from sinks.mysql.types import ColumnPlan
+from sinks.mysql.writer import MySqlWriter
+from sinks.mysql.xid import Owner
+from twophase.errors import PreflightError, StopJobError
+from twophase.ids import Attempt, Subtask, TransactionId, check_name
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import CommitOutcome
+from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
+
+_log = logging.getLogger("twophase.sinks.mysql")
+_STATEMENT_BYTES = 1_000_000
+
+
+class MySqlSink(ArrowSink):
+    """Appends to one table. Options: `sinks.mysql.options.MySqlOptions`.
+
+    Only driver-side objects are made by `open`; none of them is pickled, the executors get the `Binding`.
+
+    Args:
+        options: `url` and `table`, and any other option by its name.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = MySqlOptions.parse(options, "MySqlSink")
+        self._binding: Binding | None = None
+        self._link: DriverLink | None = None
+
+    def __repr__(self) -> str:
+        return f"MySqlSink(url={self._options.url!r}, table={self._options.table!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_link": None}
+
+    def open(self, context: SinkContext) -> None:
+        """See `Sink.open`."""
+        check_name("job", context.job)
+        check_name("sink", context.sink)
+        endpoint = self._options.endpoint()
+        self._link = DriverLink(endpoint)
+        try:
+            with self._link.session() as session:
+                self._binding = self._bind(session, endpoint, context)
+        except BaseException:
+            self._link.close()
+            raise
+
+    def target(self) -> str:
+        """See `Sink.target`: server and table.
+
+        MySQL has an id of its server. MariaDB's server_uid is made from the network card's address and changes when a
+        container is started anew, so there the id of the bookkeeping tables, which lives in the data, stands for it.
+        """
+        return self._bound().target
+
+    def history(self) -> SinkHistory:
+        """See `Sink.history`."""
+        bound = self._bound()
+        job, sink = bound.owner.job, bound.owner.sink
+        with self._linked().session() as session:
+            fence = bound.books.read_fence(session, job, sink)
+            return SinkHistory(fence.generation if fence else 0, bound.books.committed(session, job, sink))
+
+    def fence(self, attempt: Attempt) -> None:
+        """See `Sink.fence`."""
+        Fence(self._bound(), self._linked()).raise_to(attempt)
+
+    def writer(self, transaction: TransactionId, subtask: Subtask) -> MySqlWriter:
+        """See `ArrowSink.writer`."""
+        return MySqlWriter(self._bound(), transaction, subtask)
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """See `Sink.commit`."""
+        return Committer(self._bound(), self._linked()).commit(requests)
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """See `Sink.abort`."""
+        Orphans(self._bound(), self._linked()).abort(committables)
+
+    def in_doubt(self) -> Sequence[Committable]:
+        """See `Sink.in_doubt`."""
+        return Orphans(self._bound(), self._linked()).in_doubt()
+
+    def subsume(self, lineage: str, checkpoint_id: int) -> None:
+        """See `Sink.subsume`: the mark first, then the rows it stands for (H50)."""
+        bound = self._bound()
+        mine = (bound.owner.job, bound.owner.sink, lineage, checkpoint_id)
+        with self._linked().session() as session:
+            bound.books.raise_high_water(session, *mine)
+            bound.books.collapse_ledger(session, *mine)
+
+    def close(self) -> None:
+        """See `Sink.close`."""
+        if self._link is not None:
+            self._link.close()
+
+    def _bind(self, session: Session, endpoint: Endpoint, context: SinkContext) -> Binding:
+        options = self._options
+        server = read_server(session)
+        check_server(server, options, context)
+        table, plans = check_table(session, options, context)
+        books = Books(options.books_schema)
+        owner = Owner(books.create(session, endpoint.user), context.job, context.sink)
+        foreign = [engine for engine in books.engines(session) if engine.lower() != "innodb"]
+        if foreign:
+            raise PreflightError(
+                f"The sink's own tables in {books.schema!r} are {foreign}.",
+                remedy="ALTER TABLE each to ENGINE = InnoDB.",
+            )
+        prepared(session, owner)  # asks whether the account may
+        local = may_load_local(server, options)
+        if not local:
+            _log.warning("sink %s: rows go by INSERT, which is slower than LOAD DATA LOCAL", context.sink)
+        return Binding(
+            endpoint=endpoint,
+            owner=owner,
+            books=books,
+            slots=Slots(owner),
+            loader=_loader(server, table, plans, local=local),
+            local_infile=local,
+            target=f"{_server_id(server, owner)}/{table.schema}.{table.name}",
+            load_rows=options.load_rows,
+            load_bytes=options.load_bytes,
+            fence_timeout_s=options.fence_timeout_s,
+        )
+
+    def _bound(self) -> Binding:
+        if self._binding is None:
+            raise StopJobError(
+                f"{self!r} is used before it is opened.", remedy="report this: it is a defect of twophase."
+            )
+        return self._binding
+
+    def _linked(self) -> DriverLink:
+        if self._link is None:
+            raise StopJobError(f"{self!r} is not on the driver.", remedy="report this: it is a defect of twophase.")
+        return self._link
+
+
+def _loader(server: Server, table: Table, plans: tuple[ColumnPlan, ...], *, local: bool) -> Loader:
+    if local:
+        return LoadDataLoader(table.sql, plans)
+    return InsertLoader(table.sql, plans, min(_STATEMENT_BYTES, server.number("max_allowed_packet", 1024) // 2))
+
+
+def _server_id(server: Server, owner: Owner) -> str:
+    uuid = server.variables.get("server_uuid")
+    return f"mysql:{uuid}" if uuid and not server.is_mariadb else f"mariadb:{owner.namespace}"

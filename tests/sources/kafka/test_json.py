@@ -1,0 +1,378 @@
+"""value.format=json: every record is exactly one row of the schema, or it is named."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twophase.errors import BadRecordError, ConfigError, from_text
+from twophase.sources.kafka.chunk import Chunk
+from twophase.sources.kafka.json_format import JsonDecoder
+from twophase.sources.kafka.offsets import OffsetRange
+from twophase.sources.kafka.options import OnBadRecord
+
+ITEM = OffsetRange("kafka", "orders", "id", 3, 0, 10**6)
+UTC = pa.timestamp("us", tz="UTC")
+FLAT = pa.schema([("a", pa.int64()), ("b", pa.string())])
+WIDE = pa.schema(
+    [
+        ("flag", pa.bool_()),
+        ("i8", pa.int8()),
+        ("i32", pa.int32()),
+        ("f", pa.float32()),
+        ("d", pa.float64()),
+        ("dec", pa.decimal128(10, 2)),
+        ("s", pa.string()),
+        ("day", pa.date32()),
+        ("at", UTC),
+        ("local", pa.timestamp("us")),
+        ("items", pa.list_(pa.field("element", pa.int32()))),
+        ("who", pa.struct([pa.field("name", pa.string()), pa.field("born", pa.date32())])),
+        ("many", pa.list_(pa.field("element", pa.struct([pa.field("x", pa.decimal128(5, 1))])))),
+    ]
+)
+
+
+def chunk_of(*values: bytes | None, first: int = 100) -> Chunk:
+    count = len(values)
+    return Chunk(
+        values=list(values),
+        runs=[range(first, first + count)],
+        keys=[b"k%d" % i for i in range(count)],
+        timestamps_ms=[1_700_000_000_000 + i for i in range(count)],
+    )
+
+
+def decode(*values: bytes | None, schema: pa.Schema = FLAT, drop: bool = False) -> list[dict[str, Any]]:
+    decoder = JsonDecoder(schema, ITEM, OnBadRecord.DROP if drop else OnBadRecord.FAIL)
+    batch = decoder.decode(chunk_of(*values))
+    batch.validate(full=True)
+    assert batch.schema == schema
+    return batch.to_pylist()  # type: ignore[no-any-return]
+
+
+def bad(*values: bytes | None, schema: pa.Schema = FLAT) -> str:
+    with pytest.raises(BadRecordError) as caught:
+        decode(*values, schema=schema)
+    return str(caught.value)
+
+
+def test_each_record_is_one_row() -> None:
+    assert decode(b'{"a":1,"b":"x"}', b'{"b":"y","a":2}') == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+
+
+def test_missing_and_null_fields_are_null_and_others_are_ignored() -> None:
+    assert decode(b"{}", b'{"a":null,"zz":[1,{"a":2}]}') == [{"a": None, "b": None}] * 2
+
+
+def test_whitespace_around_and_inside_a_value_means_nothing() -> None:
+    assert decode(b' \t{"a":1}\r\n', b'{\n"a"\n:\n2\n}\n\n') == [{"a": 1, "b": None}, {"a": 2, "b": None}]
+
+
+def test_a_gap_in_the_offsets_does_not_shift_the_name_of_a_bad_record() -> None:
+    chunk = chunk_of(b"{}", b"{}", b"{}", b"?")
+    chunk.runs = [range(10, 12), [20, 35]]
+    with pytest.raises(BadRecordError, match="offset 35 "):
+        JsonDecoder(FLAT, ITEM, OnBadRecord.FAIL).decode(chunk)
+
+
+NOT_ONE_OBJECT = [
+    None,
+    b"",
+    b" ",
+    b"\n",
+    b"null",
+    b"[]",
+    b"5",
+    b'"x"',
+    b"{",
+    b"}",
+    b"}{",
+    b'{"a":1',
+    b'"a":1}',
+    b'{"a":1}}',
+    b'{"a":1}{"a":2}',
+    b'{"a":1} {"a":2}',
+    b'{"a":1}\n{"a":2}',
+    b'{"a":1},{"a":2}',
+    b'{"a":1},"b":"x"',
+    b'{"a":1}garbage',
+    b'{"a":1}//{}',
+    b'{"a":1}\x00',
+    b'{"a":1}\x00}',
+    b'\x00{"a":1}',
+    b'{"a":1}\x00{"a":2}',
+    b'{"b":"\x00"}',
+    b'{"b":"x\ny"}',
+    b'{"b":"}\n{"}',
+    b'\xef\xbb\xbf{"a":1}',
+    b"{'a':1}",
+    b'{"a":1,}',
+    b"{a:1}",
+    b'{"a":}',
+    b'{"b":"}',
+    b'{"b":"\\}',
+    b'{"b":"\xff"}',
+    b'{"b":"\xed\xa0\x80"}',
+    b'{"b":"\\ud800"}',
+    b'{"b":"\\x41"}',
+]
+DOES_NOT_FIT = [
+    b'{"a":"1"}',
+    b'{"a":1.5}',
+    b'{"a":1.0}',
+    b'{"a":9223372036854775808}',
+    b'{"a":true}',
+    b'{"a":{}}',
+    b'{"a":[1]}',
+    b'{"b":5}',
+    b'{"b":{}}',
+    b'{"a":1,"a":2}',
+    b'{"a":1,"b":"x","a":1}',
+]
+
+
+@pytest.mark.parametrize("value", NOT_ONE_OBJECT + DOES_NOT_FIT, ids=repr)
+def test_a_bad_record_is_named_wherever_it_stands(value: bytes | None) -> None:
+    good = b'{"a":7,"b":"good"}'
+    for before in (0, 1, 5):
+        message = bad(*[good] * before, value, *[good] * 3)
+        assert f"the record at offset {100 + before} of orders-3 (topic 'orders', partition 3)" in message
+        assert "\n" not in message
+
+
+@pytest.mark.parametrize("value", NOT_ONE_OBJECT + DOES_NOT_FIT, ids=repr)
+def test_dropping_leaves_out_the_bad_records_and_no_other(value: bytes | None) -> None:
+    values = [b'{"a":0}', value, b'{"a":2}', b'{"a":3}', value, value]
+    assert [row["a"] for row in decode(*values, drop=True)] == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        # each pair gives as many rows as records, but not one row a record
+        (b'{"a":1}{"a":2}', b""),
+        (b'{"a":1}{"a":2}', b" "),
+        (b'{"a":1}{"a":2}', b'{"a":3}\x00', b'{"a":4}'),
+        (b'{"a":1}{"a":2}', b'{"zz":', b'{"a":3}}'),
+        (b'{"zz":', b'{"a":1}}{"a":2}'),
+        (b'{"zz":[', b'{}]}{"a":2}'),
+        (b'{"zz":[{}', b',{"a":1}]}{"a":2}'),
+        (b'{"b":"', b'"}{"a":2}'),
+        (b'{"a":1}{"b":"', b'"}'),
+        (b'{"a":1}{"a":1}\x00}', b'{"a":1}'),
+    ],
+    ids=repr,
+)
+def test_records_that_add_up_to_the_right_number_of_rows_are_still_told_apart(values: tuple[bytes, ...]) -> None:
+    bad(*values)
+    bad(b'{"a":0}', *values, b'{"a":9}')
+
+
+def test_the_first_bad_record_is_named_and_not_a_later_one() -> None:
+    values = [b'{"a":1}'] * 1000
+    values[700] = b'{"a":"x"}'
+    values[333] = b"{"
+    assert "offset 433 " in bad(*values)
+
+
+def test_dropped_records_are_counted_and_the_first_is_told() -> None:
+    decoder = JsonDecoder(FLAT, ITEM, OnBadRecord.DROP)
+    assert decoder.notes() == []
+    decoder.decode(chunk_of(b'{"a":1}', b"x", b'{"a":2}', b'{"a":"y"}'))
+    decoder.decode(chunk_of(b"z", first=200))
+    assert decoder.dropped == 3
+    assert "3 records" in decoder.notes()[0]
+    assert "offset 101: its value is not one JSON object" in decoder.notes()[0]
+
+
+def test_a_chunk_of_bad_records_only_gives_an_empty_batch() -> None:
+    assert decode(b"", None, b"x", drop=True) == []
+
+
+def test_the_error_survives_as_text() -> None:
+    message = bad(b'{"a":"x"}')
+    found = from_text(f"Traceback (most recent call last):\n  ...\ntwophase.errors.BadRecordError: {message}\n")
+    assert type(found) is BadRecordError
+    assert str(found) == message
+
+
+def test_every_type_is_exactly_sparks() -> None:
+    row = decode(
+        b'{"flag":true,"i8":-128,"i32":5,"f":0.5,"d":1e300,"dec":12345678.9,"s":"\\u00e9\\ud83d\\ude00",'
+        b'"day":"2024-02-29","at":"2024-01-01T00:00:00.5+02:00","local":"2024-01-01 10:00:00","items":[1,null],'
+        b'"who":{"name":null,"born":"1999-12-31"},"many":[{"x":1.5},null,{}]}',
+        schema=WIDE,
+    )[0]
+    assert row == {
+        "flag": True,
+        "i8": -128,
+        "i32": 5,
+        "f": 0.5,
+        "d": 1e300,
+        "dec": decimal.Decimal("12345678.90"),
+        "s": "é😀",
+        "day": dt.date(2024, 2, 29),
+        "at": dt.datetime(2023, 12, 31, 22, 0, 0, 500_000, tzinfo=dt.UTC),
+        "local": dt.datetime(2024, 1, 1, 10, 0),
+        "items": [1, None],
+        "who": {"name": None, "born": dt.date(1999, 12, 31)},
+        "many": [{"x": decimal.Decimal("1.5")}, None, {"x": None}],
+    }
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"i8":128}',
+        b'{"i32":2147483648}',
+        b'{"f":1e39}',
+        b'{"d":1e400}',
+        b'{"dec":1.555}',
+        b'{"dec":100000000}',
+        b'{"dec":"x"}',
+        b'{"day":"2024-02-30"}',
+        b'{"day":"0000-00-00"}',
+        b'{"day":19000}',
+        b'{"at":"2024-02-30T00:00:00Z"}',
+        b'{"at":1704067200}',
+        b'{"at":"2024-01-01T00:00:00.123456789Z"}',
+        b'{"local":"2024-01-01T00:00:00Z"}',
+        b'{"items":[1,"2"]}',
+        b'{"items":5}',
+        b'{"who":{"born":"x"}}',
+        b'{"who":{"name":1}}',
+        b'{"who":{"name":"a","name":"b"}}',
+        b'{"many":[{"x":99999.9}]}',
+        b'{"s":"\xff"}',
+    ],
+    ids=repr,
+)
+def test_a_value_that_does_not_fit_its_type_is_a_bad_record(value: bytes) -> None:
+    assert "offset 101 " in bad(b"{}", value, b"{}", schema=WIDE)
+
+
+def test_every_batch_has_the_schema_also_the_empty_and_the_all_null_one() -> None:
+    assert decode(b"{}", schema=WIDE) == [dict.fromkeys(WIDE.names)]
+    assert decode(b"x", schema=WIDE, drop=True) == []
+
+
+def test_not_null_columns_refuse_null_and_missing() -> None:
+    schema = pa.schema(
+        [
+            pa.field("a", pa.int64(), nullable=False),
+            pa.field("o", pa.struct([pa.field("x", pa.int32(), nullable=False)])),
+            pa.field("l", pa.list_(pa.field("element", pa.int32(), nullable=False))),
+        ]
+    )
+    assert decode(b'{"a":1}', b'{"a":2,"o":{"x":1},"l":[1]}', b'{"a":3,"o":null,"l":null}', schema=schema) == [
+        {"a": 1, "o": None, "l": None},
+        {"a": 2, "o": {"x": 1}, "l": [1]},
+        {"a": 3, "o": None, "l": None},
+    ]
+    for value in (b"{}", b'{"a":null}', b'{"a":1,"o":{}}', b'{"a":1,"o":{"x":null}}', b'{"a":1,"l":[null]}'):
+        assert "NOT NULL" in bad(value, schema=schema)
+    assert [row["a"] for row in decode(b"{}", b'{"a":5}', schema=schema, drop=True)] == [5]
+
+
+METADATA = pa.schema(
+    [
+        ("kafka_topic", pa.string()),
+        ("a", pa.int64()),
+        ("kafka_partition", pa.int32()),
+        ("kafka_offset", pa.int64()),
+        ("kafka_timestamp", UTC),
+        ("kafka_key", pa.binary()),
+    ]
+)
+
+
+def test_columns_of_the_record_itself_are_filled_from_it_and_not_from_the_value() -> None:
+    rows = decode(b'{"a":1,"kafka_offset":"liar"}', b"bad", b'{"a":3}', schema=METADATA, drop=True)
+    assert rows[1] == {
+        "kafka_topic": "orders",
+        "a": 3,
+        "kafka_partition": 3,
+        "kafka_offset": 102,
+        "kafka_timestamp": dt.datetime.fromtimestamp(1_700_000_000.002, dt.UTC),
+        "kafka_key": b"k2",
+    }
+    assert [row["kafka_offset"] for row in rows] == [100, 102]
+
+
+def test_a_key_read_as_text_must_be_text() -> None:
+    schema = pa.schema([("a", pa.int64()), ("kafka_key", pa.string())])
+    chunk = chunk_of(b'{"a":1}', b'{"a":2}')
+    assert JsonDecoder(schema, ITEM, OnBadRecord.FAIL).decode(chunk).column("kafka_key").to_pylist() == ["k0", "k1"]
+    chunk.keys = [None, b"\xff"]
+    with pytest.raises(BadRecordError, match="offset 101 "):
+        JsonDecoder(schema, ITEM, OnBadRecord.FAIL).decode(chunk)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        [("a", pa.binary())],
+        [("a", pa.map_(pa.string(), pa.int64()))],
+        [("a", pa.list_(pa.map_(pa.string(), pa.int64())))],
+        [("a", pa.struct([("x", pa.binary())]))],
+        [("a", pa.duration("us"))],
+        [("a", pa.int64()), ("kafka_offset", pa.string())],
+        [("a", pa.int64()), ("kafka_timestamp", pa.int64())],
+        [("kafka_offset", pa.int64())],
+        [("a", pa.int64()), ("a", pa.int64())],
+    ],
+    ids=str,
+)
+def test_schemas_that_cannot_be_read_are_refused(schema: list[Any]) -> None:
+    with pytest.raises(ConfigError):
+        JsonDecoder(pa.schema(schema), ITEM, OnBadRecord.FAIL)
+
+
+def test_a_deeply_nested_value_does_not_break_the_process() -> None:
+    deep = b'{"zz":' + b"[" * 500_000 + b"]" * 500_000 + b',"a":1}'
+    assert decode(deep) == [{"a": 1, "b": None}]
+
+
+SCALARS = st.none() | st.integers(-(2**70), 2**70) | st.text(max_size=5) | st.booleans() | st.floats(allow_nan=False)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "c"]), VALUES, max_size=3).map(lambda o: json.dumps(o).encode())
+PIECES = [b"{", b"}", b'"', b":", b",", b"[", b"]", b"\n", b" ", b"\x00", b"\\", b"1", b'"a"', b'"a":1', b"{}", b"null"]
+NOISE = st.lists(st.sampled_from(PIECES), max_size=10).map(b"".join)
+
+
+def oracle(value: bytes) -> dict[str, Any] | None:
+    """What one record alone means, by Python's own parser; None if it does not fit FLAT."""
+
+    def pairs(listed: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [name for name, _ in listed if name in ("a", "b")]
+        if len(names) != len(set(names)):
+            raise ValueError("duplicate")
+        return dict(listed)
+
+    try:
+        found = json.loads(value.decode(), object_pairs_hook=pairs)
+    except ValueError:
+        return None
+    if not isinstance(found, dict):
+        return None
+    a, b = found.get("a"), found.get("b")
+    if a is not None and (type(a) is not int or not -(2**63) <= a < 2**63):
+        return None
+    if b is not None and not isinstance(b, str):
+        return None
+    return {"a": a, "b": b}
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(OBJECTS | NOISE, min_size=1, max_size=6))
+def test_any_block_of_records_reads_as_each_record_alone(values: list[bytes]) -> None:
+    expected = [row for row in map(oracle, values) if row is not None]
+    assert decode(*values, drop=True) == expected

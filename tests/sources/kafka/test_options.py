@@ -1,0 +1,219 @@
+"""The options of the source: a closed list, checked before anything is opened."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from twophase.errors import ConfigError
+from twophase.sources.kafka import connection
+from twophase.sources.kafka.group import GroupOffsets
+from twophase.sources.kafka.offsets import Partition
+from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.starting import AtTimestamp, Committed, Earliest, Latest, Specific
+
+CANARY = "canary-7f3a"
+BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
+SASL = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "kafka.sasl.username": "app",
+    "kafka.sasl.password.env": "KAFKA_PASSWORD",
+}
+
+
+def parse(**more: str) -> KafkaOptions:
+    return KafkaOptions.parse(BASE | more)
+
+
+def refused(options: Mapping[str, str]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        KafkaOptions.parse(options)
+    return str(caught.value)
+
+
+def test_defaults_are_the_safe_ones() -> None:
+    options = parse()
+    assert options.isolation_level == "read_committed"
+    assert options.on_bad_record == "fail"
+    assert options.starting == Earliest()
+
+
+def test_keys_are_compared_without_regard_to_case() -> None:
+    lowered = {key.lower(): value for key, value in (BASE | {"startingOffsets": "latest", "group.id": "g"}).items()}
+    assert KafkaOptions.parse(lowered).starting == Latest()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("earliest", Earliest()),
+        ("LATEST", Latest()),
+        ("timestamp:1700000000000", AtTimestamp(1700000000000)),
+        (
+            '{"orders": {"0": 12, "1": -2}, "b": {"0": -1}}',
+            Specific(((Partition("b", 0), -1), (Partition("orders", 0), 12), (Partition("orders", 1), -2))),
+        ),
+    ],
+)
+def test_starting_offsets(text: str, value: object) -> None:
+    assert parse(startingOffsets=text).starting == value
+
+
+def test_committed_needs_a_group() -> None:
+    assert "group.id" in refused(BASE | {"startingOffsets": "committed"})
+    assert parse(startingOffsets="committed", **{"group.id": "g"}).starting == Committed()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "first", "timestamp:", "timestamp:-5", "timestamp:1e3", "{}", "[]", "5", '{"orders": 5}', '{"orders": {"x": 1}}']
+    + ['{"orders": {"0": -3}}', '{"orders": {"0": 1.5}}', '{"orders": {"0": true}}', '{"orders": {"0": "1"}}'],
+)
+def test_other_starting_offsets_are_refused(text: str) -> None:
+    assert "startingOffsets" in refused(BASE | {"startingOffsets": text})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("kafka.bootstrap.servers", "localhost"),
+        ("kafka.bootstrap.servers", "http://a:9092"),
+        ("kafka.bootstrap.servers", "a:9092,${env:X}:1"),
+        ("subscribe", ""),
+        ("subscribe", "a/b"),
+        ("subscribe", "../x"),
+        ("value.format", "avro"),
+        ("json.on_error", "dead_letter"),
+        ("maxRecordsPerTrigger", "0"),
+        ("maxRecordsPerTrigger", "-5"),
+        ("maxRecordsPerTrigger", "many"),
+        ("maxRecordsPerPartition", "1.5"),
+        ("isolation.level", "serializable"),
+        ("fetch.engine", "java"),
+        ("request.timeout", "0 s"),
+        ("read.timeout", "soon"),
+        ("columns", "value,value"),
+        ("columns", "payload"),
+        ("uid", "a/b"),
+        ("group.id", ""),
+        ("startingOffsets.fallback", "committed"),
+        ("kafka.security.protocol", "TLS"),
+        ("kafka.sasl.mechanism", "GSSAPI"),
+        ("minReadTasks", "0"),
+    ],
+)
+def test_bad_values_are_refused_by_name(key: str, value: str) -> None:
+    message = refused(BASE | SASL | {key: value})
+    assert key in message or (key == "uid" and "uid" in message)
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("subscrib", "subscribe"),
+        ("startingOffset", "startingOffsets"),
+        ("maxOffsetsPerTrigger", "maxRecordsPerTrigger"),
+        ("kafka.sasl.password", "kafka.sasl.password.env"),
+        ("kafka.group.id", "group.id"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(key: str, near: str) -> None:
+    message = refused(BASE | {key: CANARY})
+    assert f"did you mean {near!r}" in message
+    assert CANARY not in message
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "kafka.sasl.jaas.config",
+        "kafka.sasl.oauthbearer.token.endpoint.url",
+        "kafka.sasl.oauthbearer.jwks.endpoint.url",
+        "kafka.config.providers",
+        "kafka.plugin.library.paths",
+        "kafka.ssl.endpoint.identification.algorithm",
+        "kafka.enable.ssl.certificate.verification",
+        "kafka.auto.offset.reset",
+        "kafka.interceptor.classes",
+        "kafka.bootstrap.servers.extra",
+    ],
+)
+def test_nothing_else_reaches_a_kafka_client(key: str) -> None:
+    assert "unknown option" in refused(BASE | {key: "x"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kafka.bootstrap.servers": "a:1"},
+        BASE | {"subscribePattern": "o.*"},
+        BASE | {"json.on_error": "drop"},
+        BASE | {"kafka.ssl.ca.location": "/ca.pem"},
+        BASE | {"kafka.security.protocol": "SSL", "kafka.ssl.key.location": "/key.pem"},
+        BASE | {"kafka.sasl.username": "app"},
+        BASE | SASL | {"kafka.security.protocol": "SSL"},
+        BASE | SASL | {"kafka.sasl.password.file": "/password"},
+        {key: value for key, value in (BASE | SASL).items() if key != "kafka.sasl.password.env"},
+        {key: value for key, value in (BASE | SASL).items() if key != "kafka.sasl.mechanism"},
+    ],
+    ids=lambda options: ",".join(options),
+)
+def test_options_that_do_not_go_together_are_refused(options: Mapping[str, str]) -> None:
+    assert "Next: " in refused(options)
+
+
+def test_a_pattern_must_be_a_regular_expression() -> None:
+    assert "subscribePattern" in refused({"kafka.bootstrap.servers": "a:1", "subscribePattern": "o("})
+
+
+def test_both_clients_get_the_same_security(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", CANARY)
+    options = KafkaOptions.parse(BASE | SASL | {"kafka.ssl.ca.location": "/ca.pem"})
+    python, c = connection.for_kafka_python(options), connection.for_librdkafka(options)
+    assert python["security_protocol"] == c["security.protocol"] == "SASL_SSL"
+    assert python["sasl_plain_password"] == c["sasl.password"] == CANARY
+    assert python["ssl_cafile"] == c["ssl.ca.location"] == "/ca.pem"
+    assert python["ssl_check_hostname"] is True
+    assert c["ssl.endpoint.identification.algorithm"] == "https"
+    assert c["enable.ssl.certificate.verification"] is True
+
+
+def test_a_password_may_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "password"
+    path.write_text(f"{CANARY}\n")
+    options = {key: value for key, value in SASL.items() if not key.endswith(".env")}
+    parsed = KafkaOptions.parse(BASE | options | {"kafka.sasl.password.file": str(path)})
+    assert connection.for_librdkafka(parsed)["sasl.password"] == CANARY
+
+
+def test_a_missing_secret_is_named() -> None:
+    options = KafkaOptions.parse(BASE | SASL | {"kafka.sasl.password.env": "NO_SUCH_VARIABLE"})
+    with pytest.raises(ConfigError, match="NO_SUCH_VARIABLE"):
+        connection.for_kafka_python(options)
+
+
+def test_options_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", CANARY)
+    options = KafkaOptions.parse(BASE | SASL)
+    connection.for_kafka_python(options)
+    assert CANARY not in repr(options) + str(options) + options.model_dump_json()
+    assert CANARY.encode() not in pickle.dumps(options)
+
+
+def test_plaintext_carries_no_security_settings() -> None:
+    assert not [key for key in connection.for_librdkafka(parse()) if key.startswith(("ssl.", "sasl."))]
+
+
+def test_options_compare_and_travel_by_value() -> None:
+    options = parse(startingOffsets='{"orders": {"0": 1}}')
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert hash(pickle.loads(pickle.dumps(options))) == hash(options)
+
+
+def test_group_offsets_need_a_group() -> None:
+    with pytest.raises(ConfigError, match="group.id"):
+        GroupOffsets(BASE)

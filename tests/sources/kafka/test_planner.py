@@ -1,0 +1,331 @@
+"""What the next batch reads, and when it stops by name instead: against a cluster that lives in memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import pytest
+
+from twophase.errors import (
+    ConfigError,
+    OffsetMismatchError,
+    OffsetOutOfRangeError,
+    PartitionVanishedError,
+    PreflightError,
+    TopicRecreatedError,
+    from_text,
+)
+from twophase.sources.kafka.loss import Topic, check_topic
+from twophase.sources.kafka.offsets import Limits, LogEnd, Partition, PartitionOffset, SourceOffset
+from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.planner import OffsetPlanner
+from twophase.sources.kafka.stall import PATIENCE_S, StallAlarm
+
+
+@dataclass
+class Log:
+    begin: int = 0
+    end: int = 0
+    epoch: int = 0
+    epoch_ends: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class MemoryCluster:
+    """Answers as `Cluster` does. `logs` is topic id and partitions by topic."""
+
+    logs: dict[str, tuple[str, list[Log]]]
+    group: dict[Partition, int] = field(default_factory=dict)
+    times: dict[Partition, int | None] = field(default_factory=dict)
+    asked: int = 0
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        return {
+            name: Topic(self.logs[name][0], {i: log.epoch for i, log in enumerate(self.logs[name][1])})
+            for name in names
+            if name in self.logs
+        }
+
+    def matching(self, pattern: str) -> dict[str, Topic]:
+        return self.topics([name for name in self.logs if re.fullmatch(pattern, name)])
+
+    def ends(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
+        self.asked += 1
+        found = {key: self._log(key) for key in partitions}
+        if None in found.values():
+            return {}
+        return {key: LogEnd(log.end, log.epoch) for key, log in found.items() if log is not None}
+
+    def high_watermarks(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
+        return self.ends(partitions)
+
+    def begins(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        return {key: log.begin for key in partitions if (log := self._log(key)) is not None}
+
+    def at_timestamp(self, partitions: Collection[Partition], milliseconds: int) -> dict[Partition, int | None]:
+        return {key: self.times.get(key) for key in partitions}
+
+    def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:
+        return {key: self.group[key] for key in partitions if key in self.group}
+
+    def epoch_ends(self, entries: Collection[PartitionOffset]) -> dict[Partition, int]:
+        logs = {entry: self._log(entry.key) for entry in entries}
+        return {e.key: log.epoch_ends.get(e.leader_epoch, -1) for e, log in logs.items() if log is not None}
+
+    def confirm_topic(self, source: str, entry: PartitionOffset) -> None:
+        check_topic(source, entry, self.topics([entry.topic]).get(entry.topic))
+
+    def _log(self, key: Partition) -> Log | None:
+        logs = self.logs.get(key.topic, ("", []))[1]
+        return logs[key.number] if key.number < len(logs) else None
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Bench:
+    """A planner with its cluster and clock."""
+
+    def __init__(self, cluster: MemoryCluster, **options: str) -> None:
+        base = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "group.id": "g"}
+        if "subscribePattern" in options:
+            del base["subscribe"]
+        self.cluster = cluster
+        self.clock = Clock()
+        self.options = KafkaOptions.parse(base | options)
+        self.planner = OffsetPlanner(self.options, cluster, self.clock)  # type: ignore[arg-type]
+
+    def start(self) -> SourceOffset:
+        return self.planner.latest(SourceOffset.initial("kafka"), Limits())
+
+    def next(self, offset: SourceOffset, limits: Limits = Limits()) -> SourceOffset:  # noqa: B008
+        self.clock.now += 1
+        return self.planner.latest(offset, limits)
+
+
+def cluster(*logs: Log) -> MemoryCluster:
+    return MemoryCluster({"t": ("id-1", list(logs))})
+
+
+def at(offset: SourceOffset) -> dict[str, int]:
+    return {str(entry.key): entry.offset for entry in offset.partitions or ()}
+
+
+@pytest.mark.parametrize(
+    ("starting", "expected"),
+    [
+        ("earliest", [5, 0]),
+        ("latest", [20, 9]),
+        ("timestamp:1000", [7, 9]),
+        ("committed", [11, 3]),
+        ('{"t": {"0": 6, "1": -2}}', [6, 0]),
+        ('{"t": {"0": -1, "1": 9}}', [20, 9]),
+    ],
+)
+def test_the_start(starting: str, expected: list[int]) -> None:
+    store = cluster(Log(5, 20), Log(0, 9))
+    store.group = {Partition("t", 0): 11, Partition("t", 1): 3}
+    store.times = {Partition("t", 0): 7, Partition("t", 1): None}
+    assert list(at(Bench(store, startingOffsets=starting).start()).values()) == expected
+
+
+def test_committed_without_a_commit_falls_back_only_on_request() -> None:
+    store = cluster(Log(5, 20), Log(0, 9))
+    store.group = {Partition("t", 0): 11}
+    with pytest.raises(PreflightError, match="no committed offset for t-1"):
+        Bench(store, startingOffsets="committed").start()
+    for fallback, expected in (("earliest", 0), ("latest", 9)):
+        bench = Bench(store, startingOffsets="committed", **{"startingOffsets.fallback": fallback})
+        assert at(bench.start()) == {"t-0": 11, "t-1": expected}
+
+
+@pytest.mark.parametrize("offset", [4, 21])
+def test_a_committed_or_named_start_out_of_range_is_not_reset(offset: int) -> None:
+    store = cluster(Log(5, 20))
+    store.group = {Partition("t", 0): offset}
+    for starting in ("committed", f'{{"t": {{"0": {offset}}}}}'):
+        with pytest.raises(OffsetOutOfRangeError, match="1 records are lost"):
+            Bench(store, startingOffsets=starting).start()
+
+
+def test_named_starts_must_name_what_is_there() -> None:
+    store = cluster(Log(0, 9), Log(0, 9))
+    with pytest.raises(ConfigError, match="where t-1 begins"):
+        Bench(store, startingOffsets='{"t": {"0": 1}}').start()
+    with pytest.raises(ConfigError, match="t-5"):
+        Bench(store, startingOffsets='{"t": {"0": 1, "1": 1, "5": 1}}').start()
+
+
+def test_a_topic_that_does_not_exist_is_refused_at_the_start() -> None:
+    with pytest.raises(PreflightError, match="'x' does not exist"):
+        Bench(cluster(Log(0, 1)), subscribe="t,x").start()
+
+
+def test_the_next_batch_reads_to_the_end() -> None:
+    bench = Bench(cluster(Log(0, 9), Log(0, 4)))
+    assert at(bench.next(bench.start())) == {"t-0": 9, "t-1": 4}
+
+
+def test_nothing_new_is_the_same_object_and_asked_at_most_every_50_ms() -> None:
+    bench = Bench(cluster(Log(9, 9)))
+    start = bench.start()
+    asked = bench.cluster.asked
+    for _ in range(100):
+        bench.clock.now += 0.012
+        assert bench.planner.latest(start, Limits()) is start
+    assert bench.cluster.asked - asked <= 1.2 / 0.05 + 3
+
+
+def test_a_new_partition_enters_at_its_first_offset_before_it_is_read() -> None:
+    bench = Bench(cluster(Log(0, 5)))
+    offset = bench.start()
+    bench.cluster.logs["t"][1].append(Log(2, 8))
+    bench.cluster.logs["t"][1][0].end = 6
+    offset = bench.next(offset)
+    assert at(offset) == {"t-0": 6, "t-1": 2}
+    assert at(bench.next(offset)) == {"t-0": 6, "t-1": 8}
+
+
+def test_a_new_partition_is_found_while_nothing_else_moves() -> None:
+    bench = Bench(cluster(Log(0, 0)))
+    offset = bench.next(bench.start())
+    bench.cluster.logs["t"][1].append(Log(0, 0))
+    bench.clock.now += bench.options.discovery_interval_s
+    assert at(bench.next(offset)) == {"t-0": 0, "t-1": 0}
+
+
+def test_a_pattern_finds_new_topics() -> None:
+    bench = Bench(cluster(Log(0, 5)), subscribePattern="t.*")
+    offset = bench.start()
+    bench.cluster.logs |= {"t2": ("id-2", [Log(3, 7)]), "other": ("id-3", [Log(0, 1)])}
+    assert at(bench.next(offset)) == {"t-0": 5, "t2-0": 3}
+
+
+def test_available_now_stops_at_the_frozen_end() -> None:
+    bench = Bench(cluster(Log(0, 5), Log(0, 5)))
+    bench.planner.freeze()
+    offset = bench.start()
+    for log in bench.cluster.logs["t"][1]:
+        log.end = 50
+    bench.cluster.logs["t"][1].append(Log(0, 9))
+    offset = bench.next(offset, Limits(per_trigger=8))
+    assert at(offset) == {"t-0": 4, "t-1": 4}
+    offset = bench.next(offset, Limits(per_trigger=8))
+    assert at(offset) == {"t-0": 5, "t-1": 5}
+    assert bench.next(offset) is offset
+
+
+def test_available_now_with_latest_ends_at_once() -> None:
+    bench = Bench(cluster(Log(0, 5)), startingOffsets="latest")
+    bench.planner.freeze()
+    bench.cluster.logs["t"][1][0].end = 9
+    offset = bench.start()
+    assert bench.next(offset) is offset
+
+
+def lost(bench: Bench, offset: SourceOffset, kind: type[Exception]) -> str:
+    with pytest.raises(kind) as caught:
+        bench.next(offset)
+    text = f"Traceback ...\ntwophase.errors.{kind.__name__}: {caught.value}\n"
+    assert type(from_text(text)) is kind
+    return str(caught.value)
+
+
+def test_deleted_records_stop_the_job_with_the_lost_range() -> None:
+    bench = Bench(cluster(Log(0, 5)))
+    offset = bench.next(bench.start())
+    bench.cluster.logs["t"][1][0] = Log(12, 20)
+    message = lost(bench, offset, OffsetOutOfRangeError)
+    assert "offset 5 is wanted, offsets 12 to 20 are available. 7 records are lost: offsets 5 to 11" in message
+
+
+def test_deleted_records_that_were_read_do_not_matter() -> None:
+    bench = Bench(cluster(Log(0, 5)))
+    offset = bench.next(bench.start())
+    bench.cluster.logs["t"][1][0] = Log(5, 5)
+    assert bench.next(offset) is offset
+
+
+def test_a_truncated_log_stops_the_job() -> None:
+    bench = Bench(cluster(Log(0, 9)))
+    offset = bench.next(bench.start())
+    bench.cluster.logs["t"][1][0] = Log(0, 4, epoch=1)
+    assert "5 records are lost: offsets 4 to 8" in lost(bench, offset, OffsetOutOfRangeError)
+
+
+def test_a_log_that_was_truncated_and_has_grown_again_stops_the_job() -> None:
+    bench = Bench(cluster(Log(0, 9)))
+    offset = bench.next(bench.start())
+    bench.cluster.logs["t"][1][0] = Log(0, 30, epoch=1, epoch_ends={0: 6})
+    assert "3 records are lost: offsets 6 to 8" in lost(bench, offset, OffsetOutOfRangeError)
+
+
+@pytest.mark.parametrize("epoch_end", [9, 12, -1])
+def test_a_new_leader_that_has_everything_is_no_loss(epoch_end: int) -> None:
+    bench = Bench(cluster(Log(0, 9)))
+    offset = bench.next(bench.start())
+    bench.cluster.logs["t"][1][0] = Log(0, 30, epoch=1, epoch_ends={0: epoch_end})
+    assert at(bench.next(offset)) == {"t-0": 30}
+
+
+@pytest.mark.parametrize("end", [3, 5, 50])
+def test_a_recreated_topic_stops_the_job_whatever_its_offsets_are(end: int) -> None:
+    bench = Bench(cluster(Log(0, 5)))
+    offset = bench.next(bench.start())
+    bench.cluster.logs["t"] = ("id-2", [Log(0, end)])
+    bench.clock.now += bench.options.discovery_interval_s
+    message = lost(bench, offset, TopicRecreatedError)
+    assert "id-1" in message
+    assert "id-2" in message
+
+
+def test_a_vanished_topic_or_partition_stops_the_job() -> None:
+    bench = Bench(cluster(Log(0, 5), Log(0, 5)))
+    offset = bench.next(bench.start())
+    bench.cluster.logs["t"][1].pop()
+    assert "t-1 (topic 't', partition 1)" in lost(bench, offset, PartitionVanishedError)
+    del bench.cluster.logs["t"]
+    assert "the topic does not exist any more" in lost(bench, offset, PartitionVanishedError)
+
+
+def test_a_topic_taken_out_of_the_options_is_not_dropped_in_silence() -> None:
+    store = cluster(Log(0, 5))
+    store.logs["u"] = ("id-2", [Log(0, 5)])
+    offset = Bench(store, subscribe="t,u").start()
+    with pytest.raises(ConfigError, match="'u'"):
+        Bench(store).next(offset)
+
+
+def test_offsets_of_another_source_are_refused() -> None:
+    bench = Bench(cluster(Log(0, 5)), uid="left")
+    with pytest.raises(OffsetMismatchError, match="'right'"):
+        bench.next(SourceOffset.initial("right"))
+
+
+def test_a_replayed_batch_is_checked_before_it_is_read() -> None:
+    bench = Bench(cluster(Log(0, 9)))
+    start = bench.start()
+    end = bench.next(start)
+    bench.planner.verify(start, end)
+    bench.cluster.logs["t"][1][0] = Log(4, 9)
+    with pytest.raises(OffsetOutOfRangeError, match="4 records are lost: offsets 0 to 3"):
+        bench.planner.verify(start, end)
+    bench.cluster.logs["t"][1][0] = Log(0, 7)
+    with pytest.raises(OffsetOutOfRangeError, match="2 records are lost: offsets 7 to 8"):
+        bench.planner.verify(start, end)
+
+
+def test_an_open_transaction_that_holds_a_partition_back_is_told_once_in_a_while() -> None:
+    alarm, key = StallAlarm(), Partition("t", 0)
+    held, high = {key: LogEnd(5)}, {key: LogEnd(9)}
+    assert alarm.observe(0, held, high) == []
+    assert "offset 5 for 60 s while 4 offsets wait" in alarm.observe(PATIENCE_S, held, high)[0]
+    assert alarm.observe(PATIENCE_S + 1, held, high) == []
+    assert alarm.observe(3 * PATIENCE_S, {key: LogEnd(6)}, high) == []
+    assert alarm.observe(5 * PATIENCE_S, {key: LogEnd(9)}, high) == []

@@ -1,0 +1,141 @@
+"""Reads the checkpoints of a job's folder, without changing anything in it, also while the job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from twophase.errors import ConfigError, StopJobError
+from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.log import FOLDER as LOG_FOLDER
+from twophase.state.log import JobLog, job_of
+from twophase.state.records import Decision, History
+from twophase.state.storage import ReadOnlyStorage
+from twophase.state.store import FOLDER as BODY_FOLDER
+from twophase.state.store import CompletedCheckpointStore
+
+_TRIES = 10
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One checkpoint.
+
+    Attributes:
+        decision: what the log has of it.
+        state: committed; decided, that is to be committed; subsumed, its body is deleted; or damaged.
+        path: the folder of its body, as `restore.path` takes it.
+        body: None if it is subsumed or damaged.
+        size: of the body in bytes, None likewise.
+        problem: what is wrong with a damaged one.
+    """
+
+    decision: Decision
+    state: str
+    path: Path
+    body: CompletedCheckpoint | None = None
+    size: int | None = None
+    problem: StopJobError | None = None
+
+    @property
+    def pending(self) -> Mapping[str, int]:
+        """For a decided checkpoint that is not committed, its pieces by sink."""
+        if self.body is None or self.decision.committed:
+            return {}
+        return {sink: len(pieces) for sink, pieces in self.body.committables.items() if pieces}
+
+
+@dataclass(frozen=True)
+class CheckpointList:
+    """A job's folder.
+
+    Attributes:
+        job: the job's name.
+        history: what the log says.
+        entries: the decided checkpoints that the log knows, oldest first.
+        undecided: folders of bodies that no decision names: of attempts under way, declined or cut short.
+    """
+
+    job: str
+    history: History
+    entries: Sequence[Entry]
+    undecided: Sequence[str]
+
+    @property
+    def problem(self) -> StopJobError | None:
+        """The first thing that is wrong."""
+        return next((entry.problem for entry in self.entries if entry.problem), None)
+
+
+def read_checkpoints(folder: str) -> CheckpointList:
+    """Read a job's folder.
+
+    Args:
+        folder: the job's `checkpointLocation`.
+
+    Raises:
+        ConfigError: it is not the folder of a job.
+        CorruptRecordError: the log is damaged. Damaged bodies are told by their entries.
+    """
+    storage = ReadOnlyStorage(folder)
+    return _steadily(storage, lambda: _read(storage))
+
+
+def _steadily(storage: ReadOnlyStorage, read: Callable[[], CheckpointList]) -> CheckpointList:
+    """Read again when the job's driver has written meanwhile: what looks damaged may be what it has just deleted."""
+    for _ in range(_TRIES - 1):
+        before = storage.names(LOG_FOLDER)
+        try:
+            found = read()
+        except (FileNotFoundError, StopJobError):
+            if storage.names(LOG_FOLDER) == before:
+                raise
+            continue
+        if found.problem is None or storage.names(LOG_FOLDER) == before:
+            return found
+    return read()
+
+
+def _read(storage: ReadOnlyStorage) -> CheckpointList:
+    job = job_of(storage)
+    if job is None:
+        raise ConfigError(f"{storage.root} is not the folder of a job.", remedy="name the job's checkpointLocation.")
+    log = JobLog(storage, job)
+    history = log.read()
+    store = CompletedCheckpointStore(storage, log, num_retained=1)
+    bodies = set(storage.names(BODY_FOLDER))
+    newest = next((decision for decision in reversed(history.decisions) if decision.committed), None)
+    entries = []
+    for decision in history.decisions:
+        name = Path(decision.folder).name
+        if decision.committed and decision != newest and name not in bodies:
+            entries.append(Entry(decision, "subsumed", storage.root / decision.folder))
+        else:
+            entries.append(_entry(storage, store, decision))
+        bodies.discard(name)
+    return CheckpointList(job, history, entries, sorted(bodies))
+
+
+def _entry(storage: ReadOnlyStorage, store: CompletedCheckpointStore, decision: Decision) -> Entry:
+    path = storage.root / decision.folder
+    try:
+        body = store.read(decision)
+    except StopJobError as error:
+        return Entry(decision, "damaged", path, problem=error)
+    state = "committed" if decision.committed else "decided"
+    return Entry(decision, state, path, body, sum(file.stat().st_size for file in path.iterdir()))
+
+
+def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, dict[str, Any]]]:
+    """Where each source stands after a checkpoint, from the operator state: its format, and offsets by partition."""
+    return [(state["format"], _positions(state["entries"])) for state in body.operator_states.get("sources", [])]
+
+
+def _positions(entries: Sequence[Any]) -> dict[str, Any]:
+    return dict(
+        (f"{entry['topic']}-{entry['partition']}", entry["offset"]) if isinstance(entry, dict) else ("", entry)
+        for entry in entries
+    )

@@ -1,0 +1,154 @@
+"""`twophase checkpoints`: what a job's folder holds, as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read_checkpoints
+from twophase.cli.options import verbose_option
+from twophase.cli.text import clean, count, duration, local_time, size
+
+_WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
+_LINEAGE_CHARS = 8
+_PARTITIONS = 6
+_OFFSET_CHARS = 40
+_STATE_STYLES = {"committed": "green", "decided": "yellow", "subsumed": "dim", "damaged": "bold red"}
+_COLUMNS = (
+    "id",
+    "lineage",
+    "attempt",
+    "state",
+    "trigger time",
+    "duration",
+    "size",
+    "rows",
+    "offsets",
+    "pending commits",
+)
+_RIGHT = ("id", "duration", "size", "rows")
+
+
+@click.command()
+@click.argument("folder", metavar="FOLDER")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with full paths and offsets.")
+@verbose_option
+def checkpoints(folder: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 verbose is for the display of errors
+    """List the decided checkpoints in FOLDER, a job's checkpointLocation.
+
+    Reads only, also while the job runs. Exits with 3 if something in the folder is damaged.
+
+    \b
+    States:
+      committed  visible in every sink
+      decided    will be committed, now or by the next start
+      subsumed   newer ones have replaced it; it cannot be restored any more
+
+    \b
+    Examples:
+      twophase checkpoints /chk/orders
+      twophase checkpoints /chk/orders --json | jq -r '.checkpoints[-1].path'
+    """
+    found = read_checkpoints(folder)
+    if as_json:
+        click.echo(json.dumps(_to_json(found), indent=2))
+    else:
+        _print(found)
+    if found.problem is not None:
+        raise found.problem
+
+
+def _print(found: CheckpointList) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_WIDTH_ELSEWHERE)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in _COLUMNS:
+        table.add_column(name, justify="right" if name in _RIGHT else "left", overflow="fold")
+    for entry in found.entries:
+        table.add_row(*_cells(entry))
+    console.print(Text(_head(found)), soft_wrap=True)
+    console.print(table)
+    for name in found.undecided:
+        console.print(Text(f"undecided: {clean(name)}", style="dim"), soft_wrap=True)
+    whole = [entry for entry in found.entries if entry.body is not None]
+    if whole:
+        console.print(
+            Text(f"Restore from the newest: twophase run JOB.yaml --restore {whole[-1].path}"), soft_wrap=True
+        )
+
+
+def _head(found: CheckpointList) -> str:
+    lineage = found.history.lineage
+    parts = [f"Job {found.job}", f"generation {found.history.generation}"]
+    if lineage is not None:
+        parts.append(f"lineage {lineage.id}")
+        if lineage.restored_from:
+            parts.append(f"restored from {lineage.restored_from}")
+    return clean(", ".join(parts))
+
+
+def _cells(entry: Entry) -> Iterable[str | Text]:
+    decision, body = entry.decision, entry.body
+    yield str(decision.checkpoint)
+    yield decision.lineage[:_LINEAGE_CHARS]
+    yield str(decision.attempt)
+    yield Text(entry.state, style=_STATE_STYLES[entry.state])
+    if body is None:
+        yield from ("-",) * 6
+        return
+    yield local_time(body.trigger_time_ms)
+    yield duration(body.duration_ms / 1000)
+    yield size(entry.size or 0)
+    yield f"{body.rows:,}"
+    yield Text("; ".join(_compact(positions) for _, positions in offsets_of(body)) or "-")
+    yield Text(", ".join(f"{count(pieces, 'piece')} of {sink}" for sink, pieces in entry.pending.items()) or "-")
+
+
+def _compact(positions: Mapping[str, Any]) -> str:
+    shown = [f"{name}:{offset}" if name else str(offset)[:_OFFSET_CHARS] for name, offset in positions.items()]
+    more = f" and {len(shown) - _PARTITIONS} more" if len(shown) > _PARTITIONS else ""
+    return clean(" ".join(shown[:_PARTITIONS]) + more) or "-"
+
+
+def _to_json(found: CheckpointList) -> dict[str, Any]:
+    lineage = found.history.lineage
+    return {
+        "job": found.job,
+        "generation": found.history.generation,
+        "lineage": lineage.id if lineage else None,
+        "restored_from": lineage.restored_from or None if lineage else None,
+        "checkpoints": [_entry_to_json(entry) for entry in found.entries],
+        "undecided": list(found.undecided),
+    }
+
+
+def _entry_to_json(entry: Entry) -> dict[str, Any]:
+    decision, body = entry.decision, entry.body
+    value: dict[str, Any] = {
+        "id": decision.checkpoint,
+        "lineage": decision.lineage,
+        "attempt": str(decision.attempt),
+        "state": entry.state,
+        "path": str(entry.path),
+        "offsets_hash": decision.offsets_hash,
+    }
+    if entry.problem is not None:
+        value["problem"] = str(entry.problem)
+    if body is not None:
+        value |= {
+            "trigger_time": datetime.fromtimestamp(body.trigger_time_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "duration_ms": body.duration_ms,
+            "size_bytes": entry.size,
+            "rows": body.rows,
+            "sources": [{"format": name, "offsets": positions} for name, positions in offsets_of(body)],
+            "pending_commits": dict(entry.pending),
+        }
+    return value

@@ -1,0 +1,67 @@
+"""The command `twophase`: its commands, and how all of them show errors."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import version
+
+import click
+from rich.console import Console
+
+from twophase.cli.checkpoints import checkpoints
+from twophase.cli.failures import show_error
+from twophase.cli.options import is_verbose
+from twophase.cli.run import run
+
+_EXIT_CODES = """\
+\b
+Exit codes:
+  0  done, or stopped cleanly
+  1  an error that a restart may mend
+  2  the command line, an option or the environment is not right; nothing was written
+  3  the job must not go on before an operator has looked
+  4  another driver has taken the job over"""
+
+
+class Commands(click.Group):
+    """Shows the errors of all commands in the same form."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; an error becomes text and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception as error:  # noqa: BLE001 shown, and told by the exit code
+            code = show_error(Console(stderr=True, highlight=False), error, verbose=is_verbose(ctx))
+            ctx.exit(code)
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if not wanted or ctx.resilient_parsing:
+        return
+    click.echo(f"twophase {version('twophase')} (pyspark {version('pyspark')}, Python {platform.python_version()})")
+    ctx.exit()
+
+
+@click.group(cls=Commands, epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the versions and exit.",
+)
+def main() -> None:
+    """Exactly-once sinks for PySpark Structured Streaming, by two-phase commit.
+
+    \b
+    Examples:
+      twophase run orders.yaml
+      twophase checkpoints /chk/orders
+    """
+
+
+main.add_command(checkpoints)
+main.add_command(run)

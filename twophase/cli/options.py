@@ -1,0 +1,26 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+_VERBOSE = "twophase.verbose"
+
+
+def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
+    ctx.meta[_VERBOSE] = value
+    return value
+
+
+def verbose_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--verbose`; the value reaches the command as `verbose`, and the display of errors by itself."""
+    option = click.option("-v", "--verbose", is_flag=True, callback=_remember, help="Show log lines and tracebacks.")
+    return option(command)
+
+
+def is_verbose(ctx: click.Context) -> bool:
+    """Whether `--verbose` was given to the command that runs."""
+    return bool(ctx.meta.get(_VERBOSE, False))

@@ -1,0 +1,94 @@
+"""Finds the class of a sink by the `type` in a job file, and makes the sink.
+
+A sink is found by the entry point group `twophase.sinks`, so that nothing here knows a destination, or as `module:Class`
+beside the job file. Naming a class runs its code: a job file is as trusted as a program.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from twophase.cli.job_file import JobFile, SinkSection
+from twophase.errors import ConfigError, TwoPhaseError
+from twophase.protocol.sink import Sink
+
+GROUP = "twophase.sinks"
+
+
+def make_sinks(job: JobFile) -> Mapping[str, Sink]:
+    """Make every sink of a job; none is opened.
+
+    Raises:
+        ConfigError: a type is unknown or cannot be loaded, or its options are not right.
+    """
+    if any(":" in section.type for section in job.sinks.values()):
+        _allow_imports_from(job.path.absolute().parent)
+    return {name: _make(f"{job.path.name}: sinks.{name}", section) for name, section in job.sinks.items()}
+
+
+def _make(where: str, section: SinkSection) -> Sink:
+    kind = _find_class(where, section.type) if ":" in section.type else _find_entry_point(where, section.type)
+    try:
+        sink = kind(**section.options)
+    except TwoPhaseError as error:
+        raise ConfigError(f"{where}: {error.what}", remedy=error.remedy or _correct(where)) from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{where}: {kind.__name__} does not take these options: {error}.", remedy=_correct(where)
+        ) from error
+    if not isinstance(sink, Sink):
+        raise ConfigError(f"{where}: {section.type} is no sink.", remedy="name a subclass of twophase.ArrowSink.")
+    return sink
+
+
+def _find_entry_point(where: str, name: str) -> Any:
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in found:
+        near = difflib.get_close_matches(name, found, n=1)
+        raise ConfigError(
+            f"{where}: unknown sink type {name!r}{f'; did you mean {near[0]!r}?' if near else '.'} "
+            f"Known types: {', '.join(sorted(found)) or 'none'}.",
+            remedy="correct it, install the package that brings it, or name a class of your own as module:Class.",
+        )
+    try:
+        return found[name].load()
+    except ImportError as error:
+        raise ConfigError(
+            f"{where}: the sink type {name!r} cannot be loaded: {error}.", remedy=f"run: {_install(found[name])}"
+        ) from error
+
+
+def _install(entry: EntryPoint) -> str:
+    """The extra of a sink has the name of its type."""
+    package = entry.dist.name if entry.dist else "twophase"
+    return f"pip install '{package}[{entry.name}]'"
+
+
+def _find_class(where: str, reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{where}: the sink type {reference!r} cannot be loaded: {error}.",
+            remedy="write it as module:Class; modules beside the job file and installed ones are found.",
+        ) from error
+
+
+def _allow_imports_from(folder: Path) -> None:
+    """For the driver and, by the environment, for Spark's workers, which unpickle the sink's writers."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), inherited] if inherited else [str(folder)])
+
+
+def _correct(where: str) -> str:
+    return f"correct {where.partition(':')[0]}."

@@ -1,0 +1,46 @@
+"""How values are written for people."""
+
+from __future__ import annotations
+
+import time
+
+_MINUTE_S = 60.0
+_HOUR_S = 3600.0
+_UNITS = ("B", "kB", "MB", "GB")
+
+
+def clean(text: str) -> str:
+    """`text` on one line and without control characters: data and servers must not steer a terminal."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+def duration(seconds: float) -> str:
+    """Such as '29 ms', '0.84 s', '2 min 05 s' or '3 h 07 min'."""
+    if seconds < 0.1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < _MINUTE_S:
+        return f"{seconds:.2f} s"
+    whole = int(seconds)
+    if seconds < _HOUR_S:
+        return f"{whole // 60} min {whole % 60:02} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def size(count: int) -> str:
+    """Such as '812 B' or '1.2 kB'."""
+    value = float(count)
+    for unit in _UNITS[:-1]:
+        if value < 1000:
+            return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} {_UNITS[-1]}"
+
+
+def count(number: int, thing: str) -> str:
+    """Such as '1 row' or '1,200 rows'."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def local_time(unix_ms: int) -> str:
+    """Local time of day with the date."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_ms / 1000))

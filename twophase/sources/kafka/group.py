@@ -1,0 +1,54 @@
+"""Group offsets, committed by the driver when a checkpoint is complete. They inform others; the job never needs them.
+
+The group is not joined, so nothing is rebalanced. A commit fails while the group has active members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from twophase.errors import ConfigError
+from twophase.sources.kafka.engines import cluster_of
+from twophase.sources.kafka.offsets import Partition, SourceOffset
+from twophase.sources.kafka.options import WHERE, KafkaOptions
+
+
+class GroupOffsets:
+    """The offsets of one consumer group.
+
+    Args:
+        options: the options of the source, as the user gave them.
+
+    Raises:
+        ConfigError: an option is wrong, or there is no `group.id`.
+    """
+
+    def __init__(self, options: Mapping[str, Any] | KafkaOptions) -> None:
+        self._options = options if isinstance(options, KafkaOptions) else KafkaOptions.parse(options)
+        if self._options.group_id is None:
+            raise ConfigError(f"{WHERE}: there is no group.id, so there are no group offsets.", remedy="set group.id.")
+        self._group = self._options.group_id
+
+    def commit(self, line: str) -> None:
+        """Commit the offsets in an offset line, never backwards: partitions whose commit is as far or farther are left.
+
+        Raises:
+            CorruptRecordError: the line is not an offset of this source.
+            SourceUnavailableError: not everything was committed; calling again is safe.
+            PreflightError: the rights are missing.
+        """
+        offsets = SourceOffset.parse(line).by_partition()
+        cluster = cluster_of(self._options)
+        committed = cluster.committed(self._group, list(offsets)) if offsets else {}
+        ahead = [entry for key, entry in offsets.items() if entry.offset > committed.get(key, -1)]
+        if ahead:
+            cluster.commit(self._group, ahead)
+
+    def committed(self, line: str) -> dict[Partition, int]:
+        """The committed offsets of the partitions in an offset line; those without one are left out."""
+        return cluster_of(self._options).committed(self._group, list(SourceOffset.parse(line).by_partition()))
+
+    def close(self) -> None:
+        """Close the connection."""
+        cluster_of(self._options).close()

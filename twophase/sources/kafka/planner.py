@@ -1,0 +1,204 @@
+"""Decides how far the next batch reads, in the long-lived process that Spark keeps for the reader of a query.
+
+    1. freeze     once, for available-now: the ends beyond which this query never reads
+    2. resolve    once in the life of a lineage: "nothing yet" becomes the start (H55)
+    3. look       each time Spark asks: where do the partitions end?
+    4. check      before anything advances: is it the same topic, are the records there? (H31, H32)
+    5. discover   with 4, and every `partition.discovery.interval`: new partitions enter at their first offset (H33)
+    6. admit      as much as the limits allow
+
+With trigger 0 Spark asks 80 times a second: an answer that nothing is new holds for a moment.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from twophase.errors import OffsetMismatchError
+from twophase.sources.kafka.cluster import Cluster
+from twophase.sources.kafka.loss import Topic, check_begin, check_end, check_epoch, check_subscription
+from twophase.sources.kafka.offsets import Limits, LogEnd, Partition, PartitionOffset, SourceOffset, advance
+from twophase.sources.kafka.options import WHERE, IsolationLevel, KafkaOptions
+from twophase.sources.kafka.stall import StallAlarm
+from twophase.sources.kafka.start import StartResolver
+
+_IDLE_S = 0.05
+
+_log = logging.getLogger(__name__)
+
+
+class OffsetPlanner:
+    """The driver side of the source, without Spark.
+
+    Args:
+        clock: seconds, monotonic.
+
+    Attributes:
+        seen: the ends found by the last look, for progress reports; None before it.
+    """
+
+    def __init__(self, options: KafkaOptions, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._cluster = cluster
+        self._clock = clock
+        self._frozen: dict[Partition, LogEnd] | None = None
+        self._discover_at = clock()
+        self._idle: tuple[float, SourceOffset] | None = None
+        self._stall = StallAlarm()
+        self.seen: SourceOffset | None = None
+
+    def freeze(self) -> None:
+        """Step 1: from now on nothing is read beyond where the partitions end at this moment."""
+        self._frozen = self._cluster.ends(_keys(self._topics()))
+
+    def latest(self, start: SourceOffset, limits: Limits) -> SourceOffset:
+        """The end of the next batch; `start` itself if there is none.
+
+        Raises:
+            SourceLossError: records that were not read are gone.
+            SourceUnavailableError: the brokers do not answer.
+            OffsetMismatchError: `start` is of another source.
+        """
+        if start.source != self._options.uid:
+            raise OffsetMismatchError(
+                f"{WHERE}: the offsets are of source {start.source!r}, this source has the uid {self._options.uid!r}.",
+                remedy="keep the uids and the order of the sources as they were when the offsets were written.",
+            )
+        if start.partitions is None:
+            return self._resolve()
+        now = self._clock()
+        if self._idle is not None and now < self._idle[0] and start == self._idle[1]:
+            return start
+        end = self._next(start, limits, now)
+        self._idle = (self._clock() + _IDLE_S, start) if end == start else None
+        return end
+
+    def verify(self, start: SourceOffset, end: SourceOffset) -> None:
+        """Step 4 for a batch that another process decided on: Spark replays it.
+
+        Raises:
+            SourceLossError: records of the batch are gone.
+        """
+        after = end.by_partition()
+        moving = [entry for entry in start.partitions or () if after.get(entry.key, entry).offset > entry.offset]
+        if moving:
+            ends = self._look(moving)
+            self._check(moving, ends, self._topics())
+            for entry in moving:
+                check_end(start.source, after[entry.key], entry.offset, ends[entry.key].offset)
+
+    def _resolve(self) -> SourceOffset:
+        """Step 2."""
+        topics = self._topics()
+        return StartResolver(self._options, self._cluster, topics, self._cluster.ends(_keys(topics))).resolve()
+
+    def _next(self, start: SourceOffset, limits: Limits, now: float) -> SourceOffset:
+        entries = start.partitions or ()
+        ends = self._look(entries)
+        moving = [entry for entry in entries if ends[entry.key].offset != entry.offset]
+        due = now >= self._discover_at
+        if not moving and not due:
+            return start
+        topics = self._topics()
+        self._discover_at = now + self._options.discovery_interval_s
+        check_subscription(start, self._subscribed(entries))
+        self._check(entries if due else moving, ends, topics, {entry.key for entry in moving})
+        if due:
+            self._watch_for_stall(ends, now)
+        found = self._discovered(entries, topics)
+        grown = SourceOffset.of(start.source, [*entries, *found]) if found else start
+        return advance(grown, self._admissible(entries, ends), limits)
+
+    def _look(self, entries: Iterable[PartitionOffset]) -> dict[Partition, LogEnd]:
+        """Step 3. Ends for all entries."""
+        listed = list(entries)
+        ends = self._cluster.ends([entry.key for entry in listed])
+        if listed and not ends:  # the broker does not know one of them
+            for entry in listed:
+                self._cluster.confirm_topic(self._options.uid, entry)
+            ends = {entry.key: LogEnd(entry.offset, entry.leader_epoch) for entry in listed}
+        self.seen = SourceOffset.of(
+            self._options.uid,
+            [
+                PartitionOffset(e.topic, e.topic_id, e.partition, ends[e.key].offset, ends[e.key].leader_epoch)
+                for e in listed
+            ],
+        )
+        return ends
+
+    def _check(
+        self,
+        entries: Iterable[PartitionOffset],
+        ends: Mapping[Partition, LogEnd],
+        topics: Mapping[str, Topic],
+        moving: set[Partition] | None = None,
+    ) -> None:
+        """Step 4."""
+        listed = list(entries)
+        for entry in listed:
+            topic = topics.get(entry.topic)
+            if topic is None or topic.topic_id != entry.topic_id or entry.partition not in topic.epochs:
+                self._cluster.confirm_topic(self._options.uid, entry)
+        wanted = [entry for entry in listed if moving is None or entry.key in moving]
+        begins = self._cluster.begins([entry.key for entry in wanted])
+        for entry in wanted:
+            begin, end = begins.get(entry.key, entry.offset), ends[entry.key].offset
+            check_end(self._options.uid, entry, begin, end)
+            check_begin(self._options.uid, entry, begin, end)
+        led_anew = [entry for entry in wanted if 0 <= entry.leader_epoch != ends[entry.key].leader_epoch]
+        if led_anew:
+            epoch_ends = self._cluster.epoch_ends(led_anew)
+            for entry in led_anew:
+                check_epoch(self._options.uid, entry, epoch_ends.get(entry.key, -1))
+
+    def _discovered(self, entries: Iterable[PartitionOffset], topics: Mapping[str, Topic]) -> list[PartitionOffset]:
+        """Step 5: partitions without an entry, each at its first offset."""
+        known = {entry.key for entry in entries}
+        new = [key for key in _keys(topics) if key not in known and (self._frozen is None or key in self._frozen)]
+        begins = self._cluster.begins(new)
+        for key in new:
+            _log.info("Source %r discovered %s", self._options.uid, key)
+        return [
+            PartitionOffset(
+                key.topic, topics[key.topic].topic_id, key.number, begin, topics[key.topic].epochs[key.number]
+            )
+            for key, begin in begins.items()
+        ]
+
+    def _admissible(
+        self, entries: Iterable[PartitionOffset], ends: Mapping[Partition, LogEnd]
+    ) -> Mapping[Partition, LogEnd]:
+        """Step 6 begins with ends that no available-now query exceeds."""
+        frozen = self._frozen
+        if frozen is None:
+            return ends
+        return {
+            entry.key: LogEnd(
+                max(entry.offset, min(ends[entry.key].offset, frozen[entry.key].offset)), ends[entry.key].leader_epoch
+            )
+            for entry in entries
+            if entry.key in frozen
+        }
+
+    def _watch_for_stall(self, ends: Mapping[Partition, LogEnd], now: float) -> None:
+        if self._options.isolation_level is IsolationLevel.READ_COMMITTED:
+            for warning in self._stall.observe(now, ends, self._cluster.high_watermarks(list(ends))):
+                _log.warning("Source %r: %s", self._options.uid, warning)
+
+    def _topics(self) -> dict[str, Topic]:
+        if self._options.subscribe_pattern is not None:
+            return self._cluster.matching(self._options.subscribe_pattern)
+        return self._cluster.topics(self._options.subscribe)
+
+    def _subscribed(self, entries: Iterable[PartitionOffset]) -> frozenset[str]:
+        pattern = self._options.subscribe_pattern
+        if pattern is None:
+            return frozenset(self._options.subscribe)
+        return frozenset(entry.topic for entry in entries if re.fullmatch(pattern, entry.topic))
+
+
+def _keys(topics: Mapping[str, Topic]) -> list[Partition]:
+    return [Partition(name, number) for name, topic in sorted(topics.items()) for number in sorted(topic.epochs)]

@@ -1,0 +1,127 @@
+"""The stream reader that Spark talks to. `__init__` opens nothing: it also runs where the reader is only pickled.
+
+driver, one long-lived process a query: initialOffset, prepareForTriggerAvailableNow, latestOffset, partitions, stop
+executors, one task a range: read
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from twophase.sources.kafka.engines import cluster_of, planner_of, read_range
+from twophase.sources.kafka.json_format import JsonDecoder
+from twophase.sources.kafka.offsets import Limits, OffsetRange, SourceOffset, ranges
+from twophase.sources.kafka.options import KafkaOptions, ValueFormat
+from twophase.sources.kafka.raw_format import RawDecoder
+
+if TYPE_CHECKING:
+    from twophase.sources.kafka.planner import OffsetPlanner
+
+_UNLIMITED_ROWS = 2**62
+_NOWHERE = OffsetRange("", "", "", 0, 0, 0)
+
+_log = logging.getLogger(__name__)
+
+
+class KafkaPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, item: OffsetRange) -> None:
+        super().__init__(item)
+        self.item = item
+
+
+class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads one query's source.
+
+    Raises:
+        ConfigError: the schema does not fit `value.format`.
+    """
+
+    def __init__(self, options: KafkaOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._planner: OffsetPlanner | None = None
+        self._planned: tuple[SourceOffset, SourceOffset] | None = None
+        self._decoder(_NOWHERE)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """The constant "nothing yet": Spark asks again after a crash in batch 0, and must get the same (H55)."""
+        return SourceOffset.initial(self._options.uid).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Tells apart a trigger that wants everything from one that leaves it to the options."""
+        if self._options.max_per_trigger is None and self._options.max_per_partition is None:
+            return ReadAllAvailable()
+        return ReadMaxRows(self._options.max_per_trigger or _UNLIMITED_ROWS)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Freeze the ends of this query."""
+        self._open().freeze()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch, or `start` if nothing is new."""
+        begin = SourceOffset.parse(start)
+        end = self._open().latest(begin, self._limits(limit))
+        if end == begin:
+            return start
+        self._planned = (begin, end)
+        return end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Where the partitions ended at the last look, for the progress report."""
+        seen = self._planner.seen if self._planner is not None else None
+        return None if seen is None else seen.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One range for each partition that advances. A batch that Spark replays is checked first."""
+        planned = SourceOffset.parse(start), SourceOffset.parse(end)
+        items = ranges(*planned, min_tasks=self._options.min_read_tasks)
+        if items and planned != self._planned:
+            self._open().verify(*planned)
+        return [KafkaPartition(item) for item in items]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one range."""
+        item: OffsetRange = partition.item  # type: ignore[attr-defined]
+        decoder = self._decoder(item)
+        for chunk in read_range(self._options, item, decoder.wanted):
+            batch = decoder.decode(chunk)
+            if batch.num_rows:
+                yield batch
+        for note in decoder.notes():
+            _log.warning(note)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: Spark calls this a trigger late. Group offsets are committed with the checkpoint."""
+
+    def stop(self) -> None:
+        """Close the connection of the driver's process."""
+        if self._planner is not None:
+            cluster_of(self._options).close()
+
+    def _open(self) -> OffsetPlanner:
+        if self._planner is None:
+            self._planner = planner_of(self._options)
+        return self._planner
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        configured = not isinstance(self.getDefaultReadLimit(), ReadAllAvailable)
+        if configured and isinstance(limit, ReadAllAvailable):
+            return Limits()
+        per_trigger = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return Limits(per_trigger, self._options.max_per_partition)
+
+    def _decoder(self, item: OffsetRange) -> RawDecoder | JsonDecoder:
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        if self._options.value_format is ValueFormat.JSON:
+            return JsonDecoder(schema, item, self._options.on_bad_record)
+        return RawDecoder(schema, item)

@@ -1,0 +1,38 @@
+"""The data source `twophase-kafka`, as Spark registers it."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from twophase.errors import ConfigError
+from twophase.sources.kafka import raw_format
+from twophase.sources.kafka.options import WHERE, KafkaOptions, ValueFormat
+from twophase.sources.kafka.reader import KafkaStreamReader
+
+
+class KafkaDataSource(DataSource):
+    """Reads Kafka topics as a stream: `spark.readStream.format("twophase-kafka")`. Options: `KafkaOptions`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "twophase-kafka"
+
+    def schema(self) -> str:
+        """The columns of value.format=raw; called when the user gives no schema."""
+        options = KafkaOptions.parse(self.options)
+        if options.value_format is ValueFormat.JSON:
+            raise ConfigError(f"{WHERE}: value.format=json needs a schema.", remedy="call .schema(...) before .load().")
+        return raw_format.ddl(options.columns)
+
+    def streamReader(self, schema: StructType) -> KafkaStreamReader:
+        """The reader of one query; opens nothing."""
+        return KafkaStreamReader(KafkaOptions.parse(self.options), schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 Spark's signature
+        """Refused: the source is a stream."""
+        raise ConfigError(
+            f"{WHERE}: spark.read is not supported.",
+            remedy="use spark.readStream, with .trigger(availableNow=True) to stop at the end.",
+        )
