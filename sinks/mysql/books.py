@@ -130,8 +130,11 @@ class Books:
             (*_key(transaction, subtask), rows, transaction.offsets_hash[:64]),
         )
 
-    def has_ledger(self, session: Session, transaction: TransactionId, subtask: Subtask) -> bool:
-        """Whether a branch is committed. A locking read: it sees the newest state and waits for who holds the row (H49).
+    def has_ledger(self, session: Session, transaction: TransactionId, subtask: Subtask, *, lock: bool) -> bool:
+        """Whether a branch is committed.
+
+        With `lock` an absent row proves that it is not: the read sees the newest state and waits for who holds the row,
+        where a plain one would overlook a commit in flight (H49).
 
         Raises:
             pymysql.Error: 1205: a branch, prepared or open, still holds the row.
@@ -139,7 +142,8 @@ class Books:
         return bool(
             session.rows(
                 f"SELECT row_count FROM {self._table('ledger')} WHERE job = %s AND sink = %s AND lineage = %s"
-                " AND checkpoint = %s AND generation = %s AND counter = %s AND subtask = %s AND task_attempt = %s FOR UPDATE",
+                " AND checkpoint = %s AND generation = %s AND counter = %s AND subtask = %s AND task_attempt = %s"
+                + (" FOR UPDATE" if lock else ""),
                 _key(transaction, subtask),
             )
         )

@@ -1,35 +1,31 @@
 """Phase 2, on the driver: XA COMMIT, and what its answers are worth.
 
-The server's "unknown branch" (1397) proves nothing: committed before, rolled back by hand, never there, or held by the
-session that prepared it. What decides is the row that the branch wrote into the ledger (H1, H4, H11, H49):
+Neither answer proves anything. "OK" may come from a branch that its session has not yet let go of, with nothing committed
+(leaving.py); "unknown branch" (1397) may mean committed before, rolled back by hand, never there, or held by a session.
+What decides is the row that the branch wrote into the ledger (H1, H4, H11, H49):
 
-    1. the row, by a locking read     there: committed; somebody holds it: not yet
-    2. the high-water mark            covers the checkpoint: committed
-    3. XA RECOVER                     listed: not yet; a session that is still there is ended (H2)
-    4. the row again                  there: committed between 1 and 3; else the piece is lost
+    0. wait until the session that prepared the branch is gone; later end it (H2)
+    1. XA COMMIT               OK: committed if the row is there
+    2. the row, with a lock    there: committed; somebody holds it: not yet
+    3. the high-water mark     covers the checkpoint: committed
+    4. XA RECOVER              lists the branch: not yet
+    5. 2 and 3 again           committed in between; else the piece is lost
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum, auto
 
 import pymysql
 
 from sinks.mysql.binding import Binding
-from sinks.mysql.codes import (
-    LOCK_WAIT_TIMEOUT,
-    NOT_NOW,
-    XA_ROLLED_BACK,
-    XAER_NOTA,
-    code_of,
-    is_connection_lost,
-)
+from sinks.mysql.codes import LOCK_WAIT_TIMEOUT, NOT_NOW, XA_ROLLED_BACK, XAER_NOTA, code_of, is_connection_lost
 from sinks.mysql.connection import Session
 from sinks.mysql.driver import DriverLink
+from sinks.mysql.leaving import wait_until_left
 from sinks.mysql.orphans import prepared, xid_of
-from sinks.mysql.slots import wait_until_left
 from sinks.mysql.xid import Xid
 from twophase.errors import TargetChangedError, TargetUnreachableError
 from twophase.failpoints import failpoint
@@ -37,8 +33,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest
 
-_LEAVING_S = 0.5
-"""How long a session that has prepared may take to close before we look again."""
+_LEAVING_S = 2.0
 
 
 class _Row(Enum):
@@ -63,16 +58,18 @@ class Committer:
         """See `Sink.commit`."""
         for request in requests:
             self._check_target(request.committable)
+        xids = [xid_of(request.committable) for request in requests]
+        try:
+            held = self._still_held(requests, xids)
+        except (TargetUnreachableError, pymysql.Error) as error:
+            return [_not_now(error)] * len(requests)
         outcomes: list[CommitOutcome] = []
-        unreachable: RetryLater | None = None
-        for number, request in enumerate(requests):
+        for number, (request, xid) in enumerate(zip(requests, xids, strict=True)):
             failpoint("C13" if number else "C12")
-            try:
-                # One failed connection a call: waiting for a dead server once for each branch would take for ever.
-                outcomes.append(unreachable or self._commit_one(request))
-            except TargetUnreachableError as error:
-                unreachable = RetryLater(str(error))
-                outcomes.append(unreachable)
+            if xid in held:
+                outcomes.append(RetryLater(f"session {xid.session}, which prepared the branch {xid}, is still there"))
+            else:
+                outcomes.append(self._commit_one(request.committable, xid))
         failpoint("C15")
         return outcomes
 
@@ -81,42 +78,42 @@ class Committer:
             raise TargetChangedError(
                 f"{committable.transaction} was pre-committed in {committable.target}, this sink is connected to "
                 f"{self._binding.target}. Nothing of it is committed here.",
-                remedy="point the sink at the target it was started with; after a failover, find out what the new server has.",
+                remedy="point the sink at the target it was started with; after a failover, find out what the new one has.",
             )
 
-    def _commit_one(self, request: CommitRequest) -> CommitOutcome:
-        xid = xid_of(request.committable)
+    def _still_held(self, requests: Sequence[CommitRequest], xids: Collection[Xid]) -> set[Xid]:
+        """The branches whose sessions are still there. The first time they are given time to close by themselves."""
+        again = any(request.retries > 0 for request in requests)
+        with self._link.session() as session:
+            return wait_until_left(session, xids, time.monotonic() + _LEAVING_S, killing=again)
+
+    def _commit_one(self, committable: Committable, xid: Xid) -> CommitOutcome:
         try:
             with self._link.session() as session:
-                if _xa_commit(session, xid):
+                if not _xa_commit(session, xid):
+                    return self._decide(session, committable, xid)
+                failpoint("C14")
+                if self._binding.books.has_ledger(session, committable.transaction, committable.subtask, lock=False):
                     return Committed()
-                return self._decide(session, request, xid)
-        except pymysql.Error as error:
-            if is_connection_lost(error) or code_of(error) in NOT_NOW:
-                # Perhaps executed, the reply lost (H4): the next call asks the ledger. The data is never written again.
-                return RetryLater(f"XA COMMIT {xid}: {error.args[-1]} ({code_of(error)})")
-            raise
+                return RetryLater(f"the server said OK to XA COMMIT {xid} and did nothing")
+        except (TargetUnreachableError, pymysql.Error) as error:
+            return _not_now(error)
 
-    def _decide(self, session: Session, request: CommitRequest, xid: Xid) -> CommitOutcome:
+    def _decide(self, session: Session, committable: Committable, xid: Xid) -> CommitOutcome:
         """What an unknown branch means."""
-        committable = request.committable
-        row = self._look(session, committable)
-        if row is _Row.ABSENT and self._is_subsumed(session, committable):
-            return AlreadyCommitted("high-water mark")
-        if row is _Row.HELD or (row is _Row.ABSENT and xid in prepared(session, self._binding.owner)):
-            # The first time it is most likely just closing; later it is ended: its task has reported long ago (H2).
-            deadline = time.monotonic() + _LEAVING_S
-            if wait_until_left(session, xid, deadline, killing=request.retries > 0) and _xa_commit(session, xid):
-                return Committed()
-            return RetryLater(f"the branch {xid} is still held by the session that prepared it")
-        if row is _Row.ABSENT:
+        for look in ("first", "second"):
             row = self._look(session, committable)
-        if row is _Row.THERE:
-            return AlreadyCommitted("ledger row")
-        if row is _Row.HELD:
-            return RetryLater(f"the ledger row of the branch {xid} is locked")
-        if self._is_subsumed(session, committable):
-            return AlreadyCommitted("high-water mark")
+            if row is _Row.THERE:
+                return AlreadyCommitted("ledger row")
+            if row is _Row.HELD:
+                return RetryLater(
+                    f"the ledger row of the branch {xid} is locked; if this goes on and XA RECOVER does not list the "
+                    "branch, only a restart of the server brings it back"
+                )
+            if self._is_subsumed(session, committable):
+                return AlreadyCommitted("high-water mark")
+            if look == "first" and xid in prepared(session, self._binding.owner):
+                return RetryLater(f"the branch {xid} is prepared, and the server did not commit it")
         return Lost(
             f"branch {xid}: XA COMMIT does not know it, XA RECOVER does not list it, the ledger has no row of it (read "
             "twice, with a lock), and the high-water mark of its lineage is below its checkpoint"
@@ -124,7 +121,7 @@ class Committer:
 
     def _look(self, session: Session, committable: Committable) -> _Row:
         try:
-            there = self._binding.books.has_ledger(session, committable.transaction, committable.subtask)
+            there = self._binding.books.has_ledger(session, committable.transaction, committable.subtask, lock=True)
         except pymysql.Error as error:
             if code_of(error) == LOCK_WAIT_TIMEOUT:
                 return _Row.HELD
@@ -138,12 +135,23 @@ class Committer:
 
 
 def _xa_commit(session: Session, xid: Xid) -> bool:
-    """Whether the server has committed the branch; False if it says that there is none."""
+    """Ask for the commit; False if the server says that there is no such branch."""
     try:
         session.run(f"XA COMMIT {xid.sql}")
     except pymysql.Error as error:
         if code_of(error) == XAER_NOTA or code_of(error) in XA_ROLLED_BACK:
             return False
         raise
-    failpoint("C14")
     return True
+
+
+def _not_now(error: TargetUnreachableError | pymysql.Error) -> RetryLater:
+    """The branch stays as it is, or is committed and the reply lost (H4): the next call asks the ledger.
+
+    The data is never written again. Any other error is a defect or an operator's matter and is raised.
+    """
+    if isinstance(error, TargetUnreachableError):
+        return RetryLater(str(error))
+    if is_connection_lost(error) or code_of(error) in NOT_NOW:
+        return RetryLater(f"{error.args[-1]} ({code_of(error)})")
+    raise error

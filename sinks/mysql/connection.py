@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pymysql
 from pymysql.connections import Connection, MySQLResult
-from pymysql.constants import CLIENT, COMMAND, CR
+from pymysql.constants import CR
 from pymysql.cursors import Cursor
 
 from sinks.mysql.codes import (
@@ -114,7 +114,7 @@ class Session(_Connection):
     @property
     def id(self) -> int:
         """The server's number for this session."""
-        return int(self.thread_id())
+        return int(self.thread_id())  # type: ignore[no-untyped-call]
 
     def run(self, sql: str, arguments: Sequence[object] = ()) -> Done:
         """Run a statement whose rows, if any, do not matter."""
@@ -202,11 +202,14 @@ class Session(_Connection):
 class _GuardedResult(MySQLResult):
     """Reads a reply; a file request goes to the session's guard."""
 
+    if TYPE_CHECKING:
+        _read_ok_packet: Callable[[Any], None]
+
     def _read_load_local_packet(self, first_packet: Any) -> None:
         session = self.connection
         assert isinstance(session, Session)  # noqa: S101 - only a Session makes one
         session.send_requested(bytes(first_packet.get_all_data()[1:]))
-        reply = session._read_packet()
+        reply = session._read_packet()  # type: ignore[no-untyped-call]
         if not reply.is_ok_packet():
             session.refuse(f"the server went on with {reply.get_all_data()[:200]!r} after the data")
         self._read_ok_packet(reply)

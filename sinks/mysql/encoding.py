@@ -184,13 +184,13 @@ def to_hex(values: pa.Array) -> pa.Array:
 
 
 def _date(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
-    _check_years(values, values.cast(pa.int32()), 1, plan)
+    _check_years(values.cast(pa.int32()), 1, plan)
     return _quoted(values.cast(pa.string()), dialect)
 
 
 def _timestamp(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
     ticks = values.cast(pa.int64())
-    _check_years(values, ticks, _PER_DAY[values.type.unit], plan)
+    _check_years(ticks, _PER_DAY[values.type.unit], plan)
     _check_fraction(values, ticks, plan)
     return _quoted(values.cast(pa.string()), dialect)
 
@@ -201,7 +201,7 @@ def _time(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
     return _quoted(values.cast(pa.string()), dialect)
 
 
-def _check_years(values: pa.Array, ticks: pa.Array, per_day: int, plan: ColumnPlan) -> None:
+def _check_years(ticks: pa.Array, per_day: int, plan: ColumnPlan) -> None:
     bounds = pc.min_max(ticks).as_py()
     first, last = _FIRST_YEAR_DAYS * per_day, (_LAST_YEAR_DAYS + 1) * per_day
     if bounds["min"] is not None and (bounds["min"] < first or bounds["max"] >= last):

@@ -18,7 +18,9 @@ from sinks.mysql.binding import Binding
 from sinks.mysql.codes import LOCK_WAIT_TIMEOUT, code_of
 from sinks.mysql.connection import Session
 from sinks.mysql.driver import DriverLink
+from sinks.mysql.leaving import wait_until_gone
 from sinks.mysql.orphans import prepared
+from sinks.mysql.slots import kill
 from twophase.errors import FencedError, TargetUnreachableError
 from twophase.ids import Attempt
 
@@ -43,12 +45,12 @@ class Fence:
                 fence = self._read(session, attempt)
                 if fence is not None and fence > attempt:
                     return
-                living = self._binding.slots.kill_all(session, deadline)
+                living = self._end_sessions(session, deadline)
                 if not living and self._try(session, attempt):
                     break
                 if time.monotonic() >= deadline:
                     raise self._blocked(session, attempt, living)
-            living = self._binding.slots.kill_all(session, deadline)
+            living = self._end_sessions(session, deadline)
             if living:
                 raise self._blocked(session, attempt, living)
 
@@ -61,6 +63,15 @@ class Fence:
                 remedy="let the newer driver go on; find out why two were started.",
             )
         return fence
+
+    def _end_sessions(self, session: Session, deadline: float) -> set[int]:
+        """End all our writers' sessions and wait until they are gone; returns those that are still there."""
+        while holders := self._binding.slots.holders(session):
+            kill(session, holders)
+            left = wait_until_gone(session, holders, deadline)
+            if left:
+                return left
+        return set()
 
     def _try(self, session: Session, attempt: Attempt) -> bool:
         """Raise the fence; False if someone holds it, or has raised it further."""

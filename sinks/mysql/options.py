@@ -20,7 +20,7 @@ from twophase.errors import ConfigError
 
 _DEFAULT_PORT = 3306
 _URL_FORM = "mysql://user@host:3306/schema"
-_PASSWORD_REMEDY = "leave the password out of the URL and name it by reference: password_env or password_file."
+_BY_REFERENCE = "leave the password out of the URL and name it by reference: password_env or password_file."
 
 
 class Protocol(StrEnum):
@@ -229,7 +229,7 @@ def _refuse_secrets(url: str, where: str) -> None:
     if ":" in re.sub(r"^\s*[\w+.-]*:/*", "", account, count=1) or "?" in url or "#" in url:
         raise ConfigError(
             f"{where}: option 'url' holds a password, '?' or '#'. It is not shown here.",
-            remedy=f"write {_URL_FORM}; {_PASSWORD_REMEDY}",
+            remedy=f"write {_URL_FORM}; {_BY_REFERENCE}",
         )
 
 
@@ -249,7 +249,7 @@ def _split(url: str) -> SplitResult:
     ):
         raise ValueError(f"write it as {_URL_FORM}")
     if parts.password is not None or parts.query or parts.fragment or "/" in parts.path.removeprefix("/"):
-        raise ValueError(f"write it as {_URL_FORM}; {_PASSWORD_REMEDY}")
+        raise ValueError(f"write it as {_URL_FORM}; {_BY_REFERENCE}")
     return parts
 
 

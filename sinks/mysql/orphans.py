@@ -11,7 +11,7 @@ from sinks.mysql.binding import Binding
 from sinks.mysql.codes import LOCK_WAIT_TIMEOUT, XA_ROLLED_BACK, XAER_NOTA, XAER_RMERR, code_of
 from sinks.mysql.connection import Session
 from sinks.mysql.driver import DriverLink
-from sinks.mysql.slots import wait_until_left
+from sinks.mysql.leaving import wait_until_left
 from sinks.mysql.xid import Owner, Xid
 from twophase.errors import PreflightError, StopJobError, TargetUnreachableError
 from twophase.failpoints import failpoint
@@ -79,36 +79,30 @@ class Orphans:
         deadline = time.monotonic() + self._binding.fence_timeout_s
         while True:
             with self._link.session() as session:
-                if self._rolled_back(session, committable, xid, deadline):
-                    return
+                held = wait_until_left(session, {xid}, deadline, killing=True)
+                if not held:
+                    _xa_rollback(session, xid)
+                    if self._is_gone(session, committable, xid):
+                        return
             if time.monotonic() >= deadline:
                 raise TargetUnreachableError(
                     f"The branch {xid} of {committable.transaction} could not be rolled back within "
-                    f"{self._binding.fence_timeout_s:g} s: a session that is still there holds it.",
-                    remedy="end that session (SHOW PROCESSLIST, KILL) and restart the job.",
+                    f"{self._binding.fence_timeout_s:g} s: "
+                    f"{f'session {xid.session} is still there' if held else 'its locks are still held'}.",
+                    remedy="end that session (SHOW PROCESSLIST, KILL); if XA RECOVER does not list the branch, restart the "
+                    "server, which brings it back. Then restart the job.",
                 )
             time.sleep(_POLL_S)
 
-    def _rolled_back(self, session: Session, committable: Committable, xid: Xid, deadline: float) -> bool:
-        """Try once. Whether nothing is left of the branch."""
-        try:
-            session.run(f"XA ROLLBACK {xid.sql}")
-        except pymysql.Error as error:
-            if code_of(error) in XA_ROLLED_BACK:
-                return True
-            if code_of(error) != XAER_NOTA:
-                raise
-        else:
-            return True
-        # Unknown: rolled back before, or committed, or held by the session that prepared it (H2).
-        if xid in prepared(session, self._binding.owner):
-            wait_until_left(session, xid, deadline, killing=True)
-            return False
-        return self._is_gone(session, committable, xid)
-
     def _is_gone(self, session: Session, committable: Committable, xid: Xid) -> bool:
+        """Whether nothing is left of a branch that the server does not know any more, or says it has rolled back.
+
+        Its ledger row tells: locked, the engine still has it, whatever the server says (leaving.py).
+        """
+        if xid in prepared(session, self._binding.owner):
+            return False
         try:
-            committed = self._binding.books.has_ledger(session, committable.transaction, committable.subtask)
+            committed = self._binding.books.has_ledger(session, committable.transaction, committable.subtask, lock=True)
         except pymysql.Error as error:
             if code_of(error) == LOCK_WAIT_TIMEOUT:
                 return False
@@ -119,3 +113,12 @@ class Orphans:
                 remedy="find out who committed it (any account can on MariaDB); then remove its rows by hand.",
             )
         return True
+
+
+def _xa_rollback(session: Session, xid: Xid) -> None:
+    """Ask for the rollback. What became of it is for the ledger to tell."""
+    try:
+        session.run(f"XA ROLLBACK {xid.sql}")
+    except pymysql.Error as error:
+        if code_of(error) != XAER_NOTA and code_of(error) not in XA_ROLLED_BACK:
+            raise

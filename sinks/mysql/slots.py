@@ -1,13 +1,12 @@
 """How sessions of ours are found from another machine, to be ended.
 
 A writer's session holds two user-level locks: a numbered slot of its job and sink, and one named after its branch. Such a
-lock needs no rights and no table, says which session holds it, and is gone when that session is: after its branch has
-been rolled back or, if it is prepared, been left to others. Ending a session of one's own account needs no rights either.
+lock needs no rights and no table, says which session holds it, and goes with the session. Ending a session of one's own
+account needs no rights either.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -20,7 +19,6 @@ from twophase.errors import DeclinedError
 from twophase.ids import short_hash
 
 SLOTS = 512
-_POLL_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -58,46 +56,14 @@ class Slots:
         [found] = session.rows(f"SELECT {asked}")
         return {int(number) for number in found if number is not None}
 
-    def kill_all(self, session: Session, deadline: float) -> set[int]:
-        """End all our writers' sessions and wait until they are gone.
-
-        Args:
-            session: the driver's.
-            deadline: when to give up, on the monotonic clock.
-
-        Returns:
-            The sessions that are still there; none, usually.
-        """
-        while living := self.holders(session):
-            kill(session, living)
-            if time.monotonic() >= deadline:
-                return living
-            time.sleep(_POLL_S)
-        return set()
-
     def _slot(self, number: int) -> str:
         return f"tp:{self.owner.sink_hash}:{number}"
 
 
 def holder_of(session: Session, xid: Xid) -> int | None:
-    """The session that has a branch open or has prepared it and is still there."""
+    """The session that has a branch open, or has prepared it and is still there."""
     [(number,)] = session.rows("SELECT IS_USED_LOCK(%s)", (_branch(xid),))
     return None if number is None else int(number)
-
-
-def wait_until_left(session: Session, xid: Xid, deadline: float, *, killing: bool) -> bool:
-    """Wait until the session that prepared a branch is gone: before that nobody else can end the branch (FACTS).
-
-    Returns:
-        Whether it is gone.
-    """
-    while (holder := holder_of(session, xid)) is not None:
-        if killing:
-            kill(session, {holder})
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(_POLL_S)
-    return True
 
 
 def kill(session: Session, numbers: Collection[int]) -> None:

@@ -41,7 +41,7 @@ class MySqlWriter(SinkWriter):
         self._binding = binding
         self._transaction = transaction
         self._subtask = subtask
-        self._xid = Xid.of(binding.owner, transaction, subtask)
+        self._xid: Xid | None = None
         self._session: Session | None = None
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = self._loaded_rows = 0
@@ -62,9 +62,9 @@ class MySqlWriter(SinkWriter):
         """See `SinkWriter.pre_commit`."""
         with self._declining("preparing"):
             self._flush()
-            if self._session is None:
+            if self._session is None or self._xid is None:
                 return None
-            self._prepare(self._session)
+            self._prepare(self._session, self._xid)
         failpoint("C05")
         end_quietly(self._session)
         self._session = None
@@ -105,8 +105,10 @@ class MySqlWriter(SinkWriter):
     def _begin(self) -> None:
         binding, transaction = self._binding, self._transaction
         self._session = session = open_writer_session(binding.endpoint, local_infile=binding.local_infile)
-        binding.slots.take(session, self._xid, first=self._subtask.index)
-        session.run(f"XA START {self._xid.sql}")
+        xid = Xid.of(binding.owner, transaction, self._subtask, session.id)
+        binding.slots.take(session, xid, first=self._subtask.index)
+        session.run(f"XA START {xid.sql}")
+        self._xid = xid
         fence = binding.books.read_fence(session, transaction.job, transaction.sink, shared=True)
         if fence is None or fence.generation != transaction.attempt.generation or fence > transaction.attempt:
             raise FencedError(
@@ -120,13 +122,13 @@ class MySqlWriter(SinkWriter):
             raise DeclinedError(f"{self._transaction}: the session is no longer inside the branch {self._xid}.")
         return self._session
 
-    def _prepare(self, session: Session) -> None:
+    def _prepare(self, session: Session, xid: Xid) -> None:
         self._binding.books.write_ledger(session, self._transaction, self._subtask, self._loaded_rows)
         self._in_branch()
-        session.run(f"XA END {self._xid.sql}")
+        session.run(f"XA END {xid.sql}")
         failpoint("C04")
         # A lost reply (H3) declines the attempt: the coordinator finds the branch in doubt and aborts it.
-        session.run(f"XA PREPARE {self._xid.sql}")
+        session.run(f"XA PREPARE {xid.sql}")
 
     @contextmanager
     def _declining(self, doing: str) -> Iterator[None]:
@@ -142,7 +144,7 @@ class MySqlWriter(SinkWriter):
 
     def _drop(self) -> None:
         session, self._session = self._session, None
-        if session is not None and session.open:
+        if session is not None and session.open and self._xid is not None:
             # XA END answers 1399 after a deadlock; XA ROLLBACK helps all the same (H8).
             with suppress(pymysql.Error):
                 session.run(f"XA END {self._xid.sql}")

@@ -1,11 +1,12 @@
 """The id of an XA branch: which piece it is, in two parts of at most 64 bytes each.
 
     gtrid   <job 12 hex>-<lineage 32 hex>-<checkpoint>
-    bqual   <generation>.<counter>-<sink 12 hex>-<subtask>.<task attempt>-<offsets 12 hex>
+    bqual   <generation>.<counter>-<sink 12 hex>-<subtask>.<task attempt>-<offsets 8 hex>-<session>
 
 Everything that makes a piece unique is in it (I5), MySQL wants gtrid + bqual unique (H36), and all of it but the names
 can be read back. The hashes of job and sink are salted with the id of the bookkeeping schema: two jobs of one name on one
-server that keep their books apart never see each other's branches.
+server that keep their books apart never see each other's branches. The session's number is there because nobody else may
+touch a branch before the session that prepared it is gone (see leaving.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LINEAGE = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _GTRID = re.compile(r"(?P<job>[0-9a-f]{12})-(?P<lineage>[0-9a-f]{32})-(?P<checkpoint>\d+)")
 _BQUAL = re.compile(
     r"(?P<generation>\d+)\.(?P<counter>\d+)-(?P<sink>[0-9a-f]{12})-"
-    r"(?P<subtask>\d+)\.(?P<task_attempt>\d+)-(?P<offsets>[0-9a-f]{12})"
+    r"(?P<subtask>\d+)\.(?P<task_attempt>\d+)-(?P<offsets>[0-9a-f]{8})-(?P<session>\d+)"
 )
 
 
@@ -70,20 +71,20 @@ class Xid:
                 )
 
     @classmethod
-    def of(cls, owner: Owner, transaction: TransactionId, subtask: Subtask) -> Xid:
-        """The branch of one task attempt.
+    def of(cls, owner: Owner, transaction: TransactionId, subtask: Subtask, session: int) -> Xid:
+        """The branch of one task attempt, written in the session of that number.
 
         Raises:
             ConfigError: the lineage is no UUID in its usual form, or the offsets hash is not in hex.
         """
-        lineage, offsets = transaction.lineage, transaction.offsets_hash[:12]
-        if not _LINEAGE.fullmatch(lineage) or not re.fullmatch("[0-9a-f]{12}", offsets):
+        lineage, offsets = transaction.lineage, transaction.offsets_hash[:8]
+        if not _LINEAGE.fullmatch(lineage) or not re.fullmatch("[0-9a-f]{8}", offsets):
             raise ConfigError(
                 f"{transaction}: lineage {lineage!r} or offsets hash {offsets!r} does not fit into an XA id."
             )
         return cls(
             gtrid=f"{owner.job_hash}-{lineage.replace('-', '')}-{transaction.checkpoint}",
-            bqual=f"{transaction.attempt}-{owner.sink_hash}-{subtask}-{offsets}",
+            bqual=f"{transaction.attempt}-{owner.sink_hash}-{subtask}-{offsets}-{session}",
         )
 
     @classmethod
@@ -114,6 +115,11 @@ class Xid:
             offsets_hash=bqual["offsets"],
         )
         return transaction, Subtask(int(bqual["subtask"]), int(bqual["task_attempt"]))
+
+    @property
+    def session(self) -> int:
+        """The number of the session that wrote the branch."""
+        return int(_match(_BQUAL, self.bqual)["session"])
 
     @property
     def sql(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,13 +130,22 @@ def _entry(storage: ReadOnlyStorage, store: CompletedCheckpointStore, decision: 
     return Entry(decision, state, path, body, sum(file.stat().st_size for file in path.iterdir()))
 
 
-def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, dict[str, Any]]]:
-    """Where each source stands after a checkpoint, from the operator state: its format, and offsets by partition."""
-    return [(state["format"], _positions(state["entries"])) for state in body.operator_states.get("sources", [])]
+def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, list[Any]]]:
+    """Where each source stands after a checkpoint, from the operator state: its format and its entries.
+
+    An entry of `twophase-kafka` is a partition; other sources have one entry, their offset.
+    """
+    return [
+        (state["format"], [_decoded(entry) for entry in state["entries"]])
+        for state in body.operator_states.get("sources", [])
+    ]
 
 
-def _positions(entries: Sequence[Any]) -> dict[str, Any]:
-    return dict(
-        (f"{entry['topic']}-{entry['partition']}", entry["offset"]) if isinstance(entry, dict) else ("", entry)
-        for entry in entries
-    )
+def _decoded(entry: Any) -> Any:
+    """Spark keeps offsets as text, most often JSON."""
+    if not isinstance(entry, str):
+        return entry
+    try:
+        return json.loads(entry)
+    except ValueError:
+        return entry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -108,14 +108,23 @@ def _cells(entry: Entry) -> Iterable[str | Text]:
     yield duration(body.duration_ms / 1000)
     yield size(entry.size or 0)
     yield f"{body.rows:,}"
-    yield Text("; ".join(_compact(positions) for _, positions in offsets_of(body)) or "-")
+    yield Text("; ".join(_compact(entries) for _, entries in offsets_of(body)) or "-")
     yield Text(", ".join(f"{count(pieces, 'piece')} of {sink}" for sink, pieces in entry.pending.items()) or "-")
 
 
-def _compact(positions: Mapping[str, Any]) -> str:
-    shown = [f"{name}:{offset}" if name else str(offset)[:_OFFSET_CHARS] for name, offset in positions.items()]
+def _compact(entries: Sequence[Any]) -> str:
+    shown = [_position(entry) for entry in entries]
     more = f" and {len(shown) - _PARTITIONS} more" if len(shown) > _PARTITIONS else ""
     return clean(" ".join(shown[:_PARTITIONS]) + more) or "-"
+
+
+def _position(entry: Any) -> str:
+    match entry:
+        case {"topic": topic, "partition": partition, "offset": offset}:
+            return f"{topic}-{partition}:{offset}"
+        case _:
+            text = entry if isinstance(entry, str) else json.dumps(entry)
+            return text if len(text) <= _OFFSET_CHARS else f"{text[:_OFFSET_CHARS]}..."
 
 
 def _to_json(found: CheckpointList) -> dict[str, Any]:
@@ -148,7 +157,7 @@ def _entry_to_json(entry: Entry) -> dict[str, Any]:
             "duration_ms": body.duration_ms,
             "size_bytes": entry.size,
             "rows": body.rows,
-            "sources": [{"format": name, "offsets": positions} for name, positions in offsets_of(body)],
+            "sources": [{"format": name, "offsets": entries} for name, entries in offsets_of(body)],
             "pending_commits": dict(entry.pending),
         }
     return value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 from rich.console import Console
 from rich.text import Text
 
@@ -24,7 +26,7 @@ def show_error(console: Console, error: BaseException, *, verbose: bool) -> int:
         The code to exit with.
     """
     if verbose:
-        console.print_exception(word_wrap=True)
+        console.print(Text("".join(traceback.format_exception(error))), soft_wrap=True)
     known = error if isinstance(error, TwoPhaseError) else from_text(str(error))
     if known is None:
         _print(console, "Error", f"{type(error).__name__}: {clean(str(error))[:_UNEXPECTED_CHARS]}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from twophase.cli.query_progress import QueryProgress
 from twophase.events import (
@@ -21,6 +20,8 @@ from twophase.events import (
     RecoveryFinished,
     RecoveryStarted,
 )
+
+STOPPING = "stopping"
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,6 @@ class ProgressTracker:
         started_s: when it began to look, monotonic.
     """
 
-    _RUNNING: ClassVar[str] = "running"
-
     def __init__(self) -> None:
         self.started_s = time.monotonic()
         self._progress = Progress()
@@ -96,7 +95,7 @@ class ProgressTracker:
             case RecoveryStarted():
                 return replace(now, state="recovering")
             case RecoveryFinished():
-                return replace(now, state=self._RUNNING, pending=frozenset())
+                return replace(now, state=now.state if now.state == STOPPING else "running", pending=frozenset())
             case JobRestarting(cause=cause, restart=restart):
                 return replace(now, state="restarting", restarts=restart, last_error=cause, current=None)
             case JobStopped(cause=cause):

@@ -1,0 +1,106 @@
+"""Topics for the tests of the Kafka source: made, filled, cut, deleted and made again."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+from confluent_kafka import Producer
+from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import NewTopic
+from kafka.errors import CoordinatorNotAvailableError, NoError
+from kafka.structs import OffsetAndMetadata
+
+_names = itertools.count()
+_TIMEOUT_S = 30
+
+
+class Topics:
+    """An admin client and a producer on one broker."""
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        self.admin = KafkaAdminClient(bootstrap_servers=servers)
+        self._producer = self.producer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.admin.close()
+        del self._producer  # it would go on calling the stopped broker
+
+    def producer(self, **settings: Any) -> Producer:
+        """A producer on the broker."""
+        return Producer({"bootstrap.servers": self.servers, "linger.ms": 5, "log_level": 2} | settings)
+
+    def create(self, partitions: int = 1, name: str | None = None) -> str:
+        """A new topic, ready for use."""
+        topic = name or f"source-{next(_names)}"
+        self.admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
+        self.admin.wait_for_topics([topic])
+        return topic
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic, and wait until the broker does not know it any more."""
+        self.admin.delete_topics([topic])
+        deadline = time.monotonic() + _TIMEOUT_S
+        while self.admin.describe_topics([topic])[0]["error_code"] == 0:
+            assert time.monotonic() < deadline, f"{topic} is still there"
+            time.sleep(0.05)
+
+    def recreate(self, topic: str, partitions: int = 1) -> None:
+        """Delete a topic and make another of the same name."""
+        self.delete(topic)
+        self.create(partitions, topic)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions."""
+        self.admin.create_partitions({topic: partitions})
+        self.admin.wait_for_topics([topic])
+        self._producer = self.producer()  # the old one believes that there are as many as before
+
+    def cut(self, topic: str, before: int, partition: int = 0) -> None:
+        """Delete the records before an offset, as retention would."""
+        self.admin.delete_records({TopicPartition(topic, partition): before})
+
+    def send(self, topic: str, values: Iterable[bytes | None], partition: int = 0, **more: Any) -> None:
+        """Write values, and wait until the broker has them."""
+        for value in values:
+            self._producer.produce(topic, value, partition=partition, **more)
+        assert self._producer.flush(_TIMEOUT_S) == 0
+
+    def transaction(self, topic: str, values: Sequence[bytes], how: str, partition: int = 0) -> Producer:
+        """Write values in a transaction of their own that is then committed, aborted or left open."""
+        producer = self.producer(**{"transactional.id": f"t-{next(_names)}"})
+        producer.init_transactions(_TIMEOUT_S)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, partition=partition)
+        producer.flush(_TIMEOUT_S)
+        if how == "commit":
+            producer.commit_transaction(_TIMEOUT_S)
+        elif how == "abort":
+            producer.abort_transaction(_TIMEOUT_S)
+        return producer
+
+    def group(self, group: str, topic: str, offsets: dict[int, int]) -> None:
+        """Commit offsets for a group, as another tool would."""
+        wanted = {TopicPartition(topic, number): OffsetAndMetadata(at) for number, at in offsets.items()}
+        deadline = time.monotonic() + _TIMEOUT_S
+        while True:
+            try:
+                errors = set(self.admin.alter_group_offsets(group, wanted).values())
+            except CoordinatorNotAvailableError:  # the first use of a group makes the topic of all groups
+                errors = {CoordinatorNotAvailableError}
+            if errors == {NoError}:
+                return
+            assert time.monotonic() < deadline, errors
+            time.sleep(0.1)
+
+
+def numbers(low: int, high: int) -> list[bytes]:
+    """The values low to high - 1 as text."""
+    return [b"%d" % i for i in range(low, high)]
