@@ -26,7 +26,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 import twophase
 from benchmarks.orders import SCHEMA, TABLE
 from sinks.mysql.sink import MySqlSink
-from twophase.events import CheckpointCommitted, Event
+from twophase.events import CheckpointCommitted, CheckpointDecided, Event, SinkAcknowledged
 
 _JDBC_FLAGS = "rewriteBatchedStatements=true&sslMode=DISABLED&allowPublicKeyRetrieval=true"
 
@@ -71,26 +71,39 @@ class _Progress(StreamingQueryListener):
         """Nothing to note."""
 
 
+class _Checkpoints:
+    """Notes the durations of each checkpoint, in seconds from its trigger; an observer of events."""
+
+    def __init__(self) -> None:
+        self.done: list[dict[str, float]] = []
+        self._now: dict[str, float] = {}
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case SinkAcknowledged():
+                self._now["acknowledged_s"] = event.duration_s
+            case CheckpointDecided():
+                self._now["decided_s"] = event.duration_s
+            case CheckpointCommitted():
+                self.done.append({**self._now, "committed_s": event.duration_s, "protocol_s": event.protocol_s})
+                self._now = {}
+
+
 def main(settings: dict[str, Any]) -> None:
     """Run the pipeline that `settings` names, and print its batches."""
     spark = _session(settings)
     progress = _Progress()
     spark.streams.addListener(progress)
-    checkpoints: list[CheckpointCommitted] = []
-
-    def observe(event: Event) -> None:
-        if isinstance(event, CheckpointCommitted):
-            checkpoints.append(event)
-
+    checkpoints = _Checkpoints()
     if settings["pipeline"] == "twophase":
-        _run_twophase(spark, settings, observe)
+        _run_twophase(spark, settings, checkpoints)
     else:
         _run_spark(spark, settings)
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     spark.stop()
     result = {
         "batches": [dataclasses.asdict(batch) for batch in progress.batches],
-        "checkpoints": [dataclasses.asdict(event) for event in checkpoints],
+        "checkpoints": checkpoints.done,
     }
     print(json.dumps(result))
 

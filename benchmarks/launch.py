@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.driver import Batch
-from benchmarks.machine import CpuMeter
+from benchmarks.machine import Meter
 from twophase.testing.services import KafkaService, MySqlService
 
 _ROOT = Path(__file__).parent.parent
@@ -48,13 +48,13 @@ class Run:
 
     Attributes:
         batches: in order, those without rows left out.
-        checkpoints: the `CheckpointCommitted` events of twophase, as JSON.
-        meter: who used the processors.
+        checkpoints: durations of each checkpoint of twophase.
+        meter: who used processors and memory.
     """
 
     batches: list[Batch]
-    checkpoints: list[dict[str, Any]]
-    meter: CpuMeter
+    checkpoints: list[dict[str, float]]
+    meter: Meter
 
     def steady(self, warm_up: int, batch_records: int) -> list[Batch]:
         """The full batches after the first `warm_up`."""
@@ -103,7 +103,7 @@ def _watch(settings: Mapping[str, Any], folder: Path, servers: Mapping[str, int]
     with output.open("wb") as out, log.open("wb") as err:
         process = subprocess.Popen(command, stdout=out, stderr=err, env=environment, cwd=_ROOT)
         try:
-            with CpuMeter({"driver": process.pid, **servers}) as meter:
+            with Meter({"driver": process.pid, **servers}) as meter:
                 code = process.wait(_TIMEOUT_S)
         except BaseException:
             process.kill()

@@ -1,4 +1,4 @@
-"""Who used the processors meanwhile: the parts of the benchmark, and everybody else on the machine."""
+"""Who used processors and memory meanwhile: the parts of the benchmark, and everybody else on the machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 import psutil
@@ -29,8 +30,8 @@ class Sample:
 
 
 @dataclass
-class CpuMeter:
-    """Samples processor times in a thread of its own. A context manager.
+class Meter:
+    """Samples processor times and peak memory in a thread of its own. A context manager.
 
     Attributes:
         roots: a process of each part; all it has started belongs to the part too. A Spark driver's children are told
@@ -43,8 +44,9 @@ class CpuMeter:
 
     def __post_init__(self) -> None:
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cpu-meter", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="meter", daemon=True)
         self._known: dict[tuple[int, float], tuple[str, float]] = {}
+        self._peak_bytes: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         self._sample()
@@ -65,6 +67,10 @@ class CpuMeter:
         """How many cores others kept busy on average, from the first sample to the last."""
         first, last = self.samples[0], self.samples[-1]
         return (last.cpu_s[_OTHERS] - first.cpu_s[_OTHERS]) / max(last.at_s - first.at_s, 0.001)
+
+    def peak_mb(self, part: str) -> float:
+        """The most memory (RSS) that any single process of a part has held, in MB."""
+        return self._peak_bytes.get(part, 0) / 1e6
 
     def _near(self, at_s: float) -> Sample:
         return min(self.samples, key=lambda sample: abs(sample.at_s - at_s))
@@ -95,6 +101,7 @@ class CpuMeter:
         try:
             times = process.cpu_times()
             self._known[process.pid, process.create_time()] = (part, times.user + times.system)
+            self._peak_bytes[part] = max(self._peak_bytes.get(part, 0), _peak_bytes(process))
         except psutil.Error:
             return
 
@@ -104,6 +111,15 @@ def _part_of(part: str, process: psutil.Process) -> str:
         return "JVM" if process.name() == "java" else "Python workers"
     except psutil.Error:
         return part
+
+
+def _peak_bytes(process: psutil.Process) -> int:
+    """The most a process has ever held, where the kernel keeps that; otherwise what it holds now."""
+    try:
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        return int(process.memory_info().rss)
 
 
 def describe() -> str:

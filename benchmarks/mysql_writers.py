@@ -1,6 +1,6 @@
 """How fast the MySQL sink's writers are without Spark: rows/s, memory, and the time of each phase.
 
-    python benchmarks/mysql_writers.py --server mysql --rows 1000000 --writers 2
+python benchmarks/mysql_writers.py --server mysql --rows 1000000 --writers 2
 """
 
 from __future__ import annotations

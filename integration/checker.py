@@ -8,6 +8,7 @@ Both sides are streamed; what stays in memory is 24 bytes a record, so that mill
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ Records = NDArray[np.void]
 
 _AT_A_TIME = 20_000
 _TIMEOUT_S = 30.0
+_POLL_S = 0.1
 _EXAMPLES = 3
 
 
@@ -97,14 +99,22 @@ def read_table(connection: Any, table: str) -> Records:
             "SELECT IFNULL(kafka_partition, -1), IFNULL(kafka_offset, -1),"
             f" CONCAT_WS('|', id, customer, CAST(amount AS DECIMAL(20, 2))) FROM {table}"
         )
-        return _concatenated(_array(rows) for rows in iter(lambda: cursor.fetchmany(_AT_A_TIME), []))
+        return _concatenated(_array(rows) for rows in _blocks(cursor))
+
+
+def _blocks(cursor: SSCursor) -> Iterator[Any]:
+    while rows := cursor.fetchmany(_AT_A_TIME):
+        yield rows
 
 
 def _until_all_ended(consumer: Consumer, partitions: int) -> Iterator[list[Message]]:
     ended = 0
+    deadline = time.monotonic() + _TIMEOUT_S
     while ended < partitions:
-        messages = consumer.consume(_AT_A_TIME, _TIMEOUT_S)
-        if not messages:
+        messages = consumer.consume(_AT_A_TIME, _POLL_S)  # waits for all of them, or the whole time
+        if messages:
+            deadline = time.monotonic() + _TIMEOUT_S
+        elif time.monotonic() > deadline:
             raise RuntimeError(
                 f"Kafka gave nothing for {_TIMEOUT_S:g} s, {partitions - ended} partitions are not at their end"
             )

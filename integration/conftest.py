@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from twophase.testing.services import KafkaService, MySqlService
+from twophase.testing.services import KafkaService, MariaDbService, MySqlService
 
 
 @pytest.fixture(scope="module")
@@ -18,4 +18,11 @@ def kafka() -> Iterator[KafkaService]:
 @pytest.fixture(scope="module")
 def mysql() -> Iterator[MySqlService]:
     with MySqlService(local_infile=True) as service:
+        yield service
+
+
+@pytest.fixture(scope="module", params=[MySqlService, MariaDbService], ids=["mysql", "mariadb"])
+def sql_server(request: pytest.FixtureRequest) -> Iterator[MySqlService | MariaDbService]:
+    """Each kind of server in turn; tests may kill it, and have to bring it back."""
+    with request.param(local_infile=True, own=True) as service:
         yield service

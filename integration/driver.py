@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from twophase.failpoints import DRIVER_VARIABLE, failpoint
 def main(settings: dict[str, Any]) -> int:
     """Run until the input is used up, or for ever."""
     os.environ[DRIVER_VARIABLE] = str(os.getpid())
+    threading.Thread(target=_die_with_parent, daemon=True).start()
     spark = session(settings.get("master", "local[2]"))
     frame = read(spark, settings)
     trigger = {"processingTime": "0 seconds"} if settings.get("forever") else {"availableNow": True}
@@ -41,6 +44,12 @@ def main(settings: dict[str, Any]) -> int:
     finally:
         spark.stop()
     return 0
+
+
+def _die_with_parent() -> None:
+    """The test run holds the other end of standard input: if it is killed, no driver stays behind."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def session(master: str) -> SparkSession:

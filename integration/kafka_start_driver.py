@@ -1,6 +1,6 @@
 """A driver that reads one topic by every start mode at once; killed in batch 0, it must begin at the same start again.
 
-    python -m integration.kafka_start_driver '{"servers": ..., "topic": ..., "folder": ..., "modes": {...}, "kill": true}'
+python -m integration.kafka_start_driver '{"servers": ..., "topic": ..., "folder": ..., "modes": {...}, "kill": true}'
 """
 
 from __future__ import annotations

@@ -457,12 +457,17 @@ def test_group_offsets_go_forward_only_and_join_nothing(topics: Topics) -> None:
 def test_a_broker_that_does_not_answer_is_named_and_its_threads_end() -> None:
     import threading
 
-    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "request.timeout": "1 s", "columns": "value,offset"}
+    options = {
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "subscribe": "t",
+        "request.timeout": "1 s",
+        "columns": "value,offset",
+    }
     reader = KafkaDataSource(options).streamReader(
         StructType([StructField("value", BINARY), StructField("offset", LongType())])
     )
     before = threading.active_count()
-    with pytest.raises(SourceUnavailableError, match="127.0.0.1:1"):
+    with pytest.raises(SourceUnavailableError, match=r"127\.0\.0\.1:1"):
         reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     deadline = time.monotonic() + 5
     while threading.active_count() > before and time.monotonic() < deadline:
@@ -481,3 +486,23 @@ def test_a_restarted_broker_is_no_loss(kafka: KafkaService, topics: Topics) -> N
     assert wait_for(stream, 10) == list(range(10, 20))
     assert stream.offset["partitions"][0]["leader_epoch"] >= epoch
     assert SourceOffset.parse(stream.offset).source == "kafka"
+
+
+def test_a_broker_that_hangs_is_named_after_the_request_timeout(kafka: KafkaService, topics: Topics) -> None:
+    topic = topics.create()
+    topics.send(topic, numbers(0, 10))
+    stream = Stream(topics, topic, request__timeout="2 s", read__timeout="2 s")
+    stream.step()
+    end = stream.reader.latestOffset(stream.offset, ReadAllAvailable())
+    planned = stream.reader.partitions(stream.offset, end)
+    kafka.suspend()
+    try:
+        begun = time.monotonic()
+        with pytest.raises(SourceUnavailableError):
+            stream.new_reader().latestOffset(end, ReadAllAvailable())
+        with pytest.raises(SourceUnavailableError):
+            list(stream.reader.read(planned[0]))
+        assert time.monotonic() - begun < 30
+    finally:
+        kafka.resume()
+    assert stream.read(stream.offset, end) == list(range(10))

@@ -43,13 +43,20 @@ def _parse(text: str) -> dict[str, _Rule]:
         name, _, rest = entry.partition("=")
         action, _, hit = rest.partition("@")
         action, _, argument = action.partition(":")
-        if action not in _ACTIONS:
-            raise ConfigError(
-                f"{VARIABLE}: {entry!r} has no known action.",
-                remedy=f"use name=ACTION with one of {', '.join(_ACTIONS)}, then @k or @*.",
-            )
-        rules[name] = _Rule(action, int(argument or 0), None if hit == "*" else int(hit or 1))
+        if not name or action not in _ACTIONS:
+            raise _malformed(entry, "has no name or no known action")
+        try:
+            rules[name] = _Rule(action, int(argument or 0), None if hit == "*" else int(hit or 1))
+        except ValueError:
+            raise _malformed(entry, "has no whole number where one belongs") from None
     return rules
+
+
+def _malformed(entry: str, what: str) -> ConfigError:
+    return ConfigError(
+        f"{VARIABLE}: {entry!r} {what}.",
+        remedy=f"use name=ACTION with one of {', '.join(_ACTIONS)}, such as C09=delay:200, then @k or @*.",
+    )
 
 
 _rules = _parse(os.environ.get(VARIABLE, ""))

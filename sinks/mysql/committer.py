@@ -1,8 +1,8 @@
 """Phase 2, on the driver: XA COMMIT, and what its answers are worth.
 
-Neither answer proves anything. "OK" may come from a branch that its session has not yet let go of, with nothing committed
-(leaving.py); "unknown branch" (1397) may mean committed before, rolled back by hand, never there, or held by a session.
-What decides is the row that the branch wrote into the ledger (H1, H4, H11, H49):
+Neither answer proves anything. "OK" may come from a branch that its session has not yet let go of, with nothing
+committed (leaving.py); "unknown branch" (1397) may mean committed before, rolled back by hand, never there, or held by
+a session. What decides is the row that the branch wrote into the ledger (H1, H4, H11, H49):
 
     0. wait until the session that prepared the branch is gone; later end it (H2)
     1. XA COMMIT               OK: committed if the row is there
@@ -21,7 +21,7 @@ from enum import Enum, auto
 import pymysql
 
 from sinks.mysql.binding import Binding
-from sinks.mysql.codes import LOCK_WAIT_TIMEOUT, NOT_NOW, XA_ROLLED_BACK, XAER_NOTA, code_of, is_connection_lost
+from sinks.mysql.codes import LOCK_WAIT_TIMEOUT, NOT_NOW, XA_ROLLED_BACK, XAER_NOTA, code_of
 from sinks.mysql.connection import Session
 from sinks.mysql.driver import DriverLink
 from sinks.mysql.leaving import wait_until_left
@@ -78,7 +78,7 @@ class Committer:
             raise TargetChangedError(
                 f"{committable.transaction} was pre-committed in {committable.target}, this sink is connected to "
                 f"{self._binding.target}. Nothing of it is committed here.",
-                remedy="point the sink at the target it was started with; after a failover, find out what the new one has.",
+                remedy="point the sink at the target it was started with; after a failover, look what the new one has.",
             )
 
     def _still_held(self, requests: Sequence[CommitRequest], xids: Collection[Xid]) -> set[Xid]:
@@ -152,6 +152,6 @@ def _not_now(error: TargetUnreachableError | pymysql.Error) -> RetryLater:
     """
     if isinstance(error, TargetUnreachableError):
         return RetryLater(str(error))
-    if is_connection_lost(error) or code_of(error) in NOT_NOW:
+    if code_of(error) in NOT_NOW:
         return RetryLater(f"{error.args[-1]} ({code_of(error)})")
     raise error

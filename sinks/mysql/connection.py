@@ -1,8 +1,8 @@
 """A connection that never reconnects, always has deadlines, and never sends a file.
 
-`LOAD DATA LOCAL` lets the server ask the client for a file, as the answer to any statement; a server that is not what it
-seems can so read what it likes. This connection has no code that opens a file: the request is answered with the bytes
-that the statement just sent came with, if it asks for exactly them; anything else ends the connection.
+`LOAD DATA LOCAL` lets the server ask the client for a file, as the answer to any statement; a server that is not what
+it seems can so read what it likes. This connection has no code that opens a file: the request is answered with the
+bytes that the statement just sent came with, if it asks for exactly them; anything else ends the connection.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pymysql
 from pymysql.connections import Connection, MySQLResult
 from pymysql.constants import CR
 from pymysql.cursors import Cursor
+from pymysql.protocol import MysqlPacket
 
 from sinks.mysql.codes import (
     ACCESS_DENIED_DATABASE,
@@ -79,11 +80,11 @@ class Session(_Connection):
     if TYPE_CHECKING:
         _force_close: Callable[[], None]
         _write_bytes: Callable[[bytes | memoryview], None]
-        _execute_command: Callable[[int, bytes], None]
 
     def __init__(self, endpoint: Endpoint, *, local_infile: bool = False) -> None:
         self._stream: _Stream | None = None
         self._handshake_done = False
+        self._reply_is_due = False
         super().__init__(
             host=endpoint.host,
             port=endpoint.port,
@@ -177,15 +178,30 @@ class Session(_Connection):
             self.server_status = result.server_status
         return result.affected_rows or 0
 
+    def _execute_command(self, command: int, sql: str | bytes) -> None:
+        self._reply_is_due = True
+        super()._execute_command(command, sql)  # type: ignore[misc]
+
+    def _read_packet(self, packet_type: type[MysqlPacket] = MysqlPacket) -> MysqlPacket:
+        packet: MysqlPacket = super()._read_packet(packet_type)  # type: ignore[no-untyped-call]
+        first, self._reply_is_due = self._reply_is_due, False
+        # Only the first packet of a reply: later ones may begin with the same byte, which is a NULL in a row.
+        if first and self._stream is None and packet.is_load_local_packet():
+            self._refuse_file(_file_name(packet))
+        return packet
+
     def send_requested(self, name: bytes) -> None:
         """Answer a file request with the stream of the statement just sent, or end the connection."""
         stream, self._stream = self._stream, None
         if stream is None or name != stream.name.encode():
-            self.refuse(f"the server asked for the file {name[:200]!r}; nothing was sent")
+            self._refuse_file(name)
         for chunk in stream.chunks:
             for start in range(0, len(chunk), PACKET_BYTES):
                 self._write_view(chunk[start : start + PACKET_BYTES])
         self.write_packet(b"")
+
+    def _refuse_file(self, name: bytes) -> NoReturn:
+        self.refuse(f"the server asked for the file {name[:200]!r}; nothing was sent")
 
     def refuse(self, why: str) -> NoReturn:
         """End the connection to a server that breaks the rules."""
@@ -208,11 +224,16 @@ class _GuardedResult(MySQLResult):
     def _read_load_local_packet(self, first_packet: Any) -> None:
         session = self.connection
         assert isinstance(session, Session)  # noqa: S101 - only a Session makes one
-        session.send_requested(bytes(first_packet.get_all_data()[1:]))
-        reply = session._read_packet()  # type: ignore[no-untyped-call]
+        session.send_requested(_file_name(first_packet))
+        reply = session._read_packet()
         if not reply.is_ok_packet():
-            session.refuse(f"the server went on with {reply.get_all_data()[:200]!r} after the data")
+            session.refuse("the server went on with something else after the data")
         self._read_ok_packet(reply)
+
+
+def _file_name(request: MysqlPacket) -> bytes:
+    data: bytes = request.get_all_data()  # type: ignore[no-untyped-call]
+    return data[1:]
 
 
 class _RefusePlugin:

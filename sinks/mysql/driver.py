@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pymysql
 
-from sinks.mysql.codes import is_connection_lost
+from sinks.mysql.codes import code_of, is_connection_lost
 from sinks.mysql.connection import Session
 from sinks.mysql.options import Endpoint
 from sinks.mysql.session import end_quietly, open_driver_session
+from twophase.errors import TargetUnreachableError
+
+_IDLE_S = 30.0
 
 
 class DriverLink:
@@ -23,18 +27,39 @@ class DriverLink:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._session: Session | None = None
+        self._used_s = 0.0
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """A working session; after an error that leaves doubt about it, the next one is new."""
-        if self._session is None or not self._session.open:
+        """A working session; after an error that leaves doubt about it, the next one is new.
+
+        Raises:
+            TargetUnreachableError: the server does not answer, or stopped answering; what was asked may be done.
+        """
+        if self._session is None or not self._is_alive(self._session):
+            self.close()
             self._session = open_driver_session(self._endpoint)
+        self._used_s = time.monotonic()
         try:
             yield self._session
         except pymysql.Error as error:
-            if is_connection_lost(error):
-                self.close()
-            raise
+            if not is_connection_lost(error):
+                raise
+            self.close()
+            raise TargetUnreachableError(
+                f"The session with {self._endpoint} broke: {error.args[-1]} ({code_of(error)}).",
+                remedy="find out what became of the server; what is decided is committed when it is back.",
+            ) from None
+
+    def _is_alive(self, session: Session) -> bool:
+        """Servers and firewalls end sessions that are idle, as the driver's is between two checkpoints."""
+        if not session.open or time.monotonic() - self._used_s < _IDLE_S:
+            return session.open
+        try:
+            session.ping()
+        except pymysql.Error:
+            return False
+        return True
 
     def close(self) -> None:
         """Close the session."""

@@ -46,7 +46,7 @@ class Fence:
                 if fence is not None and fence > attempt:
                     return
                 living = self._end_sessions(session, deadline)
-                if not living and self._try(session, attempt):
+                if not living and (fence == attempt or self._try(session, attempt)):
                     break
                 if time.monotonic() >= deadline:
                     raise self._blocked(session, attempt, living)
@@ -89,6 +89,7 @@ class Fence:
         branches = ", ".join(str(xid) for xid in prepared(session, owner)[:5])
         return TargetUnreachableError(
             f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be raised to {attempt} within "
-            f"{self._binding.fence_timeout_s:g} s. Sessions: {sorted(living) or 'none'}. Prepared: {branches or 'none'}.",
+            f"{self._binding.fence_timeout_s:g} s. Sessions: {sorted(living) or 'none'}. "
+            f"Prepared: {branches or 'none'}.",
             remedy="end those sessions (KILL); commit or abort those branches with `twophase txn`.",
         )

@@ -1,11 +1,12 @@
 """Nobody may touch a prepared branch before the session that prepared it is gone.
 
-Before MySQL 8.0.29 and on MariaDB a branch passes to others when its session ends, in two steps: the server hands it over,
-then the engine does. XA COMMIT from elsewhere is refused before the first step (1397), and **between the two it answers OK
-and commits nothing**: the branch is then neither committed nor listed, holds its locks, and comes back as prepared when
-the server is restarted. XA ROLLBACK does the same. Measured at 1 in 100 on MySQL 8.0.12 and MariaDB 10.11 when the commit
-follows the disconnect at once. The session is taken off the process list after the second step, so that is what is waited
-for, and no OK is believed without the ledger.
+Before MySQL 8.0.29 and on MariaDB a branch passes to others when its session ends, in two steps: first the server hands
+it over, then the engine does. XA COMMIT from elsewhere is refused before the first step (1397). **Between the two it
+answers OK and commits nothing**: the branch is then neither committed nor listed, keeps its locks, and comes back as
+prepared when the server is restarted. XA ROLLBACK does the same (docs/decisions/0010).
+
+MySQL takes a session off its process list after the second step, MariaDB just before it. So that is what is waited for,
+with a moment more, and no OK is believed without the ledger.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from sinks.mysql.slots import holder_of, kill
 from sinks.mysql.xid import Xid
 
 _POLL_S = 0.01
+_SETTLING_S = 0.005
+# A session of that number that does not hold the branch's lock is closing, which takes milliseconds, or is another one:
+# numbers begin anew when the server does.
 _OTHER_SESSION_S = 1.0
-"""A session of that number that does not hold the branch's lock is closing, which takes milliseconds, or is another one:
-numbers begin anew when the server does."""
 
 
 def present(session: Session, numbers: Collection[int]) -> set[int]:
@@ -46,6 +48,7 @@ def wait_until_left(session: Session, xids: Collection[Xid], deadline: float, *,
         The branches whose sessions are still there.
     """
     surely_others = time.monotonic() + _OTHER_SESSION_S
+    seen = False
     while True:
         there = present(session, {xid.session for xid in xids})
         waiting = {xid for xid in xids if xid.session in there}
@@ -54,9 +57,11 @@ def wait_until_left(session: Session, xids: Collection[Xid], deadline: float, *,
             kill(session, {xid.session for xid in held})
         now = time.monotonic()
         if not waiting or (not held and now >= surely_others):
+            time.sleep(_SETTLING_S if seen else 0)
             return set()
         if now >= deadline:
             return waiting
+        seen = True
         time.sleep(_POLL_S)
 
 
@@ -64,4 +69,5 @@ def wait_until_gone(session: Session, numbers: Collection[int], deadline: float)
     """Wait until sessions that were just ended are gone; returns those that are still there."""
     while (there := present(session, numbers)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
+    time.sleep(_SETTLING_S)
     return there

@@ -1,7 +1,7 @@
 """One statement's worth of rows into the open branch, and the proof that all of them arrived unchanged.
 
-`LOAD DATA LOCAL` implies IGNORE, in strict mode too: it skips duplicates, clips numbers, cuts strings and turns NULL into
-0 without an error (H41, HD8). What it did is only in two numbers of its reply: rows stored and warnings raised.
+`LOAD DATA LOCAL` implies IGNORE, in strict mode too: it skips duplicates, clips numbers, cuts strings and turns NULL
+into 0 without an error (H41, HD8). What it did is only in two numbers of its reply: rows stored and warnings raised.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ class MySqlOptions(Options):
 def _refuse_secrets(url: str, where: str) -> None:
     # Looser than the URL's grammar on purpose: a mistyped URL must not show its password either.
     account = url.rpartition("@")[0]
-    if ":" in re.sub(r"^\s*[\w+.-]*:/*", "", account, count=1) or "?" in url or "#" in url:
+    if ":" in re.sub(r"^\s*([\w+.-]+://|(mysql|mariadb):/*)", "", account) or "?" in url or "#" in url:
         raise ConfigError(
             f"{where}: option 'url' holds a password, '?' or '#'. It is not shown here.",
             remedy=f"write {_URL_FORM}; {_BY_REFERENCE}",

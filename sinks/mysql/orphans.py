@@ -42,7 +42,7 @@ def prepared(session: Session, owner: Owner) -> list[Xid]:
 
 def xid_of(committable: Committable) -> Xid:
     """The branch of a committable. What is not of our form never reaches the server."""
-    return Xid(str(committable.handle["gtrid"]), str(committable.handle["bqual"]))
+    return Xid(str(committable.handle.get("gtrid", "")), str(committable.handle.get("bqual", "")))
 
 
 class Orphans:
@@ -89,8 +89,8 @@ class Orphans:
                     f"The branch {xid} of {committable.transaction} could not be rolled back within "
                     f"{self._binding.fence_timeout_s:g} s: "
                     f"{f'session {xid.session} is still there' if held else 'its locks are still held'}.",
-                    remedy="end that session (SHOW PROCESSLIST, KILL); if XA RECOVER does not list the branch, restart the "
-                    "server, which brings it back. Then restart the job.",
+                    remedy="end that session (SHOW PROCESSLIST, KILL); if XA RECOVER does not list the branch, restart "
+                    "the server, which brings it back. Then restart the job.",
                 )
             time.sleep(_POLL_S)
 
@@ -109,7 +109,8 @@ class Orphans:
             raise
         if committed:
             raise StopJobError(
-                f"The branch {xid} of {committable.transaction} was to be rolled back and is committed: its rows are visible.",
+                f"The branch {xid} of {committable.transaction} was to be rolled back and is committed: "
+                "its rows are visible.",
                 remedy="find out who committed it (any account can on MariaDB); then remove its rows by hand.",
             )
         return True

@@ -72,8 +72,8 @@ def _connection_problems(server: Server, context: SinkContext) -> list[str]:
     if wanted <= min(limits):
         return []
     return [
-        f"{context.parallelism} writers and {_OWN_SESSIONS} other sessions are more than the {min(limits)} connections there "
-        "may be; coalesce the rows before the sink, or raise max_connections."
+        f"{context.parallelism} writers and {_OWN_SESSIONS} other sessions are more than the {min(limits)} connections "
+        "there may be; coalesce the rows before the sink, or raise max_connections."
     ]
 
 
@@ -97,7 +97,8 @@ def check_table(session: Session, options: MySqlOptions, context: SinkContext) -
         )
     if context.speculation and table.has_unique_key:
         raise PreflightError(
-            f"spark.speculation is on and {table.sql} has a unique key: two attempts of one task would wait for each other.",
+            f"spark.speculation is on and {table.sql} has a unique key: two attempts of one task would wait for each "
+            "other.",
             remedy="switch spark.speculation off for this job.",
         )
     plans = _plan_columns(context.schema, table)
@@ -162,6 +163,6 @@ def may_load_local(server: Server, options: MySqlOptions) -> bool:
     if options.load is Load.LOCAL and not allowed:
         raise PreflightError(
             "load='local', and the server forbids LOAD DATA LOCAL.",
-            remedy="let an administrator run SET PERSIST local_infile = 1, or use load='auto', which falls back to INSERT.",
+            remedy="let an administrator run SET PERSIST local_infile = 1, or use load='auto', which takes INSERT then",
         )
     return allowed and options.load is not Load.INSERT

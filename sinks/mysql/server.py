@@ -18,7 +18,6 @@ _VARIABLES = (
     "max_user_connections",
     "max_allowed_packet",
     "wsrep_on",
-    "innodb_doublewrite",
 )
 
 

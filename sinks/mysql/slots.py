@@ -1,8 +1,8 @@
 """How sessions of ours are found from another machine, to be ended.
 
-A writer's session holds two user-level locks: a numbered slot of its job and sink, and one named after its branch. Such a
-lock needs no rights and no table, says which session holds it, and goes with the session. Ending a session of one's own
-account needs no rights either.
+A writer's session holds two user-level locks: a numbered slot of its job and sink, and one named after its branch.
+Such a lock needs no rights and no table, says which session holds it, and goes with the session. Ending a session of
+one's own account needs no rights either.
 """
 
 from __future__ import annotations

@@ -85,7 +85,8 @@ def read_table(session: Session, schema: str, name: str) -> Table | None:
         (schema, name),
     )
     [(unique,)] = session.rows(
-        "SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0",
+        "SELECT COUNT(*) FROM information_schema.STATISTICS"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0",
         (schema, name),
     )
     return Table(real_schema, real_name, kind, engine or "", tuple(map(_column, columns)), unique > 0)

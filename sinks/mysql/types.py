@@ -1,8 +1,8 @@
 """Which Arrow type fits into which column, decided before the first row.
 
 A pair fits if every value either arrives unchanged or is refused: by the server with a warning that the load counts, or
-by our own check where the server would change the value without a word (rounded fractions of a second, padded BINARY and
-CHAR). What fits only in part is refused here, by name.
+by our own check where the server would change the value without a word (rounded fractions of a second, padded BINARY
+and CHAR). What fits only in part is refused here, by name.
 """
 
 from __future__ import annotations

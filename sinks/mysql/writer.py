@@ -21,7 +21,7 @@ from sinks.mysql.codes import DEADLOCK, LOCK_WAIT_TIMEOUT, REJECTED_ROWS, code_o
 from sinks.mysql.connection import Session
 from sinks.mysql.session import end_quietly, open_writer_session
 from sinks.mysql.xid import Xid
-from twophase.errors import DeclinedError, FencedError, RejectedRowsError, TwoPhaseError
+from twophase.errors import DeclinedError, FencedError, RejectedRowsError, TargetUnreachableError, TwoPhaseError
 from twophase.failpoints import failpoint
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
@@ -123,8 +123,9 @@ class MySqlWriter(SinkWriter):
         return self._session
 
     def _prepare(self, session: Session, xid: Xid) -> None:
-        self._binding.books.write_ledger(session, self._transaction, self._subtask, self._loaded_rows)
         self._in_branch()
+        self._binding.books.write_ledger(session, self._transaction, self._subtask, self._loaded_rows)
+        # Without a branch this answers 1399, so rows that went elsewhere are never taken for prepared (H39).
         session.run(f"XA END {xid.sql}")
         failpoint("C04")
         # A lost reply (H3) declines the attempt: the coordinator finds the branch in doubt and aborts it.
@@ -135,6 +136,9 @@ class MySqlWriter(SinkWriter):
         """Whatever goes wrong in a branch ends the branch: retrying a statement would commit part of the rows (H7)."""
         try:
             yield
+        except TargetUnreachableError as error:
+            self._drop()
+            raise DeclinedError(f"{self._transaction}: {error.what}", remedy=error.remedy) from None
         except TwoPhaseError:
             self._drop()
             raise

@@ -65,7 +65,8 @@ def _current(now: Progress, now_s: float) -> str:
 
 
 def _pending(now: Progress) -> str:
-    return ", ".join(str(number) for number in sorted(now.pending)) or "0"
+    numbers = ", ".join(str(number) for number in sorted(now.pending))
+    return f"{len(now.pending)}   checkpoint {numbers}" if numbers else "0"
 
 
 def summary(tracker: ProgressTracker) -> str:

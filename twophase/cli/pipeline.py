@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from twophase import errors
@@ -66,11 +67,12 @@ def _query_over_rows(where: str, text: str) -> Callable[[DataFrame], DataFrame]:
 def _checked(where: str, make: Callable[[], DataFrame]) -> DataFrame:
     try:
         return make()
-    except PySparkException as error:
-        known = errors.from_text(str(error))
+    except (PySparkException, Py4JJavaError) as error:
+        text = str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
+        known = errors.from_text(text)
         if known is not None:
             raise known from error
+        first = next((clean(line) for line in text.splitlines() if line.strip()), "")
         raise ConfigError(
-            f"{where}: Spark refuses it: {clean(str(error))[:_SPARK_CHARS]}",
-            remedy=f"correct {where.partition(':')[0]}.",
+            f"{where}: Spark refuses it: {first[:_SPARK_CHARS]}", remedy=f"correct {where.partition(':')[0]}."
         ) from error

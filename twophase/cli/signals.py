@@ -1,6 +1,9 @@
 """SIGINT and SIGTERM: the first stops the job cleanly, the second ends the process at once.
 
 Ending at once is safe: recovery does at the next start what the driver could not do any more.
+
+Signals are read from a wakeup pipe in a thread of its own. A Python handler would run in the main thread only, which may be
+in the middle of a call to Spark or to a target for as long as that takes.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SHOW_CURSOR = b"\x1b[?25h\n"  # a live panel hides it
@@ -26,38 +28,42 @@ def stop_on_signals(stop: Callable[[], None], first: Callable[[], None]) -> Iter
     """Handle both signals inside the context; only in the main thread.
 
     Args:
-        stop: ends the job; called once, in a thread of its own, because the main thread may be in the middle of anything.
+        stop: ends the job; called once, in a thread of its own.
         first: called there before it, to tell the user.
     """
-    asked, over = threading.Event(), threading.Event()
-    count = 0
-
-    def handle(number: int, _: FrameType | None) -> None:
-        nonlocal count
-        count += 1
-        if count > 1:
-            _exit_at_once(number)
-        asked.set()
-
-    def wait() -> None:
-        asked.wait()
-        if over.is_set():
-            return
-        first()
-        try:
-            stop()
-        except Exception:  # noqa: BLE001 the job ends by itself when Spark is gone, and reports why
-            _log.debug("The job could not be stopped", exc_info=True)
-
-    threading.Thread(target=wait, name="twophase-stop", daemon=True).start()
-    before = {number: signal.signal(number, handle) for number in _SIGNALS}
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    threading.Thread(target=_read_signals, args=(reading, stop, first), name="twophase-signals", daemon=True).start()
+    pipe_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
     try:
         yield
     finally:
-        over.set()
-        asked.set()
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(pipe_before)
+        os.close(writing)
+
+
+def _read_signals(pipe: int, stop: Callable[[], None], first: Callable[[], None]) -> None:
+    """Until the end of the context closes the other end."""
+    asked = False
+    with os.fdopen(pipe, "rb", buffering=0) as signals:
+        while number := signals.read(1):
+            if number[0] not in _SIGNALS:
+                continue
+            if asked:
+                _exit_at_once(number[0])
+            asked = True
+            threading.Thread(target=_stop, args=(stop, first), name="twophase-stop", daemon=True).start()
+
+
+def _stop(stop: Callable[[], None], first: Callable[[], None]) -> None:
+    try:
+        first()
+        stop()
+    except Exception:  # noqa: BLE001 the job ends by itself when Spark is gone, and reports why
+        _log.debug("The job could not be stopped", exc_info=True)
 
 
 def _exit_at_once(number: int) -> None:

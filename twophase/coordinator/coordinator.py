@@ -168,7 +168,7 @@ class CheckpointCoordinator:
             if restoring is None:
                 check_histories(self.job, history, remembered)
             else:
-                check_restore(self.job, restoring, remembered)
+                check_restore(self.job, history, restoring, remembered)
 
         began_s = self._clock.monotonic_s()
         remembered = {name: sink.history() for name, sink in self._sinks.items()}
@@ -316,7 +316,10 @@ class CheckpointCoordinator:
         except FencedError:
             pending.signal(Signal.FENCED)
             raise
-        except (OSError, AlreadyExistsError, UnclearOutcomeError, TypeError, ValueError, RecursionError) as error:
+        except DeclinedError:
+            pending.signal(Signal.NOT_WRITTEN)
+            raise
+        except (OSError, AlreadyExistsError, UnclearOutcomeError) as error:
             pending.signal(Signal.NOT_WRITTEN)
             raise DeclinedError(f"Checkpoint {pending.checkpoint} could not be written: {error}.") from error
         pending.signal(Signal.WRITTEN)

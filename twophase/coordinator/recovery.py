@@ -51,12 +51,21 @@ def _check_lineage(job: str, history: History, sink: str, lineage: str, checkpoi
         raise _missing(job, f"sink {sink!r} has committed checkpoint {checkpoint}, but the checkpoint store {ends}")
 
 
-def check_restore(job: str, lineage: Lineage, sinks: Mapping[str, SinkHistory]) -> None:
-    """Refuse to restore behind what a sink already has (hazard H28).
+def check_restore(job: str, history: History, lineage: Lineage, sinks: Mapping[str, SinkHistory]) -> None:
+    """Refuse to restore behind what a sink already has, or is bound to get (hazard H28).
 
     Raises:
-        CheckpointMissingError: rows after the restored checkpoint are visible already and would be written again.
+        CheckpointMissingError: rows after the restored checkpoint are visible already, or decided and about to be; they
+            would be written again.
     """
+    for decision in history.uncommitted():
+        if decision.checkpoint > lineage.ancestors.get(decision.lineage, -1):
+            raise CheckpointMissingError(
+                f"Job {job!r}: cannot restore from {lineage.restored_from}: checkpoint {decision.checkpoint} of lineage "
+                f"{decision.lineage} is decided and must still be committed; its rows would then be written twice. "
+                "Nothing was written.",
+                remedy=f"start the job without restore.path to commit it, or restore from {decision.folder}.",
+            )
     for name, remembered in sinks.items():
         for found, checkpoint in remembered.committed.items():
             restored = lineage.ancestors.get(found, -1)

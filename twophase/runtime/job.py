@@ -194,7 +194,15 @@ class Job:
             self._coordinator = coordinator
             if self._stopping.is_set():
                 coordinator.stopping.set()
-        self._generation = coordinator.recover(self._generation, restore.lineage if restore else None)
+        try:
+            coordinator.recover(
+                self._generation, restore.lineage if restore else None, restore.adopting if restore else ()
+            )
+        finally:
+            # A recovery that failed half-way has fenced already; the next one must not take its own fence for a rival's.
+            self._generation = coordinator.generation or self._generation
+        if self._stopping.is_set():
+            return
         self._begin_lineage(coordinator, restore)
         folder = SparkFolder(self._storage.root, coordinator.lineage)
         newest = coordinator.newest()
@@ -234,7 +242,6 @@ class Job:
     def _begin_lineage(self, coordinator: CheckpointCoordinator, restore: Restore | None) -> None:
         """Step 4."""
         if restore is not None:
-            coordinator.adopt(restore.checkpoint)
             coordinator.begin_lineage(restore.lineage)
         elif coordinator.log.history.lineage is None:
             if self._description.options.error_if_no_checkpoint:

@@ -22,10 +22,17 @@ from twophase.state.store import CompletedCheckpointStore
 
 @dataclass(frozen=True)
 class Restore:
-    """What is restored, and the lineage that begins with it."""
+    """What is restored, and the lineage that begins with it.
+
+    Attributes:
+        checkpoint: the restored checkpoint.
+        lineage: the lineage that begins with it.
+        adopting: it and what was decided before it in its own log, as far as it may be uncommitted; oldest first.
+    """
 
     checkpoint: CompletedCheckpoint
     lineage: Lineage
+    adopting: tuple[CompletedCheckpoint, ...]
 
 
 def load_restore(
@@ -51,7 +58,8 @@ def load_restore(
     begun = JobLog(storage, job).read().lineage
     if begun is not None and begun.restored_from == str(folder):
         return None
-    checkpoint = _read(job, folder)
+    adopting = _read(job, folder)
+    checkpoint = adopting[-1]
     ancestors = dict(_ancestors(job, folder, checkpoint.lineage))
     ancestors[checkpoint.lineage] = checkpoint.checkpoint
     lineage = Lineage(
@@ -61,10 +69,11 @@ def load_restore(
         start=states.start_offsets(checkpoint, options),
         ancestors=ancestors,
     )
-    return Restore(checkpoint, lineage)
+    return Restore(checkpoint, lineage, adopting)
 
 
-def _read(job: str, folder: Path) -> CompletedCheckpoint:
+def _read(job: str, folder: Path) -> tuple[CompletedCheckpoint, ...]:
+    """The checkpoint in `folder`, last, after those decided before it that may be uncommitted."""
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
         raise ConfigError(
@@ -74,13 +83,16 @@ def _read(job: str, folder: Path) -> CompletedCheckpoint:
         )
     storage = LocalStorage(root)
     log = JobLog(storage, job)
-    decisions = [decision for decision in log.read().decisions if Path(decision.folder).name == folder.name]
-    if not decisions:
+    decisions = log.read().decisions
+    named = [decision for decision in decisions if Path(decision.folder).name == folder.name]
+    if not named:
         raise ConfigError(
             f"restore.path {str(folder)!r} is not decided, or not kept any more, in job {job!r}.",
             remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
         )
-    return CompletedCheckpointStore(storage, log, num_retained=1).read(decisions[0])
+    store = CompletedCheckpointStore(storage, log, num_retained=1)
+    before = [decision for decision in decisions[: decisions.index(named[0])] if not decision.committed]
+    return tuple(store.read(decision) for decision in (*before, named[0]))
 
 
 def _ancestors(job: str, folder: Path, lineage: str) -> dict[str, int]:

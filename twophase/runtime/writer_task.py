@@ -20,6 +20,7 @@ from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink
 from twophase.protocol.writer import SinkWriter
+from twophase.workers import spare_collector
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,6 +51,7 @@ class WriterTask:
         committable = self._write(batches, subtask)
         failpoint("C03")
         failpoint("E02")
+        spare_collector()
         text = json.dumps(committable.to_json()) if committable else None
         yield pa.RecordBatch.from_arrays(
             [pa.array([subtask.index], pa.int32()), pa.array([text], pa.string())], names=["subtask", "committable"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from twophase.errors import CheckpointMissingError, CorruptRecordError
+from twophase.errors import CheckpointMissingError, CorruptRecordError, DeclinedError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
 from twophase.state import codec
@@ -41,9 +41,16 @@ class CompletedCheckpointStore:
 
         Raises:
             OSError, AlreadyExistsError, UnclearOutcomeError: the body may be incomplete; the attempt is to be declined.
-            TypeError, ValueError, RecursionError: an operator state or a handle is not JSON; likewise.
+            DeclinedError: an operator state or a handle is not JSON.
         """
-        data = codec.encode(_KIND, checkpoint.to_json())
+        try:
+            data = codec.encode(_KIND, checkpoint.to_json())
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DeclinedError(
+                f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} holds an operator state or a handle that is "
+                f"not JSON: {error}.",
+                remedy="return JSON values from snapshot_state: no NaN, no dates, no objects.",
+            ) from error
         decision = Decision(
             lineage=checkpoint.lineage,
             checkpoint=checkpoint.checkpoint,

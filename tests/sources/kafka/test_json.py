@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twophase.errors import BadRecordError, ConfigError, from_text
-from twophase.sources.kafka.chunk import Chunk
+from twophase.sources.kafka.block import Block
 from twophase.sources.kafka.json_format import JsonDecoder
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import OnBadRecord
@@ -40,11 +40,11 @@ WIDE = pa.schema(
 )
 
 
-def chunk_of(*values: bytes | None, first: int = 100) -> Chunk:
+def block_of(*values: bytes | None, first: int = 100) -> Block:
     count = len(values)
-    return Chunk(
+    return Block(
         values=list(values),
-        runs=[range(first, first + count)],
+        offsets=range(first, first + count),
         keys=[b"k%d" % i for i in range(count)],
         timestamps_ms=[1_700_000_000_000 + i for i in range(count)],
     )
@@ -52,7 +52,8 @@ def chunk_of(*values: bytes | None, first: int = 100) -> Chunk:
 
 def decode(*values: bytes | None, schema: pa.Schema = FLAT, drop: bool = False) -> list[dict[str, Any]]:
     decoder = JsonDecoder(schema, ITEM, OnBadRecord.DROP if drop else OnBadRecord.FAIL)
-    batch = decoder.decode(chunk_of(*values))
+    decoder.take(block_of(*values))
+    batch = decoder.batch()
     batch.validate(full=True)
     assert batch.schema == schema
     return batch.to_pylist()  # type: ignore[no-any-return]
@@ -77,10 +78,13 @@ def test_whitespace_around_and_inside_a_value_means_nothing() -> None:
 
 
 def test_a_gap_in_the_offsets_does_not_shift_the_name_of_a_bad_record() -> None:
-    chunk = chunk_of(b"{}", b"{}", b"{}", b"?")
-    chunk.runs = [range(10, 12), [20, 35]]
-    with pytest.raises(BadRecordError, match="offset 35 "):
-        JsonDecoder(FLAT, ITEM, OnBadRecord.FAIL).decode(chunk)
+    decoder = JsonDecoder(FLAT, ITEM, OnBadRecord.FAIL)
+    decoder.take(block_of(b"{}", b"{}"))
+    block = block_of(b"{}", b"{", b"{}")
+    block.offsets = [200, 235, 236]
+    decoder.take(block)
+    with pytest.raises(BadRecordError, match="offset 235 "):
+        decoder.batch()
 
 
 NOT_ONE_OBJECT = [
@@ -186,14 +190,25 @@ def test_the_first_bad_record_is_named_and_not_a_later_one() -> None:
 def test_dropped_records_are_counted_and_the_first_is_told() -> None:
     decoder = JsonDecoder(FLAT, ITEM, OnBadRecord.DROP)
     assert decoder.notes() == []
-    decoder.decode(chunk_of(b'{"a":1}', b"x", b'{"a":2}', b'{"a":"y"}'))
-    decoder.decode(chunk_of(b"z", first=200))
+    decoder.take(block_of(b'{"a":1}', b"x", b'{"a":2}', b'{"a":"y"}'))
+    assert decoder.batch().num_rows == 2
+    decoder.take(block_of(b"z", first=200))
+    assert decoder.batch().num_rows == 0
     assert decoder.dropped == 3
     assert "3 records" in decoder.notes()[0]
     assert "offset 101: its value is not one JSON object" in decoder.notes()[0]
 
 
-def test_a_chunk_of_bad_records_only_gives_an_empty_batch() -> None:
+def test_blocks_are_joined_into_one_batch_and_bad_ones_do_not_touch_their_neighbours() -> None:
+    decoder = JsonDecoder(METADATA, ITEM, OnBadRecord.DROP)
+    for first in (100, 200, 300):
+        decoder.take(block_of(b'{"a":1}', b"x" if first == 200 else b"{}", b'{"a":3}', first=first))
+    batch = decoder.batch()
+    assert batch.column("kafka_offset").to_pylist() == [100, 101, 102, 200, 202, 300, 301, 302]
+    assert decoder.batch().num_rows == 0
+
+
+def test_a_block_of_bad_records_only_gives_an_empty_batch() -> None:
     assert decode(b"", None, b"x", drop=True) == []
 
 
@@ -309,11 +324,14 @@ def test_columns_of_the_record_itself_are_filled_from_it_and_not_from_the_value(
 
 def test_a_key_read_as_text_must_be_text() -> None:
     schema = pa.schema([("a", pa.int64()), ("kafka_key", pa.string())])
-    chunk = chunk_of(b'{"a":1}', b'{"a":2}')
-    assert JsonDecoder(schema, ITEM, OnBadRecord.FAIL).decode(chunk).column("kafka_key").to_pylist() == ["k0", "k1"]
-    chunk.keys = [None, b"\xff"]
+    block = block_of(b'{"a":1}', b'{"a":2}')
+    decoder = JsonDecoder(schema, ITEM, OnBadRecord.FAIL)
+    decoder.take(block)
+    assert decoder.batch().column("kafka_key").to_pylist() == ["k0", "k1"]
+    block.keys = [None, b"\xff"]
+    decoder.take(block)
     with pytest.raises(BadRecordError, match="offset 101 "):
-        JsonDecoder(schema, ITEM, OnBadRecord.FAIL).decode(chunk)
+        decoder.batch()
 
 
 @pytest.mark.parametrize(

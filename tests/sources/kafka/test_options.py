@@ -70,8 +70,22 @@ def test_committed_needs_a_group() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "first", "timestamp:", "timestamp:-5", "timestamp:1e3", "{}", "[]", "5", '{"orders": 5}', '{"orders": {"x": 1}}']
-    + ['{"orders": {"0": -3}}', '{"orders": {"0": 1.5}}', '{"orders": {"0": true}}', '{"orders": {"0": "1"}}'],
+    [
+        "",
+        "first",
+        "timestamp:",
+        "timestamp:-5",
+        "timestamp:1e3",
+        "{}",
+        "[]",
+        "5",
+        '{"orders": 5}',
+        '{"orders": {"x": 1}}',
+        '{"orders": {"0": -3}}',
+        '{"orders": {"0": 1.5}}',
+        '{"orders": {"0": true}}',
+        '{"orders": {"0": "1"}}',
+    ],
 )
 def test_other_starting_offsets_are_refused(text: str) -> None:
     assert "startingOffsets" in refused(BASE | {"startingOffsets": text})
@@ -215,5 +229,5 @@ def test_options_compare_and_travel_by_value() -> None:
 
 
 def test_group_offsets_need_a_group() -> None:
-    with pytest.raises(ConfigError, match="group.id"):
+    with pytest.raises(ConfigError, match=r"group\.id"):
         GroupOffsets(BASE)

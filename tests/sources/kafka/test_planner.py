@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection
-from dataclasses import dataclass, field
-
 import pytest
 
+from tests.sources.kafka.memory_cluster import Clock, Log, MemoryCluster
 from twophase.errors import (
     ConfigError,
     OffsetMismatchError,
@@ -17,76 +14,10 @@ from twophase.errors import (
     TopicRecreatedError,
     from_text,
 )
-from twophase.sources.kafka.loss import Topic, check_topic
-from twophase.sources.kafka.offsets import Limits, LogEnd, Partition, PartitionOffset, SourceOffset
+from twophase.sources.kafka.offsets import Limits, LogEnd, Partition, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.planner import OffsetPlanner
 from twophase.sources.kafka.stall import PATIENCE_S, StallAlarm
-
-
-@dataclass
-class Log:
-    begin: int = 0
-    end: int = 0
-    epoch: int = 0
-    epoch_ends: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass
-class MemoryCluster:
-    """Answers as `Cluster` does. `logs` is topic id and partitions by topic."""
-
-    logs: dict[str, tuple[str, list[Log]]]
-    group: dict[Partition, int] = field(default_factory=dict)
-    times: dict[Partition, int | None] = field(default_factory=dict)
-    asked: int = 0
-
-    def topics(self, names: Collection[str]) -> dict[str, Topic]:
-        return {
-            name: Topic(self.logs[name][0], {i: log.epoch for i, log in enumerate(self.logs[name][1])})
-            for name in names
-            if name in self.logs
-        }
-
-    def matching(self, pattern: str) -> dict[str, Topic]:
-        return self.topics([name for name in self.logs if re.fullmatch(pattern, name)])
-
-    def ends(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
-        self.asked += 1
-        found = {key: self._log(key) for key in partitions}
-        if None in found.values():
-            return {}
-        return {key: LogEnd(log.end, log.epoch) for key, log in found.items() if log is not None}
-
-    def high_watermarks(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
-        return self.ends(partitions)
-
-    def begins(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        return {key: log.begin for key in partitions if (log := self._log(key)) is not None}
-
-    def at_timestamp(self, partitions: Collection[Partition], milliseconds: int) -> dict[Partition, int | None]:
-        return {key: self.times.get(key) for key in partitions}
-
-    def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:
-        return {key: self.group[key] for key in partitions if key in self.group}
-
-    def epoch_ends(self, entries: Collection[PartitionOffset]) -> dict[Partition, int]:
-        logs = {entry: self._log(entry.key) for entry in entries}
-        return {e.key: log.epoch_ends.get(e.leader_epoch, -1) for e, log in logs.items() if log is not None}
-
-    def confirm_topic(self, source: str, entry: PartitionOffset) -> None:
-        check_topic(source, entry, self.topics([entry.topic]).get(entry.topic))
-
-    def _log(self, key: Partition) -> Log | None:
-        logs = self.logs.get(key.topic, ("", []))[1]
-        return logs[key.number] if key.number < len(logs) else None
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Bench:

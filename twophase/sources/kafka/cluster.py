@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from kafka import KafkaAdminClient, TopicPartition
+from kafka import TopicPartition
 from kafka import errors as kafka_errors
 from kafka.protocol.consumer import IsolationLevel as KafkaIsolation
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest, OffsetSpec
@@ -19,6 +19,7 @@ from kafka.structs import OffsetAndMetadata
 
 from twophase.errors import PreflightError, SourceUnavailableError
 from twophase.sources.kafka import connection
+from twophase.sources.kafka.admin import Admin
 from twophase.sources.kafka.loss import Topic, check_topic
 from twophase.sources.kafka.offsets import UNKNOWN_EPOCH, LogEnd, Partition, PartitionOffset
 from twophase.sources.kafka.options import KafkaOptions
@@ -26,6 +27,7 @@ from twophase.sources.kafka.options import KafkaOptions
 ResultT = TypeVar("ResultT")
 
 _BACKOFF_S = 0.1
+_SASL_HINT = ", and user and password: a broker may close the connection without a word"
 _CONFIRM_S = 2.0
 _UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
 _RIGHTS = (
@@ -154,27 +156,16 @@ class Cluster:
                 if not error.retriable or time.monotonic() >= deadline:
                     raise SourceUnavailableError(
                         f"Kafka at {self._options.bootstrap_servers} did not answer: {what}: {error}.",
-                        remedy="check that the brokers run and can be reached; the job may be started again.",
+                        remedy=f"check that the brokers run and can be reached{_SASL_HINT if self._options.sasl else ''}; "
+                        "the job may be started again.",
                     ) from None
             time.sleep(_BACKOFF_S)
 
     def _open(self) -> Any:
         with self._lock:
             if self._admin is None:
-                self._admin = _Admin(**connection.for_kafka_python(self._options))
+                self._admin = Admin(**connection.for_kafka_python(self._options))
             return self._admin
-
-
-class _Admin(KafkaAdminClient):  # type: ignore[misc]
-    """Ends its input and output thread if no broker answers; kafka-python would leave it running."""
-
-    def __init__(self, **settings: Any) -> None:
-        try:
-            super().__init__(**settings)
-        except BaseException:
-            if hasattr(self, "_net"):
-                self._net.stop()
-            raise
 
 
 def _topics(described: Iterable[Mapping[str, Any]], *, skip: bool = False) -> dict[str, Topic]:
@@ -185,8 +176,13 @@ def _topics(described: Iterable[Mapping[str, Any]], *, skip: bool = False) -> di
             continue
         if code:
             raise kafka_errors.for_code(code)(topic["name"])
+        if not topic.get("topic_id"):
+            raise PreflightError(
+                f"The brokers give topic {topic['name']!r} no topic id: a recreated topic could not be told apart.",
+                remedy="use Kafka 2.8 or newer.",
+            )
         epochs = {item["partition_index"]: _epoch(item.get("leader_epoch")) for item in topic["partitions"]}
-        found[topic["name"]] = Topic(str(topic.get("topic_id")), epochs)
+        found[topic["name"]] = Topic(str(topic["topic_id"]), epochs)
     return found
 
 

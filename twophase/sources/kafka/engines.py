@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from twophase.errors import PreflightError
-from twophase.sources.kafka.chunk import Chunk, Wanted
+from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import FetchEngine, KafkaOptions
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from twophase.sources.kafka.guard import ReadGuard
     from twophase.sources.kafka.planner import OffsetPlanner
 
-    Fetch = Callable[[KafkaOptions, OffsetRange, Wanted, ReadGuard], Iterator[Chunk]]
+    Fetch = Callable[[KafkaOptions, OffsetRange, Wanted, ReadGuard], Iterator[Block]]
 
 _PACKAGE = "twophase.sources.kafka"
 
@@ -43,7 +43,7 @@ def planner_of(options: KafkaOptions) -> OffsetPlanner:
     return cast("OffsetPlanner", _load("planner", "kafka", "kafka-python", "kafka").OffsetPlanner(options, cluster))
 
 
-def read_range(options: KafkaOptions, item: OffsetRange, wanted: Wanted) -> Iterator[Chunk]:
+def read_range(options: KafkaOptions, item: OffsetRange, wanted: Wanted) -> Iterator[Block]:
     """Read one range whole, and make sure at its end that it was the range that the batch means.
 
     Raises:
@@ -53,7 +53,9 @@ def read_range(options: KafkaOptions, item: OffsetRange, wanted: Wanted) -> Iter
     """
     guard_module = _load("guard", "kafka", "kafka-python", "kafka")
     guard: ReadGuard = guard_module.ReadGuard(options, cluster_of(options), item)
-    yield from _engine(options.fetch_engine)(options, item, wanted, guard)
+    for block in _engine(options.fetch_engine)(options, item, wanted, guard):
+        yield block
+        guard.moved()  # what the reader of the rows took its time for is no stall of the read
     guard.finished()
 
 

@@ -11,17 +11,17 @@ from kafka import errors as kafka_errors
 
 from twophase.errors import PreflightError
 from twophase.sources.kafka import connection
-from twophase.sources.kafka.chunk import Chunk, Wanted, run_of
+from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions
 
-_BLOCK = 5_000
+_BLOCK = 1_000
 _POLL_MS = 50
 
 
-def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadGuard) -> Iterator[Chunk]:
-    """Yield the records of a range in order, in bounded chunks, until the position has reached its end.
+def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadGuard) -> Iterator[Block]:
+    """Yield the records of a range in order until the position has reached its end.
 
     Raises:
         SourceLossError: records of the range are gone.
@@ -32,7 +32,7 @@ def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadG
     try:
         consumer.assign([partition])
         consumer.seek(partition, item.start)
-        position, chunk = item.start, Chunk()
+        position = item.start
         while position < item.end:
             records = _poll(consumer, partition, position, guard)
             reached = consumer.position(partition)
@@ -43,12 +43,8 @@ def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadG
             position = reached  # beyond the last record where markers or aborted records follow it
             if records and records[-1].offset >= item.end:
                 records = [record for record in records if record.offset < item.end]
-            _collect(chunk, records, wanted)
-            if chunk.full:
-                yield chunk
-                chunk = Chunk()
-        if len(chunk):
-            yield chunk
+            if records:
+                yield _block(records, wanted)
     finally:
         consumer.close(autocommit=False)
 
@@ -74,20 +70,19 @@ def _poll(consumer: Any, partition: TopicPartition, position: int, guard: ReadGu
     except kafka_errors.AuthorizationError as error:
         raise PreflightError(f"Kafka refuses to be read: {error}.", remedy="check user, password and ACLs.") from None
     except kafka_errors.KafkaError as error:
+        if not error.retriable:
+            guard.failed(position, str(error))
         guard.troubled(position, str(error))
         return []
 
 
-def _collect(chunk: Chunk, records: list[Any], wanted: Wanted) -> None:
-    if not records:
-        return
-    run = run_of(records[0].offset, records[-1].offset, len(records))
-    chunk.runs.append(run if run is not None else [record.offset for record in records])
-    chunk.values += [record.value for record in records]
-    chunk.size_bytes += sum(max(0, record.serialized_value_size) for record in records)
-    if wanted.keys:
-        chunk.keys += [record.key for record in records]
-    if wanted.timestamps:
-        chunk.timestamps_ms += [record.timestamp for record in records]
-    if wanted.headers:
-        chunk.headers += [record.headers for record in records]
+def _block(records: list[Any], wanted: Wanted) -> Block:
+    first, last = records[0].offset, records[-1].offset
+    whole = last - first + 1 == len(records)
+    return Block(
+        values=[record.value for record in records],
+        offsets=range(first, last + 1) if whole else [record.offset for record in records],
+        keys=[record.key for record in records] if wanted.keys else [],
+        timestamps_ms=[record.timestamp for record in records] if wanted.timestamps else [],
+        headers=[record.headers for record in records] if wanted.headers else [],
+    )

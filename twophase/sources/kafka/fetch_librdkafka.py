@@ -9,31 +9,32 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from twophase.errors import PreflightError
 from twophase.sources.kafka import connection
-from twophase.sources.kafka.chunk import Chunk, Wanted, run_of
+from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions
 
-# Small blocks keep the messages of one call in the processor's cache: 1,000 cost half of what 20,000 do, a message.
 _BLOCK = 1_000
+_BLOCK_BYTES = 1024 * 1024
 _POLL_S = 0.01
 _GROUP = "twophase-read"
 _RIGHTS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
 
 
-def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadGuard) -> Iterator[Chunk]:
-    """Yield the records of a range in order, in bounded chunks, until the position has reached its end.
+def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadGuard) -> Iterator[Block]:
+    """Yield the records of a range in order until the position has reached its end.
 
     Raises:
         SourceLossError: records of the range are gone.
         SourceUnavailableError: the read stands still.
     """
+    # A new one for each read: nothing of an earlier assignment can be in its queue. It costs 10 ms.
     consumer = Consumer(settings(options))
     try:
         consumer.assign([TopicPartition(item.topic, item.partition, item.start)])
-        position, chunk = item.start, Chunk()
+        position, most = item.start, _BLOCK
         while position < item.end:
-            messages: list[Any] = consumer.consume(min(_BLOCK, item.end - position), _POLL_S)
+            messages: list[Any] = consumer.consume(min(most, item.end - position), _POLL_S)
             if any(map(Message.error, messages)):
                 position = _failures(messages, position, guard)
                 messages = [message for message in messages if message.error() is None]
@@ -41,15 +42,12 @@ def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadG
                 guard.waited(position)
                 continue
             guard.moved()
+            most = max(1, min(_BLOCK, 2 * _BLOCK_BYTES // (1 + len(messages[0]) + len(messages[-1]))))
             position = max(position, messages[-1].offset() + 1)
             if position > item.end:
                 messages = [message for message in messages if message.offset() < item.end]
-            _collect(chunk, messages, wanted)
-            if chunk.full:
-                yield chunk
-                chunk = Chunk()
-        if len(chunk):
-            yield chunk
+            if messages:
+                yield _block(messages, wanted)
     finally:
         consumer.close()
 
@@ -64,17 +62,23 @@ def settings(options: KafkaOptions) -> dict[str, Any]:
         "allow.auto.create.topics": False,
         "isolation.level": options.isolation_level.value,
         "enable.partition.eof": True,
+        "max.poll.interval.ms": 24 * 3600 * 1000,  # how slow the sink may be is not for Kafka to say
         "check.crcs": True,
         # By default a full queue puts the fetcher to sleep for a second, and an end of log holds up the next read.
         "fetch.queue.backoff.ms": 2,
-        "fetch.wait.max.ms": 20,
+        "fetch.wait.max.ms": 5,
+        "log_level": 2,  # failures arrive with the messages
         "queued.min.messages": 20_000,
         "queued.max.messages.kbytes": 8 * 1024,
     }
 
 
 def _failures(messages: list[Any], position: int, guard: ReadGuard) -> int:
-    """Deal with the events among messages; return how far the end of the partition has moved the position."""
+    """Deal with the events among messages; return how far the end of the partition has moved the position.
+
+    After an error of the partition, such as a wrong checksum, librdkafka goes on behind the records concerned: so any of
+    them ends the read. Errors of the client as a whole, such as a lost connection, it mends by itself.
+    """
     for message in messages:
         error = message.error()
         if error is None:
@@ -83,21 +87,20 @@ def _failures(messages: list[Any], position: int, guard: ReadGuard) -> int:
             position = max(position, message.offset())  # what was skipped before it is markers and aborted records
         elif error.code() in _RIGHTS:
             raise PreflightError(f"Kafka refuses to be read: {error.str()}.", remedy="check user, password and ACLs.")
-        else:
+        elif message.topic() is None and not error.fatal():
             guard.troubled(position, error.str())
+        else:
+            guard.failed(position, error.str())
     return position
 
 
-def _collect(chunk: Chunk, messages: list[Any], wanted: Wanted) -> None:
-    if not messages:
-        return
-    run = run_of(messages[0].offset(), messages[-1].offset(), len(messages))
-    chunk.runs.append(run if run is not None else [message.offset() for message in messages])
-    chunk.values += [message.value() for message in messages]
-    chunk.size_bytes += sum(map(len, messages))
-    if wanted.keys:
-        chunk.keys += [message.key() for message in messages]
-    if wanted.timestamps:
-        chunk.timestamps_ms += [message.timestamp()[1] for message in messages]
-    if wanted.headers:
-        chunk.headers += [message.headers() for message in messages]
+def _block(messages: list[Any], wanted: Wanted) -> Block:
+    first, last = messages[0].offset(), messages[-1].offset()
+    whole = last - first + 1 == len(messages)
+    return Block(
+        values=[message.value() for message in messages],
+        offsets=range(first, last + 1) if whole else [message.offset() for message in messages],
+        keys=[message.key() for message in messages] if wanted.keys else [],
+        timestamps_ms=[message.timestamp()[1] for message in messages] if wanted.timestamps else [],
+        headers=[message.headers() for message in messages] if wanted.headers else [],
+    )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NoReturn
 
 from twophase.errors import SourceUnavailableError
 from twophase.sources.kafka.cluster import Cluster
@@ -67,6 +68,20 @@ class ReadGuard:
         """
         self._trouble = trouble
         self.look(position)
+
+    def failed(self, position: int, trouble: str) -> NoReturn:
+        """The client gave the read up.
+
+        Raises:
+            SourceLossError: what it wanted is gone.
+            SourceUnavailableError: anything else.
+        """
+        available = self.look(position)
+        raise SourceUnavailableError(
+            f"Source {self._item.source!r}: reading {self._item} failed at offset {position}: {trouble}. The broker says "
+            f"that {available} are available.",
+            remedy="a damaged or unsupported record fails again: check the brokers' logs and the installed codecs.",
+        )
 
     def look(self, position: int) -> str:
         """Ask the brokers whether the rest of the range is there; return what is available."""

@@ -3,18 +3,20 @@
 pyarrow parses a block of values, joined by newlines, as a stream of objects, wherever lines end. That each value is
 exactly one row follows from four checks together:
 
-    1. no value holds a NUL byte: the parser takes one for the end of the block
+    1. no value holds a NUL byte: the parser takes one for the end of the input
     2. each value begins with { and ends with }
     3. the parser refuses a raw newline inside a string, so none spans two values, and refuses a { right after a }
        inside any object or list, so between two values it stands at the top level: each value gives one row at least
     4. there are as many rows as values
 
-A block that fails any check, or a conversion, is halved until the bad records are found.
+What fails any check, or a conversion, is halved until the bad records are found.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 
 import pyarrow as pa
@@ -23,7 +25,7 @@ import pyarrow.json as pj
 from twophase.errors import BadRecordError, ConfigError
 from twophase.sources.kafka import raw_format
 from twophase.sources.kafka.arrow_types import UnfitError, convert, has_decimals, read_type
-from twophase.sources.kafka.chunk import Chunk, Wanted
+from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import WHERE, OnBadRecord
 
@@ -34,23 +36,53 @@ _METADATA = {
     "kafka_timestamp": ((raw_format.TIMESTAMP,), raw_format.timestamps),
     "kafka_key": ((pa.binary(), pa.string()), raw_format.keys),
 }
+_MAX_ROWS = 20_000  # pyarrow refuses more than 100,000 at once
+_MAX_BYTES = 4 * 1024 * 1024
 _BLANKS = b" \t\r\n"
 _OBJECT = ({ord("{")}, {ord("}")})
 _MAX_REASON = 300
 _first, _last = itemgetter(0), itemgetter(-1)
+_UNFIT = (UnfitError, pa.ArrowInvalid)
+
+
+@dataclass
+class _Piece:
+    """One block, taken apart.
+
+    Attributes:
+        joined: the values, each with a newline behind it; None if they failed checks 1 or 2.
+        lengths: of the values, to find them in `joined` again.
+        values: only where `joined` is None.
+        metadata: the columns that come from the record itself.
+    """
+
+    joined: bytes | None
+    lengths: list[int]
+    values: list[bytes | None]
+    offsets: Sequence[int]
+    metadata: dict[str, pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def all_values(self) -> list[bytes | None]:
+        if self.joined is None:
+            return self.values
+        starts = itertools.accumulate((length + 1 for length in self.lengths), initial=0)
+        return [self.joined[at : at + length] for at, length in zip(starts, self.lengths, strict=False)]
 
 
 class JsonDecoder:
-    """Turns chunks into record batches.
+    """Turns blocks into record batches.
 
     Args:
         schema: the Arrow schema of the rows, as Spark wants it; columns named `kafka_*` come from the record itself.
-        item: the range that the chunks are of.
+        item: the range that the blocks are of.
         on_bad_record: what becomes of a record that does not fit.
 
     Attributes:
+        wanted: what the blocks have to hold.
         dropped: how many records were left out.
-        first_dropped: offset of, and reason for, the first of them.
 
     Raises:
         ConfigError: a column has a type that cannot be read.
@@ -60,90 +92,110 @@ class JsonDecoder:
         self._schema = schema
         self._item = item
         self._fail = on_bad_record is OnBadRecord.FAIL
-        payload = [field for field in schema if field.name not in _METADATA]
-        _check_schema(schema, payload)
+        self._payload = [field for field in schema if field.name not in _METADATA]
+        self._metadata = [field for field in schema if field.name in _METADATA]
+        _check_schema(schema, self._payload)
         self._options = pj.ParseOptions(
-            explicit_schema=pa.schema([(field.name, read_type(field.name, field.type)) for field in payload]),
+            explicit_schema=pa.schema([(field.name, read_type(field.name, field.type)) for field in self._payload]),
             unexpected_field_behavior="ignore",
         )
         self.wanted = Wanted(keys="kafka_key" in schema.names, timestamps="kafka_timestamp" in schema.names)
+        self._pieces: list[_Piece] = []
+        self._rows = self._bytes = 0
         self.dropped = 0
-        self.first_dropped: tuple[int, str] | None = None
+        self._first_dropped: tuple[int, str] | None = None
 
-    def decode(self, chunk: Chunk) -> pa.RecordBatch:
-        """One row a record, without the dropped ones.
+    @property
+    def full(self) -> bool:
+        """Whether what was taken is enough for a batch."""
+        return self._rows >= _MAX_ROWS or self._bytes >= _MAX_BYTES
+
+    def take(self, block: Block) -> None:
+        """Add records."""
+        metadata = {field.name: _METADATA[field.name][1](block, self._item) for field in self._metadata}
+        try:
+            joined = _join(block.values)
+            piece = _Piece(joined, list(map(len, block.values)), [], block.offsets, metadata)  # type: ignore[arg-type]
+            self._bytes += len(joined)
+        except UnfitError:
+            piece = _Piece(None, [], block.values, block.offsets, metadata)
+            self._bytes += sum(len(value or b"") for value in block.values)
+        self._pieces.append(piece)
+        self._rows += len(piece)
+
+    def batch(self) -> pa.RecordBatch:
+        """All rows taken since the last batch, without the dropped ones.
 
         Raises:
             BadRecordError: a record does not fit the schema; names the first.
         """
-        pieces = list(self._fitting(chunk, 0, len(chunk)))
-        if len(pieces) == 1 and pieces[0][0] == range(len(chunk)):
-            payload, kept = pieces[0][1], None
-        else:
-            empty = [column[:0] for column in self._payload([b"{}"], check_nulls=False)]
-            batches = [columns for _, columns in pieces]
-            payload = [pa.concat_arrays(parts) for parts in zip(empty, *batches, strict=True)]
-            kept = pa.array([index for rows, _ in pieces for index in rows], pa.int64())
-        parsed = iter(payload)
-        columns = [
-            self._metadata(field, chunk, kept) if field.name in _METADATA else next(parsed) for field in self._schema
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        pieces, self._pieces = self._pieces, []
+        self._rows = self._bytes = 0
+        parts = [piece.joined for piece in pieces if piece.joined is not None]
+        try:
+            if len(parts) == len(pieces) and pieces:
+                rows = sum(map(len, pieces))
+                return self._assemble(self._columns(b"".join(parts), rows), pieces)
+        except _UNFIT:
+            pass
+        found = [self._fitting(piece) for piece in pieces]
+        empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in self._schema], schema=self._schema)
+        return pa.concat_batches([empty, *itertools.chain.from_iterable(found)])
 
     def notes(self) -> list[str]:
-        """What the operator should know of the chunks so far."""
-        if self.first_dropped is None:
+        """What the operator should know of the rows so far."""
+        if self._first_dropped is None:
             return []
-        offset, reason = self.first_dropped
+        offset, reason = self._first_dropped
         return [
             f"Source {self._item.source!r}: {self.dropped} records of {self._item} do not fit the schema and were "
             f"dropped; the first has offset {offset}: {reason}."
         ]
 
-    def _metadata(self, field: pa.Field, chunk: Chunk, kept: pa.Array | None) -> pa.Array:
-        array = _METADATA[field.name][1](chunk, self._item)
-        array = array if kept is None else array.take(kept)
-        return array.cast(field.type)
+    def _fitting(self, piece: _Piece) -> list[pa.RecordBatch]:
+        values = piece.all_values()
+        return list(self._halves(piece, values, 0, len(values)))
 
-    def _fitting(self, chunk: Chunk, low: int, high: int) -> Iterator[tuple[range, list[pa.Array]]]:
-        """The runs of records that fit, with their columns; in order, so that the first bad record is met first."""
-        if low == high:
-            return
+    def _halves(self, piece: _Piece, values: list[bytes | None], low: int, high: int) -> Iterator[pa.RecordBatch]:
+        """The runs of records that fit; in order, so that the first bad record is met first."""
         try:
-            self._check_keys(chunk, low, high)
-            yield range(low, high), self._payload(chunk.values[low:high])
-        except (UnfitError, pa.ArrowInvalid) as error:
+            columns = self._columns(_join(values[low:high]), high - low)
+            yield self._assemble(columns, [piece], low, high - low)
+        except _UNFIT as error:
             if high - low == 1:
-                self._bad(chunk.offset_at(low), error)
+                self._bad(piece.offsets[low], error)
                 return
             middle = (low + high) // 2
-            yield from self._fitting(chunk, low, middle)
-            yield from self._fitting(chunk, middle, high)
+            yield from self._halves(piece, values, low, middle)
+            yield from self._halves(piece, values, middle, high)
 
-    def _payload(self, values: list[bytes | None], *, check_nulls: bool = True) -> list[pa.Array]:
-        """Parse values into the columns that are not metadata.
+    def _columns(self, data: bytes, rows: int) -> dict[str, pa.Array]:
+        """Parse joined values into the columns that are not metadata.
 
         Raises:
             UnfitError, ArrowInvalid: some value does not fit.
         """
-        data = _join(values)
         # one block: where pyarrow would cut a larger input is not where records end
         settings = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
         table = pj.read_json(pa.BufferReader(data), settings, self._options)
-        if table.num_rows != len(values):
+        if table.num_rows != rows:
             raise UnfitError("more than one JSON object")
-        arrays = []
-        fields = [field for field in self._schema if field.name not in _METADATA]
-        for field, column in zip(fields, table.columns, strict=True):
+        text = not data.isascii()
+        columns = {}
+        for field, column in zip(self._payload, table.columns, strict=True):
             array = column.chunk(0)
-            if has_decimals(field.type) or not data.isascii():
-                array.validate(full=True)  # digits beyond the precision; bytes that are not UTF-8
-            arrays.append(convert(field.name, array, field if check_nulls else field.with_nullable(True)))
-        return arrays
+            if text or has_decimals(field.type):
+                array.validate(full=True)  # bytes that are not UTF-8; digits beyond the precision
+            columns[field.name] = convert(field.name, array, field)
+        return columns
 
-    def _check_keys(self, chunk: Chunk, low: int, high: int) -> None:
-        if self.wanted.keys and pa.types.is_string(self._schema.field("kafka_key").type):
-            pa.array(chunk.keys[low:high], pa.binary()).cast(pa.string())
+    def _assemble(
+        self, columns: dict[str, pa.Array], pieces: list[_Piece], low: int = 0, rows: int | None = None
+    ) -> pa.RecordBatch:
+        for field in self._metadata:
+            array = pa.concat_arrays([piece.metadata[field.name] for piece in pieces]).slice(low, rows)
+            columns[field.name] = array.cast(field.type)
+        return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
 
     def _bad(self, offset: int, error: Exception) -> None:
         reason = _reason(error)
@@ -154,18 +206,23 @@ class JsonDecoder:
                 remedy="correct the producer or the schema; json.on_error=drop leaves such records out.",
             ) from None
         self.dropped += 1
-        self.first_dropped = self.first_dropped or (offset, reason)
+        self._first_dropped = self._first_dropped or (offset, reason)
 
 
 def _join(values: list[bytes | None]) -> bytes:
+    """Checks 1 and 2.
+
+    Raises:
+        UnfitError: a value fails them.
+    """
     try:
         data = b"\n".join([*values, b""])  # type: ignore[list-item]
-        whole = set(map(_first, values)), set(map(_last, values))  # type: ignore[arg-type]
+        ends = set(map(_first, values)), set(map(_last, values))  # type: ignore[arg-type]
     except TypeError:
         raise UnfitError("it has no value (a tombstone)") from None
     except IndexError:
         raise UnfitError("its value is empty") from None
-    if whole != _OBJECT:
+    if ends != _OBJECT:
         stripped = [value.strip(_BLANKS) for value in values if value is not None]
         if not all(value[:1] == b"{" and value[-1:] == b"}" for value in stripped):
             raise UnfitError("its value is not one JSON object")

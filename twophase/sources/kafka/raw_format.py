@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from twophase.errors import ConfigError
-from twophase.sources.kafka.chunk import Chunk, Wanted
+from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import WHERE
 
+MAX_ROWS = 20_000
+MAX_BYTES = 8 * 1024 * 1024
+TIMESTAMP = pa.timestamp("us", tz="UTC")
 DDL = {
     "key": "BINARY",
     "value": "BINARY",
@@ -20,9 +24,8 @@ DDL = {
     "timestamp": "TIMESTAMP",
     "headers": "ARRAY<STRUCT<key: STRING, value: BINARY>>",
 }
-TIMESTAMP = pa.timestamp("us", tz="UTC")
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-TYPES = {
+_TYPES = {
     "key": pa.binary(),
     "value": pa.binary(),
     "topic": pa.string(),
@@ -39,11 +42,14 @@ def ddl(columns: tuple[str, ...]) -> str:
 
 
 class RawDecoder:
-    """Turns chunks into record batches.
+    """Turns blocks into record batches.
 
     Args:
         schema: the Arrow schema of the rows; names and types are those of `DDL`.
-        item: the range that the chunks are of.
+        item: the range that the blocks are of.
+
+    Attributes:
+        wanted: what the blocks have to hold.
 
     Raises:
         ConfigError: the schema has another column, or another type.
@@ -51,69 +57,86 @@ class RawDecoder:
 
     def __init__(self, schema: pa.Schema, item: OffsetRange) -> None:
         for field in schema:
-            if field.type != TYPES.get(field.name):
+            if field.type != _TYPES.get(field.name):
                 raise ConfigError(
-                    f"{WHERE}: the schema has {field.name!r} of type {field.type}, not a raw column.",
+                    f"{WHERE}: the schema has {field.name!r} of type {field.type}, not a column of value.format=raw.",
                     remedy=f"leave .schema() out and choose with `columns`, or use {ddl(tuple(DDL))}.",
                 )
-        self._schema = schema
-        self._columns = [_COLUMNS[name] for name in schema.names]
-        self._item = item
         self.wanted = Wanted(
             keys="key" in schema.names, timestamps="timestamp" in schema.names, headers="headers" in schema.names
         )
+        self._schema = schema
+        self._columns = [COLUMNS[name] for name in schema.names]
+        self._item = item
+        self._pieces: list[list[pa.Array]] = []
+        self._rows = self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether what was taken is enough for a batch."""
+        return self._rows >= MAX_ROWS or self._bytes >= MAX_BYTES
+
+    def take(self, block: Block) -> None:
+        """Add records."""
+        arrays = [make(block, self._item) for make in self._columns]
+        self._pieces.append(arrays)
+        self._rows += len(block)
+        self._bytes += sum(array.nbytes for array in arrays)
+
+    def batch(self) -> pa.RecordBatch:
+        """All rows taken since the last batch."""
+        pieces, self._pieces = self._pieces, []
+        self._rows = self._bytes = 0
+        empty = [pa.array([], field.type) for field in self._schema]
+        return pa.RecordBatch.from_arrays(
+            [pa.concat_arrays(parts) for parts in zip(empty, *pieces, strict=True)], schema=self._schema
+        )
 
     def notes(self) -> list[str]:
-        """What the operator should know of the chunks so far: nothing."""
+        """What the operator should know of the rows so far: nothing."""
         return []
 
-    def decode(self, chunk: Chunk) -> pa.RecordBatch:
-        """One row a record."""
-        arrays = [
-            make(chunk, self._item).cast(field.type) for make, field in zip(self._columns, self._schema, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-
-def timestamps(chunk: Chunk, _: OffsetRange) -> pa.Array:
+def timestamps(block: Block, _: OffsetRange) -> pa.Array:
     """The timestamps of the records; null where the broker has none."""
-    milliseconds = pa.array(chunk.timestamps_ms, pa.int64())
-    known = pa.compute.greater_equal(milliseconds, 0)
-    return pa.compute.if_else(known, milliseconds, None).cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
+    milliseconds = pa.array(block.timestamps_ms, pa.int64())
+    if pc.min(milliseconds).as_py() < 0:
+        milliseconds = pc.if_else(pc.greater_equal(milliseconds, 0), milliseconds, None)
+    return milliseconds.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
 
 
-def keys(chunk: Chunk, _: OffsetRange) -> pa.Array:
+def keys(block: Block, _: OffsetRange) -> pa.Array:
     """The keys of the records."""
-    return pa.array(chunk.keys, pa.binary())
+    return pa.array(block.keys, pa.binary())
 
 
-def topics(chunk: Chunk, item: OffsetRange) -> pa.Array:
+def topics(block: Block, item: OffsetRange) -> pa.Array:
     """The topic, once for each record."""
-    return pa.repeat(pa.scalar(item.topic, pa.string()), len(chunk))
+    return pa.repeat(pa.scalar(item.topic, pa.string()), len(block))
 
 
-def partitions(chunk: Chunk, item: OffsetRange) -> pa.Array:
+def partitions(block: Block, item: OffsetRange) -> pa.Array:
     """The partition, once for each record."""
-    return pa.repeat(pa.scalar(item.partition, pa.int32()), len(chunk))
+    return pa.repeat(pa.scalar(item.partition, pa.int32()), len(block))
 
 
-def offsets(chunk: Chunk, _: OffsetRange) -> pa.Array:
+def offsets(block: Block, _: OffsetRange) -> pa.Array:
     """The offsets of the records."""
-    return pa.array(chunk.offsets(), pa.int64())
+    return pa.array(block.offsets, pa.int64())
 
 
-def _values(chunk: Chunk, _: OffsetRange) -> pa.Array:
-    return pa.array(chunk.values, pa.binary())
+def _values(block: Block, _: OffsetRange) -> pa.Array:
+    return pa.array(block.values, pa.binary())
 
 
-def _headers(chunk: Chunk, _: OffsetRange) -> pa.Array:
-    listed = [[{"key": key, "value": value} for key, value in item] if item else None for item in chunk.headers]
+def _headers(block: Block, _: OffsetRange) -> pa.Array:
+    listed = [[{"key": key, "value": value} for key, value in item] if item else None for item in block.headers]
     return pa.array(listed, _HEADERS)
 
 
-Column = Callable[[Chunk, OffsetRange], pa.Array]
+Column = Callable[[Block, OffsetRange], pa.Array]
 
-_COLUMNS: dict[str, Column] = {
+COLUMNS: dict[str, Column] = {
     "key": keys,
     "value": _values,
     "topic": topics,

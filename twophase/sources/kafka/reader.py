@@ -21,6 +21,7 @@ from twophase.sources.kafka.json_format import JsonDecoder
 from twophase.sources.kafka.offsets import Limits, OffsetRange, SourceOffset, ranges
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
 from twophase.sources.kafka.raw_format import RawDecoder
+from twophase.workers import spare_collector
 
 if TYPE_CHECKING:
     from twophase.sources.kafka.planner import OffsetPlanner
@@ -93,12 +94,14 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the rows of one range."""
         item: OffsetRange = partition.item  # type: ignore[attr-defined]
         decoder = self._decoder(item)
-        for chunk in read_range(self._options, item, decoder.wanted):
-            batch = decoder.decode(chunk)
-            if batch.num_rows:
-                yield batch
+        for block in read_range(self._options, item, decoder.wanted):
+            decoder.take(block)
+            if decoder.full:
+                yield from _rows(decoder)
+        yield from _rows(decoder)
         for note in decoder.notes():
             _log.warning(note)
+        spare_collector()
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: Spark calls this a trigger late. Group offsets are committed with the checkpoint."""
@@ -125,3 +128,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.value_format is ValueFormat.JSON:
             return JsonDecoder(schema, item, self._options.on_bad_record)
         return RawDecoder(schema, item)
+
+
+def _rows(decoder: RawDecoder | JsonDecoder) -> Iterator[pa.RecordBatch]:
+    batch = decoder.batch()
+    if batch.num_rows:
+        yield batch

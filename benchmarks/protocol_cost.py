@@ -1,0 +1,123 @@
+"""What the protocol itself costs a checkpoint: everything but Spark and the targets (`CheckpointCommitted.protocol_s`).
+
+Twice: with sinks in memory and without Spark, and in a real job, Kafka to MySQL, with small batches. The cost is mostly that
+of syncing three small files to disk: the body of the checkpoint, DECIDED and COMMITTED.
+
+    python -m benchmarks protocol_cost --checkpoints 200
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+
+from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
+from benchmarks.orders import count_and_drop, create_table, produce
+from benchmarks.report import console, foot, histogram, milliseconds, table
+from twophase.config import JobOptions
+from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.events import CheckpointCommitted, Event, Observers
+from twophase.ids import Subtask, new_lineage_id
+from twophase.protocol.sink import SinkContext
+from twophase.state.checkpoint import FrozenOffsets
+from twophase.state.records import Lineage
+from twophase.state.storage import LocalStorage
+from twophase.testing.memory import MemorySink, MemoryTarget
+
+_GOAL_MS = 30
+_JOB = "protocol-cost"
+_SCHEMA = pa.schema([("id", pa.int64())])
+_ROWS = 10
+
+
+@click.command("protocol_cost")
+@click.option("--checkpoints", default=200, show_default=True, help="Checkpoints of each kind.")
+@click.option("--batch-records", default=1_000, show_default=True, help="Records in a micro-batch of the real job.")
+@click.option("--sinks", default=2, show_default=True, help="Sinks in memory.")
+def command(checkpoints: int, batch_records: int, sinks: int) -> None:
+    """The protocol's own cost of a checkpoint: p50, p95, p99."""
+    with tempfile.TemporaryDirectory(prefix="twophase-bench-") as folder:
+        bare = without_spark(Path(folder) / "job", checkpoints, sinks)
+    done = _real_job(checkpoints, batch_records)
+    real = [checkpoint["protocol_s"] for checkpoint in done.checkpoints]
+    histogram(f"Protocol, {sinks} sinks in memory, no Spark", bare)
+    histogram("Protocol, Kafka to MySQL on Spark", real)
+    shown = table("The protocol's own cost of a checkpoint, ms", "where", "checkpoints", "p50", "p95", "p99", "max")
+    shown.add_row(f"{sinks} sinks in memory, no Spark", f"{len(bare)}", *milliseconds(bare))
+    shown.add_row("Kafka to MySQL on Spark", f"{len(real)}", *milliseconds(real))
+    console.print(shown)
+    whole = statistics.median(batch.duration_s for batch in done.batches)
+    share = statistics.median(real) / whole
+    kept = "kept" if 1000 * max(statistics.median(bare), statistics.median(real)) < _GOAL_MS else "missed"
+    console.print(
+        f"Protocol / whole micro-batch of {batch_records:,} records (p50 {1000 * whole:.0f} ms): [bold]{share:.3f}[/bold]; "
+        f"the goal of {_GOAL_MS} ms (p50) is {kept}."
+    )
+    foot(done.meter.others_cores())
+
+
+def without_spark(folder: Path, checkpoints: int, sinks: int) -> list[float]:
+    """Take checkpoints of sinks in memory; return the protocol's seconds for each."""
+    costs: list[float] = []
+
+    def observe(event: Event) -> None:
+        if isinstance(event, CheckpointCommitted):
+            costs.append(event.protocol_s)
+
+    targets = {f"sink-{index}": MemorySink(MemoryTarget(f"sink-{index}")) for index in range(sinks)}
+    coordinator = _coordinator(folder, targets, Observers(observe))
+    coordinator.recover()
+    coordinator.begin_lineage(Lineage(new_lineage_id()))
+
+    def write(pending: PendingCheckpoint) -> None:
+        for name, sink in targets.items():
+            rows = [{"id": pending.checkpoint * _ROWS + step} for step in range(_ROWS)]
+            piece = sink.write_direct(pending.transaction(name), Subtask(0, pending.attempt.counter), rows)
+            pending.acknowledge(name, [piece] if piece else [])
+
+    for number in range(checkpoints):
+        offsets = _offsets(number)
+        coordinator.classify(number, offsets)
+        coordinator.checkpoint(number, offsets, write)
+    return costs
+
+
+def _coordinator(folder: Path, sinks: Mapping[str, MemorySink], observers: Observers) -> CheckpointCoordinator:
+    for name, sink in sinks.items():
+        sink.open(SinkContext(_JOB, name, _SCHEMA, 1))
+
+    def snapshot(number: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
+        del number
+        return {"sources": [{"entries": list(offsets.end)}]}
+
+    return CheckpointCoordinator(
+        _JOB,
+        LocalStorage(folder),
+        sinks,
+        JobOptions.parse({"checkpointLocation": str(folder)}, f"job {_JOB!r}"),
+        observers=observers,
+        clock=SystemClock(),
+        snapshot=snapshot,
+    )
+
+
+def _offsets(number: int) -> FrozenOffsets:
+    start = (f'{{"next":{number * _ROWS}}}',) if number else (None,)
+    return FrozenOffsets(start, (f'{{"next":{(number + 1) * _ROWS}}}',))
+
+
+def _real_job(checkpoints: int, batch_records: int) -> Run:
+    with new_kafka() as kafka, new_mysql() as mysql:
+        topic = produce(kafka, checkpoints * batch_records, partitions=2)
+        database = create_table(mysql)
+        done = run(Services(kafka, mysql), "twophase", topic, database, batch_records)
+        count_and_drop(mysql, database)
+    return done

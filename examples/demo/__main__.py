@@ -1,0 +1,138 @@
+"""`python -m examples.demo`: orders from Kafka into MySQL, exactly once, while drivers are killed.
+
+1. start Kafka and MySQL, write the orders into Kafka
+2. run the job in a process of its own; kill it, start it again, until everything is read
+3. read Kafka and the table back, independently, and compare
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from examples.demo import orders
+from examples.demo.figures import add_up
+from examples.demo.kills import PLAN
+from examples.demo.screen import Screen
+from examples.demo.supervisor import DriverFailedError, Supervisor
+from examples.demo.target import TABLE, Target
+from twophase.errors import TwoPhaseError
+from twophase.testing.services import KafkaService, MySqlService
+from twophase.testing.services.service import Service
+
+_CHECKPOINTS = 24
+_FEWEST_KILLS = 3
+
+
+@click.command(help=__doc__)
+@click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(1_000), help="Orders to write.")
+@click.option("--keep", is_flag=True, help="Keep servers, logs and the job's folder until Ctrl-C, to look around.")
+def main(records: int, keep: bool) -> None:
+    """Entry point."""
+    screen = Screen()
+    try:
+        exact = _Demo(screen, records, keep).run()
+    except (TwoPhaseError, DriverFailedError) as error:
+        screen.console.print(f"[bold red]{type(error).__name__}[/bold red]: {error}", markup=True)
+        sys.exit(1)
+    sys.exit(0 if exact else 1)
+
+
+class _Demo:
+    def __init__(self, screen: Screen, records: int, keep: bool) -> None:
+        self._screen = screen
+        self._records = records
+        self._keep = keep
+        self._folder = Path(tempfile.mkdtemp(prefix="twophase-demo-"))
+
+    def run(self) -> bool:
+        """Whether everything arrived once, in spite of enough kills."""
+        screen = self._screen
+        screen.console.print(
+            f"{self._records:,} orders from Kafka into MySQL, exactly once; {len(PLAN)} drivers are killed.\n"
+        )
+        with ExitStack() as stack:
+            kafka = KafkaService()
+            mysql = MySqlService(local_infile=True)
+            for name, service in (("Kafka", kafka), ("MySQL", mysql)):
+                self._start(stack, name, service)
+            target = Target(mysql)
+            self._produce(kafka)
+            supervisor = self._supervise(kafka, mysql, target)
+            screen.line("reading back Kafka and the table, to compare them record by record")
+            screen.more("The table has no unique key: it would hold a duplicate, not hide it.")
+            verdict = target.compare(kafka.bootstrap_servers, orders.TOPIC)
+            prepared, figures = target.prepared(), add_up(supervisor.lives)
+            screen.results(verdict, prepared, figures)
+            good = verdict.exact and verdict.produced == self._records and prepared == 0
+            self._conclude(good, figures.kills, verdict.examples)
+            if self._keep:
+                self._wait(kafka, mysql)
+        if good and not self._keep:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        return good and figures.kills >= _FEWEST_KILLS
+
+    def _start(self, stack: ExitStack, name: str, service: Service) -> None:
+        began_s = time.monotonic()
+        stack.enter_context(service)
+        self._screen.line(f"{name} is up, after {time.monotonic() - began_s:.1f} s")
+
+    def _produce(self, kafka: KafkaService) -> None:
+        orders.create_topic(kafka.bootstrap_servers)
+        began_s = time.monotonic()
+        with self._screen.bar("orders written", self._records) as bar:
+            for done in orders.produce(kafka.bootstrap_servers, self._records):
+                bar(done)
+        took_s = time.monotonic() - began_s
+        self._screen.line(
+            f"{self._records:,} orders are in Kafka, in {orders.PARTITIONS} partitions, after {took_s:.1f} s"
+        )
+
+    def _supervise(self, kafka: KafkaService, mysql: MySqlService, target: Target) -> Supervisor:
+        environment = {
+            "DEMO_KAFKA": kafka.bootstrap_servers,
+            "DEMO_MYSQL": target.url,
+            "DEMO_MYSQL_PASSWORD": mysql.password,
+            "DEMO_FOLDER": str(self._folder / "job"),
+            "DEMO_RECORDS_PER_CHECKPOINT": str(max(self._records // _CHECKPOINTS, 1)),
+        }
+        with self._screen.bar("orders decided", self._records) as bar:
+            supervisor = Supervisor(self._folder, environment, target, self._screen, bar)
+            supervisor.run()
+        return supervisor
+
+    def _conclude(self, good: bool, kills: int, examples: str) -> None:
+        console = self._screen.console
+        console.print()
+        if not good:
+            console.print(
+                f"[bold red]Not exactly once.[/bold red] {examples} Logs and the job's folder: {self._folder}"
+            )
+        elif kills < _FEWEST_KILLS:
+            console.print(
+                f"[bold red]Only {kills} drivers were killed[/bold red]: too few records for more. Use --records."
+            )
+        else:
+            console.print(f"[bold green]Every order is in the table exactly once, after {kills} kills.[/bold green]")
+
+    def _wait(self, kafka: KafkaService, mysql: MySqlService) -> None:
+        """Until Ctrl-C."""
+        console = self._screen.console
+        console.print(f"\nKafka: {kafka.bootstrap_servers}   MySQL: {mysql.host}:{mysql.port}, table {TABLE}")
+        console.print(f"User {mysql.user}, password {mysql.password}")
+        console.print(f"Logs and the job's folder: {self._folder}   Ctrl-C ends the servers.", end="\n")
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            return
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m examples.demo")

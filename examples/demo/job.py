@@ -1,0 +1,30 @@
+"""The job of the demo, as a user writes it: orders from Kafka into a MySQL table, exactly once. Started by `examples.demo`."""
+
+import os
+
+from pyspark.sql import SparkSession
+
+import twophase
+from examples.demo.journal import Journal
+from sinks.mysql.sink import MySqlSink
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+twophase.register(spark)
+orders = (
+    spark.readStream.format("twophase-kafka")
+    .option("kafka.bootstrap.servers", os.environ["DEMO_KAFKA"])
+    .option("subscribe", "orders")
+    .option("value.format", "json")
+    .option("maxRecordsPerTrigger", os.environ["DEMO_RECORDS_PER_CHECKPOINT"])
+    .schema("id long, customer string, amount double, kafka_partition int, kafka_offset long")
+    .load()
+)
+job = (
+    twophase.write_stream(orders, name="orders")
+    .sink("facts", MySqlSink(url=os.environ["DEMO_MYSQL"], table="orders", password_env="DEMO_MYSQL_PASSWORD"))
+    .option("checkpointLocation", os.environ["DEMO_FOLDER"])
+    .trigger(availableNow=True)
+    .observer(Journal(os.environ["DEMO_JOURNAL"]))
+    .start()
+)
+job.await_termination()

@@ -1,0 +1,40 @@
+"""When the drivers die: three times at a chosen point of the protocol, once at a moment that nobody has chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twophase import failpoints
+
+
+@dataclass(frozen=True)
+class Kill:
+    """How one driver dies.
+
+    Attributes:
+        point: the crash point where it kills itself with SIGKILL; empty: killed from outside.
+        hit: at which passing of the point.
+        state: what the checkpoint is like at that moment.
+        expected: what recovery has to make of it.
+    """
+
+    point: str
+    hit: int
+    state: str
+    expected: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that arm the point."""
+        return {failpoints.VARIABLE: f"{self.point}=kill@{self.hit}"} if self.point else {}
+
+
+# A driver's first checkpoint may be a replay or the empty checkpoint 0; each of these comes a few checkpoints later.
+PLAN = (
+    Kill("C06", 4, "everything is prepared in MySQL, nothing is decided", "abort it: the rows are written again"),
+    Kill("C11", 4, "it is decided, and not one piece is committed", "commit it: the rows are not written again"),
+    Kill("C13", 6, "it is decided; one piece is committed, the other is not", "commit the other piece only"),
+    Kill("", 0, "a random moment: SIGKILL to the driver, its JVM and its workers at once", "whatever it takes"),
+)
+RANDOM_AFTER_S = (0.5, 4.0)
+"""From the end of the recovery."""

@@ -1,0 +1,108 @@
+"""What the demo shows: one line for each thing that happens, a bar for the rows, tables at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from examples.demo.figures import Figures, percentile
+from examples.demo.journal import Entry
+from examples.demo.kills import Kill
+from integration.checker import Verdict
+
+Bar = Callable[[int], None]
+"""Told how much is done."""
+
+_INDENT = " " * 7
+
+
+class Screen:
+    """The terminal, or a file. Times are from the creation on."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False, soft_wrap=True)
+        self._began_s = time.monotonic()
+        bar = (TextColumn(_INDENT[1:] + "{task.description}"), BarColumn(), MofNCompleteColumn())
+        self._progress = Progress(*bar, console=self.console, transient=True, disable=not self.console.is_terminal)
+
+    def line(self, text: str) -> None:
+        """One thing that has happened."""
+        minutes, seconds = divmod(int(time.monotonic() - self._began_s), 60)
+        self.console.print(f"[dim]{minutes:3d}:{seconds:02d}[/dim] {text}")
+
+    def more(self, text: str) -> None:
+        """What there is to say of the line before."""
+        self.console.print(f"{_INDENT}{text}")
+
+    @contextmanager
+    def bar(self, what: str, total: int) -> Iterator[Bar]:
+        """Show a bar while the body runs."""
+        task = self._progress.add_task(what, total=total)
+        with self._progress:
+            yield lambda done: self._progress.update(task, completed=done)
+            self._progress.remove_task(task)
+
+    def kill(self, number: int, kill: Kill, checkpoint: str, visible: int, prepared: int) -> None:
+        """A driver was killed; `checkpoint` says which one it was working at."""
+        where = f" at crash point {kill.point}" if kill.point else ""
+        self.line(f"[bold red]KILL {number}[/bold red]  SIGKILL{where}, {checkpoint}: {kill.state}.")
+        self.more(f"In MySQL now: {visible:,} rows visible, {prepared} transactions prepared.")
+        self.more(f"Recovery has to {kill.expected}.")
+
+    def recovery(self, number: int, fields: dict[str, object], pieces: Sequence[Entry]) -> None:
+        """A driver has recovered; `pieces` are those that it has proven committed meanwhile."""
+        found = [entry.fields["proof"] for entry in pieces if entry.fields["proof"]]
+        told = f"[bold green]recovered[/bold green]  driver {number}, generation {fields['generation']}"
+        self.line(f"{told}, in {float(str(fields['duration_s'])):.2f} s:")
+        self.more(
+            f"{fields['recommitted']} decided checkpoints committed ({len(pieces) - len(found)} pieces now, "
+            f"{len(found)} before the kill{', by its ' + found[0] if found else ''}), "
+            f"{fields['aborted']} undecided pieces aborted."
+        )
+
+    def results(self, verdict: Verdict, prepared: int, figures: Figures) -> None:
+        """The table at the end."""
+        table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+        table.add_column(style="bold")
+        table.add_column(justify="right")
+        table.add_column(style="dim")
+        for row in (*_counts(verdict, prepared, figures), *_times(verdict, figures)):
+            table.add_row(*row)
+        self.console.print()
+        self.console.print(table)
+
+
+def _counts(verdict: Verdict, prepared: int, figures: Figures) -> Iterator[tuple[str, str, str]]:
+    yield "produced", f"{verdict.produced:,}", "records in Kafka, read back with a plain consumer"
+    yield "in the table", f"{verdict.stored:,}", "rows in MySQL, read back with plain SQL"
+    yield "lost", _good(verdict.lost), "records without a row; compared are partition, offset and payload"
+    yield "duplicated", _good(verdict.duplicated), "rows beyond the first of their record"
+    yield "foreign", _good(verdict.foreign), "rows that are no record"
+    yield "left prepared", _good(prepared), "transactions that nobody has ended"
+    yield "drivers killed", f"{figures.kills}", "and started again by the supervisor"
+
+
+def _times(verdict: Verdict, figures: Figures) -> Iterator[tuple[str, str, str]]:
+    rows, share = verdict.produced, sum(figures.protocol_s) / max(sum(figures.durations_s), 0.001)
+    yield "checkpoints", f"{figures.decided}", f"of {rows // max(figures.decided, 1):,} records or so"
+    yield "while running", f"{rows / max(figures.running_s, 0.001):,.0f} rows/s", f"{figures.running_s:.1f} s"
+    yield (
+        "overall",
+        f"{rows / figures.overall_s:,.0f} rows/s",
+        f"{figures.overall_s:.1f} s, every start of Spark included",
+    )
+    yield "a checkpoint", _percentiles(figures.durations_s), "p50 / p95, from the trigger to the commit"
+    yield "the protocol", _percentiles(figures.protocol_s), f"p50 / p95, its own part of that: {share:.0%}"
+
+
+def _good(count: int) -> str:
+    return f"[bold {'red' if count else 'green'}]{count:,}[/]"
+
+
+def _percentiles(values: Sequence[float]) -> str:
+    return f"{percentile(values, 0.5):.2f} / {percentile(values, 0.95):.2f} s"

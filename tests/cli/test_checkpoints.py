@@ -1,0 +1,154 @@
+"""`twophase checkpoints` shows what is in a job's folder, and changes nothing in it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.cli.conftest import LINEAGE, JobFolder
+from twophase.cli import checkpoint_list
+from twophase.cli.main import main
+from twophase.state.storage import ReadOnlyStorage
+
+
+def show(folder: Path, *options: str) -> Result:
+    return CliRunner().invoke(main, ["checkpoints", str(folder), *options])
+
+
+def shown(folder: Path) -> list[dict[str, Any]]:
+    result = show(folder, "--json")
+    assert result.exit_code == 0, result.output
+    return list(json.loads(result.stdout)["checkpoints"])
+
+
+def everything(folder: Path) -> dict[str, tuple[int, int]]:
+    return {str(path): (path.stat().st_mtime_ns, path.stat().st_ino) for path in [folder, *sorted(folder.rglob("*"))]}
+
+
+def test_a_row_tells_all_of_a_checkpoint(job_folder: JobFolder) -> None:
+    job_folder.commit(0)
+    result = show(job_folder.root)
+    assert result.exit_code == 0
+    head, columns, row, restore = result.stdout.splitlines()
+    assert head == f"Job orders, generation 1, lineage {LINEAGE}"
+    for part in ("11111111", "1.1", "committed", "2023-11-1", "0.84 s", " kB ", "30", "orders-0:0 orders-1:1"):
+        assert part in row
+    assert columns.split()[0] == "id"
+    assert restore.endswith(f"--restore {job_folder.body(0).parent}")
+
+
+def test_a_decided_checkpoint_shows_its_pending_commits(job_folder: JobFolder) -> None:
+    job_folder.commit(0)
+    job_folder.decide(1)
+    assert "2 pieces of facts" in show(job_folder.root).stdout
+    first, second = shown(job_folder.root)
+    assert (first["state"], first["pending_commits"]) == ("committed", {})
+    assert (second["state"], second["pending_commits"]) == ("decided", {"facts": 2})
+    assert second["path"] == str(job_folder.body(1).parent)
+    assert second["sources"][0]["offsets"][1] == {"topic": "orders", "partition": 1, "offset": 101}
+
+
+def test_what_newer_checkpoints_replaced_is_subsumed(job_folder: JobFolder) -> None:
+    for number in range(3):
+        job_folder.commit(number)
+    assert [entry["state"] for entry in shown(job_folder.root)] == ["subsumed", "subsumed", "committed"]
+
+
+def test_a_body_without_a_decision_is_undecided(job_folder: JobFolder) -> None:
+    job_folder.commit(0)
+    job_folder.store.prepare(job_folder.checkpoint(1))
+    assert f"undecided: {LINEAGE}-1-1.2" in show(job_folder.root).stdout
+    assert len(shown(job_folder.root)) == 1
+
+
+def test_a_job_without_checkpoints_has_an_empty_table(job_folder: JobFolder) -> None:
+    assert show(job_folder.root).exit_code == 0
+    assert shown(job_folder.root) == []
+
+
+def test_nothing_in_the_folder_changes(job_folder: JobFolder) -> None:
+    job_folder.commit(0)
+    before = everything(job_folder.root)
+    show(job_folder.root)
+    show(job_folder.root, "--json")
+    assert everything(job_folder.root) == before
+
+
+def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    result = show(tmp_path / "nothing")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: There is no folder")
+    assert "Next: name the job's checkpointLocation." in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [None, "log", "chk"])
+def test_a_folder_of_no_job_is_refused(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / content).mkdir()
+    result = show(tmp_path)
+    assert result.exit_code == 2
+    assert "is not the folder of a job. [ConfigError]" in result.stderr
+
+
+def test_a_damaged_log_record_is_named(job_folder: JobFolder) -> None:
+    job_folder.commit(0)
+    record = job_folder.root / "log" / "0000000003"
+    record.write_bytes(record.read_bytes()[:-1])
+    result = show(job_folder.root)
+    assert result.exit_code == 3
+    assert "log/0000000003 is damaged" in result.stderr
+    assert "[CorruptRecordError]" in result.stderr
+    assert "Traceback" not in result.output
+    assert "Traceback" in show(job_folder.root, "--verbose").output
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_damaged_body_is_told_beside_the_others(job_folder: JobFolder, gone: bool) -> None:
+    job_folder.commit(0)
+    job_folder.decide(1)
+    if gone:
+        shutil.rmtree(job_folder.body(0).parent)
+    else:
+        job_folder.body(0).write_bytes(b"x")
+    result = show(job_folder.root)
+    assert result.exit_code == 3
+    assert "damaged" in result.stdout
+    assert "decided" in result.stdout
+    assert "Error: The body of " in result.stderr
+    entries = json.loads(show(job_folder.root, "--json").stdout)["checkpoints"]
+    assert [entry["state"] for entry in entries] == ["damaged", "decided"]
+
+
+def test_a_driver_that_goes_on_meanwhile_is_no_damage(job_folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_folder.commit(0)
+    reads: list[Any] = []
+    original = checkpoint_list._entry
+
+    def entry(*arguments: Any) -> Any:
+        if not reads:
+            job_folder.commit(1)  # deletes the body of 0, which is about to be read
+        reads.append(arguments)
+        return original(*arguments)
+
+    monkeypatch.setattr(checkpoint_list, "_entry", entry)
+    assert [found["state"] for found in shown(job_folder.root)] == ["subsumed", "committed"]
+
+
+def test_a_folder_opened_to_look_cannot_be_written(job_folder: JobFolder) -> None:
+    storage = ReadOnlyStorage(job_folder.root)
+    with pytest.raises(OSError, match="opened for reading only"):
+        storage.create("log/0000000099", b"")
+    with pytest.raises(OSError, match="opened for reading only"):
+        storage.delete("log/0000000001")
+
+
+def test_what_a_name_holds_cannot_steer_the_terminal(job_folder: JobFolder) -> None:
+    job_folder.commit(0)
+    (job_folder.root / "chk" / "\x1b[31mred").mkdir()
+    assert "\x1b" not in show(job_folder.root).stdout

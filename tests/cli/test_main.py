@@ -1,0 +1,102 @@
+"""The command line itself: help, version, and how errors look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from twophase.cli.main import Commands, main
+from twophase.cli.options import verbose_option
+from twophase.errors import ConfigError, FencedError, PreflightError, StopJobError, TwoPhaseError
+
+RAISED: list[tuple[Exception, int]] = [
+    (ConfigError("a", remedy="b"), 2),
+    (PreflightError("a", remedy="b"), 2),
+    (StopJobError("a", remedy="b"), 3),
+    (FencedError("a", remedy="b"), 4),
+    (TwoPhaseError("a", remedy="b"), 1),
+    (RuntimeError("a"), 1),
+]
+
+
+@pytest.fixture
+def error() -> Iterator[list[Exception]]:
+    """What the command `fail` raises."""
+    raised: list[Exception] = []
+
+    @click.command()
+    @verbose_option
+    def fail(verbose: bool) -> None:
+        raise raised[0]
+
+    main.add_command(fail)
+    yield raised
+    main.commands.pop("fail")
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.mark.parametrize(("raised", "code"), RAISED, ids=[type(kind).__name__ for kind, _ in RAISED])
+def test_an_error_is_text_and_an_exit_code(error: list[Exception], raised: Exception, code: int) -> None:
+    error.append(raised)
+    result = run("fail")
+    assert result.exit_code == code
+    assert result.stderr.startswith("Error: ")
+    assert type(raised).__name__ in result.stderr
+    assert "Next: " in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_an_error_says_what_became_of_the_data(error: list[Exception]) -> None:
+    error.append(FencedError("Job 'orders' is fenced out.", remedy="leave it stopped."))
+    assert run("fail").stderr.splitlines() == [
+        "Error: Job 'orders' is fenced out. [FencedError]",
+        "Data: No data is lost: the newer driver goes on with the job.",
+        "Next: leave it stopped.",
+    ]
+
+
+def test_verbose_adds_the_traceback(error: list[Exception]) -> None:
+    error.append(ConfigError("a"))
+    assert "Traceback (most recent call last)" in run("fail", "--verbose").stderr
+
+
+def test_an_error_that_spark_carried_as_text_is_recognised(error: list[Exception]) -> None:
+    text = "Traceback\n  at x\ntwophase.errors.OffsetOutOfRangeError: 5 records of orders-0 are gone. Next: set it."
+    error.append(RuntimeError(text))
+    result = run("fail")
+    assert result.exit_code == 3
+    assert "5 records of orders-0 are gone. [OffsetOutOfRangeError]" in result.stderr
+
+
+def test_what_an_error_quotes_cannot_steer_the_terminal(error: list[Exception]) -> None:
+    error.append(ConfigError("a \x1b[2J [bold]b[/bold] \r\nError: c", remedy="\x07d"))
+    assert run("fail").stderr.splitlines() == ["Error: a [2J [bold]b[/bold] Error: c [ConfigError]", "Next: d"]
+
+
+def test_the_version_is_shown() -> None:
+    assert run("--version").stdout.startswith("twophase 0.")
+
+
+def test_every_command_has_an_example_in_its_help() -> None:
+    assert isinstance(main, Commands)
+    assert {"run", "checkpoints"} <= set(main.commands)
+    for name in ("", *main.commands):
+        result = run(*filter(None, [name]), "--help")
+        assert result.exit_code == 0
+        assert f"twophase {name or 'run'} " in result.stdout.partition("Example")[2]
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    assert run("rnu").exit_code == 2
+
+
+def test_a_missing_job_file_is_an_error_of_ours() -> None:
+    result = run("run", "/no/such/job.yaml")
+    assert result.exit_code == 2
+    assert "/no/such/job.yaml cannot be read: No such file or directory. [ConfigError]" in result.stderr

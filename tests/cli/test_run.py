@@ -1,0 +1,144 @@
+"""`twophase run` as users run it: a process, a job file, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from twophase.cli.main import main
+from twophase.testing.folder import FolderTarget
+
+pytestmark = pytest.mark.spark
+
+TIMEOUT_S = 240
+CONF = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": 2,
+    "spark.ui.enabled": False,
+}
+
+
+class Command:
+    """A job file in a folder, run by the command."""
+
+    def __init__(self, root: Path, left: ExitStack, source: dict[str, Any], **job: Any) -> None:
+        self.root = root
+        self.left = left
+        sink = {"type": "twophase.testing.folder:FolderSink", "options": {"path": str(root / "facts")}}
+        content = {
+            "name": "orders",
+            "spark": {"master": "local[2]", "conf": CONF},
+            "source": source,
+            "sinks": {"facts": sink},
+            "options": {"checkpointLocation": str(root / "job"), "restart.delay": "50 ms"},
+        }
+        (root / "job.yaml").write_text(yaml.safe_dump({**content, **job}))
+
+    def start(self, *options: str, **environment: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "twophase.cli", "run", str(self.root / "job.yaml"), *options]
+        given = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, env={**given, **environment}, stdout=pipe, stderr=pipe, text=True)
+        self.left.callback(process.kill)
+        return process
+
+    def run(self, *options: str, **environment: str) -> tuple[int, str, str]:
+        process = self.start(*options, **environment)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        return process.returncode, out, err
+
+    def ids(self) -> list[int]:
+        return sorted(row["id"] for row in FolderTarget(self.root / "facts").rows())
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        result = CliRunner().invoke(main, ["checkpoints", str(self.root / "job"), "--json"])
+        return list(json.loads(result.stdout)["checkpoints"])
+
+
+@pytest.fixture
+def left() -> Iterator[ExitStack]:
+    """Kills what a failed test leaves running."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def files(tmp_path: Path, left: ExitStack) -> Command:
+    """Two micro-batches of ten rows."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for file in range(2):
+        (folder / f"{file}.json").write_text("".join(f'{{"id": {10 * file + step}}}\n' for step in range(10)))
+    options = {"path": str(folder), "maxFilesPerTrigger": 1}
+    return Command(tmp_path, left, {"format": "json", "schema": "id long", "options": options})
+
+
+@pytest.fixture
+def endless(tmp_path: Path, left: ExitStack) -> Command:
+    """Ten rows a second, for ever."""
+    source = {"format": "rate-micro-batch", "options": {"rowsPerBatch": 10}}
+    return Command(tmp_path, left, source, sql="select value as id from source", trigger={"processingTime": "1 s"})
+
+
+def wait_for_a_commit(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if " committed: 10 rows" in line:
+            return
+    raise AssertionError(process.communicate()[1])
+
+
+def test_a_driver_killed_between_decision_and_commit_loses_and_repeats_nothing(files: Command) -> None:
+    code, _, err = files.run("--available-now", TWOPHASE_FAILPOINTS="C12=kill")
+    assert (code, files.ids()) == (-signal.SIGKILL, []), err
+    assert [(entry["state"], entry["pending_commits"]) for entry in files.checkpoints()] == [("decided", {"facts": 1})]
+
+    code, out, err = files.run("--available-now")
+    assert (code, files.ids(), err) == (0, list(range(20)), "")
+    assert "generation 2 began" in out
+    assert "1 checkpoint committed again" in out
+    assert "orders: stopped after" in out.splitlines()[-1]
+    assert [entry["state"] for entry in files.checkpoints()][-1] == "committed"
+
+
+def test_sigterm_stops_the_job_cleanly(endless: Command) -> None:
+    process = endless.start()
+    wait_for_a_commit(process)
+    process.terminate()
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, err) == (0, "")
+    assert "orders: stopped after" in out.splitlines()[-1]
+    assert endless.ids() == list(range(len(endless.ids())))
+
+
+def test_the_loss_of_spark_ends_the_command(endless: Command) -> None:
+    process = endless.start()
+    wait_for_a_commit(process)
+    (java,) = [child for child in psutil.Process(process.pid).children() if "java" in child.name()]
+    java.kill()
+    err = process.communicate(timeout=TIMEOUT_S)[1]
+    assert process.returncode == 1
+    assert "Spark's process has ended with code -9. No data is lost. [TwoPhaseError]" in err
+    assert "Next: start the job again" in err
+
+
+def test_spark_that_does_not_start_is_an_error_of_ours(files: Command) -> None:
+    job = yaml.safe_load((files.root / "job.yaml").read_text())
+    job["spark"]["conf"]["spark.driver.memory"] = "1x"
+    (files.root / "job.yaml").write_text(yaml.safe_dump(job))
+    code, _, err = files.run()
+    assert code == 2
+    assert "Error: Spark does not start: " in err
+    assert "[PreflightError]" in err

@@ -1,0 +1,65 @@
+"""The first signal stops the job, the second ends the process. In processes of their own, without Spark."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+Start = Callable[..., subprocess.Popen[str]]
+
+PROGRAM = """
+import sys, threading
+from twophase.cli.signals import stop_on_signals
+ended = threading.Event()
+def stop():
+    print("stopping", flush=True)
+    if "hang" not in sys.argv: ended.set()
+    if "fail" in sys.argv: raise ConnectionError
+with stop_on_signals(stop, lambda: print("asked", flush=True)):
+    print("running", flush=True)
+    ended.wait()
+print("ended", flush=True)
+"""
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts the program; kills what is left of it."""
+    with ExitStack() as left:
+
+        def start(*arguments: str) -> subprocess.Popen[str]:
+            process = subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, text=True)
+            left.callback(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "running\n"
+            return process
+
+        yield start
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("argument", ["", "fail"])
+def test_the_first_signal_stops_cleanly(start: Start, number: signal.Signals, argument: str) -> None:
+    process = start(argument)
+    process.send_signal(number)
+    assert process.communicate(timeout=20)[0].splitlines() == ["asked", "stopping", "ended"]
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_second_signal_ends_the_process(start: Start, number: signal.Signals) -> None:
+    process = start("hang")
+    assert process.stdout is not None
+    process.send_signal(number)
+    assert [process.stdout.readline() for _ in range(2)] == ["asked\n", "stopping\n"]
+    began = time.monotonic()
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert time.monotonic() - began < 10
+    assert process.returncode == 128 + number

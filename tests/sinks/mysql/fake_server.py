@@ -1,0 +1,170 @@
+"""A MySQL server that lies: raw sockets, scripted replies."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+_LONG_PASSWORD, _LOCAL_FILES, _PROTOCOL_41, _SSL = 0x1, 0x80, 0x200, 0x800
+_TRANSACTIONS, _SECURE_CONNECTION, _PLUGIN_AUTH = 0x2000, 0x8000, 0x80000
+
+OK = b"\x00\x00\x00\x02\x00\x00\x00"
+
+
+def file_request(name: str) -> bytes:
+    return b"\xfb" + name.encode()
+
+
+@dataclass
+class FakeServer:
+    """Serves one connection.
+
+    Attributes:
+        answer: gives the reply to a statement.
+        after_login: what is sent instead of OK when the client has logged in.
+        plugin: the way of logging in that the server asks for.
+        tls: the server's certificate, if it offers TLS.
+        received: every packet from the client after the handshake, without headers.
+    """
+
+    answer: Callable[[bytes], bytes] = lambda _: OK
+    after_login: bytes = OK
+    plugin: bytes = b"mysql_native_password"
+    tls: ssl.SSLContext | None = None
+    received: list[bytes] = field(default_factory=list)
+
+    def __enter__(self) -> FakeServer:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        self._thread.join(5)
+
+    def finish(self) -> None:
+        """Wait until the client has hung up."""
+        self._thread.join(5)
+        assert not self._thread.is_alive()
+
+    def _serve(self) -> None:
+        try:
+            self._socket, _ = self._listener.accept()
+            with self._socket:
+                self._converse()
+        except (OSError, EOFError):
+            return
+
+    def _converse(self) -> None:
+        self._send(self._greeting(), 0)
+        number, response = self._receive()
+        if struct.unpack("<I", response[:4])[0] & _SSL:
+            assert self.tls is not None
+            self._socket = self.tls.wrap_socket(self._socket, server_side=True)
+            number, response = self._receive()
+        self.received.append(response)
+        self._send(self.after_login, number + 1)
+        while True:
+            number, packet = self._receive()
+            self.received.append(packet)
+            if packet[:1] == b"\x01" and number == 0:
+                return
+            if packet[:1] == b"\x03" and number == 0:
+                self._send(self.answer(packet[1:]), 1)
+            elif packet == b"":
+                self._send(OK, number + 1)
+
+    def _greeting(self) -> bytes:
+        flags = _LONG_PASSWORD | _LOCAL_FILES | _PROTOCOL_41 | _TRANSACTIONS | _SECURE_CONNECTION | _PLUGIN_AUTH
+        flags |= _SSL if self.tls else 0
+        return (
+            b"\x0a8.0.12\0" + struct.pack("<I", 7) + b"12345678\0" + struct.pack("<HBHHB", flags & 0xFFFF, 45, 2, flags >> 16, 21)
+            + b"\0" * 10 + b"123456789012\0" + self.plugin + b"\0"
+        )  # fmt: skip
+
+    def _send(self, payload: bytes, number: int) -> None:
+        self._socket.sendall(len(payload).to_bytes(3, "little") + bytes([number % 256]) + payload)
+
+    def _receive(self) -> tuple[int, bytes]:
+        header = self._read(4)
+        return header[3], self._read(int.from_bytes(header[:3], "little"))
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self._socket.recv(size - len(data))
+            if not piece:
+                raise EOFError
+            data += piece
+        return data
+
+
+@dataclass
+class Authority:
+    """Issues certificates for tests."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
+        self._serial = 0
+        certificate = self._sign(self._name, self._key.public_key(), 0, 10, ca=True)
+        self.file = self.folder / "ca.pem"
+        self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def server(self, name: str, *, first_day: int = -1, last_day: int = 10) -> ssl.SSLContext:
+        """What a server of that name or address needs for TLS."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        certificate = self._sign(subject, key.public_key(), first_day, last_day, ca=False, names=[name])
+        file = self.folder / f"server-{self._serial}.pem"
+        file.write_bytes(
+            certificate.public_bytes(serialization.Encoding.PEM)
+            + key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+        return context
+
+    def _sign(self, subject, public_key, first_day, last_day, *, ca, names=()):
+        self._serial += 1
+        today = datetime.datetime.now(datetime.UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(public_key)
+            .serial_number(self._serial)
+            .not_valid_before(today + datetime.timedelta(days=first_day - 1))
+            .not_valid_after(today + datetime.timedelta(days=last_day))
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        )
+        if names:
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName([_name(name) for name in names]), critical=False
+            )
+        return builder.sign(self._key, hashes.SHA256())
+
+
+def _name(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)

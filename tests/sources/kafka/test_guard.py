@@ -1,0 +1,93 @@
+"""A read that stands still says why, and a read that is done says whether it was of the right log."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sources.kafka.memory_cluster import Clock, Log, MemoryCluster
+from twophase.errors import OffsetOutOfRangeError, PartitionVanishedError, SourceUnavailableError, TopicRecreatedError
+from twophase.sources.kafka.guard import ReadGuard
+from twophase.sources.kafka.offsets import OffsetRange
+from twophase.sources.kafka.options import KafkaOptions
+
+OPTIONS = KafkaOptions.parse({"kafka.bootstrap.servers": "a:1", "subscribe": "t", "read.timeout": "60 s"})
+
+
+class Read:
+    """A read of t-0 from 10 to 20."""
+
+    def __init__(self, log: Log, epoch: int = 0) -> None:
+        self.cluster = MemoryCluster({"t": ("id-1", [log])})
+        self.clock = Clock()
+        item = OffsetRange("kafka", "t", "id-1", 0, 10, 20, epoch)
+        self.guard = ReadGuard(OPTIONS, self.cluster, item, self.clock)  # type: ignore[arg-type]
+
+    def wait(self, seconds: int, position: int = 12) -> None:
+        for _ in range(seconds * 10):
+            self.clock.now += 0.1
+            self.guard.waited(position)
+
+
+def test_a_read_that_moves_is_left_alone_however_long_it_takes() -> None:
+    read = Read(Log(0, 20))
+    for _ in range(10):
+        read.wait(30)
+        read.guard.moved()
+
+
+def test_a_read_that_stands_still_says_where_and_what_it_waits_for() -> None:
+    read = Read(Log(0, 25))
+    read.guard.troubled(12, "no leader")
+    with pytest.raises(SourceUnavailableError) as caught:
+        read.wait(70)
+    assert "t-0[10, 20)" in str(caught.value)
+    assert "offset 12" in str(caught.value)
+    assert "waits for offset 19" in str(caught.value)
+    assert "offsets 0 to 25 are available" in str(caught.value)
+    assert "no leader" in str(caught.value)
+
+
+def test_the_brokers_are_not_asked_all_the_time() -> None:
+    read = Read(Log(0, 25))
+    read.wait(50)
+    assert read.cluster.asked <= 12
+
+
+def test_records_deleted_before_the_position_are_found_within_seconds() -> None:
+    read = Read(Log(15, 25))
+    with pytest.raises(OffsetOutOfRangeError, match="3 records are lost: offsets 12 to 14"):
+        read.wait(2)
+
+
+def test_a_log_that_ends_before_the_range_does_is_found_within_seconds() -> None:
+    read = Read(Log(0, 18))
+    with pytest.raises(OffsetOutOfRangeError, match="2 records are lost: offsets 18 to 19"):
+        read.wait(2)
+
+
+def test_a_failed_read_is_a_loss_only_if_something_is_lost() -> None:
+    with pytest.raises(SourceUnavailableError, match="wrong checksum"):
+        Read(Log(0, 25)).guard.failed(12, "wrong checksum")
+    with pytest.raises(OffsetOutOfRangeError):
+        Read(Log(13, 25)).guard.failed(12, "out of range")
+
+
+def test_a_finished_read_of_the_right_log_passes() -> None:
+    Read(Log(0, 25)).guard.finished()
+    Read(Log(0, 25, epoch=3, epoch_ends={0: 22})).guard.finished()
+    Read(Log(0, 25, epoch=3), epoch=-1).guard.finished()
+
+
+def test_a_finished_read_of_a_recreated_or_vanished_topic_fails() -> None:
+    read = Read(Log(0, 25))
+    read.cluster.logs["t"] = ("id-2", [Log(0, 25)])
+    with pytest.raises(TopicRecreatedError):
+        read.guard.finished()
+    del read.cluster.logs["t"]
+    with pytest.raises(PartitionVanishedError):
+        read.guard.finished()
+
+
+def test_a_finished_read_of_a_log_that_was_truncated_meanwhile_fails() -> None:
+    with pytest.raises(OffsetOutOfRangeError, match="the log was truncated"):
+        Read(Log(0, 25, epoch=3, epoch_ends={0: 17})).guard.finished()

@@ -1,0 +1,53 @@
+"""The admin client of kafka-python, made to fail well."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from kafka import KafkaAdminClient
+from kafka import errors as kafka_errors
+
+_LOGGER = "kafka.net"
+
+
+class Admin(KafkaAdminClient):  # type: ignore[misc]
+    """If no broker takes the connection it ends its thread, which kafka-python leaves running, and says why.
+
+    Raises:
+        SaslAuthenticationFailedError: user or password are wrong.
+        KafkaTimeoutError: the message holds the last failure to connect; kafka-python only logs it.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        failures = _Failures()
+        logging.getLogger(_LOGGER).addHandler(failures)
+        try:
+            super().__init__(**settings)
+        except BaseException as error:
+            if hasattr(self, "_net"):
+                self._net.stop()
+            if failures.found and isinstance(error, kafka_errors.KafkaTimeoutError):
+                raise failures.worst() from None
+            raise
+        finally:
+            logging.getLogger(_LOGGER).removeHandler(failures)
+
+
+class _Failures(logging.Handler):
+    """Collects the exceptions that are only logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.found: list[Any] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        failures = (item for item in arguments if isinstance(item, kafka_errors.KafkaError))
+        self.found += [item for item in failures if not isinstance(item, kafka_errors.KafkaTimeoutError)]
+
+    def worst(self) -> Any:
+        for failure in self.found:
+            if isinstance(failure, kafka_errors.SaslAuthenticationFailedError):
+                return failure
+        return kafka_errors.KafkaTimeoutError(f"no broker took the connection; last failure: {self.found[-1]}")
