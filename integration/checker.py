@@ -129,7 +129,11 @@ def _until_all_ended(consumer: Consumer, partitions: int) -> Iterator[list[Messa
 def _records(messages: list[Message]) -> Records:
     orders = json.loads(b"[" + b",".join(message.value() or b"null" for message in messages) + b"]")
     return _array(
-        (message.partition(), message.offset(), f"{int(order['id'])}|{order['customer']}|{float(order['amount']):.2f}")
+        (
+            message.partition() or 0,
+            message.offset() or 0,
+            f"{int(order['id'])}|{order['customer']}|{float(order['amount']):.2f}",
+        )
         for message, order in zip(messages, orders, strict=True)
     )
 

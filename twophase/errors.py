@@ -5,6 +5,7 @@
     |-- TargetUnreachableError     a target does not answer
     |-- PreflightError             the environment or a target cannot give what the protocol needs
     |-- ServiceError               a local test service could not be fetched or started
+    |-- SparkLostError             the Spark application under the job is gone
     |-- DeclinedError              an attempt at a checkpoint failed before its decision; nothing is visible
     |   |-- RejectedRowsError      the target refused rows: the data is at fault, a retry meets it again
     |   |-- BadRecordError         a record of the source does not fit the schema; a retry meets it again
@@ -86,6 +87,12 @@ class TargetUnreachableError(TwoPhaseError):
 
 class ServiceError(TwoPhaseError):
     """A local test service could not be fetched or started."""
+
+
+class SparkLostError(TwoPhaseError):
+    """The Spark application under the job is stopped, or its JVM is gone: no restart of the query can help."""
+
+    data_lost = "No data is lost: the next start of the job recovers."
 
 
 class DeclinedError(TwoPhaseError):

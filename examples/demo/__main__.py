@@ -37,6 +37,7 @@ _FEWEST_KILLS = 3
 def main(records: int, keep: bool) -> None:
     """Entry point."""
     screen = Screen()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that drivers and servers end with us
     try:
         exact = _Demo(screen, records, keep).run()
     except (TwoPhaseError, DriverFailedError) as error:
@@ -127,7 +128,7 @@ class _Demo:
         console = self._screen.console
         console.print(f"\nKafka: {kafka.bootstrap_servers}   MySQL: {mysql.host}:{mysql.port}, table {TABLE}")
         console.print(f"User {mysql.user}, password {mysql.password}")
-        console.print(f"Logs and the job's folder: {self._folder}   Ctrl-C ends the servers.", end="\n")
+        console.print(f"Logs and the job's folder: {self._folder}   Ctrl-C ends the servers.")
         try:
             signal.pause()
         except KeyboardInterrupt:

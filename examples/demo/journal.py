@@ -34,7 +34,7 @@ class Journal:
     """The observer: writes each event at once."""
 
     def __init__(self, path: str) -> None:
-        self._file = Path(path).open("w", encoding="utf-8")
+        self._file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 open as long as the process lives
 
     def __call__(self, event: Event) -> None:
         """Write one event."""

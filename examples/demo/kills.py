@@ -15,7 +15,7 @@ class Kill:
         point: the crash point where it kills itself with SIGKILL; empty: killed from outside.
         hit: at which passing of the point.
         state: what the checkpoint is like at that moment.
-        expected: what recovery has to make of it.
+        expected: what recovery has to make of it, as a sentence.
     """
 
     point: str
@@ -31,10 +31,10 @@ class Kill:
 
 # A driver's first checkpoint may be a replay or the empty checkpoint 0; each of these comes a few checkpoints later.
 PLAN = (
-    Kill("C06", 4, "everything is prepared in MySQL, nothing is decided", "abort it: the rows are written again"),
-    Kill("C11", 4, "it is decided, and not one piece is committed", "commit it: the rows are not written again"),
-    Kill("C13", 6, "it is decided; one piece is committed, the other is not", "commit the other piece only"),
-    Kill("", 0, "a random moment: SIGKILL to the driver, its JVM and its workers at once", "whatever it takes"),
+    Kill("C06", 4, "all of it is prepared, nothing is decided", "Recovery has to abort it; then it is written again."),
+    Kill("C11", 4, "it is decided, and no piece of it is committed", "Recovery has to commit it, not write it again."),
+    Kill("C13", 6, "it is decided; one piece is committed, one is not", "Recovery has to commit the other piece only."),
+    Kill("", 0, "at a random moment, JVM and workers with it", "Recovery has to find out what was going on."),
 )
 RANDOM_AFTER_S = (0.5, 4.0)
 """From the end of the recovery."""

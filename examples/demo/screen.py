@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -52,17 +53,21 @@ class Screen:
         where = f" at crash point {kill.point}" if kill.point else ""
         self.line(f"[bold red]KILL {number}[/bold red]  SIGKILL{where}, {checkpoint}: {kill.state}.")
         self.more(f"In MySQL now: {visible:,} rows visible, {prepared} transactions prepared.")
-        self.more(f"Recovery has to {kill.expected}.")
+        self.more(kill.expected)
 
-    def recovery(self, number: int, fields: dict[str, object], pieces: Sequence[Entry]) -> None:
+    def recovery(self, number: int, fields: Mapping[str, Any], pieces: Sequence[Entry]) -> None:
         """A driver has recovered; `pieces` are those that it has proven committed meanwhile."""
-        found = [entry.fields["proof"] for entry in pieces if entry.fields["proof"]]
-        told = f"[bold green]recovered[/bold green]  driver {number}, generation {fields['generation']}"
-        self.line(f"{told}, in {float(str(fields['duration_s'])):.2f} s:")
-        self.more(
-            f"{fields['recommitted']} decided checkpoints committed ({len(pieces) - len(found)} pieces now, "
-            f"{len(found)} before the kill{', by its ' + found[0] if found else ''}), "
-            f"{fields['aborted']} undecided pieces aborted."
+        proofs = [entry.fields["proof"] for entry in pieces if entry.fields["proof"]]
+        found = []
+        if fields["recommitted"]:
+            found.append(f"{len(pieces) - len(proofs)} decided pieces committed")
+        if proofs:
+            found.append(f"{len(proofs)} found committed ({proofs[0]})")
+        if fields["aborted"]:
+            found.append(f"{fields['aborted']} undecided pieces aborted")
+        told = f"[bold green]recovered[/bold green] in {fields['duration_s']:.2f} s"
+        self.line(
+            f"driver {number}, generation {fields['generation']}: {told}: {', '.join(found) or 'nothing was left'}"
         )
 
     def results(self, verdict: Verdict, prepared: int, figures: Figures) -> None:

@@ -29,7 +29,7 @@ from sinks.mysql.codes import (
 )
 from sinks.mysql.identifiers import quote
 from sinks.mysql.options import Endpoint, Tls
-from twophase.errors import PreflightError, TargetUnreachableError, TwoPhaseError
+from twophase.errors import PreflightError, StopJobError, TargetUnreachableError, TwoPhaseError
 
 if TYPE_CHECKING:
     _Connection = Connection[Cursor]
@@ -278,6 +278,11 @@ def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:
     except (OSError, RuntimeError, ValueError) as error:
         # A file of certificates that is not there, a plugin that needs a package, a server that speaks something else.
         raise PreflightError(f"No session with {endpoint}: {error}") from None
+
+
+def hostile(error: SecurityError) -> StopJobError:
+    """What a job makes of a server that asks for what only a hostile one asks for."""
+    return StopJobError(f"The job stops: {error.args[-1]}.", remedy="find out who answers at the sink's address.")
 
 
 def _explain(endpoint: Endpoint, error: pymysql.Error) -> TwoPhaseError:

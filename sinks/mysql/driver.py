@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pymysql
 
 from sinks.mysql.codes import code_of, is_connection_lost
-from sinks.mysql.connection import Session
+from sinks.mysql.connection import SecurityError, Session, hostile
 from sinks.mysql.options import Endpoint
 from sinks.mysql.session import end_quietly, open_driver_session
 from twophase.errors import TargetUnreachableError
@@ -42,6 +42,9 @@ class DriverLink:
         self._used_s = time.monotonic()
         try:
             yield self._session
+        except SecurityError as error:
+            self.close()
+            raise hostile(error) from None
         except pymysql.Error as error:
             if not is_connection_lost(error):
                 raise

@@ -19,7 +19,6 @@ _TEXT = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtex
 _BINARY = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 _EXACT_INTEGER_BITS = {"float": 24, "double": 53}
 _DECIMAL_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
-_UNIT_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 6}
 
 
 class Encoding(Enum):

@@ -18,7 +18,7 @@ import pymysql
 
 from sinks.mysql.binding import Binding
 from sinks.mysql.codes import DEADLOCK, LOCK_WAIT_TIMEOUT, REJECTED_ROWS, code_of
-from sinks.mysql.connection import Session
+from sinks.mysql.connection import SecurityError, Session, hostile
 from sinks.mysql.session import end_quietly, open_writer_session
 from sinks.mysql.xid import Xid
 from twophase.errors import DeclinedError, FencedError, RejectedRowsError, TargetUnreachableError, TwoPhaseError
@@ -142,6 +142,9 @@ class MySqlWriter(SinkWriter):
         except TwoPhaseError:
             self._drop()
             raise
+        except SecurityError as error:
+            self._drop()
+            raise hostile(error) from None
         except pymysql.Error as error:
             self._drop()
             raise _decline(self._transaction, doing, error) from None

@@ -56,7 +56,9 @@ def checkpoint(number: int, counter: int | None = None, generation: int = 1) -> 
     offsets = FrozenOffsets((f'{{"next":{number}}}',), (f'{{"next":{number + 1}}}',))
     transaction = TransactionId(JOB, LINEAGE, number, attempt, "facts", offsets.hash)
     piece = Committable(transaction, Subtask(0, 7), "memory:x", 5, {"key": "value"})
-    return CompletedCheckpoint(JOB, LINEAGE, number, attempt, 0, offsets, {"source": [1]}, {"facts": (piece,), "lake": ()})
+    return CompletedCheckpoint(
+        JOB, LINEAGE, number, attempt, 0, offsets, {"source": [1]}, {"facts": (piece,), "lake": ()}
+    )
 
 
 def decide(store: CompletedCheckpointStore, number: int) -> Decision:
@@ -68,7 +70,8 @@ def decide(store: CompletedCheckpointStore, number: int) -> Decision:
 def snapshot(folder: Path) -> dict[str, bytes]:
     """Every name below `folder`, and what is in it."""
     return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b"" for path in sorted(folder.rglob("*"))
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in sorted(folder.rglob("*"))
     }
 
 

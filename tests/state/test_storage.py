@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import multiprocessing
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from multiprocessing.synchronize import Barrier
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -124,34 +124,43 @@ def test_a_folder_that_holds_something_is_not_deleted(storage: LocalStorage) -> 
     assert storage.read("chk/a/_metadata") == b"data"
 
 
-def race(root: Path, barrier: Barrier, number: int, rounds: int, results: Any) -> None:
-    storage = LocalStorage(root)
-    won = []
-    for turn in range(rounds):
-        barrier.wait(60)
-        try:
-            storage.create(f"log/{turn}", str(number).encode())
-        except AlreadyExistsError:
-            continue
-        won.append(turn)
-    results.put((number, won))
+RACER = """
+import sys
+from twophase.state.storage import AlreadyExistsError, LocalStorage
+
+storage = LocalStorage(sys.argv[1])
+for line in sys.stdin:
+    try:
+        storage.create(line.strip(), sys.argv[2].encode())
+        print("won", flush=True)
+    except AlreadyExistsError:
+        print("lost", flush=True)
+"""
 
 
 def test_of_racing_processes_exactly_one_creates_a_name(folder: Path) -> None:
-    racers, rounds = 3, 30
-    context = multiprocessing.get_context("spawn")
-    barrier, results = context.Barrier(racers), context.Queue()
-    processes = [
-        context.Process(target=race, args=(folder, barrier, number, rounds, results)) for number in range(racers)
-    ]
-    for process in processes:
-        process.start()
-    won = dict(results.get(timeout=120) for _ in processes)
-    for process in processes:
-        process.join(60)
-    assert sorted(turn for turns in won.values() for turn in turns) == list(range(rounds))
-    storage = LocalStorage(folder)
-    assert all(storage.read(f"log/{turn}") == str(number).encode() for number, turns in won.items() for turn in turns)
+    with ExitStack() as stack:
+        racers = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", RACER, str(folder), str(number)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                    text=True,
+                    bufsize=1,
+                )
+            )
+            for number in range(3)
+        ]
+        storage = LocalStorage(folder)
+        for turn in range(50):
+            for racer in racers:
+                assert racer.stdin is not None
+                racer.stdin.write(f"log/{turn}\n")
+            replies = [racer.stdout.readline().strip() for racer in racers if racer.stdout is not None]
+            assert sorted(replies) == ["lost", "lost", "won"]
+            assert storage.read(f"log/{turn}") == str(replies.index("won")).encode()
     assert temporaries(folder) == []
 
 
@@ -172,7 +181,7 @@ def test_a_folder_that_everybody_may_write_to_is_refused(tmp_path: Path, rights:
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(rights)
-    with pytest.raises(ConfigError, match="open is writable by everyone.*Next: run: chmod o-w"):
+    with pytest.raises(ConfigError, match=r"open is writable by everyone.*Next: run: chmod o-w"):
         LocalStorage(folder)
 
 
@@ -452,7 +461,9 @@ def test_a_temporary_name_that_cannot_be_dropped_does_not_undo_the_creation(stor
     assert storage.names("log") == ["0000000001", "other"]
 
 
-def test_after_a_failed_sync_the_next_try_uses_a_new_file(storage: LocalStorage, tape: Tape, monkeypatch: Patch) -> None:
+def test_after_a_failed_sync_the_next_try_uses_a_new_file(
+    storage: LocalStorage, tape: Tape, monkeypatch: Patch
+) -> None:
     tape.fail["fsync temporary"] = errno.EIO
     tape.fail["unlink temporary"] = errno.EIO
     with pytest.raises(OSError, match="Input/output"):

@@ -17,7 +17,7 @@ class Committable:
         transaction: whose piece it is.
         subtask: which task attempt made it.
         target: names the target so that no other is ever committed to (invariant I10).
-        rows: how many rows the piece holds; more than 0.
+        rows: how many rows the piece holds; more than 0, or 0 where it was found in doubt and its target cannot tell.
         handle: what else the sink needs to commit the piece; JSON values only, no secrets.
     """
 

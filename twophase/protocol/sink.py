@@ -107,12 +107,14 @@ class Sink(ABC):
     def fence(self, attempt: Attempt) -> None:
         """Close every attempt below `attempt` for this job and sink.
 
-        Runs on the driver in recovery and after a declined attempt. When it returns, a writer of a lower attempt can
-        pre-commit nothing any more, whatever process it lives in; what such writers pre-committed before is visible to
-        `in_doubt`. Waits, and kills what it knows as its own, until that holds. Idempotent.
+        Runs on the driver in recovery and after a declined attempt, when all that `in_doubt` lists has been committed or
+        aborted: a target may have to wait for such pieces. When it returns, a writer of a lower attempt can pre-commit
+        nothing any more, whatever process it lives in; what such writers pre-committed in the meantime is visible to
+        `in_doubt`. Waits, and kills what it knows as its own, until that holds. Idempotent; never lowers the fence.
 
         Raises:
-            FencedError: the target has already seen a higher generation.
+            FencedError: the target has already seen a higher generation. Nothing of the newer driver is touched.
+            Exception: it could not be raised in time; names what stands in the way. Calling again is safe.
         """
 
     @abstractmethod
@@ -121,6 +123,7 @@ class Sink(ABC):
 
         Runs on the driver after the decision, repeated until no outcome is `RetryLater`. A crash may lose the reply, so
         a piece may be asked for again although it is committed: answer `AlreadyCommitted`, on proof from the target only.
+        Answer `Committed` only if the target shows the piece; that it said OK is not enough (docs/decisions/0010).
 
         Returns:
             One outcome for each request, in the same order.

@@ -24,7 +24,7 @@ from twophase import errors
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.errors import ConfigError, TwoPhaseError
+from twophase.errors import ConfigError, SparkLostError, TwoPhaseError
 from twophase.events import JobRestarting, JobStopped, Observer, Observers
 from twophase.ids import new_lineage_id
 from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
@@ -172,7 +172,9 @@ class Job:
     def _schema(self, name: str) -> pa.Schema:
         """The columns that the sink will see; a transform that needs a plain DataFrame fails here, before any write."""
         try:
-            return to_arrow_schema(self._description.sinks[name].rows(self._description.frame).schema)
+            frame = self._description.frame
+            zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
+            return to_arrow_schema(self._description.sinks[name].rows(frame).schema, timezone=zone)
         except Exception as error:
             raise ConfigError(f"Job {self.name!r}: the columns for sink {name!r} cannot be known: {error}.") from error
 
@@ -259,6 +261,11 @@ class Job:
         try:
             error = self._await(self._await_query)
             while error is not None and not self._stopping.is_set():
+                if self._is_spark_lost():
+                    self._error = SparkLostError(
+                        f"Job {self.name!r}: its Spark application has ended: {error}.", remedy="start the job again."
+                    )
+                    break
                 delay_s = policy(time.monotonic()) if _restartable(error) else None
                 if delay_s is None:
                     self._error = error
@@ -272,6 +279,12 @@ class Job:
             self._close()
             self._observers(JobStopped(self.name, str(self._error) if self._error else ""))
             self._finished.set()
+
+    def _is_spark_lost(self) -> bool:
+        try:
+            return bool(self._description.frame.sparkSession.sparkContext._jsc.sc().isStopped())
+        except Exception:  # noqa: BLE001 whatever the gateway says, nobody answers behind it
+            return True
 
     def _restart(self) -> None:
         self._start_query()

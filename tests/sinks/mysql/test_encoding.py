@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinks.mysql.dialects import INSERT_VALUES, LOAD_DATA
@@ -148,6 +148,7 @@ rows = st.lists(st.fixed_dictionaries({name: st.none() | values[name] for name i
 @pytest.mark.parametrize(
     ("dialect", "parse"), [(LOAD_DATA, fields_of), (INSERT_VALUES, literals_of)], ids=["load", "insert"]
 )
+@settings(deadline=None)
 @given(rows=rows, order=st.permutations(list(TYPES)), cut=st.integers(0, 3))
 def test_rows_read_back_as_they_were(dialect, parse, rows, order, cut):
     schema = pa.schema([(name, TYPES[name][0]) for name in TYPES])
@@ -167,6 +168,7 @@ def _single(value: float) -> float:
 
 
 @pytest.mark.parametrize("dialect", [LOAD_DATA, INSERT_VALUES], ids=["load", "insert"])
+@settings(deadline=None)
 @given(texts=st.lists(st.none() | tricky, min_size=1, max_size=6))
 def test_row_bounds_are_where_rows_end(dialect, texts):
     encoded = encode(pa.RecordBatch.from_pydict({"text": pa.array(texts, pa.string())}), [plan("text")], dialect)
@@ -178,6 +180,7 @@ def test_row_bounds_are_where_rows_end(dialect, texts):
     assert cut == alone
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.binary(), max_size=9), st.integers(0, 4))
 def test_hex_digits_of_any_slice(items, start):
     sliced = pa.array(items, pa.binary()).slice(start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sinks.mysql.xid import FORMAT_ID, Owner, Xid
@@ -23,6 +23,7 @@ def recovered(xid: Xid) -> tuple[int, int, int, bytes]:
 numbers = st.integers(0, 10**6)
 
 
+@settings(deadline=None)
 @given(st.uuids(), st.integers(0, 10**15), numbers, numbers, numbers, st.integers(0, 10**9), st.integers(0, 2**32 - 1))
 def test_all_but_the_full_offsets_hash_can_be_read_back(
     lineage, checkpoint, generation, counter, index, attempt, session

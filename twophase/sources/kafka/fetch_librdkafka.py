@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,8 @@ from twophase.sources.kafka.options import KafkaOptions
 _BLOCK = 1_000
 _BLOCK_BYTES = 1024 * 1024
 _POLL_S = 0.01
+# Each message is an object to the garbage collector; all of a block are gone before the next one comes.
+_GC_THRESHOLD = 50_000
 _GROUP = "twophase-read"
 _RIGHTS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
 
@@ -30,6 +33,8 @@ def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadG
     """
     # A new one for each read: nothing of an earlier assignment can be in its queue. It costs 10 ms.
     consumer = Consumer(settings(options))
+    usual = gc.get_threshold()
+    gc.set_threshold(_GC_THRESHOLD, *usual[1:])
     try:
         consumer.assign([TopicPartition(item.topic, item.partition, item.start)])
         position, most = item.start, _BLOCK
@@ -49,6 +54,7 @@ def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadG
             if messages:
                 yield _block(messages, wanted)
     finally:
+        gc.set_threshold(*usual)
         consumer.close()
 
 

@@ -173,14 +173,19 @@ class KafkaOptions(Options):
         return self.security_protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
+Conflict = tuple[bool, str, str]
+"""Whether there is one; the problem; the remedy."""
+
+
 def _conflicts(options: KafkaOptions) -> list[tuple[str, str]]:
     """Problems between options, each with its remedy."""
     check_name("source uid", options.uid)
-    passwords = [options.sasl_password_env, options.sasl_password_file]
-    keys = [options.ssl_key_password_env, options.ssl_key_password_file]
-    tls_only = [options.ssl_ca, options.ssl_certificate, options.ssl_key, *keys]
-    sasl_only = [options.sasl_mechanism, options.sasl_username, *passwords]
-    checks = [
+    found = [*_source_conflicts(options), *_security_conflicts(options)]
+    return [(problem, remedy) for wrong, problem, remedy in found if wrong]
+
+
+def _source_conflicts(options: KafkaOptions) -> list[Conflict]:
+    return [
         (
             bool(options.subscribe) == bool(options.subscribe_pattern),
             "give one of subscribe and subscribePattern, not both and not neither",
@@ -196,9 +201,19 @@ def _conflicts(options: KafkaOptions) -> list[tuple[str, str]]:
             f"json.on_error={options.on_bad_record} needs value.format=json",
             "remove json.on_error, or set value.format=json.",
         ),
+    ]
+
+
+def _security_conflicts(options: KafkaOptions) -> list[Conflict]:
+    passwords = [options.sasl_password_env, options.sasl_password_file]
+    keys = [options.ssl_key_password_env, options.ssl_key_password_file]
+    tls_only = [options.ssl_ca, options.ssl_certificate, options.ssl_key, *keys]
+    sasl_only = [options.sasl_mechanism, options.sasl_username, *passwords]
+    protocol = f"kafka.security.protocol={options.security_protocol}"
+    return [
         (
             not options.tls and any(tls_only),
-            f"kafka.ssl.* options with kafka.security.protocol={options.security_protocol}",
+            f"kafka.ssl.* options with {protocol}",
             "set kafka.security.protocol to SSL or SASL_SSL.",
         ),
         (
@@ -208,12 +223,12 @@ def _conflicts(options: KafkaOptions) -> list[tuple[str, str]]:
         ),
         (
             not options.sasl and any(sasl_only),
-            f"kafka.sasl.* options with kafka.security.protocol={options.security_protocol}",
+            f"kafka.sasl.* options with {protocol}",
             "set kafka.security.protocol to SASL_SSL or SASL_PLAINTEXT.",
         ),
         (
             options.sasl and not (options.sasl_mechanism and options.sasl_username and any(passwords)),
-            f"kafka.security.protocol={options.security_protocol} needs mechanism, user name and password",
+            f"{protocol} needs mechanism, user name and password",
             "set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password.env (or .file).",
         ),
         (
@@ -222,4 +237,3 @@ def _conflicts(options: KafkaOptions) -> list[tuple[str, str]]:
             "keep one of the two.",
         ),
     ]
-    return [(problem, remedy) for wrong, problem, remedy in checks if wrong]

@@ -1,0 +1,213 @@
+"""The history is a fold of the log's records, and a folded log adds up to the same history."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twophase.errors import CorruptRecordError
+from twophase.ids import Attempt
+from twophase.state import codec
+from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.records import (
+    CommittedRecord,
+    DecidedRecord,
+    Decision,
+    FenceRecord,
+    History,
+    Lineage,
+    LineageRecord,
+    Record,
+    SubsumedRecord,
+    record_from_json,
+    record_to_json,
+)
+from twophase.state.store import retained
+
+LINES = st.lists(st.none() | st.text(max_size=8), max_size=3).map(tuple)
+HEX = st.text("0123456789abcdef", min_size=64, max_size=64)
+
+
+def add(history: History, record: Record, records: list[Record]) -> History:
+    records.append(record)
+    return history.apply(record)
+
+
+@st.composite
+def logs(draw: st.DrawFn, max_size: int = 25) -> list[Record]:
+    """The records of a log as drivers may write them, without folding."""
+    history, records = History(), list[Record]()
+    for _ in range(draw(st.integers(0, max_size))):
+        lineage, waiting = history.lineage, history.uncommitted()
+        match draw(st.sampled_from(["fence", "lineage", "decide", "decide", "decide", "commit", "commit"])):
+            case "fence":
+                history = add(history, FenceRecord(history.generation + draw(st.integers(1, 3))), records)
+            case "lineage":
+                number = len(history.lineages)
+                began = Lineage(f"lineage-{number}", draw(st.text(max_size=5)), draw(st.integers(0, 1)), draw(LINES))
+                history = add(history, LineageRecord(began), records)
+            case "decide" if lineage is not None and history.generation:
+                newest = history.newest(lineage.id)
+                decision = Decision(
+                    lineage=lineage.id,
+                    checkpoint=newest.checkpoint + 1 if newest else lineage.first_checkpoint,
+                    attempt=Attempt(history.generation, len(records)),
+                    offsets_hash=draw(HEX),
+                    body_digest=draw(HEX),
+                )
+                history = add(history, DecidedRecord(decision), records)
+            case "commit" if waiting:
+                found = draw(st.sampled_from(waiting))
+                history = add(history, CommittedRecord(found.lineage, found.checkpoint), records)
+            case _:
+                continue
+    return records
+
+
+def fold(records: list[Record], history: History | None = None) -> History:
+    history = history or History()
+    for record in records:
+        history = history.apply(record)
+    return history
+
+
+def histories() -> st.SearchStrategy[History]:
+    return logs().map(fold)
+
+
+@given(logs(), st.data())
+def test_folding_the_log_anywhere_changes_nothing(records: list[Record], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(records)))
+    subsumed = SubsumedRecord(fold(records[:cut]))
+    assert fold([subsumed, *records[cut:]]) == fold(records)
+
+
+@given(logs(), st.integers(1, 3), st.data())
+def test_folding_to_what_is_retained_keeps_all_that_is_needed(
+    records: list[Record], num_retained: int, data: st.DataObject
+) -> None:
+    cut = data.draw(st.integers(0, len(records)))
+    before = fold(records[:cut])
+    pruned = replace(before, decisions=tuple(retained(before, num_retained)))
+    full, folded = fold(records), fold(records[cut:], fold([SubsumedRecord(pruned)]))
+    assert (folded.generation, folded.lineages) == (full.generation, full.lineages)
+    assert folded.uncommitted() == full.uncommitted()
+    current = full.lineage
+    if current is not None:
+        assert folded.newest(current.id) == full.newest(current.id)
+
+
+@given(logs())
+def test_a_record_is_the_same_after_json(records: list[Record]) -> None:
+    for record in (*records, SubsumedRecord(fold(records))):
+        value = json.loads(codec.canonical_json(record_to_json(record)))
+        assert record_from_json(record.kind, value, "here") == record
+
+
+@given(histories())
+def test_a_history_is_the_same_after_json(history: History) -> None:
+    assert History.from_json(json.loads(codec.canonical_json(history.to_json()))) == history
+
+
+@given(logs())
+def test_a_generation_only_grows_and_decisions_stay_in_their_order(records: list[Record]) -> None:
+    history = History()
+    for record in records:
+        after = history.apply(record)
+        assert after.generation >= history.generation
+        assert [found.attempt for found in after.decisions][: len(history.decisions)] == [
+            found.attempt for found in history.decisions
+        ]
+        history = after
+
+
+@given(logs())
+def test_what_is_uncommitted_is_what_was_decided_without_a_committed_record(records: list[Record]) -> None:
+    decided = {(r.decision.lineage, r.decision.checkpoint) for r in records if isinstance(r, DecidedRecord)}
+    committed = {(r.lineage, r.checkpoint) for r in records if isinstance(r, CommittedRecord)}
+    uncommitted = fold(records).uncommitted()
+    assert {(found.lineage, found.checkpoint) for found in uncommitted} == decided - committed
+    assert uncommitted == [found for found in fold(records).decisions if not found.committed]
+
+
+DECISION = Decision("a", 0, Attempt(1, 1), "hash", "digest")
+BASE = fold([FenceRecord(1), LineageRecord(Lineage("a")), DecidedRecord(DECISION)])
+
+
+@pytest.mark.parametrize(
+    ("record", "match"),
+    [
+        (FenceRecord(1), "fence 1 after 1"),
+        (FenceRecord(0), "fence 0 after 1"),
+        (LineageRecord(Lineage("a")), "lineage a begins twice"),
+        (DecidedRecord(replace(DECISION, lineage="b")), "decision in lineage b"),
+        (DecidedRecord(replace(DECISION, checkpoint=1, attempt=Attempt(2, 1))), "decision of generation 2"),
+        (DecidedRecord(replace(DECISION, checkpoint=1, attempt=Attempt(0, 1))), "decision of generation 0"),
+        (DecidedRecord(DECISION), "checkpoint 0 out of order"),
+        (DecidedRecord(replace(DECISION, checkpoint=2)), "checkpoint 2 out of order"),
+        (CommittedRecord("a", 1), "checkpoint 1 committed without a decision"),
+        (CommittedRecord("b", 0), "checkpoint 0 committed without a decision"),
+    ],
+)
+def test_a_record_that_contradicts_the_history_is_refused(record: Record, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        BASE.apply(record)
+
+
+def test_a_decision_of_a_lineage_that_has_ended_is_refused() -> None:
+    history = BASE.apply(LineageRecord(Lineage("b")))
+    with pytest.raises(ValueError, match="decision in lineage a"):
+        history.apply(DecidedRecord(replace(DECISION, checkpoint=1)))
+
+
+def test_committing_twice_is_committing_once() -> None:
+    once = BASE.apply(CommittedRecord("a", 0))
+    assert once.apply(CommittedRecord("a", 0)) == once
+
+
+def test_the_folder_of_a_body_names_lineage_checkpoint_and_attempt() -> None:
+    assert replace(DECISION, checkpoint=7, attempt=Attempt(2, 3)).folder == "chk/a-7-2.3"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "match"),
+    [
+        ("FENCE", {}, "lacks or has unknown fields"),
+        ("FENCE", None, "lacks or has unknown fields"),
+        ("DECIDED", {"decision": {**record_to_json(DecidedRecord(DECISION))["decision"], "more": 1}}, "unknown fields"),
+        ("LINEAGE", {"lineage": "a"}, "unknown fields"),
+        ("SUBSUMED", {"history": {"generation": 1, "lineages": [1], "decisions": []}}, "unknown fields"),
+        ("RESCALED", {"n": 1}, "unknown kind 'RESCALED'"),
+    ],
+)
+def test_a_record_that_this_version_does_not_know_is_refused_with_the_version_as_remedy(
+    kind: str, value: Any, match: str
+) -> None:
+    with pytest.raises(CorruptRecordError, match=match) as caught:
+        record_from_json(kind, value, "log/0000000001")
+    assert "Next: run the version of twophase that wrote it, or a newer one." in str(caught.value)
+
+
+@given(LINES, LINES)
+def test_the_hash_of_offsets_tells_start_from_end(start: tuple[str | None, ...], end: tuple[str | None, ...]) -> None:
+    found = FrozenOffsets(start, end)
+    assert found.hash == FrozenOffsets(tuple(start), tuple(end)).hash
+    assert (found.hash == FrozenOffsets(end, start).hash) == (start == end)
+
+
+def test_the_hash_of_offsets_tells_nothing_from_an_empty_line() -> None:
+    hashes = {FrozenOffsets((start,), (end,)).hash for start in (None, "", "None") for end in (None, "")}
+    assert len(hashes) == 6
+
+
+@given(states=st.dictionaries(st.text(max_size=5), st.lists(st.integers(), max_size=3), max_size=3), lines=LINES)
+def test_a_completed_checkpoint_is_the_same_after_json(
+    states: dict[str, list[int]], lines: tuple[str | None, ...]
+) -> None:
+    done = CompletedCheckpoint("orders", "a", 3, Attempt(2, 5), 99, FrozenOffsets(lines, lines), states, {}, 12)
+    assert CompletedCheckpoint.from_json(json.loads(codec.canonical_json(done.to_json()))) == done
