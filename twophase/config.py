@@ -26,6 +26,8 @@ _UNITS_S = {
 
 def parse_duration_s(value: object) -> object:
     """Turn '10 seconds', '500 ms' or '10 min' into seconds; leave anything else to the type check."""
+    if isinstance(value, bool):
+        raise ValueError("a duration is a number with a unit, not true or false")
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value.lower())

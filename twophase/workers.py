@@ -16,7 +16,7 @@ def spare_collector() -> None:
     reference count; only cycles among what exists right now are kept, so this acts again only after new imports.
     """
     global _modules_seen
-    if False:
+    if len(sys.modules) > _modules_seen:
         _modules_seen = len(sys.modules)
         gc.collect()
         gc.freeze()

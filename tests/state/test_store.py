@@ -110,7 +110,7 @@ def test_h20_a_damaged_body_is_never_replaced_by_an_older_one(
     commit(log, decide(store, 0))
     newest = decide(store, 1)
     body(folder, newest).write_bytes(b"")
-    with pytest.raises(CorruptRecordError, match="body of checkpoint 1 .* is not the one that was decided") as caught:
+    with pytest.raises(CorruptRecordError, match=r"body of checkpoint 1 .* is not the one that was decided") as caught:
         store.read(newest)
     assert "Nothing was written or deleted. Next: restore this file from a backup" in str(caught.value)
 
@@ -136,7 +136,7 @@ def test_the_body_of_a_declined_attempt_is_refused_in_the_place_of_the_decided_o
 def test_a_body_that_is_gone_is_named_as_missing(store: CompletedCheckpointStore, folder: Path) -> None:
     decision = decide(store, 0)
     body(folder, decision).unlink()
-    with pytest.raises(CheckpointMissingError, match="body of the decided checkpoint 0 .* is gone"):
+    with pytest.raises(CheckpointMissingError, match=r"body of the decided checkpoint 0 .* is gone"):
         store.read(decision)
 
 

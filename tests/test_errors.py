@@ -1,0 +1,192 @@
+"""The tree of errors: as drawn, carried whole through pickle and through Spark's text, and helpful to who reads it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+import traceback
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twophase import errors
+from twophase.errors import (
+    BadRecordError,
+    ConfigError,
+    DeclinedError,
+    FencedError,
+    InDoubtError,
+    LostPreparedError,
+    OffsetOutOfRangeError,
+    RejectedRowsError,
+    StopJobError,
+    TwoPhaseError,
+    from_text,
+)
+
+
+def family(kind: type[TwoPhaseError]) -> list[type[TwoPhaseError]]:
+    members = [kind, *(member for child in kind.__subclasses__() for member in family(child))]
+    return [member for member in members if member.__module__ == errors.__name__]
+
+
+ALL = family(TwoPhaseError)
+WORDS = st.text("abc déf/1.2'\"", min_size=1).map(lambda text: text.strip() or "x")
+
+
+def drawn() -> dict[str, str]:
+    """Each class in the drawing, with the class it hangs from."""
+    parents: dict[str, str] = {}
+    path: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"    ([| `]*(?:--)? ?)(\w+Error)\b", line)
+        if found:
+            depth = len(found[1]) // 4
+            path[depth:] = [found[2]]
+            parents[found[2]] = path[depth - 1] if depth else ""
+    return parents
+
+
+def test_the_tree_is_as_drawn() -> None:
+    assert drawn() == {kind.__name__: kind.__base__.__name__ if kind is not TwoPhaseError else "" for kind in ALL}
+
+
+def test_every_class_says_in_one_line_what_it_means() -> None:
+    assert all((kind.__doc__ or "").strip() for kind in ALL)
+
+
+def test_one_root_is_enough_to_catch_them_all() -> None:
+    assert all(issubclass(value, TwoPhaseError) for value in vars(errors).values() if value in ALL)
+    assert TwoPhaseError.__base__ is Exception
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_an_error_is_the_same_after_pickling_and_copying(kind: type[TwoPhaseError]) -> None:
+    error = kind("what happened.", remedy="do this.")
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(again) is kind
+        assert (again.what, again.remedy, str(again)) == (error.what, error.remedy, str(error))
+
+
+def test_a_message_says_what_happened_whether_data_is_lost_and_what_to_do_next() -> None:
+    assert str(FencedError("Job 'orders': out.", remedy="leave it stopped.")) == (
+        "Job 'orders': out. No data is lost: the newer driver goes on with the job. Next: leave it stopped."
+    )
+    assert str(DeclinedError("No.")) == "No. No data is lost: nothing of this attempt is visible."
+    assert str(ConfigError("No.", remedy="yes.")) == "No. Next: yes."
+    assert str(ConfigError("No.")) == "No."
+
+
+def test_only_what_a_restart_may_mend_is_restartable() -> None:
+    assert {kind.__name__ for kind in ALL if kind.restartable} == {
+        "TargetUnreachableError",
+        "DeclinedError",
+        "SourceUnavailableError",
+        "CheckpointExpiredError",
+        "InDoubtError",
+    }
+
+
+def test_a_fenced_driver_has_an_exit_code_of_its_own() -> None:
+    assert FencedError.exit_code not in {kind.exit_code for kind in ALL if kind is not FencedError}
+    assert {kind.exit_code for kind in family(StopJobError)} == {3, 4}
+    assert all(kind.exit_code != 0 for kind in ALL)
+
+
+def test_a_loss_is_never_said_to_be_harmless() -> None:
+    assert LostPreparedError.data_lost == ""
+    assert OffsetOutOfRangeError.data_lost == ""
+
+
+# -- what Spark carries out of a worker as text ------------------------------------------------------------------------
+
+
+def traceback_of(error: BaseException) -> str:
+    try:
+        raise error
+    except type(error):
+        return traceback.format_exc()
+
+
+@pytest.mark.parametrize("kind", ALL)
+@given(what=WORDS, remedy=WORDS | st.just(""))
+def test_an_error_is_found_again_in_its_own_traceback(kind: type[TwoPhaseError], what: str, remedy: str) -> None:
+    found = from_text(traceback_of(kind(what, remedy=remedy)))
+    assert type(found) is kind
+    assert (found.what, found.remedy) == (what, remedy)
+
+
+SPARK = """Job aborted due to stage failure: Task 0 in stage 2.0 failed 1 times, most recent failure: Lost task 0.0 in stage \
+2.0 (TID 2) (host executor driver): org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 1830, in main
+    process()
+  File "/app/twophase/runtime/writer_task.py", line 44, in _write
+    raise RejectedRowsError("Table `shop`.`orders` refuses row 7.", remedy="correct the rows.")
+twophase.errors.RejectedRowsError: Table `shop`.`orders` refuses row 7. No data is lost: nothing of this attempt is \
+visible. Next: correct the rows.
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+
+Driver stacktrace:
+"""
+
+
+def test_the_error_is_found_in_what_spark_says_of_a_failed_task() -> None:
+    found = from_text(SPARK)
+    assert type(found) is RejectedRowsError
+    assert (found.what, found.remedy) == ("Table `shop`.`orders` refuses row 7.", "correct the rows.")
+
+
+def test_the_error_is_found_behind_a_prefix_on_its_line() -> None:
+    text = (
+        "pyspark.errors.exceptions.base.PySparkRuntimeError: [X] Caused by: twophase.errors.BadRecordError: offset 7."
+    )
+    found = from_text(text)
+    assert type(found) is BadRecordError
+    assert found.what == "offset 7."
+
+
+def test_of_several_errors_the_last_is_meant() -> None:
+    try:
+        try:
+            raise FencedError("first.")
+        except FencedError as error:
+            raise DeclinedError("second.") from error
+    except DeclinedError:
+        text = traceback.format_exc()
+    found = from_text(text)
+    assert type(found) is DeclinedError
+    assert found.what == "second."
+
+
+def test_of_a_message_over_several_lines_the_first_is_kept_with_the_kind() -> None:
+    found = from_text(traceback_of(InDoubtError("first line\nsecond line")))
+    assert type(found) is InDoubtError
+    assert found.what == "first line"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ValueError: no",
+        "twophase.errors.NoSuchError: no",
+        "twophase.errors.FencedError",
+        "mytwophase.errors.FencedError: no",
+        "twophase.errors.from_text: no",
+    ],
+)
+def test_text_without_an_error_of_ours_gives_none(text: str) -> None:
+    assert from_text(text) is None
+
+
+@given(st.text())
+def test_any_text_is_taken(text: str) -> None:
+    from_text(text)
+
+
+def test_a_long_text_is_searched_in_bounded_time() -> None:
+    assert from_text("\tat org.apache.spark (Python.scala:1) " * 20_000 + "\n" + "x " * 100_000) is None
