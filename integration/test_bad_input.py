@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 import twophase
-from integration import driver
+from integration import driver, workload
 from integration.arena import Arena
 from sinks.mysql.sink import MySqlSink
 from twophase.errors import ConfigError, DeclinedError, PreflightError, RejectedRowsError, TwoPhaseError
@@ -98,17 +97,14 @@ def test_a_missing_topic(arena: Arena, spark: SparkSession) -> None:
 
 
 def test_malformed_json_names_the_record(arena: Arena, spark: SparkSession, kafka: KafkaService) -> None:
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    producer.produce(arena.topic, b'{"id": 1, "customer": ', partition=1)
-    producer.flush(30)
+    workload.send(kafka.bootstrap_servers, arena.topic, b'{"id": 1, "customer": ', partition=1)
     refused(arena, lambda: run(arena, spark), TwoPhaseError, arena.topic, "offset 50")
 
 
 def test_a_duplicate_key_is_declined_and_named_never_skipped(arena: Arena, spark: SparkSession, kafka: KafkaService) -> None:
     arena.sql("facts", "ALTER TABLE orders ADD PRIMARY KEY (id)")
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    producer.produce(arena.topic, json.dumps({"id": 41, "customer": "again", "amount": 1}).encode(), partition=1)
-    producer.flush(30)
+    again = json.dumps({"id": 41, "customer": "again", "amount": 1}).encode()
+    workload.send(kafka.bootstrap_servers, arena.topic, again, partition=1)
     refused(arena, lambda: run(arena, spark), RejectedRowsError, "Duplicate entry '41'")
 
 

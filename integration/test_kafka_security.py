@@ -43,7 +43,7 @@ def options(broker: SecureKafka, topic: str, monkeypatch: pytest.MonkeyPatch) ->
         "subscribe": topic,
         "columns": "offset",
         "group.id": "secure",
-        "request.timeout": "3 s",
+        "request.timeout": "5 s",
         "read.timeout": "4 s",
         "kafka.security.protocol": "SASL_SSL",
         "kafka.ssl.ca.location": str(broker.ca),

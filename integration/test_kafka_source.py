@@ -502,7 +502,7 @@ def test_a_broker_that_hangs_is_named_after_the_request_timeout(kafka: KafkaServ
             stream.new_reader().latestOffset(end, ReadAllAvailable())
         with pytest.raises(SourceUnavailableError):
             list(stream.reader.read(planned[0]))
-        assert time.monotonic() - begun < 30
+        assert time.monotonic() - begun < 60
     finally:
         kafka.resume()
-    assert stream.read(stream.offset, end) == list(range(10))
+    assert Stream(topics, topic).read(stream.offset, end) == list(range(10))

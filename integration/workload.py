@@ -30,6 +30,14 @@ def orders(first: int, count: int) -> Iterator[dict[str, object]]:
         yield {"id": number, "customer": f"customer-{noise.randrange(10_000)}", "amount": noise.randrange(1, 10**6) / 100}
 
 
+def send(servers: str, topic: str, value: bytes, partition: int) -> None:
+    """Write one record of any content."""
+    producer = Producer({"bootstrap.servers": servers})
+    producer.produce(topic, value, partition=partition)
+    if producer.flush(60):
+        raise RuntimeError(f"the record did not reach {topic}")
+
+
 def produce(servers: str, topic: str, first: int, count: int, partitions: int = 2) -> None:
     """Write orders round robin over the partitions, and wait until the broker has them all."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "acks": "all"})

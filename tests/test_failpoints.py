@@ -64,7 +64,7 @@ def test_points_are_counted_each_for_itself(arm: Arm) -> None:
 
 def test_a_point_says_its_name(arm: Arm) -> None:
     arm("C06=raise")
-    with pytest.raises(FailpointError, match="^failpoint C06$"):
+    with pytest.raises(FailpointError, match=r"^failpoint C06$"):
         failpoint("C06")
 
 
@@ -81,7 +81,7 @@ def test_a_delay_is_in_milliseconds(arm: Arm) -> None:
 )
 def test_a_mistake_is_refused_with_the_form(text: str) -> None:
     with pytest.raises(
-        ConfigError, match="TWOPHASE_FAILPOINTS: .* Next: use name=ACTION with one of kill, kill_driver"
+        ConfigError, match=r"TWOPHASE_FAILPOINTS: .* Next: use name=ACTION with one of kill, kill_driver"
     ):
         failpoints._parse(text)
 

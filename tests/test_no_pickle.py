@@ -24,6 +24,11 @@ METHODS = {
     ("torch", "load"),
 }
 
+ALLOWED = {
+    "twophase/cli/yaml_file.py": ["yaml.load"],  # with a loader of its own, a SafeLoader that refuses repeated keys
+    "twophase/testing/contract.py": ["pickle"],  # a test suite: sends a sink through pickle as Spark does
+}
+
 
 def dangers(source: str) -> list[str]:
     """What in `source` could run code that was read as data. `__reduce__` only says how others pickle an object."""
@@ -51,7 +56,13 @@ def dangers(source: str) -> list[str]:
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_i9_no_module_can_turn_bytes_into_code(path: Path) -> None:
-    assert dangers(path.read_text()) == []
+    assert dangers(path.read_text()) == ALLOWED.get(str(path.relative_to(ROOT)), [])
+
+
+def test_the_only_yaml_loader_is_a_safe_one() -> None:
+    source = (ROOT / "twophase/cli/yaml_file.py").read_text()
+    assert "class _Loader(yaml.SafeLoader)" in source
+    assert source.count("yaml.load(") == source.count("Loader=_Loader)") == 1
 
 
 def test_the_whole_product_is_searched() -> None:

@@ -17,6 +17,8 @@ from examples.demo.journal import Entry, JournalReader
 _ROOT = Path(__file__).parents[2]
 _END_TIMEOUT_S = 30
 _LOG_LINES = 15
+# A driver of the demo lives for seconds: compiling less makes it start sooner.
+_SUBMIT_ARGUMENTS = "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
 
 
 class Driver:
@@ -36,7 +38,13 @@ class Driver:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "examples.demo.job"],
-                env={**os.environ, "PYSPARK_PYTHON": sys.executable, "DEMO_JOURNAL": str(journal), **environment},
+                env={
+                    **os.environ,
+                    "PYSPARK_PYTHON": sys.executable,
+                    "PYSPARK_SUBMIT_ARGS": _SUBMIT_ARGUMENTS,
+                    "DEMO_JOURNAL": str(journal),
+                    **environment,
+                },
                 cwd=_ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

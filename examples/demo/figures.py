@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 from examples.demo.journal import Entry
 from examples.demo.kills import Kill
+from integration.checker import Verdict
+
+_FEWEST_KILLS = 3
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,19 @@ def add_up(lives: Sequence[Life]) -> Figures:
         durations_s=[fields["duration_s"] for fields in committed],
         protocol_s=[fields["protocol_s"] for fields in committed],
     )
+
+
+def what_is_wrong(verdict: Verdict, records: int, prepared: int, kills: int) -> str:
+    """Why the demo has failed; empty if every record is in the table exactly once, in spite of enough kills."""
+    if not verdict.exact:
+        return f"Not exactly once: {verdict.examples}."
+    if verdict.produced != records:
+        return f"Kafka has {verdict.produced:,} records, {records:,} were written."
+    if prepared:
+        return f"{prepared} transactions are left prepared."
+    if kills < _FEWEST_KILLS:
+        return f"Only {kills} drivers were killed."
+    return ""
 
 
 def percentile(values: Sequence[float], share: float) -> float:

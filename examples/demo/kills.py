@@ -36,5 +36,5 @@ PLAN = (
     Kill("C13", 6, "it is decided; one piece is committed, one is not", "Recovery has to commit the other piece only."),
     Kill("", 0, "at a random moment, JVM and workers with it", "Recovery has to find out what was going on."),
 )
-RANDOM_AFTER_S = (0.5, 4.0)
-"""From the end of the recovery."""
+RANDOM_AFTER_S = (0.5, 6.0)
+"""From the driver's first trigger."""

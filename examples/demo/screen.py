@@ -83,12 +83,12 @@ class Screen:
 
 
 def _counts(verdict: Verdict, prepared: int, figures: Figures) -> Iterator[tuple[str, str, str]]:
-    yield "produced", f"{verdict.produced:,}", "records in Kafka, read back with a plain consumer"
-    yield "in the table", f"{verdict.stored:,}", "rows in MySQL, read back with plain SQL"
-    yield "lost", _good(verdict.lost), "records without a row; compared are partition, offset and payload"
+    yield "produced", f"{verdict.produced:,}", "records, read back with a plain consumer"
+    yield "in the table", f"{verdict.stored:,}", "rows, read back with plain SQL"
+    yield "lost", _good(verdict.lost), "records without a row"
     yield "duplicated", _good(verdict.duplicated), "rows beyond the first of their record"
     yield "foreign", _good(verdict.foreign), "rows that are no record"
-    yield "left prepared", _good(prepared), "transactions that nobody has ended"
+    yield "left prepared", _good(prepared), "transactions without an end"
     yield "drivers killed", f"{figures.kills}", "and started again by the supervisor"
 
 
@@ -99,10 +99,10 @@ def _times(verdict: Verdict, figures: Figures) -> Iterator[tuple[str, str, str]]
     yield (
         "overall",
         f"{rows / figures.overall_s:,.0f} rows/s",
-        f"{figures.overall_s:.1f} s, every start of Spark included",
+        f"{figures.overall_s:.1f} s with every start of Spark",
     )
-    yield "a checkpoint", _percentiles(figures.durations_s), "p50 / p95, from the trigger to the commit"
-    yield "the protocol", _percentiles(figures.protocol_s), f"p50 / p95, its own part of that: {share:.0%}"
+    yield "a checkpoint", _percentiles(figures.durations_s), "p50 / p95, from trigger to commit"
+    yield "the protocol", _percentiles(figures.protocol_s), f"p50 / p95, its own part: {share:.1%}"
 
 
 def _good(count: int) -> str:

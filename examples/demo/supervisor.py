@@ -100,10 +100,10 @@ class Supervisor:
                 self._recovering.append(entry)
             case "RecoveryFinished":
                 self._screen.recovery(number, entry.fields, self._recovering)
-                if kill is not None and not kill.point:
-                    self._random_kill_s = time.monotonic() + random.uniform(*RANDOM_AFTER_S)
             case "CheckpointTriggered":
                 self._checkpoint = entry.fields["checkpoint"]
+                if kill is not None and not kill.point and self._random_kill_s == float("inf"):
+                    self._random_kill_s = time.monotonic() + random.uniform(*RANDOM_AFTER_S)
             case "CheckpointReplayed":
                 self._screen.more(
                     f"Spark runs checkpoint {entry.fields['checkpoint']} again: decided, nothing is written."

@@ -16,7 +16,7 @@ from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.events import Event, Observers
 from twophase.ids import Subtask, new_lineage_id
-from twophase.protocol.sink import Sink, SinkContext
+from twophase.protocol.sink import SinkContext
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage, Storage
@@ -58,7 +58,7 @@ class Driver:
     folder: Path
     targets: dict[str, MemoryTarget]
     options: Mapping[str, Any] = field(default_factory=dict)
-    sinks: dict[str, Sink] = field(default_factory=dict)
+    sinks: dict[str, MemorySink] = field(default_factory=dict)
     listeners: Sequence[Any] = ()
     events: list[Event] = field(default_factory=list)
     clock: ManualClock = field(default_factory=ManualClock)

@@ -155,10 +155,13 @@ def test_a_linked_body_is_refused(store: CompletedCheckpointStore, folder: Path)
         store.read(decision)
 
 
+def oversize(path: Path) -> None:
+    path.touch()
+    os.truncate(path, codec.MAX_BYTES + 1)
+
+
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    "place", [os.mkfifo, Path.mkdir, lambda path: (path.touch(), os.truncate(path, codec.MAX_BYTES + 1))]
-)
+@pytest.mark.parametrize("place", [os.mkfifo, Path.mkdir, oversize])
 def test_what_is_no_plain_file_or_too_large_is_refused(
     store: CompletedCheckpointStore, folder: Path, place: Callable[[Path], object]
 ) -> None:

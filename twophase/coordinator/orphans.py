@@ -18,7 +18,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.sink import Sink
 from twophase.state.checkpoint import CompletedCheckpoint
 
-PieceKey = tuple[str, int, Attempt, Subtask]
+PieceKey = tuple[str, str, int, Attempt, Subtask]
 
 
 def pieces_of(checkpoints: Iterable[CompletedCheckpoint]) -> frozenset[PieceKey]:
@@ -69,4 +69,4 @@ class Orphans:
 
 def _key(piece: Committable) -> PieceKey:
     transaction = piece.transaction
-    return transaction.lineage, transaction.checkpoint, transaction.attempt, piece.subtask
+    return transaction.sink, transaction.lineage, transaction.checkpoint, transaction.attempt, piece.subtask

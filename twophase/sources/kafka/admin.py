@@ -47,7 +47,10 @@ class _Failures(logging.Handler):
         self.found += [item for item in failures if not isinstance(item, kafka_errors.KafkaTimeoutError)]
 
     def worst(self) -> Any:
+        """A wrong password before a failed handshake before any other: what comes after them is often less clear."""
         for failure in self.found:
             if isinstance(failure, kafka_errors.SaslAuthenticationFailedError):
                 return failure
-        return kafka_errors.KafkaTimeoutError(f"no broker took the connection; last failure: {self.found[-1]}")
+        handshakes = [failure for failure in self.found if "Handshake failed" in str(failure)]
+        failure = (handshakes or self.found)[-1]
+        return kafka_errors.KafkaTimeoutError(f"no broker took the connection; last failure: {failure}")

@@ -1,0 +1,122 @@
+"""README.md and docs/ say what is true: their code parses, their options exist, their links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sinks.mysql.options import MySqlOptions
+from twophase import errors
+from twophase.cli.job_file import load_job_file
+from twophase.config import JobOptions
+from twophase.errors import TwoPhaseError
+from twophase.sources.kafka.options import KafkaOptions
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "sinks/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+PYTHON = README.partition("```python\n")[2].partition("```")[0]
+YAML = README.partition("```yaml\n")[2].partition("```")[0]
+
+
+def calls(name: str) -> list[ast.Call]:
+    """The calls of a function or method in the quick start."""
+    nodes = [node for node in ast.walk(ast.parse(PYTHON)) if isinstance(node, ast.Call)]
+    return [node for node in nodes if name in (getattr(node.func, "attr", ""), getattr(node.func, "id", ""))]
+
+
+def keywords(call: ast.Call) -> dict[str, Any]:
+    return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+
+
+def test_the_quick_start_is_short_and_compiles() -> None:
+    assert len(PYTHON.splitlines()) <= 22
+    compile(PYTHON, "README.md", "exec")
+
+
+def test_every_option_of_the_quick_start_exists() -> None:
+    options = dict(ast.literal_eval(ast.Tuple(call.args)) for call in calls("option"))
+    job = {key: value for key, value in options.items() if key in JobOptions.keys()}  # noqa: SIM118 not a dict
+    assert job.keys() == {"checkpointLocation"}
+    JobOptions.parse(job, "README")
+    KafkaOptions.parse({key: value for key, value in options.items() if key not in job}, "README")
+    (sink,) = calls("MySqlSink")
+    MySqlOptions.parse(keywords(sink), "README")
+
+
+def test_the_job_file_is_valid_and_says_the_same_as_the_python(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(YAML)
+    job = load_job_file(path, {})
+    (sink,) = calls("MySqlSink")
+    (schema,) = calls("schema")
+    assert job.sinks["facts"].options == keywords(sink)
+    source = next(iter(job.sources.values()))
+    assert source.fields == ast.literal_eval(schema.args[0])
+    options = dict(ast.literal_eval(ast.Tuple(call.args)) for call in calls("option"))
+    assert {**source.options, **job.options} == options
+
+
+def targets(page: Path) -> list[str]:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    return [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
+
+
+def anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.+)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in targets(page):
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_of_the_code_that_is_named_exists(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for name in re.findall(r"`((?:twophase|sinks|tests|integration|examples|docs)/[\w./]*)`", text):
+        assert (ROOT / name).exists(), name
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    made = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    named = {
+        name for page in PAGES for name in re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), flags=re.MULTILINE)
+    }
+    assert named <= made
+
+
+def kinds(root: type[TwoPhaseError]) -> list[type[TwoPhaseError]]:
+    return [
+        root,
+        *(leaf for child in root.__subclasses__() if child.__module__ == errors.__name__ for leaf in kinds(child)),
+    ]
+
+
+# Only their children are raised.
+ABSTRACT = {"TwoPhaseError", "SourceLossError"}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in kinds(TwoPhaseError) if kind.__name__ not in ABSTRACT])
+def test_operations_knows_every_error_with_its_exit_code(kind: type[TwoPhaseError]) -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    restarts = "restarts, " if kind.restartable else ""
+    assert f"| `{kind.__name__}` ({restarts}{kind.exit_code}) |" in page
+
+
+def test_every_decision_is_in_the_list() -> None:
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"\]\((\d{4}-[\w.-]+\.md)\)", (folder / "README.md").read_text())
+    assert listed == sorted(path.name for path in folder.glob("0*.md"))
