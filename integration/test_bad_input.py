@@ -101,7 +101,9 @@ def test_malformed_json_names_the_record(arena: Arena, spark: SparkSession, kafk
     refused(arena, lambda: run(arena, spark), TwoPhaseError, arena.topic, "offset 50")
 
 
-def test_a_duplicate_key_is_declined_and_named_never_skipped(arena: Arena, spark: SparkSession, kafka: KafkaService) -> None:
+def test_a_duplicate_key_is_declined_and_named_never_skipped(
+    arena: Arena, spark: SparkSession, kafka: KafkaService
+) -> None:
     arena.sql("facts", "ALTER TABLE orders ADD PRIMARY KEY (id)")
     again = json.dumps({"id": 41, "customer": "again", "amount": 1}).encode()
     workload.send(kafka.bootstrap_servers, arena.topic, again, partition=1)

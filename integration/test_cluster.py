@@ -30,12 +30,22 @@ class Cluster:
         [self._port] = free_ports(1)
         self.master = f"spark://127.0.0.1:{self._port}"
         self._processes = [
-            self._start("master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(self._port)),
+            self._start(
+                "master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(self._port)
+            ),
         ]
         self._await("master", "I have been elected leader")
         self._processes.append(
             self._start(
-                "worker", "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "-c", "2", "-m", "2g", self.master
+                "worker",
+                "org.apache.spark.deploy.worker.Worker",
+                "--host",
+                "127.0.0.1",
+                "-c",
+                "2",
+                "-m",
+                "2g",
+                self.master,
             )
         )
         self._await("worker", "Successfully registered with master")

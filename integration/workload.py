@@ -27,7 +27,11 @@ def orders(first: int, count: int) -> Iterator[dict[str, object]]:
     """Orders `first` to `first + count - 1`; the same ids always give the same orders."""
     for number in range(first, first + count):
         noise = random.Random(number)
-        yield {"id": number, "customer": f"customer-{noise.randrange(10_000)}", "amount": noise.randrange(1, 10**6) / 100}
+        yield {
+            "id": number,
+            "customer": f"customer-{noise.randrange(10_000)}",
+            "amount": noise.randrange(1, 10**6) / 100,
+        }
 
 
 def send(servers: str, topic: str, value: bytes, partition: int) -> None:

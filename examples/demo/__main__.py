@@ -37,12 +37,16 @@ def main(records: int, keep: bool) -> None:
     """Entry point."""
     screen = Screen()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that drivers and servers end with us
+    demo = _Demo(screen, records, keep)
     try:
-        exact = _Demo(screen, records, keep).run()
+        good = demo.run()
     except (TwoPhaseError, DriverFailedError) as error:
         screen.console.print(f"[bold red]{type(error).__name__}[/bold red]: {error}", markup=True)
         sys.exit(1)
-    sys.exit(0 if exact else 1)
+    except (KeyboardInterrupt, SystemExit):
+        demo.forget()
+        raise
+    sys.exit(0 if good else 1)
 
 
 class _Demo:
@@ -76,8 +80,12 @@ class _Demo:
             if self._keep:
                 self._wait(kafka, mysql)
         if not wrong and not self._keep:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self.forget()
         return not wrong
+
+    def forget(self) -> None:
+        """Remove logs and the job's folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self, stack: ExitStack, name: str, service: Service) -> None:
         began_s = time.monotonic()

@@ -53,6 +53,7 @@ class SteppingStorage(LocalStorage):
     """The job's folder as one driver sees it.
 
     Attributes:
+        on_append: called as soon as a log record is durable.
         before_create: raised instead of the next creation of a name that begins so.
         after_create: raised after it.
     """
@@ -60,6 +61,7 @@ class SteppingStorage(LocalStorage):
     def __init__(self, root: Path, steps: Steps) -> None:
         super().__init__(root)
         self._steps = steps
+        self.on_append: Callable[[], object] = lambda: None
         self.before_create: tuple[str, Exception] | None = None
         self.after_create: tuple[str, Exception] | None = None
 
@@ -67,6 +69,8 @@ class SteppingStorage(LocalStorage):
         self._steps()
         self.before_create = self._fail(self.before_create, name)
         super().create(name, data, crash_points)
+        if name.startswith("log/"):
+            self.on_append()
         self.after_create = self._fail(self.after_create, name)
         self._steps()
 

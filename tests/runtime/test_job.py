@@ -52,7 +52,9 @@ class Pipeline:
     def frame(self) -> DataFrame:
         return self.spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(self.input))
 
-    def writer(self, frame: DataFrame | None = None, sinks: tuple[str, ...] = ("facts",), **options: Any) -> StreamWriter:
+    def writer(
+        self, frame: DataFrame | None = None, sinks: tuple[str, ...] = ("facts",), **options: Any
+    ) -> StreamWriter:
         writer = write_stream(frame if frame is not None else self.frame(), name="orders")
         for name in sinks:
             writer.sink(name, FolderSink(self.root / name))

@@ -221,7 +221,10 @@ class CheckpointCoordinator:
             decision: as `classify` returned it.
             execute: runs the batch without sinks, for plans with state or a watermark (hazard H42).
         """
-        self._recommit(decision)
+        if decision.committed:
+            self._recommit(decision)
+        else:
+            commit_decided(self.log.history, self._recommit)
         if execute is not None:
             execute()
         self._observers(CheckpointReplayed(self.job, decision.checkpoint, execute is not None))

@@ -50,7 +50,9 @@ class FolderTarget:
 
     def rows(self) -> list[dict[str, Any]]:
         """What readers see."""
-        return [row for path in sorted((self.root / "visible").iterdir()) for row in json.loads(path.read_text())["rows"]]
+        return [
+            row for path in sorted((self.root / "visible").iterdir()) for row in json.loads(path.read_text())["rows"]
+        ]
 
     def prepared(self) -> list[str]:
         """The names of pieces that are pre-committed and not committed."""
