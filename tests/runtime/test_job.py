@@ -178,7 +178,7 @@ def slow(seconds: float) -> Callable[[Any], Any]:
 def test_a_checkpoint_that_takes_too_long_expires_and_its_tasks_are_gone(pipeline: Pipeline) -> None:
     pipeline.add()
     frame = pipeline.frame().mapInArrow(slow(60), "id long")
-    with pytest.raises(CheckpointExpiredError, match="checkpoint.timeout"):
+    with pytest.raises(CheckpointExpiredError, match=r"checkpoint\.timeout"):
         pipeline.run(pipeline.writer(frame, **{"checkpoint.timeout": "2 s"}))
     tracker = pipeline.spark.sparkContext.statusTracker()
     assert [tracker.getStageInfo(stage).numActiveTasks for stage in tracker.getActiveStageIds()] in ([], [0])
