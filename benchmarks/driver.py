@@ -21,7 +21,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, from_json
-from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import twophase
 from benchmarks.orders import SCHEMA, TABLE
@@ -87,6 +87,8 @@ class _Checkpoints:
             case CheckpointCommitted():
                 self.done.append({**self._now, "committed_s": event.duration_s, "protocol_s": event.protocol_s})
                 self._now = {}
+            case _:
+                pass
 
 
 def main(settings: dict[str, Any]) -> None:

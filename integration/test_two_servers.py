@@ -47,13 +47,16 @@ def test_the_driver_is_killed_when(arena: Arena, arm: str, meaning: str) -> None
 def test_a_server_that_dies_before_the_decision_aborts_the_checkpoint_on_both(
     arena: Arena, mariadb: MariaDbService
 ) -> None:
-    arena.produce(2 * BATCH)
     driver = arena.start()
-    before = arena.count("facts")
+    arena.produce(BATCH)
+    driver.wait_for(
+        lambda: arena.count("copy") == arena.count("facts") == arena.produced, "both servers to have it all"
+    )
     mariadb.kill()
     try:
+        arena.produce(BATCH)
         driver.wait_for(lambda: "CheckpointDeclined" in driver.log.read_text(errors="replace"), "a declined checkpoint")
-        assert (arena.count("facts") - before) % BATCH == 0
+        assert arena.count("facts") == arena.produced - BATCH
     finally:
         mariadb.restart()
     driver.wait_for(lambda: arena.count("copy") == arena.produced, "the job to recover by itself")

@@ -79,7 +79,7 @@ class _Demo:
             self._conclude(wrong, figures.kills)
             if self._keep:
                 self._wait(kafka, mysql)
-        if not wrong and not self._keep:
+        if not wrong:
             self.forget()
         return not wrong
 
@@ -130,6 +130,7 @@ class _Demo:
         console.print(f"\nKafka: {kafka.bootstrap_servers}   MySQL: {mysql.host}:{mysql.port}, table {TABLE}")
         console.print(f"User {mysql.user}, password {mysql.password}")
         console.print(f"Logs and the job's folder: {self._folder}   Ctrl-C ends the servers.")
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         try:
             signal.pause()
         except KeyboardInterrupt:

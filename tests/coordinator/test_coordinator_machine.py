@@ -298,9 +298,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @rule(refusals=FEW, lost=st.integers(0, 2), sink=st.sampled_from(SINKS))
     def commit_fails_for_a_while(self, refusals: int, lost: int, sink: str) -> None:
-        self.driver.stepping_sinks[sink].refusals = refusals
-        self.driver.stepping_sinks[sink].lost_replies = lost
+        flaky = self.driver.stepping_sinks[sink]
+        flaky.refusals, flaky.lost_replies = refusals, lost
         self.run_next(self.driver)
+        flaky.refusals = flaky.lost_replies = 0
 
     @precondition(lambda self: self.nothing_waits())
     @rule(sink=st.sampled_from(SINKS), goes_on=st.booleans())

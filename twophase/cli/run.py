@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +16,11 @@ from twophase.cli.progress import STOPPING
 from twophase.cli.query_progress import QueryPoller
 from twophase.cli.signals import stop_on_signals
 from twophase.cli.sink_types import make_sinks
-from twophase.cli.spark import exit_code_of, spark_session
+from twophase.cli.spark import spark_session
 from twophase.cli.views import ProgressMode, SilentView, View, make_view
-from twophase.errors import TwoPhaseError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from twophase.runtime.job import Job
-
-_CHECK_S = 1.0
-_GIVE_UP_S = 10.0
 
 
 @click.command()
@@ -90,27 +82,13 @@ def run(
         spark_session(job.name, job.spark, view.print_line, verbose=verbose) as spark,
     ):
         view.tracker.set_state("starting")
-        _run_to_its_end(describe(spark, job, sinks).observer(view).build(), view, spark)
+        _run_to_its_end(describe(spark, job, sinks).observer(view).build(), view)
 
 
-def _run_to_its_end(job: Job, view: View, spark: SparkSession) -> None:
+def _run_to_its_end(job: Job, view: View) -> None:
     def stopping() -> None:
         view.tracker.set_state(STOPPING)
 
     with stop_on_signals(job.stop, stopping), QueryPoller(lambda: job.query, view.tracker.set_query):
         job.start()
-        while not job.await_termination(_CHECK_S):
-            ended = exit_code_of(spark)
-            if ended is not None:
-                _give_up(job)
-                raise TwoPhaseError(
-                    f"Job {job.name!r}: Spark's process has ended with code {ended}. No data is lost.",
-                    remedy="start the job again: recovery finishes what was begun. A supervisor may do so.",
-                )
-
-
-def _give_up(job: Job) -> None:
-    """No restart inside this process can mend the loss of Spark."""
-    threading.Thread(target=job.stop, name="twophase-give-up", daemon=True).start()
-    with suppress(Exception):
-        job.await_termination(_GIVE_UP_S)
+        job.await_termination()

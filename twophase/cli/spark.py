@@ -61,13 +61,6 @@ def spark_session(
         _stop(context)
 
 
-def exit_code_of(spark: SparkSession) -> int | None:
-    """With which code Spark's process has ended; None while it runs, or if it is not ours (under spark-submit)."""
-    process = getattr(spark.sparkContext._gateway, "proc", None)
-    code: int | None = process.poll() if process is not None else None
-    return code
-
-
 def _configuration(name: str, section: SparkSection, *, verbose: bool) -> SparkConf:
     conf = SparkConf().setAppName(name)
     conf.set("spark.ui.showConsoleProgress", "false")
