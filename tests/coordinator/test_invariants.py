@@ -22,9 +22,10 @@ from twophase.errors import (
     TargetChangedError,
 )
 from twophase.events import CheckpointDeclined, CommitRetried, OrphansAborted
-from twophase.ids import Attempt, Subtask
+from twophase.ids import Attempt, Subtask, new_lineage_id
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
+from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
 from twophase.testing.memory import MemorySink, MemoryTarget
 
@@ -199,6 +200,36 @@ def test_i6_an_old_copy_of_the_store_of_the_same_generation_stops(
     (tmp_path / "old").rename(tmp_path / "job")
     with pytest.raises(CheckpointMissingError, match="has committed checkpoint 1, but the checkpoint store ends at 0"):
         another().recover()
+
+
+def test_i6_a_store_that_continues_a_lineage_of_another_folder_knows_it(
+    driver: Driver, targets: Targets, tmp_path: Path
+) -> None:
+    driver.run(0)
+    old = driver.coordinator.lineage.id
+    restored = Lineage(new_lineage_id(), "elsewhere", 1, offsets(0).end, {old: 0})
+    moved = Driver(tmp_path / "moved", targets)
+    moved.coordinator.recover(restoring=restored)
+    moved.coordinator.begin_lineage(restored)
+    moved.run(1)
+    Driver(tmp_path / "moved", targets).recover().run(2)
+    assert visible(targets["facts"]) == list(range(30))
+
+
+def test_i6_a_lineage_that_went_on_elsewhere_stops_the_store_that_continued_it(
+    driver: Driver, targets: Targets, tmp_path: Path
+) -> None:
+    driver.run(0)
+    restored = Lineage(new_lineage_id(), "elsewhere", 1, offsets(0).end, {driver.coordinator.lineage.id: 0})
+    moved = Driver(tmp_path / "moved", targets)
+    moved.coordinator.recover(restoring=restored)
+    moved.coordinator.begin_lineage(restored)
+    for target in targets.values():
+        target.high_water[JOB, "facts" if target is targets["facts"] else "lake", driver.coordinator.lineage.id] = 1
+    with pytest.raises(
+        CheckpointMissingError, match=r"has committed checkpoint 1 of lineage .* this job goes on from 0"
+    ):
+        Driver(tmp_path / "moved", targets).recover()
 
 
 def test_i7_a_driver_that_was_overtaken_cannot_decide(driver: Driver, another: Another, targets: Targets) -> None:

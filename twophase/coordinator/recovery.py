@@ -40,6 +40,12 @@ def check_histories(job: str, history: History, sinks: Mapping[str, SinkHistory]
 
 
 def _check_lineage(job: str, history: History, sink: str, lineage: str, checkpoint: int) -> None:
+    ancestors = {ancestor: last for known in history.lineages for ancestor, last in known.ancestors.items()}
+    if lineage in ancestors:
+        if checkpoint > ancestors[lineage]:
+            what = f"sink {sink!r} has committed checkpoint {checkpoint} of lineage {lineage}, this job goes on from "
+            raise _missing(job, f"{what}{ancestors[lineage]}")
+        return
     if all(known.id != lineage for known in history.lineages):
         raise _missing(job, f"sink {sink!r} has rows of lineage {lineage}, which the checkpoint store does not know")
     current = history.lineage
