@@ -107,8 +107,9 @@ class Meter:
 
 
 def _part_of(part: str, process: psutil.Process) -> str:
+    """What the JVM forks to run a shell command shares the JVM's memory for a moment, under any name: not a worker."""
     try:
-        return "JVM" if process.name() == "java" else "Python workers"
+        return "Python workers" if process.name().startswith("python") else "JVM"
     except psutil.Error:
         return part
 

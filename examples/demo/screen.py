@@ -52,7 +52,7 @@ class Screen:
         """A driver was killed; `checkpoint` says which one it was working at."""
         where = f" at crash point {kill.point}" if kill.point else ""
         self.line(f"[bold red]KILL {number}[/bold red]  SIGKILL{where}, {checkpoint}: {kill.state}.")
-        self.more(f"In MySQL now: {_count(visible, 'row')} visible, {_count(prepared, 'transaction')} prepared.")
+        self.more(f"In MySQL now: {_quantity(visible, 'row')} visible, {_quantity(prepared, 'transaction')} prepared.")
         self.more(kill.expected)
 
     def recovery(self, number: int, fields: Mapping[str, Any], pieces: Sequence[Entry]) -> None:
@@ -60,11 +60,11 @@ class Screen:
         proofs = [entry.fields["proof"] for entry in pieces if entry.fields["proof"]]
         found = []
         if fields["recommitted"]:
-            found.append(f"{_count(len(pieces) - len(proofs), 'decided piece')} committed")
+            found.append(f"{_quantity(len(pieces) - len(proofs), 'decided piece')} committed")
         if proofs:
             found.append(f"{len(proofs)} found committed ({proofs[0]})")
         if fields["aborted"]:
-            found.append(f"{_count(fields['aborted'], 'undecided piece')} aborted")
+            found.append(f"{_quantity(fields['aborted'], 'undecided piece')} aborted")
         told = f"[bold green]recovered[/bold green] in {fields['duration_s']:.2f} s"
         self.line(
             f"driver {number}, generation {fields['generation']}: {told}: {', '.join(found) or 'nothing was left'}"
@@ -105,7 +105,7 @@ def _times(verdict: Verdict, figures: Figures) -> Iterator[tuple[str, str, str]]
     yield "the protocol", _percentiles(figures.protocol_s), f"p50 / p95, its own part: {share:.1%}"
 
 
-def _count(count: int, thing: str) -> str:
+def _quantity(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 

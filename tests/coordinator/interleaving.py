@@ -1,7 +1,7 @@
 """Drivers that can be stopped between any two of their steps, to die there or to let another driver run.
 
-A step is a call of the storage or of a sink, before it and after it: what lies between two steps is atomic for everybody
-else, as a link or a transaction is.
+A step is a call of the storage or of a sink, before it and after it: what lies between two steps is atomic for
+everybody else, as a link or a transaction is.
 """
 
 from __future__ import annotations

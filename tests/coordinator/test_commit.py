@@ -1,4 +1,4 @@
-"""Phase 2: a decided checkpoint is committed until every piece is proven committed, and never anything else (I2, I4)."""
+"""Phase 2: a decided checkpoint is committed until every piece is proven committed, never less (I2, I4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The coordinator beyond the invariants: what holds when disks fail, sinks are down, jobs stop and checkpoints are restored."""
+"""The coordinator when disks fail, sinks are down, jobs stop in the middle, and checkpoints are restored."""
 
 from __future__ import annotations
 
@@ -154,12 +154,11 @@ def test_i3_a_state_that_cannot_be_taken_declines_the_attempt_before_anything_is
 
 
 def test_a_sink_that_does_not_acknowledge_declines_the_attempt_by_name(driver: Driver) -> None:
+    def acknowledge_one(pending: PendingCheckpoint) -> None:
+        pending.acknowledge("facts", [])
+
     with pytest.raises(DeclinedError, match="Checkpoint 0 was not acknowledged by lake"):
-        driver.run(0, lambda pending: void(pending.acknowledge("facts", [])))
-
-
-def void(_: object) -> None:
-    """For lambdas that must return nothing."""
+        driver.run(0, acknowledge_one)
 
 
 # -- a stop while a commit is outstanding ------------------------------------------------------------------------------
@@ -393,7 +392,11 @@ def test_h28_restoring_behind_what_is_decided_and_not_committed_yet_is_refused(
 def test_hd6_a_checkpoint_without_rows_is_decided_and_committed_like_any_other(
     driver: Driver, targets: Targets, another: Another
 ) -> None:
-    driver.run(0, lambda pending: [void(pending.acknowledge(sink, [])) for sink in driver.sinks][-1])
+    def acknowledge_nothing(pending: PendingCheckpoint) -> None:
+        for sink in driver.sinks:
+            pending.acknowledge(sink, [])
+
+    driver.run(0, acknowledge_nothing)
     driver.run(1)
     assert visible(targets["facts"]) == list(range(10, 20))
     newest = another().recover().coordinator.newest()

@@ -1,4 +1,4 @@
-"""The real coordinator, log and store with two sinks, under random crashes, rivals, zombies, late tasks and lost replies.
+"""The real coordinator and log with two sinks, under random crashes, rivals, zombies, late tasks and lost replies.
 
 The model is small: what the log has decided. After every step, whatever happened in it:
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,10 @@ from twophase.errors import (
     TargetChangedError,
 )
 from twophase.events import CheckpointDeclined, CommitRetried, OrphansAborted
-from twophase.ids import Attempt, Subtask, new_lineage_id
+from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
+from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
 from twophase.testing.memory import MemorySink, MemoryTarget
@@ -78,7 +80,7 @@ def test_i2_a_commit_is_retried_until_it_is_done_and_the_other_sink_is_not_held_
     class DownTwice(MemorySink):
         tries = 0
 
-        def commit(self, requests: list[CommitRequest]) -> list[CommitOutcome]:
+        def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
             self.tries += 1
             if self.tries == 1:
                 assert visible(targets["lake"]) == []
@@ -86,7 +88,7 @@ def test_i2_a_commit_is_retried_until_it_is_done_and_the_other_sink_is_not_held_
             if self.tries == 2:
                 assert visible(targets["lake"]) == list(range(10))
                 raise ConnectionError("gone")
-            return list(super().commit(requests))
+            return super().commit(requests)
 
     driver = Driver(tmp_path / "job", targets, sinks={"facts": DownTwice(targets["facts"])}).recover()
     driver.run(0)
@@ -164,7 +166,12 @@ def test_i5_every_attempt_has_its_own_identity(another: Another) -> None:
     driver.run(0, fail_twice)
     assert len(set(seen)) == 3
     rival = another().recover()
-    rival.run(1, lambda pending: (seen.append(str(pending.transaction("facts"))), rival.write(pending))[-1])
+
+    def note(pending: PendingCheckpoint) -> None:
+        seen.append(str(pending.transaction("facts")))
+        rival.write(pending)
+
+    rival.run(1, note)
     assert len(set(seen)) == 4
 
 
@@ -247,7 +254,7 @@ def test_i7_a_driver_that_was_overtaken_cannot_decide(driver: Driver, another: A
 
 def test_i7_late_tasks_of_a_fenced_driver_leave_nothing(driver: Driver, another: Another, targets: Targets) -> None:
     sink = driver.sinks["facts"]
-    late: list[object] = []
+    late: list[TransactionId] = []
 
     def pause(pending: PendingCheckpoint) -> None:
         late.append(pending.transaction("facts"))
@@ -288,7 +295,7 @@ def test_i8_an_unclear_outcome_neither_commits_nor_aborts(
     driver = Driver(tmp_path / "job", targets).recover()
     create = LocalStorage.create
 
-    def lose_reply(self: LocalStorage, name: str, *rest: object) -> None:
+    def lose_reply(self: LocalStorage, name: str, *rest: Any) -> None:
         create(self, name, *rest)
         if name.startswith("log/"):
             raise UnclearOutcomeError("reply lost")
@@ -307,9 +314,9 @@ def test_i8_a_decision_that_was_certainly_not_written_is_aborted_and_retried(
     another: Another, targets: Targets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = another(options={"checkpoint.tolerable_failures": 1}).recover()
-    create, failed = LocalStorage.create, []
+    create, failed = LocalStorage.create, list[str]()
 
-    def disk_full_once(self: LocalStorage, name: str, *rest: object) -> None:
+    def disk_full_once(self: LocalStorage, name: str, *rest: Any) -> None:
         if name.startswith("log/") and not failed:
             failed.append(name)
             raise OSError(28, "No space left on device")
@@ -341,7 +348,7 @@ def test_i10_committing_against_another_target_stops(
         (2, replace(offsets(2), start=('{"next":7}',)), "does not begin where checkpoint 1 ended"),
     ],
 )
-def test_what_spark_replays_must_fit_the_store(driver: Driver, number: int, frozen: object, match: str) -> None:
+def test_what_spark_replays_must_fit_the_store(driver: Driver, number: int, frozen: FrozenOffsets, match: str) -> None:
     driver.run(0)
     driver.run(1)
     with pytest.raises(OffsetMismatchError, match=match):
@@ -351,6 +358,7 @@ def test_what_spark_replays_must_fit_the_store(driver: Driver, number: int, froz
 def test_h14_pieces_of_one_subtask_twice_are_refused(driver: Driver) -> None:
     def twice(pending: PendingCheckpoint) -> None:
         piece = driver.sinks["facts"].write_direct(pending.transaction("facts"), Subtask(0, 1), [{"id": 1}])
+        assert piece is not None
         pending.acknowledge("facts", [piece, piece])
 
     with pytest.raises(DeclinedError, match="do not belong together"):

@@ -148,8 +148,9 @@ class CheckpointCoordinator:
         Args:
             previous_generation: what this very driver had before a restart; if the log has a newer one, it is fenced.
             restoring: the lineage that an explicit restore is about to begin; then the store may know less than the sinks.
-            adopting: the checkpoints that the restore continues, oldest first, decided in the log of another folder. They
-                may be uncommitted there: they are committed under their own identity (H30), before orphans are aborted.
+            adopting: the checkpoints that the restore continues, oldest first, decided in the log of another folder.
+                They may be uncommitted there: they are committed under their own identity (H30), before orphans are
+                aborted.
 
         Returns:
             The new generation.

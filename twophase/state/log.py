@@ -142,7 +142,7 @@ class JobLog:
             raise self._fenced(f"record {sequence - 1} of its log was folded by another driver")
 
     def _nonce_of(self, sequence: int) -> str | None:
-        """Who wrote a record; None if it was folded. The record after it may be durable: an error leaves that in doubt."""
+        """Who wrote a record; None if it was folded. An error leaves in doubt what the record after it is about."""
         try:
             return self._read_entry(sequence).nonce
         except FileNotFoundError:

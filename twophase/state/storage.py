@@ -92,8 +92,8 @@ class LocalStorage(Storage):
         root: the folder; made if absent.
 
     Raises:
-        ConfigError: `root` is a URL of another storage, no folder, a symbolic link, or it or a folder above it is writable
-            by everyone.
+        ConfigError: `root` is a URL of another storage, no folder, a symbolic link, or it or a folder above it is
+            writable by everyone.
     """
 
     def __init__(self, root: str | Path) -> None:

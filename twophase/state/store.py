@@ -117,8 +117,8 @@ class CompletedCheckpointStore:
     def sweep(self) -> None:
         """Delete bodies that no decision names: of declined attempts, and of drivers that died before the decision.
 
-        Only those of generations before ours: our fence lets them decide nothing more. What a newer driver writes is its
-        own, and may be decided in a log that we have not read (H40). A name that is not ours is left alone.
+        Only those of generations before ours: our fence lets them decide nothing more. What a newer driver writes is
+        its own, and may be decided in a log that we have not read (H40). A name that is not ours is left alone.
         """
         history = self._log.history
         known = {decision.folder.split("/")[1] for decision in history.decisions}
