@@ -102,7 +102,7 @@ class SteppingSink(MemorySink):
     """A sink as one driver sees it.
 
     Attributes:
-        refusals: so many commits are answered with `RetryLater`.
+        refusals: so many commits are refused, with `RetryLater` or an error.
         lost_replies: so many commits are carried out, and their reply is lost.
         failing_aborts: so many aborts fail.
     """
@@ -130,6 +130,8 @@ class SteppingSink(MemorySink):
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         if self.refusals:
             self.refusals -= 1
+            if self.refusals % 2:
+                raise ConnectionError("refused")
             return [RetryLater("refused") for _ in requests]
         outcomes: list[CommitOutcome] = []
         for request in requests:
