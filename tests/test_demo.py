@@ -44,7 +44,7 @@ def test_figures_add_up_over_all_drivers() -> None:
     second = [Entry("RecoveryFinished", 21.0, {}), Entry("CheckpointCommitted", 23.0, committed)]
     figures = add_up([Life(10.0, 14.0, first, PLAN[0]), Life(14.0, 24.0, second, None)])
     assert (figures.kills, figures.decided, figures.overall_s, figures.running_s) == (1, 1, 14.0, 5.0)
-    assert (figures.durations_s, figures.protocol_s) == ([2.0], [0.5])
+    assert (figures.durations_s, figures.protocol_s, figures.rates) == ([2.0], [0.5], [2.5])
 
 
 def test_percentiles() -> None:

@@ -47,6 +47,7 @@ class Figures:
         running_s: of it, what drivers spent with their recovery behind them.
         durations_s: of the checkpoints with rows, from the trigger to the commit.
         protocol_s: the protocol's own part of each.
+        rates: rows a second of each.
     """
 
     kills: int
@@ -55,6 +56,7 @@ class Figures:
     running_s: float
     durations_s: Sequence[float]
     protocol_s: Sequence[float]
+    rates: Sequence[float]
 
 
 def add_up(lives: Sequence[Life]) -> Figures:
@@ -68,6 +70,7 @@ def add_up(lives: Sequence[Life]) -> Figures:
         running_s=sum(life.running_s for life in lives),
         durations_s=[fields["duration_s"] for fields in committed],
         protocol_s=[fields["protocol_s"] for fields in committed],
+        rates=[fields["rows"] / fields["duration_s"] for fields in committed],
     )
 
 

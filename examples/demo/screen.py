@@ -95,14 +95,19 @@ def _counts(verdict: Verdict, prepared: int, figures: Figures) -> Iterator[tuple
 def _times(verdict: Verdict, figures: Figures) -> Iterator[tuple[str, str, str]]:
     rows, share = verdict.produced, sum(figures.protocol_s) / max(sum(figures.durations_s), 0.001)
     yield "checkpoints", f"{figures.decided}", f"of {rows // max(figures.decided, 1):,} records or so"
-    yield "while running", f"{rows / max(figures.running_s, 0.001):,.0f} rows/s", f"{figures.running_s:.1f} s"
+    yield "when warm", f"{percentile(figures.rates, 0.5):,.0f} rows/s", "the median checkpoint"
+    yield (
+        "while running",
+        f"{rows / max(figures.running_s, 0.001):,.0f} rows/s",
+        f"{figures.running_s:.1f} s, cold workers after each start included",
+    )
     yield (
         "overall",
         f"{rows / figures.overall_s:,.0f} rows/s",
-        f"{figures.overall_s:.1f} s with every start of Spark",
+        f"{figures.overall_s:.1f} s, starts of Spark included too",
     )
     yield "a checkpoint", _percentiles(figures.durations_s), "p50 / p95, from trigger to commit"
-    yield "the protocol", _percentiles(figures.protocol_s), f"p50 / p95, its own part: {share:.1%}"
+    yield "the protocol", _milliseconds(figures.protocol_s), f"p50 / p95, its own part: {share:.1%}"
 
 
 def _quantity(count: int, thing: str) -> str:
@@ -111,6 +116,10 @@ def _quantity(count: int, thing: str) -> str:
 
 def _good(count: int) -> str:
     return f"[bold {'red' if count else 'green'}]{count:,}[/]"
+
+
+def _milliseconds(values: Sequence[float]) -> str:
+    return f"{percentile(values, 0.5) * 1000:.0f} / {percentile(values, 0.95) * 1000:.0f} ms"
 
 
 def _percentiles(values: Sequence[float]) -> str:
