@@ -3,7 +3,7 @@
     1. trigger        `checkpoint`: a pending checkpoint with frozen offsets under a new attempt
     2. pre-commit     the caller's function lets every sink write, and acknowledges for each
     3. decide         `_decide`: the body, then the record DECIDED(n) in the log. This is the decision
-    4. commit         `_commit`: repeated until every sink has proven it, then COMMITTED(n)
+    4. commit         `_finish`: repeated until every sink has proven it, then COMMITTED(n)
     5. notify         `_notify`: listeners hear of it
     6. subsume        `_subsume`: older checkpoints go, sinks collapse their proofs
 
@@ -364,10 +364,8 @@ class CheckpointCoordinator:
         Returns:
             Whether it is committed; False if the job is stopping before that.
         """
-        completed = self.store.read(decision)
-        known = any(found == decision and found.committed for found in self.log.history.decisions)
-        done = self._committer.commit(completed)
-        if done and not known:
+        done = self._committer.commit(self.store.read(decision))
+        if done and not decision.committed:
             self.log.append(CommittedRecord(decision.lineage, decision.checkpoint))
         return done
 

@@ -15,7 +15,7 @@ from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.log import JobLog
-from twophase.state.records import Lineage
+from twophase.state.records import History, Lineage
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 
@@ -58,22 +58,21 @@ def load_restore(
     begun = JobLog(storage, job).read().lineage
     if begun is not None and begun.restored_from == str(folder):
         return None
-    adopting = _read(job, folder)
+    history, adopting = _read(job, folder)
     checkpoint = adopting[-1]
-    ancestors = dict(_ancestors(job, folder, checkpoint.lineage))
-    ancestors[checkpoint.lineage] = checkpoint.checkpoint
+    [continued] = [known for known in history.lineages if known.id == checkpoint.lineage]
     lineage = Lineage(
         id=new_lineage_id(),
         restored_from=str(folder),
         first_checkpoint=1,
         start=states.start_offsets(checkpoint, options),
-        ancestors=ancestors,
+        ancestors={**continued.ancestors, checkpoint.lineage: checkpoint.checkpoint},
     )
     return Restore(checkpoint, lineage, adopting)
 
 
-def _read(job: str, folder: Path) -> tuple[CompletedCheckpoint, ...]:
-    """The checkpoint in `folder`, last, after those decided before it that may be uncommitted."""
+def _read(job: str, folder: Path) -> tuple[History, tuple[CompletedCheckpoint, ...]]:
+    """The log beside `folder`, and the checkpoint in it, last, after those decided before it that may be uncommitted."""
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
         raise ConfigError(
@@ -83,7 +82,8 @@ def _read(job: str, folder: Path) -> tuple[CompletedCheckpoint, ...]:
         )
     storage = LocalStorage(root)
     log = JobLog(storage, job)
-    decisions = log.read().decisions
+    history = log.read()
+    decisions = history.decisions
     named = [decision for decision in decisions if Path(decision.folder).name == folder.name]
     if not named:
         raise ConfigError(
@@ -92,10 +92,4 @@ def _read(job: str, folder: Path) -> tuple[CompletedCheckpoint, ...]:
         )
     store = CompletedCheckpointStore(storage, log, num_retained=1)
     before = [decision for decision in decisions[: decisions.index(named[0])] if not decision.committed]
-    return tuple(store.read(decision) for decision in (*before, named[0]))
-
-
-def _ancestors(job: str, folder: Path, lineage: str) -> dict[str, int]:
-    history = JobLog(LocalStorage(folder.parent.parent), job)
-    found = [known for known in history.read().lineages if known.id == lineage]
-    return dict(found[0].ancestors) if found else {}
+    return history, tuple(store.read(decision) for decision in (*before, named[0]))
