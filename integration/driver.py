@@ -56,7 +56,6 @@ def session(master: str) -> SparkSession:
     """A Spark as small as it gets."""
     spark = (
         SparkSession.builder.master(master)
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")

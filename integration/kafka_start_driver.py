@@ -22,7 +22,6 @@ def main(settings: dict[str, Any]) -> None:
     """Start a query for each mode; with `kill`, die when every one of them is inside batch 0."""
     spark = (
         SparkSession.builder.master("local[2]")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.ui.enabled", "false")
         .getOrCreate()
     )

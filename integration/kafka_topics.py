@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from confluent_kafka import Producer
 from kafka import KafkaAdminClient, TopicPartition
 from kafka.admin import NewTopic
-from kafka.errors import CoordinatorNotAvailableError, NoError
+from kafka.errors import CoordinatorNotAvailableError, NodeNotReadyError, NoError
 from kafka.structs import OffsetAndMetadata
 
 _names = itertools.count()
@@ -39,9 +39,22 @@ class Topics:
     def create(self, partitions: int = 1, name: str | None = None) -> str:
         """A new topic, ready for use."""
         topic = name or f"source-{next(_names)}"
-        self.admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
-        self.admin.wait_for_topics([topic])
+        self._when_connected(
+            lambda: self.admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
+        )
+        self._when_connected(lambda: self.admin.wait_for_topics([topic]))
         return topic
+
+    def _when_connected(self, request: Callable[[], object]) -> None:
+        """A test before may have restarted the broker, and the client waits before it connects again."""
+        deadline = time.monotonic() + _TIMEOUT_S
+        while True:
+            try:
+                request()
+                return
+            except NodeNotReadyError:
+                assert time.monotonic() < deadline, "the broker took no connection"
+            time.sleep(0.05)
 
     def delete(self, topic: str) -> None:
         """Delete a topic, and wait until the broker does not know it any more."""

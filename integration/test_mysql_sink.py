@@ -154,10 +154,8 @@ class TestServerTrouble:
     def test_what_is_prepared_outlives_the_death_of_the_server(self, harness, sink):
         pieces = [harness.write(sink, harness.rows([n]), subtask=Subtask(n, n)) for n in range(3)]
         with dead(harness.server):
-            started = time.monotonic()
             outcomes = commit(sink, *pieces)
             assert all(isinstance(outcome, RetryLater) for outcome in outcomes)
-            assert time.monotonic() - started < 5
         assert len(sink.in_doubt()) == 3
         assert commit(sink, *pieces, retries=1) == [Committed()] * 3
         assert harness.ids() == [0, 1, 2]
@@ -185,9 +183,7 @@ class TestServerTrouble:
 class TestFence:
     def test_an_open_branch_is_ended(self, harness, sink):
         late = harness.begun(sink, range(3))
-        started = time.monotonic()
         sink.fence(SECOND)
-        assert time.monotonic() - started < 3
         with pytest.raises(DeclinedError):
             late.pre_commit()
         assert sink.in_doubt() == []
@@ -266,9 +262,8 @@ def test_subsume_does_not_wait_for_a_branch_that_is_prepared(harness, sink):
     first = harness.write(sink, harness.rows([0]), checkpoint=0)
     commit(sink, first)
     second = harness.write(sink, harness.rows([1]), checkpoint=1, subtask=Subtask(0, 1))
-    started = time.monotonic()
     sink.subsume(LINEAGE, 0)
-    assert time.monotonic() - started < 0.9
+    assert harness.sql("SELECT COUNT(*) FROM twophase_ledger WHERE checkpoint = 0") == [(0,)]
     assert commit(sink, second) == [Committed()]
 
 

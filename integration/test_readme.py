@@ -29,7 +29,7 @@ def put_in(text: str, changes: dict[str, str]) -> str:
 
 
 def run(command: list[str], arena: Arena) -> None:
-    environment = os.environ | {"SHOP_PASSWORD": arena.servers["facts"].password, "PYSPARK_PYTHON": sys.executable}
+    environment = os.environ | {"SHOP_PASSWORD": arena.servers["facts"].password}
     done = subprocess.run(
         [sys.executable, *command],
         env=environment,

@@ -162,10 +162,10 @@ def test_of_several_errors_the_last_is_meant() -> None:
     assert found.what == "second."
 
 
-def test_of_a_message_over_several_lines_the_first_is_kept_with_the_kind() -> None:
+def test_a_message_over_several_lines_becomes_one_line_and_is_kept_whole() -> None:
     found = from_text(traceback_of(InDoubtError("first line\nsecond line")))
     assert type(found) is InDoubtError
-    assert found.what == "first line"
+    assert found.what == "first line second line"
 
 
 @pytest.mark.parametrize(

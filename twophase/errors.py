@@ -51,9 +51,10 @@ class TwoPhaseError(Exception):
     data_lost: ClassVar[str] = ""
 
     def __init__(self, what: str, *, remedy: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.remedy = remedy
+        # One line each: Spark carries errors as text, and a message must be found whole in it (`from_text`).
+        self.what = " ".join(what.splitlines())
+        self.remedy = " ".join(remedy.splitlines())
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         parts = [self.what, self.data_lost, f"Next: {self.remedy}" if self.remedy else ""]
@@ -106,12 +107,14 @@ class RejectedRowsError(DeclinedError):
     """The target refused rows. A retry would meet the same rows, so the job stops."""
 
     restartable = False
+    exit_code = 3
 
 
 class BadRecordError(DeclinedError):
     """A record of the source cannot be read with the schema. A retry would meet it again, so the job stops."""
 
     restartable = False
+    exit_code = 3
 
 
 class SourceUnavailableError(DeclinedError):

@@ -13,12 +13,11 @@ from pathlib import Path
 import psutil
 
 from examples.demo.journal import Entry, JournalReader
+from twophase.testing.spark_start import spark_environment
 
 _ROOT = Path(__file__).parents[2]
 _END_TIMEOUT_S = 30
 _LOG_LINES = 15
-# A driver of the demo lives for seconds: compiling less makes it start sooner.
-_SUBMIT_ARGUMENTS = "--driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
 
 
 class Driver:
@@ -40,8 +39,7 @@ class Driver:
                 [sys.executable, "-m", "examples.demo.job"],
                 env={
                     **os.environ,
-                    "PYSPARK_PYTHON": sys.executable,
-                    "PYSPARK_SUBMIT_ARGS": _SUBMIT_ARGUMENTS,
+                    **spark_environment(),
                     "DEMO_JOURNAL": str(journal),
                     **environment,
                 },

@@ -91,5 +91,5 @@ class Fence:
             f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be raised to {attempt} within "
             f"{self._binding.fence_timeout_s:g} s. Sessions: {sorted(living) or 'none'}. "
             f"Prepared: {branches or 'none'}.",
-            remedy="end those sessions (KILL); commit or abort those branches with `twophase txn`.",
+            remedy="end those sessions (KILL), then start the job again: it commits or aborts those branches itself.",
         )

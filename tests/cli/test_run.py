@@ -24,7 +24,6 @@ pytestmark = pytest.mark.spark
 
 TIMEOUT_S = 240
 CONF = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": 2,
     "spark.ui.enabled": False,
 }

@@ -122,6 +122,15 @@ def test_h15_a_sink_that_is_down_does_not_hold_up_the_others() -> None:
     assert (len(facts.asked), len(lake.asked)) == (3, 1)
 
 
+@pytest.mark.parametrize("answer", [[Lost("gone")], TargetChangedError("another server")])
+def test_an_error_of_one_sink_that_stops_the_job_does_not_keep_the_others_from_committing(answer: Answer) -> None:
+    lake = Scripted()
+    bench = Bench(facts=Scripted(answer), lake=lake)
+    with pytest.raises(StopJobError, match=r"neither prepared nor committed|another server"):
+        bench.commit(facts=1, lake=2)
+    assert [vars(event)["sink"] for event in bench.of(PieceCommitted)] == ["lake", "lake"]
+
+
 @pytest.mark.parametrize(
     "error", [ConnectionError("gone"), TimeoutError("slow"), ValueError("odd"), KeyError("defect")]
 )

@@ -210,7 +210,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def restart_in_the_same_process(self) -> None:
         previous = self.driver.coordinator.generation
         driver = self.new_driver()
-        self.recovered = driver.coordinator.recover(previous)
+        driver.coordinator.recover(previous)
+        self.recovered = driver.coordinator.generation
         self.drivers.append(driver)
         self.driver = driver
 

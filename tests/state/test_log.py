@@ -306,8 +306,8 @@ def test_what_cannot_be_synced_is_not_returned(full: Path, monkeypatch: Patch) -
     def fail(descriptor: int) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(os, "fsync", fail)
     log = JobLog(LocalStorage(full), JOB)
+    monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="Input/output"):
         log.read()
     assert log.history == History()

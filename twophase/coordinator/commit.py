@@ -1,19 +1,21 @@
 """Phase 2: commit a decided checkpoint in every sink, and repeat until each piece is proven committed.
 
 A decided checkpoint is never aborted (I2). A sink that cannot commit holds the job: the others commit, this one is
-asked again with back-off, and every retry is an event (hazards H15, H37).
+asked again with back-off, and every retry is an event (hazards H15, H37). Also before a sink's error stops the job, the
+others commit.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from typing import assert_never
 
 from twophase.coordinator.clock import Clock
 from twophase.errors import LostPreparedError, StopJobError
 from twophase.events import CommitRetried, Observers, PieceCommitted
 from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
+from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, Sink
 from twophase.state.checkpoint import CompletedCheckpoint
 
@@ -61,17 +63,21 @@ class Committer:
         retries, delay_s = 0, self._backoff_s
         while True:
             reasons: dict[str, str] = {}
+            stops: list[StopJobError] = []
             for sink in list(left):
-                left[sink], reason = self._commit_sink(checkpoint, sink, left[sink], retries)
-                if left[sink]:
-                    reasons[sink] = reason
+                try:
+                    left[sink], reasons[sink] = self._commit_sink(checkpoint, sink, left[sink], retries)
+                except StopJobError as error:
+                    stops.append(error)
+            if stops:
+                raise stops[0]
             left = {sink: pieces for sink, pieces in left.items() if pieces}
             if not left:
                 return True
             retries += 1
-            for sink, reason in reasons.items():
+            for sink in left:
                 self._observers(
-                    CommitRetried(checkpoint.job, checkpoint.checkpoint, sink, reason, retries, delay_s),
+                    CommitRetried(checkpoint.job, checkpoint.checkpoint, sink, reasons[sink], retries, delay_s)
                 )
             if self._clock.wait(self._stopping, delay_s):
                 return False
@@ -103,33 +109,25 @@ class Committer:
         reasons: list[str] = []
         lost: list[tuple[Committable, Lost]] = []
         for piece, outcome in zip(pieces, outcomes, strict=True):
-            self._note(checkpoint, piece, outcome, again, reasons, lost)
+            match outcome:
+                case Committed():
+                    self._note(checkpoint, piece, proof="")
+                case AlreadyCommitted(proof):
+                    self._note(checkpoint, piece, proof)
+                case RetryLater(reason):
+                    again.append(piece)
+                    reasons.append(reason)
+                case Lost():
+                    lost.append((piece, outcome))
+                case other:
+                    assert_never(other)
         if lost:
             raise self._lost(checkpoint, lost)
         return again, reasons[0] if reasons else ""
 
-    def _note(
-        self,
-        checkpoint: CompletedCheckpoint,
-        piece: Committable,
-        outcome: CommitOutcome,
-        again: list[Committable],
-        reasons: list[str],
-        lost: list[tuple[Committable, Lost]],
-    ) -> None:
+    def _note(self, checkpoint: CompletedCheckpoint, piece: Committable, proof: str) -> None:
         name = f"{piece.transaction}/{piece.subtask}"
-        match outcome:
-            case Committed():
-                event = PieceCommitted(checkpoint.job, checkpoint.checkpoint, piece.transaction.sink, name, "")
-                self._observers(event)
-            case AlreadyCommitted(proof):
-                event = PieceCommitted(checkpoint.job, checkpoint.checkpoint, piece.transaction.sink, name, proof)
-                self._observers(event)
-            case RetryLater(reason):
-                again.append(piece)
-                reasons.append(reason)
-            case Lost():
-                lost.append((piece, outcome))
+        self._observers(PieceCommitted(checkpoint.job, checkpoint.checkpoint, piece.transaction.sink, name, proof))
 
     @staticmethod
     def _lost(checkpoint: CompletedCheckpoint, lost: list[tuple[Committable, Lost]]) -> LostPreparedError:

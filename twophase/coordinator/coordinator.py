@@ -33,6 +33,7 @@ from twophase.errors import (
     DeclinedError,
     FencedError,
     InDoubtError,
+    LostPreparedError,
     OffsetMismatchError,
 )
 from twophase.events import (
@@ -142,7 +143,7 @@ class CheckpointCoordinator:
         previous_generation: int | None = None,
         restoring: Lineage | None = None,
         adopting: Sequence[CompletedCheckpoint] = (),
-    ) -> int:
+    ) -> None:
         """Take the job over and finish what older drivers left. See `coordinator.recovery` for the order.
 
         Args:
@@ -151,9 +152,6 @@ class CheckpointCoordinator:
             adopting: the checkpoints that the restore continues, oldest first, decided in the log of another folder.
                 They may be uncommitted there: they are committed under their own identity (H30), before orphans are
                 aborted.
-
-        Returns:
-            The new generation.
 
         Raises:
             StopJobError: the job must not go on.
@@ -180,13 +178,12 @@ class CheckpointCoordinator:
         for checkpoint in adopting:
             recommitted += self._committer.commit(checkpoint)
         if self.stopping.is_set():
-            return self._generation
+            return
         failpoint("C22")
         aborted = self._close_below(Attempt(self._generation, 0))
         self.store.sweep()
         duration_s = self._clock.monotonic_s() - began_s
         self._observers(RecoveryFinished(self.job, self._generation, recommitted, aborted, duration_s))
-        return self._generation
 
     def begin_lineage(self, lineage: Lineage) -> None:
         """Begin a new lineage, after `recover`."""
@@ -246,17 +243,16 @@ class CheckpointCoordinator:
         for failures in range(self._options.tolerable_failures + 1):
             self._pause()
             failpoint("C01")
-            self._counter += 1
-            attempt = Attempt(self._generation, self._counter)
+            pending = self._trigger(number, offsets)
             stopwatch = Stopwatch(self._clock)
             try:
-                pending = self._pre_commit(number, attempt, offsets, pre_commit, stopwatch)
+                self._pre_commit(pending, pre_commit, stopwatch)
                 completed = self._decide(pending, stopwatch)
             except DeclinedError as error:
-                if not self._decline(number, attempt, error, last=failures == self._options.tolerable_failures):
+                if not self._decline(pending, error, last=failures == self._options.tolerable_failures):
                     raise
                 continue
-            self._finish(completed, stopwatch)
+            self._finish(pending, completed, stopwatch)
             return
 
     def _commit_older(self, number: int) -> None:
@@ -274,33 +270,32 @@ class CheckpointCoordinator:
         if left_s > 0:
             self._clock.wait(self.stopping, left_s)
 
-    def _pre_commit(
-        self,
-        number: int,
-        attempt: Attempt,
-        offsets: FrozenOffsets,
-        pre_commit: Callable[[PendingCheckpoint], None],
-        stopwatch: Stopwatch,
-    ) -> PendingCheckpoint:
-        """Steps 1 and 2."""
+    def _trigger(self, number: int, offsets: FrozenOffsets) -> PendingCheckpoint:
+        """Step 1."""
+        self._counter += 1
+        attempt = Attempt(self._generation, self._counter)
         self._observers(CheckpointTriggered(self.job, number, attempt))
-        pending = PendingCheckpoint(
+        return PendingCheckpoint(
             job=self.job,
             lineage=self.lineage.id,
             checkpoint=number,
             attempt=attempt,
             offsets=offsets,
             sinks=tuple(self._sinks),
-            operator_states=self._states(number, offsets),
             trigger_time_ms=self._clock.unix_ms(),
         )
+
+    def _pre_commit(
+        self, pending: PendingCheckpoint, pre_commit: Callable[[PendingCheckpoint], None], stopwatch: Stopwatch
+    ) -> None:
+        """Step 2."""
+        pending.operator_states = self._states(pending.checkpoint, pending.offsets)
         failpoint("C02")
         with stopwatch.elsewhere():
             pre_commit(pending)
         failpoint("C06")
         if missing := pending.missing():
-            raise DeclinedError(f"Checkpoint {number} was not acknowledged by {', '.join(missing)}.")
-        return pending
+            raise DeclinedError(f"Checkpoint {pending.checkpoint} was not acknowledged by {', '.join(missing)}.")
 
     def _states(self, number: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
         try:
@@ -313,6 +308,10 @@ class CheckpointCoordinator:
         completed = pending.completed(int(stopwatch.total_s * 1000))
         try:
             decision = self.store.prepare(completed)
+        except (OSError, AlreadyExistsError, UnclearOutcomeError) as error:
+            raise _not_written(pending, error) from error
+        pending.signal(Signal.TRIED)
+        try:
             self.store.decide(decision)
         except InDoubtError:
             pending.signal(Signal.UNCLEAR)
@@ -323,22 +322,27 @@ class CheckpointCoordinator:
         except DeclinedError:
             pending.signal(Signal.NOT_WRITTEN)
             raise
-        except (OSError, AlreadyExistsError, UnclearOutcomeError) as error:
+        except OSError as error:
             pending.signal(Signal.NOT_WRITTEN)
-            raise DeclinedError(f"Checkpoint {pending.checkpoint} could not be written: {error}.") from error
+            raise _not_written(pending, error) from error
         pending.signal(Signal.WRITTEN)
         self._observers(
             CheckpointDecided(self.job, completed.checkpoint, completed.attempt, completed.rows, stopwatch.total_s)
         )
         return completed
 
-    def _finish(self, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> None:
+    def _finish(self, pending: PendingCheckpoint, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> None:
         """Steps 4 to 6."""
         failpoint("C11")
-        with stopwatch.elsewhere():
-            done = self._committer.commit(completed)
+        try:
+            with stopwatch.elsewhere():
+                done = self._committer.commit(completed)
+        except LostPreparedError:
+            pending.signal(Signal.LOST)
+            raise
         if not done:
             return
+        pending.signal(Signal.PROVEN)
         self.log.append(CommittedRecord(completed.lineage, completed.checkpoint))
         self._notify(completed, stopwatch)
         with stopwatch.elsewhere():
@@ -396,13 +400,15 @@ class CheckpointCoordinator:
 
     # -- a declined attempt --------------------------------------------------------------------------------------------
 
-    def _decline(self, number: int, attempt: Attempt, error: DeclinedError, *, last: bool) -> bool:
+    def _decline(self, pending: PendingCheckpoint, error: DeclinedError, *, last: bool) -> bool:
         """Abort the attempt everywhere; return whether it is retried."""
-        reason = _reason(error)
+        number, attempt, reason = pending.checkpoint, pending.attempt, _reason(error)
+        pending.signal(Signal.EXPIRED if isinstance(error, CheckpointExpiredError) else Signal.DECLINED)
         will_retry = error.restartable and reason.counts and not last and not self.stopping.is_set()
         self._observers(CheckpointDeclined(self.job, number, attempt, reason.name, str(error), will_retry))
         self._close_below(Attempt(attempt.generation, attempt.counter + 1))
         self.store.discard(self.lineage.id, number, attempt)
+        pending.signal(Signal.CLEANED)
         for listener in self._listeners:
             listener.notify_checkpoint_aborted(number)
         return will_retry
@@ -421,6 +427,10 @@ class CheckpointCoordinator:
             remedy="Spark's folder inside the job's folder was changed, or an old copy was put back: put both back from "
             "one backup, or start a new lineage with restore.path.",
         )
+
+
+def _not_written(pending: PendingCheckpoint, error: Exception) -> DeclinedError:
+    return DeclinedError(f"Checkpoint {pending.checkpoint} could not be written: {error}.")
 
 
 def _reason(error: DeclinedError) -> CheckpointFailureReason:

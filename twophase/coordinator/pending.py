@@ -23,8 +23,10 @@ class PendingCheckpoint:
         attempt: which try this is.
         offsets: what the micro-batch reads.
         sinks: the names of the sinks it waits for.
-        operator_states: the states snapshotted for it.
         trigger_time_ms: Unix time.
+
+    Attributes:
+        operator_states: the states snapshotted for it.
     """
 
     def __init__(
@@ -36,7 +38,6 @@ class PendingCheckpoint:
         attempt: Attempt,
         offsets: FrozenOffsets,
         sinks: Sequence[str],
-        operator_states: Mapping[str, Any],
         trigger_time_ms: int,
     ) -> None:
         self.job = job
@@ -45,8 +46,8 @@ class PendingCheckpoint:
         self.attempt = attempt
         self.offsets = offsets
         self.phase = Phase.PENDING
+        self.operator_states: Mapping[str, Any] = {}
         self._sinks = tuple(sinks)
-        self._operator_states = operator_states
         self._trigger_time_ms = trigger_time_ms
         self._committables: dict[str, tuple[Committable, ...]] = {}
         self._lock = threading.Lock()
@@ -80,7 +81,7 @@ class PendingCheckpoint:
 
     def completed(self, duration_ms: int) -> CompletedCheckpoint:
         """The checkpoint as it is decided; only once every sink has acknowledged."""
-        if self.phase is not Phase.DECIDING:
+        if self.phase is not Phase.ACKNOWLEDGED:
             raise StopJobError(
                 f"Checkpoint {self.checkpoint} is {self.phase.name}, not complete; a defect of twophase."
             )
@@ -91,7 +92,7 @@ class PendingCheckpoint:
             attempt=self.attempt,
             trigger_time_ms=self._trigger_time_ms,
             offsets=self.offsets,
-            operator_states=self._operator_states,
+            operator_states=self.operator_states,
             committables=dict(self._committables),
             duration_ms=duration_ms,
         )

@@ -1,7 +1,7 @@
 """The life of one attempt at a checkpoint, as a table. No input or output, no clock.
 
-The decision lies between DECIDING and DECIDED: before it everything may abort, after it everything commits, and while
-it is being written the attempt can no longer expire or be declined.
+The decision lies between DECIDING and DECIDED: before it everything may abort, after it everything commits, and from the
+moment its record's create is tried the attempt can no longer expire or be declined.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ class Phase(Enum):
     """Where an attempt stands."""
 
     PENDING = auto()
+    ACKNOWLEDGED = auto()
     DECIDING = auto()
     IN_DOUBT = auto()
     DECIDED = auto()
@@ -29,11 +30,11 @@ class Signal(Enum):
     ALL_ACKNOWLEDGED = auto()
     DECLINED = auto()
     EXPIRED = auto()
+    TRIED = auto()
     NOT_WRITTEN = auto()
     WRITTEN = auto()
     UNCLEAR = auto()
     FENCED = auto()
-    RETRY = auto()
     PROVEN = auto()
     LOST = auto()
     CLEANED = auto()
@@ -53,30 +54,32 @@ class Action(Enum):
 
 # fmt: off
 TRANSITIONS: dict[tuple[Phase, Signal], tuple[Phase, Action]] = {
-    (Phase.PENDING,  Signal.ACKNOWLEDGED):     (Phase.PENDING,   Action.WAIT),
-    (Phase.PENDING,  Signal.ALL_ACKNOWLEDGED): (Phase.DECIDING,  Action.DECIDE),
-    (Phase.PENDING,  Signal.DECLINED):         (Phase.DECLINED,  Action.ABORT),
-    (Phase.PENDING,  Signal.EXPIRED):          (Phase.DECLINED,  Action.ABORT),
+    (Phase.PENDING,      Signal.ACKNOWLEDGED):     (Phase.PENDING,      Action.WAIT),
+    (Phase.PENDING,      Signal.ALL_ACKNOWLEDGED): (Phase.ACKNOWLEDGED, Action.DECIDE),
+    (Phase.PENDING,      Signal.DECLINED):         (Phase.DECLINED,     Action.ABORT),
+    (Phase.PENDING,      Signal.EXPIRED):          (Phase.DECLINED,     Action.ABORT),
 
-    (Phase.DECIDING, Signal.EXPIRED):          (Phase.DECIDING,  Action.IGNORE),
-    (Phase.DECIDING, Signal.DECLINED):         (Phase.DECIDING,  Action.IGNORE),
-    (Phase.DECIDING, Signal.NOT_WRITTEN):      (Phase.DECLINED,  Action.ABORT),
-    (Phase.DECIDING, Signal.WRITTEN):          (Phase.DECIDED,   Action.COMMIT),
-    (Phase.DECIDING, Signal.UNCLEAR):          (Phase.IN_DOUBT,  Action.STOP),
-    (Phase.DECIDING, Signal.FENCED):           (Phase.STOPPED,   Action.STOP),
+    (Phase.ACKNOWLEDGED, Signal.TRIED):            (Phase.DECIDING,     Action.WAIT),
+    (Phase.ACKNOWLEDGED, Signal.DECLINED):         (Phase.DECLINED,     Action.ABORT),
+    (Phase.ACKNOWLEDGED, Signal.EXPIRED):          (Phase.DECLINED,     Action.ABORT),
 
-    (Phase.DECIDED,  Signal.RETRY):            (Phase.DECIDED,   Action.COMMIT),
-    (Phase.DECIDED,  Signal.PROVEN):           (Phase.COMMITTED, Action.SUBSUME),
-    (Phase.DECIDED,  Signal.LOST):             (Phase.STOPPED,   Action.STOP),
-    (Phase.DECIDED,  Signal.FENCED):           (Phase.STOPPED,   Action.STOP),
-    (Phase.DECIDED,  Signal.EXPIRED):          (Phase.DECIDED,   Action.IGNORE),
-    (Phase.DECIDED,  Signal.DECLINED):         (Phase.DECIDED,   Action.IGNORE),
+    (Phase.DECIDING,     Signal.EXPIRED):          (Phase.DECIDING,     Action.IGNORE),
+    (Phase.DECIDING,     Signal.DECLINED):         (Phase.DECIDING,     Action.IGNORE),
+    (Phase.DECIDING,     Signal.NOT_WRITTEN):      (Phase.DECLINED,     Action.ABORT),
+    (Phase.DECIDING,     Signal.WRITTEN):          (Phase.DECIDED,      Action.COMMIT),
+    (Phase.DECIDING,     Signal.UNCLEAR):          (Phase.IN_DOUBT,     Action.STOP),
+    (Phase.DECIDING,     Signal.FENCED):           (Phase.STOPPED,      Action.STOP),
 
-    (Phase.DECLINED, Signal.ACKNOWLEDGED):     (Phase.DECLINED,  Action.IGNORE),
-    (Phase.DECLINED, Signal.ALL_ACKNOWLEDGED): (Phase.DECLINED,  Action.IGNORE),
-    (Phase.DECLINED, Signal.DECLINED):         (Phase.DECLINED,  Action.IGNORE),
-    (Phase.DECLINED, Signal.EXPIRED):          (Phase.DECLINED,  Action.IGNORE),
-    (Phase.DECLINED, Signal.CLEANED):          (Phase.ABORTED,   Action.IGNORE),
+    (Phase.DECIDED,      Signal.PROVEN):           (Phase.COMMITTED,    Action.SUBSUME),
+    (Phase.DECIDED,      Signal.LOST):             (Phase.STOPPED,      Action.STOP),
+    (Phase.DECIDED,      Signal.EXPIRED):          (Phase.DECIDED,      Action.IGNORE),
+    (Phase.DECIDED,      Signal.DECLINED):         (Phase.DECIDED,      Action.IGNORE),
+
+    (Phase.DECLINED,     Signal.ACKNOWLEDGED):     (Phase.DECLINED,     Action.IGNORE),
+    (Phase.DECLINED,     Signal.ALL_ACKNOWLEDGED): (Phase.DECLINED,     Action.IGNORE),
+    (Phase.DECLINED,     Signal.DECLINED):         (Phase.DECLINED,     Action.IGNORE),
+    (Phase.DECLINED,     Signal.EXPIRED):          (Phase.DECLINED,     Action.IGNORE),
+    (Phase.DECLINED,     Signal.CLEANED):          (Phase.ABORTED,      Action.IGNORE),
 }
 # fmt: on
 

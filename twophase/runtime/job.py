@@ -24,7 +24,7 @@ from twophase import errors
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.errors import ConfigError, SparkLostError, TwoPhaseError
+from twophase.errors import ConfigError, InDoubtError, SparkLostError, TwoPhaseError
 from twophase.events import JobRestarting, JobStopped, Observer, Observers
 from twophase.ids import new_lineage_id
 from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
@@ -181,7 +181,8 @@ class Job:
     def _start_query(self) -> None:
         """Steps 3 to 6."""
         description = self._description
-        restore = self._restore()
+        stateful = plan.is_stateful(description.frame)
+        restore = self._restore(stateful=stateful)
         coordinator = CheckpointCoordinator(
             self.name,
             self._storage,
@@ -196,21 +197,18 @@ class Job:
             self._coordinator = coordinator
             if self._stopping.is_set():
                 coordinator.stopping.set()
-        try:
-            coordinator.recover(
-                self._generation, restore.lineage if restore else None, restore.adopting if restore else ()
-            )
-        finally:
-            # A recovery that failed half-way has fenced already; the next one must not take its own fence for a rival's.
-            self._generation = coordinator.generation or self._generation
+        self._recover(coordinator, restore)
         if self._stopping.is_set():
             return
         self._begin_lineage(coordinator, restore)
         folder = SparkFolder(self._storage.root, coordinator.lineage)
         newest = coordinator.newest()
-        folder.prepare(newest)
+        try:
+            folder.prepare(newest)
+        except TwoPhaseError:
+            coordinator.log.check_fence()
+            raise
         self._states.initialize(coordinator.store.read(newest) if newest else restore.checkpoint if restore else None)
-        stateful = plan.is_stateful(description.frame)
         self._handler = handler = BatchHandler(
             coordinator,
             description.sinks,
@@ -220,6 +218,20 @@ class Job:
             observers=self._observers,
         )
         self._run_query(folder, handler)
+
+    def _recover(self, coordinator: CheckpointCoordinator, restore: Restore | None) -> None:
+        """Step 3. A restart must not take a fence of its own, of a recovery that failed half-way, for a rival's."""
+        try:
+            coordinator.recover(
+                self._generation, restore.lineage if restore else None, restore.adopting if restore else ()
+            )
+        except InDoubtError:
+            self._generation = None
+            raise
+        except Exception:
+            self._generation = coordinator.generation or self._generation
+            raise
+        self._generation = coordinator.generation
 
     def _snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
         self._groups.remember(checkpoint, offsets.end)
@@ -234,12 +246,24 @@ class Job:
             if not self._stopping.is_set():
                 self._query = writer.start()
 
-    def _restore(self) -> Restore | None:
-        """The restore that the options ask for, unless this job's folder has begun it already."""
+    def _restore(self, *, stateful: bool) -> Restore | None:
+        """The restore that the options ask for, unless this job's folder has begun it already.
+
+        Raises:
+            ConfigError: it cannot be continued by this job.
+        """
         options = self._description.options
         if options.restore_path is None:
             return None
-        return load_restore(self.name, options.restore_path, self._storage, self._states, options)
+        restore = load_restore(self.name, options.restore_path, self._storage, self._states, options)
+        if restore is not None and stateful and not options.allow_non_restored_state:
+            raise ConfigError(
+                f"Job {self.name!r}: the plan keeps state in Spark, or may, and {options.restore_path} holds none of it. "
+                "Nothing was written.",
+                remedy="if the plan keeps none (a join with a static table, say), set restore.allow_non_restored_state; a "
+                "stateful job goes on in its own folder only.",
+            )
+        return restore
 
     def _begin_lineage(self, coordinator: CheckpointCoordinator, restore: Restore | None) -> None:
         """Step 4."""

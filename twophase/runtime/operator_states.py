@@ -24,6 +24,8 @@ from twophase.sources.kafka import state as kafka
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.operator_state import Redistribution
 
+_FILE_SOURCE = "FileSource["
+
 
 class OperatorStates:
     """Snapshots and restores.
@@ -59,8 +61,14 @@ class OperatorStates:
         """The offset line that each source of a new lineage begins with, from the operator state.
 
         Raises:
-            ConfigError: the state has a source or function that the job has not, and that is not allowed.
+            ConfigError: the state has a source or function that the job has not, and that is not allowed; or a source
+                cannot begin anywhere but in its own folder.
         """
+        if bound := [leg.name for leg in self._legs if leg.name.startswith(_FILE_SOURCE)]:
+            raise ConfigError(
+                f"{bound[0]} cannot be restored: Spark keeps in its own folder which files it has read. Nothing was written.",
+                remedy="leave restore.path out and let the job go on in its own folder.",
+            )
         states = checkpoint.operator_states
         sources = states.get("sources", [])
         surplus = [state["format"] for state in sources[len(self._legs) :]]

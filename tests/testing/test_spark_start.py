@@ -1,0 +1,51 @@
+"""A quick start of Spark is still a start of the same Spark, in the same Python."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import sysconfig
+
+from twophase.testing.spark_start import spark_environment
+
+ZIPS = "/spark/python/lib/pyspark.zip:/spark/python/lib/py4j-0.10.9.9-src.zip"
+
+
+def worker_path(path: str) -> list[str]:
+    """What the workers' Python sees when Spark starts it with this PYTHONPATH."""
+    program = spark_environment()["PYSPARK_PYTHON"]
+    printed = subprocess.run(
+        [program, "-c", "import os, sys; print(sys.executable); print(os.environ['PYTHONPATH'])"],
+        env={"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert printed[0] == sys.executable
+    return printed[1].split(":") if len(printed) > 1 and printed[1] else []
+
+
+def test_the_workers_python_is_this_one_without_sparks_zips_on_its_path() -> None:
+    assert worker_path(f"{ZIPS}:/work of mine:/more") == ["/work of mine", "/more"]
+    assert worker_path(f"/work:{ZIPS}") == ["/work"]
+    assert worker_path(ZIPS) == []
+    assert worker_path("") == []
+
+
+def test_the_workers_import_the_installed_pyspark() -> None:
+    program = spark_environment()["PYSPARK_PYTHON"]
+    printed = subprocess.check_output([program, "-c", "import pyspark; print(pyspark.__file__)"], text=True)
+    assert printed.startswith(sysconfig.get_path("purelib"))
+
+
+def test_more_of_sparks_configuration_is_handed_on() -> None:
+    arguments = shlex.split(spark_environment({"spark.a": "b c"})["PYSPARK_SUBMIT_ARGS"])
+    assert arguments[-3:] == ["--conf", "spark.a=b c", "pyspark-shell"]
+
+
+def test_the_archive_was_recorded_and_is_used() -> None:
+    options = shlex.split(spark_environment()["PYSPARK_SUBMIT_ARGS"])[1].split()
+    [archive] = [option.split("=", 1)[1] for option in options if option.startswith("-XX:SharedArchiveFile=")]
+    assert os.path.getsize(archive) > 50_000_000

@@ -1,0 +1,86 @@
+"""Starting Spark in half the processor time, for tests and demos that start a driver again and again.
+
+classes     the JVM takes Spark's classes ready-made from an archive that is recorded once (application CDS)
+compiler    a driver that lives for seconds is not worth optimised machine code or a parallel collector
+bytecode    Spark puts pyspark.zip first on the path of its Python workers; it holds no bytecode, so that each of them
+            compiles pyspark anew. The installed pyspark is the same and is compiled already
+
+    os.environ.update(spark_environment())     # before the first SparkSession
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from twophase.testing.services.cache import cached
+from twophase.testing.services.java import java, pyspark_jars
+from twophase.testing.services.progress import show_progress
+
+_ARCHIVE = "classes.jsa"
+_PYTHON = "python"
+_SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_RECORD_TIMEOUT_S = 300
+
+_WORKER_PYTHON = """\
+#!/bin/sh
+left=
+IFS=:
+for entry in $PYTHONPATH; do
+  case $entry in
+    */pyspark.zip | */py4j-*-src.zip) ;;
+    *) left=$left${{left:+:}}$entry ;;
+  esac
+done
+PYTHONPATH=$left exec {python} "$@"
+"""
+
+
+def spark_environment(conf: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Environment variables for a process that is going to start Spark.
+
+    The first call on a machine records the archive, which takes about half a minute. A JVM that cannot record or read one
+    starts without.
+
+    Args:
+        conf: more of Spark's configuration.
+    """
+    home = cached(_name(), _record)
+    archive = home / _ARCHIVE
+    # -Xlog: a mismatch costs time only, and must not look like an error in the log.
+    ready = [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"] if archive.is_file() else []
+    return _environment(home, [*_SHORT_LIVED, *ready], conf or {})
+
+
+def _name() -> str:
+    """Of the folder in the cache: an archive fits one JVM and one pyspark, the program of the workers one Python."""
+    runtime = Path(java()).resolve()
+    identity = f"{runtime}:{runtime.stat().st_mtime_ns}:{pyspark_jars()}:{sys.executable}"
+    return f"spark-{version('pyspark')}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+
+
+def _environment(home: Path, options: Sequence[str], conf: Mapping[str, str]) -> dict[str, str]:
+    arguments = ["--driver-java-options", " ".join(options)]
+    for key, value in conf.items():
+        arguments += ["--conf", f"{key}={value}"]
+    return {"PYSPARK_PYTHON": str(home / _PYTHON), "PYSPARK_SUBMIT_ARGS": shlex.join([*arguments, "pyspark-shell"])}
+
+
+def _record(home: Path) -> None:
+    program = home / _PYTHON
+    program.write_text(_WORKER_PYTHON.format(python=shlex.quote(sys.executable)))
+    program.chmod(0o755)
+    with show_progress("Recording Spark's classes for faster starts"):
+        subprocess.run(
+            [sys.executable, "-m", "twophase.testing.spark_recording"],
+            env=os.environ | _environment(home, [*_SHORT_LIVED, f"-XX:ArchiveClassesAtExit={home / _ARCHIVE}"], {}),
+            capture_output=True,
+            timeout=_RECORD_TIMEOUT_S,
+            check=False,
+        )
