@@ -8,6 +8,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TESTS  ?= tests integration
+# Files of tests that run side by side, each with servers of its own.
+JOBS   ?= 2
 
 .PHONY: help demo test unit lint types layers format services bench constraints clean check
 
@@ -19,7 +21,7 @@ demo: $(READY)  ## Kafka to MySQL, 1,000,000 orders, the driver killed on the wa
 	@$(BIN)/python -m examples.demo
 
 test: services  ## Every test that needs no Docker; starts its own Kafka, MySQL and MariaDB
-	@$(BIN)/python -m pytest $(TESTS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
 unit: $(READY)  ## The tests that need no server
 	@$(BIN)/python -m pytest tests

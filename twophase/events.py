@@ -86,12 +86,16 @@ class PieceCommitted(Event):
 
 @dataclass(frozen=True)
 class CommitRetried(Event):
-    """A decided checkpoint is not committed yet: a sink asks for another try."""
+    """A decided checkpoint is not committed yet: a sink asks for another try.
+
+    `waiting_s` is how long this driver has been trying, in seconds: as long its pieces are prepared and may hold locks (H5).
+    """
 
     checkpoint: int
     sink: str
     reason: str
     retries: int
+    waiting_s: float
     next_in_s: float
 
 

@@ -108,6 +108,12 @@ def test_the_wait_doubles_up_to_its_maximum() -> None:
     assert bench.clock.waits == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0])
 
 
+def test_h5_each_retry_says_how_long_the_pieces_have_been_waiting() -> None:
+    bench = Bench(facts=Scripted(*[[RetryLater("down")]] * 3))
+    assert bench.commit(facts=1)
+    assert [vars(event)["waiting_s"] for event in bench.of(CommitRetried)] == pytest.approx([0.0, 0.1, 0.3])
+
+
 def test_h15_a_commit_is_retried_far_beyond_any_patience() -> None:
     facts = Scripted(*[ConnectionError("down")] * 2000)
     bench = Bench(facts=facts)
@@ -139,7 +145,7 @@ def test_h4_whatever_a_sink_raises_the_decided_checkpoint_is_asked_for_again(err
     bench = Bench(facts=facts)
     assert bench.commit(facts=2)
     assert facts.asked == [[0, 1], [0, 1]]
-    assert bench.of(CommitRetried) == [CommitRetried(JOB, 3, "facts", f"{type(error).__name__}: {error}", 1, 0.1)]
+    assert bench.of(CommitRetried) == [CommitRetried(JOB, 3, "facts", f"{type(error).__name__}: {error}", 1, 0.0, 0.1)]
 
 
 @pytest.mark.parametrize("answer", [[], [Committed()], [Committed()] * 3])
@@ -158,8 +164,8 @@ def test_each_sink_that_must_wait_is_told_with_its_own_reason() -> None:
     bench = Bench(facts=Scripted([RetryLater("read only")]), lake=Scripted([Committed(), RetryLater("conflict")]))
     assert bench.commit(facts=1, lake=2)
     assert bench.of(CommitRetried) == [
-        CommitRetried(JOB, 3, "facts", "read only", 1, 0.1),
-        CommitRetried(JOB, 3, "lake", "conflict", 1, 0.1),
+        CommitRetried(JOB, 3, "facts", "read only", 1, 0.0, 0.1),
+        CommitRetried(JOB, 3, "lake", "conflict", 1, 0.0, 0.1),
     ]
 
 

@@ -27,8 +27,9 @@ def tell(event: Event, progress: Progress) -> str | None:
         case CheckpointDeclined(checkpoint=number, attempt=attempt, reason=reason, cause=cause, will_retry=again):
             then = "it is tried again" if again else "the query fails"
             return f"checkpoint {number} ({attempt}) declined, {then}: {reason}: {cause}"
-        case CommitRetried(checkpoint=number, sink=sink, reason=reason, next_in_s=next_s):
-            return f"checkpoint {number} waits for sink {sink!r}, next try in {duration(next_s)}: {reason}"
+        case CommitRetried(checkpoint=number, sink=sink, reason=reason, waiting_s=waiting_s, next_in_s=next_s):
+            waits = f"checkpoint {number} waits for sink {sink!r} since {duration(waiting_s)}"
+            return f"{waits}, next try in {duration(next_s)}: {reason}"
         case CheckpointReplayed(checkpoint=number):
             return f"checkpoint {number} replayed: it was decided already, no sink wrote"
         case OrphansAborted(sink=sink, pieces=pieces):

@@ -60,7 +60,7 @@ class Committer:
         """
         self._check_sinks(checkpoint)
         left = {sink: list(pieces) for sink, pieces in checkpoint.committables.items() if pieces}
-        retries, delay_s = 0, self._backoff_s
+        retries, delay_s, began_s = 0, self._backoff_s, self._clock.monotonic_s()
         while True:
             reasons: dict[str, str] = {}
             stops: list[StopJobError] = []
@@ -77,7 +77,15 @@ class Committer:
             retries += 1
             for sink in left:
                 self._observers(
-                    CommitRetried(checkpoint.job, checkpoint.checkpoint, sink, reasons[sink], retries, delay_s)
+                    CommitRetried(
+                        job=checkpoint.job,
+                        checkpoint=checkpoint.checkpoint,
+                        sink=sink,
+                        reason=reasons[sink],
+                        retries=retries,
+                        waiting_s=self._clock.monotonic_s() - began_s,
+                        next_in_s=delay_s,
+                    )
                 )
             if self._clock.wait(self._stopping, delay_s):
                 return False

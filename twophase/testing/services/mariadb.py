@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +22,6 @@ from twophase.testing.services.sql import (
     SqlProgram,
     SqlService,
     as_root_if_root,
-    external_account,
-    option_list,
 )
 
 URL_VARIABLE = "TWOPHASE_MARIADB_URL"
@@ -38,37 +35,6 @@ _BOOTSTRAP_FILES = (
     "mysql_system_tables_data.sql",
     "mysql_sys_schema.sql",
 )
-
-
-class MariaDbService(SqlService):
-    """A MariaDB server, or the user's own if TWOPHASE_MARIADB_URL is set.
-
-    No binary log, redo log flushed at every commit.
-
-    Args:
-        local_infile: whether the server allows LOAD DATA LOCAL.
-        server_options: more `mariadbd` options, `--name=value`; they win over ours. Not applied to the user's own.
-        detached: the server outlives this process.
-        own: start a local server whatever the environment says.
-        startup_timeout_s: how long a start may take.
-    """
-
-    def __init__(
-        self,
-        *,
-        local_infile: bool = False,
-        server_options: Sequence[str] = (),
-        detached: bool = False,
-        own: bool = False,
-        startup_timeout_s: float = 60.0,
-    ) -> None:
-        super().__init__(
-            _MariaDbProgram(local_infile, option_list(server_options)),
-            external=None if own else external_account(URL_VARIABLE, PASSWORD_VARIABLE),
-            variable=URL_VARIABLE,
-            detached=detached,
-            startup_timeout_s=startup_timeout_s,
-        )
 
 
 @dataclass(frozen=True)
@@ -97,12 +63,6 @@ class MariaDb:
 class _MariaDbProgram(SqlProgram):
     name = "MariaDB"
 
-    def __init__(self, local_infile: bool, options: Sequence[str]) -> None:
-        super().__init__()
-        self._local_infile = local_infile
-        self._options = options
-        self._account_file: Path | None = None
-
     @override
     def prepare(self, data: Path) -> None:
         shutil.copytree(_template(mariadb()), data / "db")
@@ -117,11 +77,17 @@ class _MariaDbProgram(SqlProgram):
             command.append(f"--init-file={self._account_file}")
         return Launch([*command, *self._options], server.environment)
 
-    @override
-    def started(self) -> None:
-        if self._account_file is not None:
-            self._account_file.unlink()
-            self._account_file = None
+
+class MariaDbService(SqlService):
+    """A MariaDB server, or the user's own if TWOPHASE_MARIADB_URL is set.
+
+    No binary log, redo log flushed at every commit.
+    The arguments are those of `SqlService`.
+    """
+
+    _program_type = _MariaDbProgram
+    _url_variable = URL_VARIABLE
+    _password_variable = PASSWORD_VARIABLE
 
 
 def fetch_mariadb() -> None:

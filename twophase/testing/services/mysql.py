@@ -9,7 +9,6 @@ import subprocess
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from typing_extensions import override
@@ -26,8 +25,6 @@ from twophase.testing.services.sql import (
     SqlProgram,
     SqlService,
     as_root_if_root,
-    external_account,
-    option_list,
 )
 
 URL_VARIABLE = "TWOPHASE_MYSQL_URL"
@@ -36,45 +33,8 @@ _ARCHIVE = "mysql-Linux-amd64.tar.gz"
 _LIBRARIES = {"libaio.so.1": ("libaio1", "libaio1t64"), "libnuma.so.1": ("libnuma1",)}
 
 
-class MySqlService(SqlService):
-    """A MySQL 8.0.12 server, or the user's own if TWOPHASE_MYSQL_URL is set.
-
-    No binary log (XA and it are not crash-safe together before 8.0.30), redo log flushed at every commit.
-
-    Args:
-        local_infile: whether the server allows LOAD DATA LOCAL. MySQL ships with it off.
-        server_options: more `mysqld` options, `--name=value`; they win over ours. Not applied to the user's own.
-        detached: the server outlives this process.
-        own: start a local server whatever the environment says.
-        startup_timeout_s: how long a start may take.
-    """
-
-    def __init__(
-        self,
-        *,
-        local_infile: bool = False,
-        server_options: Sequence[str] = (),
-        detached: bool = False,
-        own: bool = False,
-        startup_timeout_s: float = 60.0,
-    ) -> None:
-        super().__init__(
-            _MySqlProgram(local_infile, option_list(server_options)),
-            external=None if own else external_account(URL_VARIABLE, PASSWORD_VARIABLE),
-            variable=URL_VARIABLE,
-            detached=detached,
-            startup_timeout_s=startup_timeout_s,
-        )
-
-
 class _MySqlProgram(SqlProgram):
     name = "MySQL"
-
-    def __init__(self, local_infile: bool, options: Sequence[str]) -> None:
-        super().__init__()
-        self._local_infile = local_infile
-        self._options = options
-        self._account_file: Path | None = None
 
     @override
     def prepare(self, data: Path) -> None:
@@ -97,11 +57,17 @@ class _MySqlProgram(SqlProgram):
             command.append(f"--init-file={self._account_file}")
         return Launch([*command, *self._options], _environment())
 
-    @override
-    def started(self) -> None:
-        if self._account_file is not None:
-            self._account_file.unlink()
-            self._account_file = None
+
+class MySqlService(SqlService):
+    """A MySQL 8.0.12 server, or the user's own if TWOPHASE_MYSQL_URL is set.
+
+    No binary log (XA and it are not crash-safe together before 8.0.30), redo log flushed at every commit.
+    The arguments are those of `SqlService`.
+    """
+
+    _program_type = _MySqlProgram
+    _url_variable = URL_VARIABLE
+    _password_variable = PASSWORD_VARIABLE
 
 
 def mysql_home() -> Path:

@@ -62,11 +62,18 @@ class SqlProgram(Program):
     """A MySQL or MariaDB server: how its account is made.
 
     The password is new for every server: a fixed one would let every user of the machine in.
+
+    Args:
+        local_infile: whether the server allows LOAD DATA LOCAL.
+        options: more of the server's options.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, local_infile: bool, options: Sequence[str]) -> None:
         super().__init__()
         self.password = secrets.token_hex(16)
+        self._local_infile = local_infile
+        self._options = options
+        self._account_file: Path | None = None
 
     @property
     def account(self) -> Account:
@@ -78,6 +85,12 @@ class SqlProgram(Program):
     @override
     def probe(self) -> None:
         self.account.probe()
+
+    @override
+    def started(self) -> None:
+        if self._account_file is not None:
+            self._account_file.unlink()
+            self._account_file = None
 
     def _common_options(self, data: Path) -> list[str]:
         options = [f"--datadir={data / 'db'}", f"--port={self.port}", f"--bind-address={LOOPBACK}"]
@@ -95,18 +108,36 @@ class SqlProgram(Program):
 
 
 class SqlService(Service):
-    """A server that speaks MySQL's protocol. Use `MySqlService` or `MariaDbService`."""
+    """A server that speaks MySQL's protocol. Use `MySqlService` or `MariaDbService`.
+
+    Args:
+        local_infile: whether the server allows LOAD DATA LOCAL; MySQL ships with it off.
+        server_options: more of the server's options, `--name=value`; they win over ours. Not applied to the user's own.
+        detached: the server outlives this process.
+        own: start a local server whatever the environment says.
+        startup_timeout_s: how long a start may take.
+    """
+
+    _program_type: type[SqlProgram]
+    _url_variable: str
+    _password_variable: str
 
     def __init__(
-        self, program: SqlProgram, *, external: Account | None, variable: str, detached: bool, startup_timeout_s: float
+        self,
+        *,
+        local_infile: bool = False,
+        server_options: Sequence[str] = (),
+        detached: bool = False,
+        own: bool = False,
+        startup_timeout_s: float = 60.0,
     ) -> None:
-        self._program = program
-        self._external = external
+        self._program = self._program_type(local_infile, _checked(server_options))
+        self._external = None if own else _external_account(self._url_variable, self._password_variable)
         server: Server
-        if external is not None:
-            server = ExternalServer(program.name, variable=variable, probe=external.probe)
+        if self._external is not None:
+            server = ExternalServer(self._program.name, variable=self._url_variable, probe=self._external.probe)
         else:
-            server = LocalServer(program, detached=detached, startup_timeout_s=startup_timeout_s)
+            server = LocalServer(self._program, detached=detached, startup_timeout_s=startup_timeout_s)
         super().__init__(server)
 
     @property
@@ -149,7 +180,7 @@ class SqlService(Service):
         return self._external or self._program.account
 
 
-def external_account(url_variable: str, password_variable: str) -> Account | None:
+def _external_account(url_variable: str, password_variable: str) -> Account | None:
     """The user's own server, if the environment names one."""
     url = os.environ.get(url_variable)
     if not url:
@@ -164,7 +195,7 @@ def external_account(url_variable: str, password_variable: str) -> Account | Non
     return Account(parts.hostname, parts.port or _DEFAULT_PORT, unquote(parts.username), password)
 
 
-def option_list(options: Sequence[str]) -> list[str]:
+def _checked(options: Sequence[str]) -> list[str]:
     """Refuse options that would be taken for something else."""
     for option in options:
         if not option.startswith("--"):
