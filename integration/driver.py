@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +22,13 @@ from integration import workload
 from sinks.mysql.sink import MySqlSink
 from twophase.errors import TwoPhaseError
 from twophase.failpoints import DRIVER_VARIABLE, failpoint
+from twophase.testing.leash import die_with_parent
 
 
 def main(settings: dict[str, Any]) -> int:
     """Run until the input is used up, or for ever."""
     os.environ[DRIVER_VARIABLE] = str(os.getpid())
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    die_with_parent()
     spark = session(settings.get("master", "local[2]"))
     frame = read(spark, settings)
     trigger = {"processingTime": "0 seconds"} if settings.get("forever") else {"availableNow": True}
@@ -44,12 +43,6 @@ def main(settings: dict[str, Any]) -> int:
     finally:
         spark.stop()
     return 0
-
-
-def _die_with_parent() -> None:
-    """The test run holds the other end of standard input: if it is killed, no driver stays behind."""
-    os.read(0, 1)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def session(master: str) -> SparkSession:

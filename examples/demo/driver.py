@@ -36,7 +36,7 @@ class Driver:
         self._reader = JournalReader(journal)
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "examples.demo.job"],
+                [sys.executable, "-m", "twophase.testing.leash", "examples.demo.job"],
                 env={
                     **os.environ,
                     **spark_environment(),
@@ -44,7 +44,7 @@ class Driver:
                     **environment,
                 },
                 cwd=_ROOT,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
