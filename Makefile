@@ -17,7 +17,7 @@ help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY)  ## Kafka to MySQL, 1,000,000 orders, the driver killed on the way: count what arrived
-	@$(BIN)/python -m twophase.testing.services fetch kafka mysql
+	@$(BIN)/python -m twophase.testing.services fetch kafka mysql spark
 	@$(BIN)/python -m examples.demo
 
 test: services  ## Every test that needs no Docker; starts its own Kafka, MySQL and MariaDB

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -14,8 +16,20 @@ from twophase.testing.services.kafka_program import fetch_kafka
 from twophase.testing.services.mariadb import fetch_mariadb
 from twophase.testing.services.mysql import fetch_mysql
 from twophase.testing.services.pins import KAFKA_VERSION, MARIADB_SERIES, MYSQL_VERSION
+from twophase.testing.spark_start import spark_environment
 
-_FETCHERS = {"kafka": fetch_kafka, "mysql": fetch_mysql, "mariadb": fetch_mariadb}
+_FETCHERS: dict[str, Callable[[], object]] = {
+    "kafka": fetch_kafka,
+    "mysql": fetch_mysql,
+    "mariadb": fetch_mariadb,
+    "spark": spark_environment,
+}
+_VERSIONS = (
+    ("Kafka", KAFKA_VERSION),
+    ("MySQL", MYSQL_VERSION),
+    ("MariaDB", MARIADB_SERIES),
+    ("Spark", version("pyspark")),
+)
 _MEGABYTE = 1_000_000
 
 
@@ -27,7 +41,7 @@ def main() -> None:
 @main.command()
 @click.argument("services", nargs=-1, type=click.Choice(sorted(_FETCHERS)))
 def fetch(services: tuple[str, ...]) -> None:
-    """Fetch the named SERVICES, or all of them, into the cache."""
+    """Fetch the named SERVICES, or all of them, into the cache; of Spark, what makes it start quickly."""
     for name in services or sorted(_FETCHERS):
         try:
             _FETCHERS[name]()
@@ -45,9 +59,9 @@ def versions() -> None:
 def _show() -> None:
     root = cache_root()
     table = Table("service", "version", "in the cache", box=None, pad_edge=False)
-    for name, version in (("Kafka", KAFKA_VERSION), ("MySQL", MYSQL_VERSION), ("MariaDB", MARIADB_SERIES)):
-        folders = [path for path in root.glob(f"{name.lower()}-*") if path.is_dir()]
-        table.add_row(name, version, f"{_size_mb(folders)} MB" if folders else "not fetched")
+    for name, number in _VERSIONS:
+        folders = [path for path in root.glob(f"{name.lower()}-{number}*") if path.is_dir()]
+        table.add_row(name, number, f"{_size_mb(folders)} MB" if folders else "not fetched")
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"{root} (set {CACHE_VARIABLE} to move it)")
     console.print(table)
