@@ -42,10 +42,10 @@ def test_the_workers_import_the_installed_pyspark() -> None:
 
 def test_more_of_sparks_configuration_is_handed_on() -> None:
     arguments = shlex.split(spark_environment({"spark.a": "b c"})["PYSPARK_SUBMIT_ARGS"])
-    assert arguments[-3:] == ["--conf", "spark.a=b c", "pyspark-shell"]
+    assert arguments == ["--conf", "spark.a=b c", "pyspark-shell"]
 
 
 def test_the_archive_was_recorded_and_is_used() -> None:
-    options = shlex.split(spark_environment()["PYSPARK_SUBMIT_ARGS"])[1].split()
+    options = shlex.split(spark_environment()["SPARK_SUBMIT_OPTS"])
     [archive] = [option.split("=", 1)[1] for option in options if option.startswith("-XX:SharedArchiveFile=")]
     assert os.path.getsize(archive) > 50_000_000

@@ -66,10 +66,12 @@ def _name() -> str:
 
 
 def _environment(home: Path, options: Sequence[str], conf: Mapping[str, str]) -> dict[str, str]:
-    arguments = ["--driver-java-options", " ".join(options)]
-    for key, value in conf.items():
-        arguments += ["--conf", f"{key}={value}"]
-    return {"PYSPARK_PYTHON": str(home / _PYTHON), "PYSPARK_SUBMIT_ARGS": shlex.join([*arguments, "pyspark-shell"])}
+    # Not spark.driver.extraJavaOptions: those stay free for the one who configures Spark.
+    found = {"PYSPARK_PYTHON": str(home / _PYTHON), "SPARK_SUBMIT_OPTS": shlex.join(options)}
+    if conf:
+        arguments = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+        found["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
+    return found
 
 
 def _record(home: Path) -> None:
