@@ -70,8 +70,9 @@ class Books:
                     "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (self.schema,)
                 )
             }
-            for name in _TABLES.keys() - present:  # CREATE ... IF NOT EXISTS wants the right even if the table exists
-                session.run(self._ddl(name))
+            for name in _TABLES:
+                if name not in present:  # CREATE ... IF NOT EXISTS wants the right even if the table exists
+                    session.run(self._ddl(name))
             if not session.rows(f"SELECT id FROM {self._table('schema')}"):
                 session.run(
                     f"INSERT INTO {self._table('schema')} (one, id) VALUES (1, %s) ON DUPLICATE KEY UPDATE one = one",

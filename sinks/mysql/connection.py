@@ -73,6 +73,7 @@ class Session(_Connection):
         local_infile: whether LOAD DATA LOCAL may be used at all.
     """
 
+    server_version: str
     _sock: socket.socket | None
     _next_seq_id: int
     _read_timeout: float | None
@@ -285,10 +286,17 @@ def hostile(error: SecurityError) -> StopJobError:
     return StopJobError(f"The job stops: {error.args[-1]}.", remedy="find out who answers at the sink's address.")
 
 
+def _is_tls_refused(error: pymysql.Error) -> bool:
+    """Whether the two sides do not agree on TLS. One that hangs up in the middle of the handshake has died."""
+    cause = getattr(error, "original_exception", None)
+    hung_up = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+    return code_of(error) == CR.CR_SSL_CONNECTION_ERROR or (isinstance(cause, ssl.SSLError) and not hung_up)
+
+
 def _explain(endpoint: Endpoint, error: pymysql.Error) -> TwoPhaseError:
     code, text = code_of(error), error.args[-1] if error.args else ""
     what = f"No session with {endpoint}: {text} ({code})."
-    if isinstance(getattr(error, "original_exception", None), ssl.SSLError) or code == CR.CR_SSL_CONNECTION_ERROR:
+    if _is_tls_refused(error):
         return PreflightError(
             what,
             remedy="give the server a certificate for its name and name its authority in tls_ca; tls='verify_ca', "

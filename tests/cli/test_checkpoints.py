@@ -13,7 +13,10 @@ from click.testing import CliRunner, Result
 from tests.cli.conftest import LINEAGE, JobFolder
 from twophase.cli import checkpoint_list
 from twophase.cli.main import main
+from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.records import CommittedRecord, Decision
 from twophase.state.storage import ReadOnlyStorage
+from twophase.state.store import CompletedCheckpointStore
 
 
 def show(folder: Path, *options: str) -> Result:
@@ -137,6 +140,27 @@ def test_a_driver_that_goes_on_meanwhile_is_no_damage(job_folder: JobFolder, mon
         return original(*arguments)
 
     monkeypatch.setattr(checkpoint_list, "_entry", entry)
+    assert [found["state"] for found in shown(job_folder.root)] == ["subsumed", "committed"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_body_that_is_subsumed_while_it_is_read_is_no_damage(
+    job_folder: JobFolder, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """The driver has noted checkpoint 1 as committed already: the log tells nothing of what it deletes now."""
+    job_folder.commit(0)
+    job_folder.decide(1)
+    job_folder.log.append(CommittedRecord(LINEAGE, 1))
+    original = CompletedCheckpointStore.read
+
+    def read(store: CompletedCheckpointStore, decision: Decision) -> CompletedCheckpoint:
+        if when == "before":
+            job_folder.store.subsume()
+        body = original(store, decision)
+        job_folder.store.subsume()
+        return body
+
+    monkeypatch.setattr(CompletedCheckpointStore, "read", read)
     assert [found["state"] for found in shown(job_folder.root)] == ["subsumed", "committed"]
 
 

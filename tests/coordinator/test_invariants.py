@@ -289,6 +289,16 @@ def test_i7_a_zombie_that_appends_behind_a_folded_log_is_fenced(driver: Driver, 
     assert newest.checkpoint == 0
 
 
+def test_i7_a_driver_whose_newest_checkpoint_was_subsumed_by_another_is_told_that_it_is_fenced(
+    driver: Driver, another: Another
+) -> None:
+    driver.run(0)
+    rival = another().recover()
+    rival.run(1)
+    with pytest.raises(FencedError, match="written by another driver"):
+        driver.run(1)
+
+
 def test_i8_an_unclear_outcome_neither_commits_nor_aborts(
     tmp_path: Path, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,14 +18,17 @@ from twophase.errors import (
     CheckpointMissingError,
     ConfigError,
     DeclinedError,
+    FencedError,
     OffsetMismatchError,
 )
 from twophase.events import CheckpointDeclined, CheckpointReplayed, Event, JobRestarting
 from twophase.protocol.listener import InitializationContext, SnapshotContext
 from twophase.runtime.job import Job
+from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.stream_writer import StreamWriter, write_stream
 from twophase.state import codec
-from twophase.state.records import FenceRecord
+from twophase.state.log import JobLog
+from twophase.state.records import Decision, FenceRecord
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
 from twophase.testing.folder import FolderSink, FolderTarget
 
@@ -157,6 +160,28 @@ def test_a_failure_that_is_not_tolerated_restarts_the_query(pipeline: Pipeline) 
     assert len(pipeline.of(JobRestarting)) == 1
 
 
+def test_a_restart_keeps_the_scheduler_pool_of_the_thread_that_started_the_job(pipeline: Pipeline) -> None:
+    context = pipeline.spark.sparkContext
+    pools: list[str | None] = []
+
+    def fail_once(frame: DataFrame) -> DataFrame:
+        if not frame.isStreaming:
+            pools.append(context.getLocalProperty("spark.scheduler.pool"))
+            if len(pools) == 1:
+                raise ConnectionError("the first time")
+        return frame
+
+    pipeline.add()
+    writer = pipeline.writer(sinks=(), **{"restart.strategy": "fixed", "restart.delay": "10 ms"})
+    writer.sink("facts", FolderSink(pipeline.root / "facts"), transform=fail_once)
+    context.setLocalProperty("spark.scheduler.pool", "orders")
+    try:
+        pipeline.run(writer)
+    finally:
+        context.setLocalProperty("spark.scheduler.pool", None)
+    assert pools == ["orders", "orders"]
+
+
 def test_a_fence_of_its_own_whose_reply_was_lost_does_not_fence_a_job_out(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +201,25 @@ def test_a_fence_of_its_own_whose_reply_was_lost_does_not_fence_a_job_out(
     pipeline.run(pipeline.writer(frame, **{"restart.strategy": "fixed", "restart.delay": "100 ms"}))
     assert len(fences) == 3
     assert pipeline.ids() == list(range(10))
+
+
+def test_a_driver_that_is_overtaken_before_its_query_starts_is_told_that_it_is_fenced(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's folder has gone on without it, which looks like a folder of another backup."""
+    prepare = SparkFolder.prepare
+
+    def overtaken(folder: SparkFolder, newest: Decision | None) -> None:
+        log = JobLog(LocalStorage(pipeline.root / "job"), "orders")
+        log.append(FenceRecord(log.read().generation + 1))
+        (folder.path / "commits" / "7").write_text("v1\n{}")
+        prepare(folder, newest)
+
+    pipeline.add()
+    pipeline.run()
+    monkeypatch.setattr(SparkFolder, "prepare", overtaken)
+    with pytest.raises(FencedError, match="written by another driver"):
+        pipeline.run()
 
 
 def test_without_restarts_the_error_names_the_cause_and_nothing_is_visible(pipeline: Pipeline) -> None:

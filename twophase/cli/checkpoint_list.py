@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twophase.errors import ConfigError, StopJobError
+from twophase.errors import CheckpointMissingError, ConfigError, StopJobError
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.log import FOLDER as LOG_FOLDER
 from twophase.state.log import JobLog, job_of
@@ -111,23 +111,24 @@ def _read(storage: ReadOnlyStorage) -> CheckpointList:
     newest = next((decision for decision in reversed(history.decisions) if decision.committed), None)
     entries = []
     for decision in history.decisions:
-        name = Path(decision.folder).name
-        if decision.committed and decision != newest and name not in bodies:
-            entries.append(Entry(decision, "subsumed", storage.root / decision.folder))
-        else:
-            entries.append(_entry(storage, store, decision))
-        bodies.discard(name)
+        entries.append(_entry(storage, store, decision, decision.committed and decision != newest))
+        bodies.discard(Path(decision.folder).name)
     return CheckpointList(job, history, entries, sorted(bodies))
 
 
-def _entry(storage: ReadOnlyStorage, store: CompletedCheckpointStore, decision: Decision) -> Entry:
+def _entry(storage: ReadOnlyStorage, store: CompletedCheckpointStore, decision: Decision, replaced: bool) -> Entry:
+    """Read one; `replaced`: newer ones are committed, so that its body may be gone, or may go while it is read."""
     path = storage.root / decision.folder
     try:
         body = store.read(decision)
-    except StopJobError as error:
+        size = sum(file.stat().st_size for file in path.iterdir())
+    except (FileNotFoundError, StopJobError) as error:
+        if replaced and isinstance(error, FileNotFoundError | CheckpointMissingError):
+            return Entry(decision, "subsumed", path)
+        if isinstance(error, FileNotFoundError):
+            raise
         return Entry(decision, "damaged", path, problem=error)
-    state = "committed" if decision.committed else "decided"
-    return Entry(decision, state, path, body, sum(file.stat().st_size for file in path.iterdir()))
+    return Entry(decision, "committed" if decision.committed else "decided", path, body, size)
 
 
 def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, list[Any]]]:

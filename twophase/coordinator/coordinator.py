@@ -50,7 +50,7 @@ from twophase.events import (
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
 from twophase.protocol.listener import CheckpointListener
-from twophase.protocol.sink import Sink, SinkHistory
+from twophase.protocol.sink import Sink
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.log import JobLog
 from twophase.state.records import CommittedRecord, Decision, History, Lineage, LineageRecord
@@ -167,11 +167,10 @@ class CheckpointCoordinator:
             if restoring is None:
                 check_histories(self.job, history, remembered)
             else:
-                # Asked after the log was read: what another driver has decided and committed since is then in either.
-                check_restore(self.job, history, restoring, self._remembered())
+                check_restore(self.job, history, restoring, remembered)
 
         began_s = self._clock.monotonic_s()
-        remembered = self._remembered()
+        remembered = {name: sink.history() for name, sink in self._sinks.items()}
         self._generation = take_over(self.log, remembered, check)
         self._observers(RecoveryStarted(self.job, self._generation))
         failpoint("C18")
@@ -185,9 +184,6 @@ class CheckpointCoordinator:
         self.store.sweep()
         duration_s = self._clock.monotonic_s() - began_s
         self._observers(RecoveryFinished(self.job, self._generation, recommitted, aborted, duration_s))
-
-    def _remembered(self) -> dict[str, SinkHistory]:
-        return {name: sink.history() for name, sink in self._sinks.items()}
 
     def begin_lineage(self, lineage: Lineage) -> None:
         """Begin a new lineage, after `recover`."""

@@ -64,13 +64,14 @@ def check_restore(job: str, history: History, lineage: Lineage, sinks: Mapping[s
         CheckpointMissingError: rows after the restored checkpoint are visible already, or decided and about to be; they
             would be written again.
     """
-    for decision in history.uncommitted():
+    # The log comes first: it was read later than the sinks were asked, and another driver may have gone on in between.
+    for decision in history.decisions:
         if decision.checkpoint > lineage.ancestors.get(decision.lineage, -1):
+            state = "is committed" if decision.committed else "must still be committed"
             raise CheckpointMissingError(
                 f"Job {job!r}: cannot restore from {lineage.restored_from}: checkpoint {decision.checkpoint} of lineage "
-                f"{decision.lineage} is decided and must still be committed; its rows would then be written twice. "
-                "Nothing was written.",
-                remedy=f"start the job without restore.path to commit it, or restore from {decision.folder}.",
+                f"{decision.lineage} is decided and {state}; its rows would then be written twice. Nothing was written.",
+                remedy=f"start the job without restore.path to go on from it, or restore from {decision.folder}.",
             )
     for name, remembered in sinks.items():
         for found, checkpoint in remembered.committed.items():

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark import InheritableThread
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from twophase import errors
@@ -140,7 +141,8 @@ class Job:
             self._close()
             self._finished.set()
             raise
-        threading.Thread(target=self._watch, name=f"twophase-{self.name}", daemon=True).start()
+        # A plain thread has none of the caller's local properties, such as the scheduler pool, so a restart would lose them.
+        InheritableThread(target=self._watch, name=f"twophase-{self.name}", daemon=True).start()
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 

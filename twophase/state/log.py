@@ -114,6 +114,17 @@ class JobLog:
         self._last, self._last_nonce = sequence, nonce
         self.history = history
 
+    def check_fence(self) -> None:
+        """Find out whether this driver is fenced, without appending.
+
+        What a newer driver has subsumed or moved on looks like loss to the one it has overtaken.
+
+        Raises:
+            FencedError: another driver has appended since this one read the log.
+        """
+        if (newest := max(self._sequences(), default=0)) > self._last:
+            raise self._fenced(f"record {newest} of its log was written by another driver")
+
     def fold(self, history: History) -> None:
         """Write `history` as the new beginning of the log and delete what came before, oldest first."""
         self.append(SubsumedRecord(history))
@@ -136,10 +147,20 @@ class JobLog:
     def _check_predecessor(self, sequence: int) -> None:
         """If the predecessor is not the record we know, a newer driver has folded the log behind our back.
 
-        Its place may have been taken again, by another driver that was fenced like this one.
+        Its place may have been taken again, by another driver that was fenced like this one. The first record has no
+        predecessor: there a folded log shows in the records after it, one of which is there at any time.
         """
         if sequence > 1 and self._nonce_of(sequence - 1) != self._last_nonce:
             raise self._fenced(f"record {sequence - 1} of its log was folded by another driver")
+        if sequence == 1 and (newest := self._newest_beside(sequence)) != sequence:
+            raise self._fenced(f"its log was empty when it was read, and now has a record {newest} of another driver")
+
+    def _newest_beside(self, sequence: int) -> int:
+        """The newest record there is. An error leaves in doubt what record `sequence` is about."""
+        try:
+            return max(self._sequences(), default=0)
+        except OSError as error:
+            raise self._in_doubt(sequence, error) from error
 
     def _nonce_of(self, sequence: int) -> str | None:
         """Who wrote a record; None if it was folded. An error leaves in doubt what the record after it is about."""

@@ -98,6 +98,7 @@ class LocalStorage(Storage):
 
     def __init__(self, root: str | Path) -> None:
         self.root = _local_path(root)
+        self._durable_folders: set[Path] = set()
         _check_rights(self.root)
         self._make_folder(self.root)
         _check_folder(self.root)
@@ -187,6 +188,7 @@ class LocalStorage(Storage):
         path = self.root / name
         try:
             if path.is_dir() and not path.is_symlink():
+                self._durable_folders.discard(path)
                 for torn in path.glob(f"{_TEMPORARY}*"):
                     torn.unlink(missing_ok=True)
                 path.rmdir()
@@ -196,13 +198,19 @@ class LocalStorage(Storage):
             return
 
     def _make_folder(self, path: Path) -> None:
-        if path.is_dir():
+        """Make a folder durable, whoever made it: another driver may have died, or failed, before its sync."""
+        if path in self._durable_folders:
             return
-        self._make_folder(path.parent)
-        with suppress(FileExistsError):
-            path.mkdir(mode=0o700)
-            path.chmod(0o700)
-        _sync_path(path.parent)
+        if path != path.parent:
+            self._make_folder(path.parent)
+        if path.is_dir():
+            _sync_if_allowed(path.parent)
+        else:
+            with suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+                path.chmod(0o700)
+            _sync_path(path.parent)
+        self._durable_folders.add(path)
 
 
 class ReadOnlyStorage(LocalStorage):
@@ -283,6 +291,15 @@ def _sync_path(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _sync_if_allowed(path: Path) -> None:
+    """Sync a folder that may be above the job's: one that cannot be read, or cannot be synced, is not of our making."""
+    try:
+        _sync_path(path)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS):
+            raise
 
 
 def _sync_found(path: Path) -> None:

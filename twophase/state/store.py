@@ -77,11 +77,13 @@ class CompletedCheckpointStore:
         Raises:
             CheckpointMissingError: the body is gone.
             CorruptRecordError: it is damaged, or not the one that was decided.
+            FencedError: the body is gone because a newer driver has subsumed it.
         """
         name = _body_of(decision)
         try:
             data = self._storage.read(name)
         except FileNotFoundError:
+            self._log.check_fence()
             raise CheckpointMissingError(
                 f"The body of the decided checkpoint {decision.checkpoint} ({name}) is gone.",
                 remedy="restore the job's folder from a backup.",

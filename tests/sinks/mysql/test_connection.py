@@ -184,6 +184,16 @@ class TestLifetime:
             with pytest.raises(pymysql.Error):
                 session.run("SELECT 1")
 
+    def test_a_server_that_dies_in_the_tls_handshake_is_unreachable(self):
+        class Dying:
+            def wrap_socket(self, connection, *, server_side):
+                connection.recv(65536)
+                raise EOFError
+
+        with FakeServer(tls=Dying()) as server:
+            with pytest.raises(TargetUnreachableError, match="EOF"):
+                connect(endpoint(server, tls=Tls.INSECURE))
+
     def test_nobody_there_is_unreachable(self):
         with FakeServer() as server:
             where = endpoint(server)

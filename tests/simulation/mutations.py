@@ -1,0 +1,234 @@
+"""The product, broken on purpose: each of these must be found by some seed, or the simulation proves nothing.
+
+The first group are mistakes that the design rules out; the second undoes what the simulation has found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pymysql
+
+from sinks.mysql import committer, leaving, orphans, session, writer, xid
+from sinks.mysql.books import Books
+from sinks.mysql.fence import Fence
+from sinks.mysql.sink import MySqlSink
+from tests.simulation.options import Mishap
+from twophase.coordinator import coordinator
+from twophase.coordinator.commit import Committer
+from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.coordinator.orphans import Orphans
+from twophase.coordinator.recovery import check_restore
+from twophase.errors import DeclinedError, FencedError
+from twophase.ids import Subtask
+from twophase.protocol.outcome import AlreadyCommitted
+from twophase.state import storage, store
+from twophase.state.log import JobLog
+from twophase.state.records import History
+from twophase.state.storage import LocalStorage
+from twophase.state.store import CompletedCheckpointStore
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is broken.
+
+    Attributes:
+        patches: the owner, the name in it and what stands there instead.
+        options: runs in which it shows sooner.
+    """
+
+    patches: Sequence[tuple[object, str, Any]]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+_LOCK_WAIT_TIMEOUT, _CONNECTION_LOST = 1205, 2013
+
+
+def _nothing(*_: object, **__: object) -> None:
+    return None
+
+
+# -- the sink ----------------------------------------------------------------------------------------------------------
+
+
+def _begin_without_check(self: writer.MySqlWriter) -> None:
+    try:
+        _real_begin(self)
+    except FencedError:
+        return
+
+
+def _load_ignoring_lock_waits(self: writer.MySqlWriter) -> None:
+    try:
+        _real_flush(self)
+    except pymysql.Error as error:
+        if error.args[0] != _LOCK_WAIT_TIMEOUT:
+            raise
+        self._loaded_rows += self._waiting_rows
+        self._waiting = []
+
+
+def _prepare_without_reply(self: writer.MySqlWriter, open_session: Any, branch: Any) -> None:
+    try:
+        _real_prepare(self, open_session, branch)
+    except pymysql.Error as error:
+        if error.args[0] != _CONNECTION_LOST:
+            raise
+
+
+def _prepare_with_ledger_elsewhere(self: writer.MySqlWriter, open_session: Any, branch: Any) -> None:
+    other = session.open_driver_session(self._binding.endpoint)
+    self._binding.books.write_ledger(other, self._transaction, self._subtask, self._loaded_rows)
+    other.end()
+    open_session.run(f"XA END {branch.sql}")
+    open_session.run(f"XA PREPARE {branch.sql}")
+
+
+def _read_ledger_plainly(self: Books, *arguments: Any, lock: bool) -> bool:
+    return _real_has_ledger(self, *arguments, lock=False)
+
+
+def _xid_without_task_attempt(cls: type[xid.Xid], owner: Any, transaction: Any, subtask: Subtask, number: int) -> Any:
+    return _real_of(owner, transaction, Subtask(subtask.index, 0), number)
+
+
+def _collapse_first(self: MySqlSink, lineage: str, checkpoint: int) -> None:
+    bound = self._bound()
+    mine = (bound.owner.job, bound.owner.sink, lineage, checkpoint)
+    with self._linked().session() as open_session:
+        bound.books.collapse_ledger(open_session, *mine)
+        bound.books.raise_high_water(open_session, *mine)
+
+
+_real_of = xid.Xid.of
+_real_begin = writer.MySqlWriter._begin
+_real_flush = writer.MySqlWriter._flush
+_real_prepare = writer.MySqlWriter._prepare
+_real_has_ledger = Books.has_ledger
+
+
+# -- the coordinator and the store -------------------------------------------------------------------------------------
+
+
+def _close_with_one_scan(self: Orphans, below: Any, kept: Any) -> int:
+    aborted = self.abort(below, kept)
+    self._sink.fence(below)
+    return aborted
+
+
+def _swallow_declined(self: CheckpointCoordinator, *arguments: Any) -> None:
+    try:
+        _real_checkpoint(self, *arguments)
+    except DeclinedError:
+        return
+
+
+def _write_unsynced(path: Any, data: bytes, _: object) -> None:
+    simulated = vars(storage)["os"]
+    descriptor = simulated.open(path, simulated.O_WRONLY | simulated.O_CREAT | simulated.O_EXCL, 0o600)
+    with simulated.fdopen(descriptor, "wb", buffering=0) as file:
+        storage._write_all(file.fileno(), data)
+
+
+def _create_unchecked(self: JobLog, *arguments: Any) -> None:
+    try:
+        _real_create(self, *arguments)
+    except FencedError:
+        return
+
+
+def _decide_before_the_body(self: CompletedCheckpointStore, checkpoint: Any) -> Any:
+    with mock.patch.object(self, "_storage", mock.Mock()):
+        return _real_store_prepare(self, checkpoint)
+
+
+def _make_folder_that_is_not_there(self: LocalStorage, path: Path) -> None:
+    if path.is_dir():
+        return
+    self._make_folder(path.parent)
+    path.mkdir(mode=0o700)
+    storage._sync_path(path.parent)
+
+
+def _check_restore_against_sinks(job: str, history: History, lineage: Any, sinks: Any) -> None:
+    _real_check_restore(job, replace(history, decisions=tuple(history.uncommitted())), lineage, sinks)
+
+
+_real_check_restore = check_restore
+_real_checkpoint = CheckpointCoordinator.checkpoint
+_real_create = JobLog._create
+_real_store_prepare = CompletedCheckpointStore.prepare
+
+_RULED_OUT: dict[str, Sequence[Any]] = {
+    "an unknown branch is taken for committed": [
+        (committer.Committer, "_decide", lambda *_: AlreadyCommitted("the server does not know it"))
+    ],
+    "a commit does not wait for the writer's session": [(committer, "wait_until_left", lambda *_, **__: set())],
+    "an abort does not wait for the writer's session": [(orphans, "wait_until_left", lambda *_, **__: set())],
+    "a writer does not look at the fence": [(writer.MySqlWriter, "_begin", _begin_without_check)],
+    "a lock wait inside a branch is passed over": [(writer.MySqlWriter, "_flush", _load_ignoring_lock_waits)],
+    "a lost reply to XA PREPARE is taken for yes": [(writer.MySqlWriter, "_prepare", _prepare_without_reply)],
+    "the ledger row is written outside of the branch": [
+        (writer.MySqlWriter, "_prepare", _prepare_with_ledger_elsewhere)
+    ],
+    "the ledger is read without a lock": [(Books, "has_ledger", _read_ledger_plainly)],
+    "the ledger is collapsed before the mark is raised": [(MySqlSink, "subsume", _collapse_first)],
+    "a fence ends no sessions": [(Fence, "_end_sessions", lambda *_: set())],
+    "orphans are looked for only before the fence": [(Orphans, "close", _close_with_one_scan)],
+    "recovery takes decided pieces for orphans": [
+        (coordinator, "commit_decided", lambda *_: 0),
+        (CheckpointCoordinator, "_pieces_to_commit", lambda _: frozenset()),
+    ],
+    "a decision of unclear outcome is aborted": [(JobLog, "_in_doubt", lambda _, __, error: OSError(str(error)))],
+    "a declined checkpoint returns": [(CheckpointCoordinator, "checkpoint", _swallow_declined)],
+    "a checkpoint is called committed before it is": [(Committer, "commit", lambda *_: True)],
+    "a record is linked before it is synced": [(LocalStorage, "_write", staticmethod(_write_unsynced))],
+    "a folder is not synced after the link": [(storage, "_sync_path", _nothing)],
+    "a reader does not sync what it acts on": [(LocalStorage, "sync", _nothing)],
+    "a taken place in the log is taken for one's own": [(JobLog, "_create", _create_unchecked)],
+    "a folded log is not noticed": [(JobLog, "_check_predecessor", _nothing)],
+    "an xid leaves out the task attempt": [(xid.Xid, "of", classmethod(_xid_without_task_attempt))],
+    "an empty folder is taken for a fresh start": [(coordinator, "check_histories", _nothing)],
+    "bodies that were not decided are left behind": [
+        (CompletedCheckpointStore, "sweep", _nothing),
+        (CompletedCheckpointStore, "discard", _nothing),
+    ],
+    "a checkpoint is subsumed by itself": [(store, "retained", lambda history, _: history.uncommitted())],
+    "the ledger is collapsed and no mark is raised": [(Books, "raise_high_water", _nothing)],
+    "the body is never written": [(CompletedCheckpointStore, "prepare", _decide_before_the_body)],
+}
+
+_FOUND: dict[str, Sequence[Any]] = {
+    "a folder that another driver has made is not synced": [
+        (LocalStorage, "_make_folder", _make_folder_that_is_not_there)
+    ],
+    "the first record of a folded log is written anew": [(JobLog, "_newest_beside", lambda _, sequence: sequence)],
+    "a restore is held against what sinks knew before": [(coordinator, "check_restore", _check_restore_against_sinks)],
+    "MariaDB is asked as soon as a session is off the list": [(leaving, "_unlists_early", lambda _: False)],
+}
+
+_TWO_AT_ONCE = {
+    "restore": "elsewhere",
+    "rivals": 3,
+    "drivers": 3,
+    "suspicion": 1.0,
+    "mishaps": tuple(Mishap("disk list", count, 3.0) for count in (5, 99) * 4),
+}
+_SOONER = {"a restore is held against what sinks knew before": _TWO_AT_ONCE}
+
+MISTAKES = {name: Mistake(patches, _SOONER.get(name, {})) for name, patches in (_RULED_OUT | _FOUND).items()}
+
+
+@contextmanager
+def broken(name: str) -> Iterator[None]:
+    """The product with one mistake in it."""
+    with ExitStack() as stack:
+        for owner, attribute, new in MISTAKES[name].patches:
+            stack.enter_context(mock.patch.object(owner, attribute, new))
+        yield

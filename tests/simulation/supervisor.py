@@ -1,0 +1,235 @@
+"""Runs one seed: starts drivers, lets things go wrong, brings the job to its end, and looks at what is there then."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from tests.simulation.driver import Driver
+from tests.simulation.options import Mishap, Options
+from tests.simulation.oracle import Decision
+from tests.simulation.scheduler import Process
+from tests.simulation.verdict import check_end, check_lost, check_refused
+from tests.simulation.world import World
+from twophase.errors import CheckpointMissingError, ConfigError, FencedError, LostPreparedError
+
+_FOLDER, _RESTORED_FOLDER = "/data/job", "/data/restored"
+_STORM_STEPS = 1500
+_PATIENCE_S = 0.1
+_REFUSALS = (CheckpointMissingError, ConfigError, FencedError)
+_LIVES_ON_S = 4.0
+_MEDDLING_S = 0.05
+_MAX_DRIVERS = 60
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run.
+
+    Attributes:
+        options: what it was like.
+        violation: what did not hold; empty if everything did.
+        points: how often each crash point was reached.
+        steps: inputs and outputs.
+        trace: who did what.
+    """
+
+    options: Options
+    violation: str
+    points: Counter[str]
+    steps: int
+    trace: list[tuple[str, str]]
+
+    @property
+    def digest(self) -> str:
+        """Stands for everything that happened, in its order."""
+        return hashlib.sha256(repr((self.violation, self.trace)).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        seed = self.options.seed
+        return f"seed {seed}: {self.violation}\n{self.options}\n  replay: python -m tests.simulation --seed {seed}"
+
+
+def run(options: Options) -> Outcome:
+    """Run one seed."""
+    world = World(options)
+    supervisor = Supervisor(world)
+    with world.entered():
+        operator = world.scheduler.spawn(Process("operator"), "operator", supervisor.work)
+        world.scheduler.run()
+    violation = world.scheduler.failure
+    if not violation and operator.error is not None:
+        raise operator.error
+    return Outcome(options, violation, world.faults.points, world.scheduler.steps, world.scheduler.trace)
+
+
+class Supervisor:
+    """Who starts drivers: an operator, a cron job, a cluster.
+
+    Args:
+        world: where.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._scheduler = world.scheduler
+        self._options = world.options
+        self._drivers: list[Driver] = []
+        self._mishaps = list(world.options.mishaps[::-1])
+        self._rivals_due = 0
+        self._folder = _FOLDER
+        self._restore_path: str | None = None
+        self._chosen_at: Counter[str] = Counter()
+        self._meddled = False
+        world.faults.on_stall = self._suspect
+        world.oracle.on_decided = self._meddle
+        plan = world.faults.plan
+        plan(self._options.rivals, _STORM_STEPS, self._rival)
+        plan(self._options.power_cuts, _STORM_STEPS, self._cut_power)
+        plan(self._options.stops, _STORM_STEPS, self._stop_one)
+        for server in world.servers:
+            plan(self._options.server_crashes, _STORM_STEPS, partial(world.faults.crash, server))
+
+    def work(self) -> None:
+        """The storm: until all chunks but the last are written. Then the calm: one more driver, alone, writes the last."""
+        if self._options.restore:
+            self._storm(lambda: len(self._world.oracle.decided) >= self._options.checkpoints // 2)
+            self._move()
+        self._storm(lambda: any(driver.reached for driver in self._drivers))
+        self._world.faults.calm = True
+        self._wait_for_the_end()
+        if self._is_stopped():
+            check_lost(self._world)
+            return
+        self._scheduler.wait_until(lambda: all(server.up for server in self._world.servers), None)
+        if self._options.restore == "here" and self._restore_path not in self._world.oracle.restored:
+            self._restore_path = None  # the old driver has never been ended, and did it all
+        last = self._start(self._options.checkpoints, None)
+        self._wait_for_the_end()
+        if not last.reached:
+            self._world.oracle.violated(f"the job does not go on: {last.error!r}")
+        check_end(self._world, self._folder)
+        if self._options.emptied:
+            self._folder, self._restore_path = "/data/emptied", None
+            refused = self._start(self._options.checkpoints, None)
+            refused.refused = True
+            self._wait_for_the_end()
+            check_refused(self._world, refused)
+
+    def _storm(self, reached: Callable[[], bool]) -> None:
+        def over() -> bool:
+            return reached() or self._is_stopped()
+
+        while not over():
+            if len(self._drivers) == _MAX_DRIVERS:
+                self._world.oracle.violated(f"{_MAX_DRIVERS} drivers did not get the job done")
+            if not self._living():
+                if self._restore_path is not None and isinstance(self._drivers[-1].error, _REFUSALS):
+                    self._choose_restore()  # an old driver has gone on meanwhile
+                self._scheduler.sleep(_PATIENCE_S)
+                self._start(self._options.checkpoints - 1, self._mishaps.pop() if self._mishaps else None)
+            elif self._rivals_due:
+                self._rivals_due -= 1
+                if len(self._living()) < self._options.drivers:
+                    self._start(self._options.checkpoints - 1, self._mishaps.pop() if self._mishaps else None)
+            self._scheduler.wait_until(lambda: over() or not self._living() or self._rivals_due > 0, None)
+
+    def _is_stopped(self) -> bool:
+        """Whether the job has found that a decided piece is gone."""
+        return any(isinstance(driver.error, LostPreparedError) for driver in self._drivers)
+
+    def _wait_for_the_end(self) -> None:
+        self._scheduler.wait_until(lambda: not self._living() and not self._late_tasks(), None)
+
+    def _living(self) -> list[Driver]:
+        return [driver for driver in self._drivers if not driver.process.dead]
+
+    def _late_tasks(self) -> bool:
+        return any(not task.dead for driver in self._drivers for task in driver.executors.processes)
+
+    def _start(self, goal: int, mishap: Mishap | None) -> Driver:
+        records = self._world.oracle.records.copy() if self._restore_path is None else self._chosen_at
+        driver = Driver(self._world, len(self._drivers), self._folder, self._restore_path, goal, records)
+        driver.process.on_death.append(lambda _: self._orphan(driver))
+        if mishap is not None:
+            self._world.faults.arm(driver.process, mishap)
+        self._drivers.append(driver)
+        self._scheduler.spawn(driver.process, driver.process.name, driver.run)
+        return driver
+
+    # -- what befalls drivers ------------------------------------------------------------------------------------------
+
+    def _orphan(self, driver: Driver) -> None:
+        """The workers of a dead driver find out sooner or later."""
+        for task in driver.executors.processes:
+            if self._world.faults.calm or self._scheduler.random.random() < 0.5:
+                task.kill()
+            else:
+                self._scheduler.at(self._scheduler.now_s + _LIVES_ON_S, task.kill)
+
+    def _rival(self) -> None:
+        self._rivals_due += 1
+
+    def _suspect(self) -> None:
+        """Who stands still looks dead."""
+        if self._scheduler.random.random() < self._options.suspicion:
+            self._rivals_due += 1
+
+    def _stop_one(self) -> None:
+        for driver in self._living()[:1]:
+            driver.stop()
+
+    def _cut_power(self) -> None:
+        """The machine of the drivers goes down. Their servers may not hear of it for a while."""
+        if self._restore_path is not None and not self._is_restore_durable():
+            return  # the operator would have to think again
+        notice_s = self._scheduler.random.choice((0.0, 3.0))
+        for driver in self._drivers:
+            driver.process.kill(notice_s)
+            for task in driver.executors.processes:
+                task.kill(notice_s)
+        self._world.disk.cut_power()
+        self._world.oracle.power_was_cut()
+
+    def _meddle(self, decision: Decision) -> None:
+        """Somebody resolves a decided branch by hand, soon."""
+        if self._options.meddling and decision.xids and not self._meddled:
+            self._meddled = True
+            xid = self._scheduler.random.choice(decision.xids)
+            when_s = self._scheduler.now_s + _MEDDLING_S * self._scheduler.random.random()
+            self._scheduler.at(when_s, lambda: self._resolve(decision, xid))
+
+    def _resolve(self, decision: Decision, xid: str) -> None:
+        commits = self._options.meddling == "commit"
+        if self._world.faults.calm or not decision.durable:
+            return
+        if any(server.resolve(xid, commits=commits) for server in self._world.servers):
+            self._scheduler.trace.append(("somebody", f"{self._options.meddling} {xid}"))
+            self._world.oracle.lost += [] if commits else [xid]
+
+    def _move(self) -> None:
+        """The operator restores the newest checkpoint, having ended the job; in its own folder that can be forgotten."""
+        if self._is_stopped():
+            return
+        elsewhere = self._options.restore == "elsewhere"
+        if elsewhere or self._scheduler.random.random() < 0.5:
+            for driver in self._living():
+                driver.process.kill()
+        self._choose_restore()
+        self._folder = _RESTORED_FOLDER if elsewhere else _FOLDER
+
+    def _choose_restore(self) -> None:
+        if self._restore_path not in self._world.oracle.restored:
+            newest = max(self._world.oracle.decided.values(), key=lambda decision: decision.chunk)
+            self._restore_path = newest.body.removesuffix("/_metadata")
+            self._chosen_at = self._world.oracle.records.copy()
+
+    def _is_restore_durable(self) -> bool:
+        return any(
+            decision.durable
+            for decision in self._world.oracle.decided.values()
+            if decision.body == f"{self._restore_path}/_metadata"
+        )

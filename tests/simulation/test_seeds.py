@@ -1,0 +1,68 @@
+"""5,000 runs: every invariant holds in each of them, and together they reach every crash point of the protocol."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.options import POINTS, Options
+from tests.simulation.runner import Summary, run_all
+from tests.simulation.supervisor import run
+
+SEEDS = 5000
+PROCESSES = min(2, len(os.sched_getaffinity(0)))
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("twophase/coordinator", "twophase/state", "sinks/mysql")
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    return run_all(range(SEEDS), PROCESSES)
+
+
+def test_every_seed_keeps_every_invariant(summary: Summary) -> None:
+    assert summary.seeds == SEEDS
+    assert not summary.failures, "\n\n".join(summary.failures[:10])
+
+
+def points_of_the_product() -> set[str]:
+    """Every crash point that the code names."""
+    text = "".join(path.read_text() for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py")))
+    return {
+        name for call in re.findall(r"(?:failpoint|CrashPoints)\((.*)\)", text) for name in re.findall(r'"(\w+)"', call)
+    }
+
+
+def test_every_crash_point_is_reached(summary: Summary) -> None:
+    missed = points_of_the_product() - {point for point, count in summary.points.items() if count}
+    assert not missed, f"never reached: {sorted(missed)}; reached: {sorted(summary.points.items())}"
+
+
+def test_drivers_die_at_every_crash_point_of_the_product() -> None:
+    assert points_of_the_product() <= set(POINTS)
+
+
+def test_a_seed_does_the_same_each_time() -> None:
+    first = [run(Options.of(seed)) for seed in range(100)]
+    again = [run(Options.of(seed)) for seed in range(100)]
+    for one, other in zip(first, again, strict=True):
+        assert one.trace == other.trace
+        assert one.digest == other.digest
+
+
+def test_a_seed_does_the_same_whatever_the_hash_seed_and_the_number_of_processes() -> None:
+    def digest(hash_seed: str, processes: str) -> str:
+        command = [sys.executable, "-m", "tests.simulation", "--seeds", "100", "--digest", "--processes", processes]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        return subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
+
+    assert digest("1", "1") == digest("2", "2")
+
+
+def test_another_seed_does_something_else() -> None:
+    assert len({run(Options.of(seed)).digest for seed in range(50)}) == 50

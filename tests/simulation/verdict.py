@@ -1,0 +1,95 @@
+"""What must be true of how a driver ended, and of what is there when the job has come to its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pymysql
+
+from tests.simulation.disk import Folder
+from tests.simulation.oracle import Oracle
+from twophase.errors import CheckpointMissingError, CorruptRecordError, LostPreparedError, TwoPhaseError
+from twophase.state.storage import AlreadyExistsError, UnclearOutcomeError
+
+if TYPE_CHECKING:
+    from tests.simulation.driver import Driver
+    from tests.simulation.world import World
+
+_KNOWN = (TwoPhaseError, OSError, pymysql.Error, AlreadyExistsError, UnclearOutcomeError)
+
+
+def judge(oracle: Oracle, driver: Driver, error: Exception) -> None:
+    """A driver has failed, or ended. One that nobody has overtaken may only meet what a restart mends (I8)."""
+    if driver.generation:
+        overtaken = oracle.generation.get(driver.folder, 0) > driver.generation
+    else:
+        overtaken = oracle.records != driver.records_at_start
+    text = f"{driver.process.name} failed with {type(error).__name__}: {error}"
+    oracle.holds(isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}")
+    if isinstance(error, LostPreparedError):
+        oracle.holds(any(xid.split("'")[1] in str(error) for xid in oracle.lost), f"I8: nothing is lost, and {text}")
+    elif isinstance(error, TwoPhaseError) and not error.restartable and not overtaken:
+        oracle.violated(f"I8: nobody has overtaken it, and {text}")
+
+
+def check_end(world: World, folder: str) -> None:
+    """Every row once in every sink, and nothing left anywhere."""
+    oracle, chunks = world.oracle, world.options.checkpoints
+    decided = sorted(decision.chunk for decision in oracle.decided.values())
+    oracle.holds(set(decided) == set(range(chunks)), f"the decisions cover the chunks {decided}")
+    kept = [decision for decision in oracle.decided.values() if decision.path.startswith(f"{folder}/")]
+    undone = [decision.checkpoint for decision in kept if not decision.committed]
+    oracle.holds(not undone, f"I2: checkpoints {undone} are decided and never committed")
+    expected = world.source.all_rows(chunks)
+    for name, server in world.targets_and_servers():
+        found = sorted(server.engine.table(name).values())
+        oracle.holds(found == expected, f"{name} holds {found}, expected {expected}")
+    for server in world.servers:
+        left = [f"{branch.xid} {branch.phase.name}" for branch in server.branches.values()]
+        oracle.holds(not left, f"I3: {left} are left behind")
+    _check_proofs(world)
+    _check_bodies(world, folder)
+
+
+def _check_proofs(world: World) -> None:
+    """Each visible piece has its ledger row, or its lineage's high-water mark covers it (I4, H50); nothing else has one."""
+    for server in world.servers:
+        ledger, marks = server.engine.table("ledger"), server.engine.table("high_water")
+        rows = {(key[2].replace("-", ""), *key[3:]) for key in ledger}
+        for xid, piece in world.oracle.visible.items():
+            if xid not in server.committed:
+                continue
+            row = (piece.lineage, piece.checkpoint, *piece.attempt, piece.subtask, piece.task_attempt)
+            covered = any(
+                key[2].replace("-", "") == piece.lineage and mark[0] >= piece.checkpoint for key, mark in marks.items()
+            )
+            world.oracle.holds(row in rows or covered, f"I4: there is no proof of {xid}")
+            rows.discard(row)
+        world.oracle.holds(not rows, f"I4: the ledger of {server.name} has rows of no piece: {rows}")
+
+
+def _check_bodies(world: World, folder: str) -> None:
+    """Bodies are kept of decided checkpoints only; the newest one always is."""
+    found = world.disk.find(f"{folder}/chk")
+    assert isinstance(found, Folder)
+    known = {decision.body.split("/")[-2]: decision for decision in world.oracle.decided.values()}
+    strange = [name for name in found.entries if name not in known]
+    world.oracle.holds(not strange, f"H40: the bodies {strange} are of no decision")
+    newest = max(known.values(), key=lambda decision: decision.chunk)
+    world.oracle.holds(world.disk.is_durable(newest.body), f"H40: the body {newest.body} is gone")
+
+
+def check_lost(world: World) -> None:
+    """A decided piece was rolled back by hand. The job has stopped; nothing is there twice, and nothing undecided."""
+    for name, server in world.targets_and_servers():
+        left = world.source.all_rows(world.options.checkpoints)
+        for row in server.engine.table(name).values():
+            world.oracle.holds(row in left, f"{name} holds the row {row} and should not, or not twice")
+            left.remove(row)
+
+
+def check_refused(world: World, driver: Driver) -> None:
+    """A driver whose folder is empty must refuse to start, and write nothing (I6)."""
+    refused = isinstance(driver.error, CheckpointMissingError)
+    world.oracle.holds(refused, f"I6: a start with an empty folder ended with {driver.error!r}")
+    world.oracle.holds(driver.folder not in world.oracle.generation, "I6: it was refused after its fence was written")

@@ -1,0 +1,152 @@
+"""One run: everything that is simulated, put together, and the real code put into it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from importlib import import_module
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from sinks.mysql.identifiers import qualified
+from sinks.mysql.options import Endpoint
+from tests.simulation.catalogue import Catalogue
+from tests.simulation.client import Line, SimulatedSession
+from tests.simulation.dialects import DIALECTS
+from tests.simulation.disk import Disk
+from tests.simulation.faults import Faults
+from tests.simulation.files import Files
+from tests.simulation.loads import Loads
+from tests.simulation.options import Options
+from tests.simulation.oracle import Oracle
+from tests.simulation.paths import SimulatedPath
+from tests.simulation.scheduler import Scheduler
+from tests.simulation.server import Hooks, Server
+from tests.simulation.spark import Input, QueryLog, context_of
+from tests.simulation.statements import Statements
+from twophase.state.records import Lineage
+
+MAX_STEPS = 60_000
+SLOTS = 8
+"""Sessions that a sink may have at once; 512 in the product, which makes a long statement."""
+
+_WITH_FAILPOINTS = (
+    "sinks.mysql.committer",
+    "sinks.mysql.orphans",
+    "sinks.mysql.writer",
+    "twophase.coordinator.coordinator",
+    "twophase.coordinator.recovery",
+    "twophase.runtime.writer_task",
+    "twophase.state.log",
+    "twophase.state.storage",
+    "twophase.state.store",
+)
+_qualified = lru_cache(qualified)
+_WITH_TIME = tuple(f"sinks.mysql.{name}" for name in ("committer", "driver", "fence", "leaving", "orphans"))
+
+
+class World:
+    """What the drivers of one run live in.
+
+    Args:
+        options: what the run is like.
+
+    Attributes:
+        targets: the host name of each sink's server, by the sink's name, which is also its table's.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        random = Random(options.seed)
+        self.scheduler = Scheduler(random, options.switching, MAX_STEPS)
+        self.faults = Faults(options, random, self.scheduler)
+        self.source = Input(options)
+        self.disk = Disk(random)
+        self.files = Files(self.disk, self.scheduler.step, self.faults.of_disk)
+        self.oracle = Oracle(self.scheduler, self.disk, self.source.rows)
+        self.files.on_link, self.files.on_sync = self.oracle.linked, self.oracle.synced
+        self.targets: dict[str, str] = {}
+        self._lines: dict[str, Line] = {}
+        self._queries: dict[str, QueryLog] = {}
+        for number, dialect in enumerate(options.sinks):
+            host = "db" if options.one_server else f"db{number}"
+            self.targets[f"sink{number}"] = host
+            if host not in self._lines:
+                self._lines[host] = self._line(host, dialect)
+
+    @property
+    def servers(self) -> list[Server]:
+        return [line.server for line in self._lines.values()]
+
+    def targets_and_servers(self) -> list[tuple[str, Server]]:
+        """Each sink's name, and the server of its target."""
+        return [(name, self._lines[host].server) for name, host in self.targets.items()]
+
+    def new_id(self) -> str:
+        """A UUID of the seed's."""
+        return str(UUID(int=self.scheduler.random.getrandbits(128), version=4))
+
+    def query_log(self, lineage: Lineage) -> QueryLog:
+        """Spark's folder of a lineage; made when it is first asked for."""
+        return self._queries.setdefault(lineage.id, QueryLog.of(lineage))
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """The product's modules see this world instead of the machine."""
+        random = self.scheduler.random
+        secrets = SimpleNamespace(token_hex=lambda count: f"{random.getrandbits(8 * count):0{2 * count}x}")
+        clock = SimpleNamespace(monotonic=lambda: self.scheduler.now_s, sleep=self.scheduler.sleep)
+        replaced: dict[str, Any] = {
+            "twophase.state.storage.os": self.files,
+            "twophase.state.storage.Path": self._path,
+            "twophase.state.storage.secrets": secrets,
+            "twophase.state.log.secrets": secrets,
+            "twophase.state.store._FOLD_EVERY": self.options.fold_every,
+            "twophase.coordinator.coordinator._SUBSUME_SINKS_EVERY": self.options.subsume_every,
+            "twophase.runtime.restore.Path": self._path,
+            "twophase.runtime.restore.new_lineage_id": self.new_id,
+            "twophase.runtime.writer_task.TaskContext": context_of(self.scheduler),
+            "twophase.runtime.writer_task.spare_collector": lambda: None,
+            "sinks.mysql.books.qualified": _qualified,
+            "sinks.mysql.books.uuid": SimpleNamespace(uuid4=self.new_id),
+            "sinks.mysql.connection.Session": self._connect,
+            "sinks.mysql.slots.SLOTS": SLOTS,
+            "sinks.mysql.sink._log": logging.Logger("silent", logging.CRITICAL),
+            **{f"{module}.failpoint": self.faults.failpoint for module in _WITH_FAILPOINTS},
+            **{f"{module}.time": clock for module in _WITH_TIME},
+        }
+        real = {name: getattr(*_owner(name)) for name in replaced}
+        for name, new in replaced.items():
+            setattr(*_owner(name), new)
+        try:
+            yield
+        finally:
+            for name, old in real.items():
+                setattr(*_owner(name), old)
+
+    def _path(self, text: object) -> SimulatedPath:
+        return SimulatedPath(self.files, str(text))
+
+    def _connect(self, endpoint: Endpoint, *, local_infile: bool = False) -> SimulatedSession:
+        return SimulatedSession(self._lines[endpoint.host])
+
+    def _line(self, host: str, dialect_name: str) -> Line:
+        options, dialect = self.options, DIALECTS[dialect_name]
+        oracle = self.oracle
+        hooks = Hooks(oracle.started, oracle.prepared, oracle.commits, oracle.rolled_back, oracle.lost_its_way)
+        server = Server(host, dialect, self.scheduler, hooks, options.lingering_s)
+        oracle.servers.append(server)
+        catalogue = Catalogue(dialect, host, keyed=options.keyed, local_infile=options.local_infile)
+        statements = Statements(server, catalogue, Loads(server, keyed=options.keyed))
+        return Line(server, statements, self.scheduler, self.faults.of_network)
+
+
+@lru_cache
+def _owner(name: str) -> tuple[Any, str]:
+    """The module of a name, and the name in it."""
+    module, _, attribute = name.rpartition(".")
+    return import_module(module), attribute
