@@ -8,10 +8,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TESTS  ?= tests integration
+SEEDS  ?= 20000
 # Files of tests that run side by side, each with servers of its own.
 JOBS   ?= 2
 
-.PHONY: help demo test unit lint types layers format services bench constraints clean check
+.PHONY: help demo test unit simulate lint types layers format services bench constraints clean check
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +26,9 @@ test: services  ## Every test that needs no Docker; starts its own Kafka, MySQL 
 
 unit: $(READY)  ## The tests that need no server
 	@$(BIN)/python -m pytest tests
+
+simulate: $(READY)  ## The real protocol over simulated disks and servers: make simulate SEEDS=100000
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 lint: $(READY)  ## Style
 	@$(BIN)/ruff check .

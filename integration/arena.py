@@ -23,6 +23,9 @@ class Arena:
         columns: of the table `orders`; without a unique key, so that duplicates show instead of failing.
         options: of the job.
         protocol: options of every sink.
+
+    Attributes:
+        conf: of Spark, for the drivers to come.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Arena:
         self.servers = servers
         self.scratch = scratch
         self.produced = 0
+        self.conf: dict[str, str] = {}
         self._kafka = kafka
         workload.create_topic(kafka.bootstrap_servers, self.topic)
         for sink, server in servers.items():
@@ -69,11 +73,11 @@ class Arena:
 
     def run(self, arm: str = "", **settings: Any) -> Ended:
         """Run a driver to its end."""
-        return run(self.settings | settings, self.scratch, arm)
+        return run(self.settings | settings, self.scratch, arm, self.conf)
 
     def start(self, arm: str = "", **settings: Any) -> DriverProcess:
         """Start a driver that reads for ever."""
-        return DriverProcess(self.settings | {"forever": True} | settings, self.scratch, arm)
+        return DriverProcess(self.settings | {"forever": True} | settings, self.scratch, arm, self.conf)
 
     def finish(self) -> None:
         """A driver without failpoints ends cleanly, having written everything."""

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,12 @@ from typing import Any
 import psutil
 
 from twophase import failpoints
+from twophase.testing.spark_start import spark_environment
 
 ROOT = Path(__file__).parent.parent
 TIMEOUT_S = 180
+SIGNAL_TIMEOUT_S = 30
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -43,26 +46,28 @@ class DriverProcess:
         settings: what `integration.driver` takes.
         scratch: a folder for its log.
         arm: failpoints, as in `TWOPHASE_FAILPOINTS`.
+        conf: of Spark.
     """
 
-    def __init__(self, settings: dict[str, Any], scratch: Path, arm: str = "") -> None:
+    def __init__(
+        self, settings: dict[str, Any], scratch: Path, arm: str = "", conf: Mapping[str, str] | None = None
+    ) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
         run = f"run-{time.monotonic_ns()}"
         self._points = scratch / f"{run}.points"
         self.log = scratch / f"{run}.log"
-        environment = os.environ | {
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT),
-            failpoints.LOG_VARIABLE: str(self._points),
-            failpoints.VARIABLE: arm,
-        }
+        self._frozen: Frozen | None = None
+        armed = {failpoints.LOG_VARIABLE: str(self._points), failpoints.VARIABLE: arm}
+        # On a cluster the executors do not inherit the driver's environment.
+        executors = {f"spark.executorEnv.{name}": value for name, value in armed.items()}
+        own = spark_environment(executors | dict(conf or {})) | {"PYTHONPATH": str(ROOT)}
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "integration.driver", json.dumps(settings)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env=os.environ | armed | own,
                 cwd=ROOT,
                 start_new_session=True,
             )
@@ -85,17 +90,16 @@ class DriverProcess:
             output = self.log.read_text(errors="replace")[-6000:]
             self.kill()
             raise AssertionError(f"the driver did not end within {timeout_s} s:\n{output}") from None
-        _, alive = psutil.wait_procs(self._family(), timeout=30)
+        _, alive = psutil.wait_procs(self._family(), timeout=SIGNAL_TIMEOUT_S)
         assert not alive, f"{alive} outlived their driver"
         return self._ended(code)
 
     def kill(self) -> Ended:
         """SIGKILL the driver, its JVM and its workers at once, as a lost machine would."""
-        family = self._family()
-        for process in family:
-            process.kill()
-        psutil.wait_procs(family, timeout=30)
-        return self._ended(self._process.wait(30))
+        kill(self._family())
+        if self._frozen is not None:
+            self._frozen.thaw()
+        return self._ended(self._process.wait(SIGNAL_TIMEOUT_S))
 
     def wait_for(self, condition: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
         """Wait until `condition` holds while the driver lives."""
@@ -105,27 +109,126 @@ class DriverProcess:
                 raise AssertionError(f"the driver ended while waiting for {what}:\n{self.log.read_text()[-6000:]}")
             if time.monotonic() > deadline:
                 raise AssertionError(f"timed out waiting for {what}:\n{self.log.read_text()[-6000:]}")
-            time.sleep(0.05)
+            time.sleep(_POLL_S)
 
     def points(self) -> list[str]:
         """The crash points that acted, in order."""
+        return [point for point, _, _ in self._acted()]
+
+    def wait_until_stopped(self, point: str, processes: int = 1) -> list[psutil.Process]:
+        """Wait until so many processes, the driver or its workers, have stopped themselves at a crash point."""
+
+        def stopped() -> list[psutil.Process]:
+            found = [psutil.Process(pid) for name, action, pid in self._acted() if (name, action) == (point, "stop")]
+            return [process for process in found if _is_stopped(process)]
+
+        self.wait_for(lambda: len(stopped()) == processes, f"{processes} processes to be stopped at {point}")
+        return stopped()
+
+    def freeze(self) -> None:
+        """SIGSTOP the driver, its JVM and its workers at once, as a paused machine would be."""
+        self._frozen = Frozen(self._family)
+
+    def thaw(self) -> None:
+        """Let all of them go on, those that have stopped themselves too."""
+        if self._frozen is not None:
+            self._frozen.thaw()
+        thaw(self._family())
+
+    def _acted(self) -> list[tuple[str, str, int]]:
+        """Crash point, action and process id of each that acted."""
         if not self._points.exists():
             return []
-        return [line.split()[0] for line in self._points.read_text().splitlines()]
+        lines = [line.split() for line in self._points.read_text().splitlines()]
+        return [(point, action, int(pid)) for point, action, pid in lines]
 
     def _ended(self, code: int) -> Ended:
         return Ended(code, self.log.read_text(errors="replace")[-8000:], self.points())
 
     def _family(self) -> list[psutil.Process]:
-        """All processes of the driver's session: the JVM and the workers stay in it when their parent is gone."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-                if os.getsid(process.pid) == self.pid and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+        return session_of(self.pid)
 
 
-def run(settings: dict[str, Any], scratch: Path, arm: str = "") -> Ended:
+class Frozen:
+    """A family of processes, all stopped, as on a machine that is paused.
+
+    They go on with `thaw`, and when this process ends, however hard: a driver that is stopped could not notice that.
+
+    Args:
+        family: lists them; asked until nothing runs any more that could start another.
+    """
+
+    def __init__(self, family: Callable[[], list[psutil.Process]]) -> None:
+        deadline = time.monotonic() + SIGNAL_TIMEOUT_S
+        while running := [process for process in family() if not _is_stopped(process) and not is_gone(process)]:
+            assert time.monotonic() < deadline, f"timed out waiting for {running} to be stopped"
+            for process in running:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.suspend()
+            time.sleep(_POLL_S)
+        pids = " ".join(str(process.pid) for process in family())
+        self._guard = subprocess.Popen(
+            ["sh", "-c", f"read _; kill -CONT {pids}"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Frozen:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.thaw()
+
+    def thaw(self) -> None:
+        """SIGCONT all of them."""
+        self._guard.communicate(timeout=SIGNAL_TIMEOUT_S)
+
+
+def session_of(leader: int) -> list[psutil.Process]:
+    """All processes of a session: the JVM and the workers of a driver stay in it when their parent is gone."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def kill(processes: Sequence[psutil.Process]) -> None:
+    """SIGKILL all of them, and wait until they are gone."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    deadline = time.monotonic() + SIGNAL_TIMEOUT_S
+    while alive := [process for process in processes if not is_gone(process)]:
+        assert time.monotonic() < deadline, f"{alive} outlived SIGKILL"
+        time.sleep(_POLL_S)
+
+
+def thaw(processes: Sequence[psutil.Process]) -> None:
+    """SIGCONT all of them."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Whether it has ended."""
+    return _status(process) in (psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE)
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    return _status(process) == psutil.STATUS_STOPPED
+
+
+def _status(process: psutil.Process) -> str:
+    try:
+        return str(process.status())
+    except psutil.NoSuchProcess:
+        return psutil.STATUS_DEAD
+
+
+def run(settings: dict[str, Any], scratch: Path, arm: str = "", conf: Mapping[str, str] | None = None) -> Ended:
     """Run a driver to its end."""
-    return DriverProcess(settings, scratch, arm).wait()
+    return DriverProcess(settings, scratch, arm, conf).wait()

@@ -1,0 +1,78 @@
+"""One driver: a process, and the end of everything that it has started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from twophase.testing.spark_start import spark_environment
+
+_ROOT = Path(__file__).parents[2]
+_TIMEOUT_S = 300
+_END_TIMEOUT_S = 30
+_LOG_LINES = 15
+
+
+class DriverFailedError(Exception):
+    """A driver ended in a way that was not planned."""
+
+
+def run_driver(module: str, log: Path, environment: Mapping[str, str]) -> bool:
+    """Run a driver to its end.
+
+    Args:
+        module: what it runs.
+        log: gets all that it prints.
+        environment: more variables.
+
+    Returns:
+        True if it has ended by itself, False if SIGKILL has ended it.
+
+    Raises:
+        DriverFailedError: it has failed, or has not ended for very long.
+    """
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "twophase.testing.leash", module],
+            env={**os.environ, **spark_environment(), **environment},
+            cwd=_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        code = process.wait(_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        code = None
+    finally:
+        _kill_session(process)
+    if code not in (0, -signal.SIGKILL):
+        ended = f"did not end within {_TIMEOUT_S} s" if code is None else f"ended with {code}"
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+        raise DriverFailedError(f"{module} {ended}:\n{tail}")
+    return code == 0
+
+
+def _kill_session(leader: subprocess.Popen[bytes]) -> None:
+    """What a killed driver has left (a JVM, workers) must not write any more when the next one starts."""
+    family = [process for process in psutil.process_iter() if _session(process.pid) == leader.pid]
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    leader.wait(_END_TIMEOUT_S)
+    psutil.wait_procs(family, timeout=_END_TIMEOUT_S)
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return -1

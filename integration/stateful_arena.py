@@ -1,0 +1,166 @@
+"""Four stateful jobs under test in one driver process: their tables, their folder, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from integration import stateful_workload, workload
+from integration.nemesis import ROOT, DriverProcess
+from integration.stateful_queries import QUERIES
+from integration.stateful_workload import Row
+from twophase import failpoints
+from twophase.testing.services import KafkaService, MySqlService
+from twophase.testing.spark_start import spark_environment
+
+# Longer than any test waits: what a failpoint holds, only a kill ends.
+_HELD = "delay:3600000@*"
+_TIMEOUT_S = 400
+
+
+class StatefulDriver(DriverProcess):
+    """A process of `integration.stateful_driver`, killed like any other driver."""
+
+    def __init__(self, settings: dict[str, Any], scratch: Path, arm: str) -> None:
+        run = uuid.uuid4().hex[:8]
+        self._points = scratch / f"{run}.points"
+        self._frozen = None
+        self.log = scratch / f"{run}.log"
+        armed = {failpoints.LOG_VARIABLE: str(self._points), failpoints.VARIABLE: arm}
+        own = spark_environment() | {"PYTHONPATH": str(ROOT)}
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "integration.stateful_driver", json.dumps(settings)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | armed | own,
+                cwd=ROOT,
+                start_new_session=True,
+            )
+
+
+def produce(kafka: KafkaService) -> dict[str, str]:
+    """Make and fill the topics; return their names in Kafka by their names in the queries."""
+    topics = {}
+    for name, records in (("events", stateful_workload.events()), ("payments", stateful_workload.payments())):
+        topics[name] = f"{name}-{uuid.uuid4().hex[:8]}"
+        workload.create_topic(kafka.bootstrap_servers, topics[name])
+        stateful_workload.produce(kafka.bootstrap_servers, topics[name], records)
+    return topics
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job has left behind.
+
+    Attributes:
+        rows: of its table, as a multiset.
+        batches: what Spark has noted of each micro-batch, the time of day aside: offsets, watermark, watermark after it.
+        state: what Spark's state data source shows.
+    """
+
+    rows: Counter[Row]
+    batches: dict[int, list[Any]]
+    state: list[list[str]]
+
+
+class StatefulArena:
+    """Four jobs, a database for their tables, a folder.
+
+    Args:
+        kafka: where the topics are.
+        mysql: where the tables are made.
+        topics: as `produce` returns them.
+        scratch: a folder for the jobs' folders and the logs.
+    """
+
+    def __init__(self, kafka: KafkaService, mysql: MySqlService, topics: dict[str, str], scratch: Path) -> None:
+        self._mysql = mysql
+        self._database = f"stateful_{uuid.uuid4().hex[:8]}"
+        self._scratch = scratch
+        self._location = scratch / "jobs"
+        password = scratch / "password"
+        password.touch(mode=0o600)
+        password.write_text(mysql.password)
+        self._settings: dict[str, Any] = {
+            "servers": kafka.bootstrap_servers,
+            "topics": topics,
+            "location": str(self._location),
+            "state": str(scratch / "state"),
+            "replays": str(scratch / "replays"),
+        }
+        mysql.create_database(self._database)
+        self._settings["sink"] = {"url": mysql.url(self._database), "password_file": str(password)}
+        for name, query in QUERIES.items():
+            self._sql(f"CREATE TABLE {name} ({query.columns}) ENGINE=InnoDB")
+
+    def finish(self) -> None:
+        """A driver without failpoints ends cleanly, having read everything."""
+        ended = StatefulDriver(self._settings, self._scratch, "").wait(_TIMEOUT_S)
+        assert ended.code == 0, ended.output
+
+    def kill_at(self, point: str) -> list[str]:
+        """SIGKILL a driver once each of its jobs has come to `point`, which lets none of them pass.
+
+        Returns:
+            The crash points that acted: one entry for each job.
+        """
+        driver = StatefulDriver(self._settings, self._scratch, f"{point}={_HELD}")
+        try:
+            driver.wait_for(lambda: len(driver.points()) >= len(QUERIES), f"all jobs to come to {point}", _TIMEOUT_S)
+        finally:
+            ended = driver.kill()
+        return ended.points
+
+    def rows(self, name: str) -> Counter[Row]:
+        """The rows of a job's table."""
+        return Counter(tuple(row) for row in self._sql(f"SELECT * FROM {name}"))
+
+    def prepared(self) -> list[Any]:
+        """The transactions that are prepared on the server."""
+        return self._sql("XA RECOVER")
+
+    def unfinished(self, name: str) -> set[int]:
+        """The micro-batches of a job that Spark has begun and not noted as done."""
+        return _batches(self._spark(name) / "offsets") - _batches(self._spark(name) / "commits")
+
+    def replays(self, name: str) -> dict[int, bool]:
+        """The micro-batches of a job that were replayed after their decision, and whether their plan was executed."""
+        replays = [json.loads(line) for line in Path(self._settings["replays"]).read_text().splitlines()]
+        return {checkpoint: executed for job, checkpoint, executed in replays if job == name}
+
+    def outcome(self, name: str) -> Outcome:
+        """What a job has left behind, after `finish`."""
+        state = json.loads(Path(self._settings["state"]).read_text())[name]
+        spark = self._spark(name)
+        batches = {n: _noted(spark, n) for n in sorted(_batches(spark / "commits"))}
+        return Outcome(self.rows(name), batches, state)
+
+    def _spark(self, name: str) -> Path:
+        [lineage] = (self._location / name / "spark").iterdir()
+        return lineage
+
+    def _sql(self, statement: str) -> list[Any]:
+        with self._mysql.connect(self._database) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+
+def _batches(log: Path) -> set[int]:
+    return {int(path.name) for path in log.iterdir() if path.name.isdecimal()}
+
+
+def _noted(spark: Path, n: int) -> list[Any]:
+    _, header, *offsets = (spark / "offsets" / str(n)).read_text().split("\n")
+    _, done = (spark / "commits" / str(n)).read_text().split("\n")
+    begun = json.loads(header)
+    del begun["batchTimestampMs"]
+    return [begun, *offsets, json.loads(done)]
