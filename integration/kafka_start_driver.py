@@ -20,11 +20,7 @@ import twophase
 
 def main(settings: dict[str, Any]) -> None:
     """Start a query for each mode; with `kill`, die when every one of them is inside batch 0."""
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .getOrCreate()
-    )
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     twophase.register(spark)
     for name, options in settings["modes"].items():
