@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from twophase.sources.kafka.engines import close_clusters
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
+
+
+@pytest.fixture(scope="module", autouse=True)
+def connections_end_with_the_module() -> Iterator[None]:
+    """The threads of those left open would call stopped brokers, and draw random numbers that other tests rely on."""
+    yield
+    close_clusters()
 
 
 @pytest.fixture(scope="module")

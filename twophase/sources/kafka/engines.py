@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,16 +23,34 @@ if TYPE_CHECKING:
     Fetch = Callable[[KafkaOptions, OffsetRange, Wanted, ReadGuard], Iterator[Block]]
 
 _PACKAGE = "twophase.sources.kafka"
+_MOST_CLUSTERS = 8
+
+_clusters: OrderedDict[KafkaOptions, Cluster] = OrderedDict()
+_clusters_lock = threading.Lock()
 
 
-@functools.lru_cache(maxsize=8)
 def cluster_of(options: KafkaOptions) -> Cluster:
     """The connection of this process for these options: opened once, kept open, as opening costs 110 ms.
+
+    Each has a thread. Beyond a few, the one that was asked for longest ago is closed; who still has it may go on with it.
 
     Raises:
         PreflightError: kafka-python is not installed.
     """
-    return cast("Cluster", _load("cluster", "kafka", "kafka-python", "kafka").Cluster(options))
+    with _clusters_lock:
+        if options not in _clusters:
+            _clusters[options] = _load("cluster", "kafka", "kafka-python", "kafka").Cluster(options)
+        _clusters.move_to_end(options)
+        if len(_clusters) > _MOST_CLUSTERS:
+            _clusters.popitem(last=False)[1].close()
+        return _clusters[options]
+
+
+def close_clusters() -> None:
+    """Close all connections of this process."""
+    with _clusters_lock:
+        while _clusters:
+            _clusters.popitem()[1].close()
 
 
 def planner_of(options: KafkaOptions) -> OffsetPlanner:
