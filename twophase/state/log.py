@@ -145,15 +145,18 @@ class JobLog:
             raise self._in_doubt(sequence, error) from error
 
     def _check_predecessor(self, sequence: int) -> None:
-        """If the predecessor is not the record we know, a newer driver has folded the log behind our back.
+        """Whether our record is at the end of the log: a fold deletes names, and an old one can then be created again.
 
-        Its place may have been taken again, by another driver that was fenced like this one. The first record has no
-        predecessor: there a folded log shows in the records after it, one of which is there at any time.
+        If the predecessor is not the record we know, a newer driver has folded the log behind our back; its place may have
+        been taken again, by another driver that was fenced like this one. Where the predecessor proves nothing, because
+        the first record has none or because a fold died before it deleted it, a folded log shows in the records after
+        ours, one of which is there at any time.
         """
         if sequence > 1 and self._nonce_of(sequence - 1) != self._last_nonce:
             raise self._fenced(f"record {sequence - 1} of its log was folded by another driver")
-        if sequence == 1 and (newest := self._newest_beside(sequence)) != sequence:
-            raise self._fenced(f"its log was empty when it was read, and now has a record {newest} of another driver")
+        if (newest := self._newest_beside(sequence)) != sequence:
+            ended = "was empty" if sequence == 1 else f"ended at {sequence - 1}"
+            raise self._fenced(f"its log {ended} when it was read, and now has a record {newest} of another driver")
 
     def _newest_beside(self, sequence: int) -> int:
         """The newest record there is. An error leaves in doubt what record `sequence` is about."""

@@ -65,7 +65,7 @@ class CompletedCheckpointStore:
         """Append the decision to the log.
 
         Raises:
-            FencedError: another driver has taken over; the checkpoint is not decided.
+            FencedError: another driver has taken over; what becomes of the checkpoint is its business.
             InDoubtError: it may or may not be decided.
             OSError: it is certainly not decided.
         """
