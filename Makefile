@@ -8,11 +8,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TESTS  ?= tests integration
+# They last for many minutes.
+PROOFS := $(wildcard $(addprefix integration/test_,zombies.py servers_die.py soak.py))
 SEEDS  ?= 20000
 # Files of tests that run side by side, each with servers of its own.
 JOBS   ?= 2
 
-.PHONY: help demo test unit simulate lint types layers format services bench constraints clean check
+.PHONY: help demo test proof unit simulate lint types layers format services bench constraints clean check
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +24,10 @@ demo: $(READY)  ## Kafka to MySQL, 1,000,000 orders, the driver killed on the wa
 	@$(BIN)/python -m examples.demo
 
 test: services  ## Every test that needs no Docker; starts its own Kafka, MySQL and MariaDB
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(addprefix --ignore=,$(PROOFS)) $(TESTS)
+
+proof: services  ## Zombies, dying servers, a soak: what `make test` leaves out
+	@$(BIN)/python -m pytest $(PROOFS)
 
 unit: $(READY)  ## The tests that need no server
 	@$(BIN)/python -m pytest tests

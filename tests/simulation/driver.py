@@ -18,7 +18,7 @@ from tests.simulation.verdict import judge
 from twophase.config import JobOptions
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
-from twophase.events import Event, Observers
+from twophase.events import Observers
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed
@@ -90,26 +90,28 @@ class Driver:
 
     Attributes:
         process: what can be killed.
+        folder: the job's folder.
+        records_at_start: as given.
         executors: its tasks.
         error: what ended it; None if it reached its goal, or was killed or stopped.
         reached: whether it reached its goal.
         refused: whether it is expected to fail at its start.
-        events: what its observers heard.
+        stopping: whether it was asked to stop.
+        generation: what it has fenced the log with; None before.
     """
 
     def __init__(
         self, world: World, number: int, folder: str, restore_path: str | None, goal: int, records: Counter[str]
     ) -> None:
         self.process = Process(f"driver{number}")
+        self.folder = folder
+        self.records_at_start = records
         self.executors = Executors(self.process, world.scheduler, world.options, world.source, world.faults)
         self.error: Exception | None = None
         self.reached = self.refused = False
         self.stopping = False
-        self.events: list[Event] = []
         self.generation: int | None = None
         self._world = world
-        self.folder = folder
-        self.records_at_start = records
         self._goal = goal
         self._options = JobOptions.parse(
             {
@@ -173,7 +175,7 @@ class Driver:
             storage,
             self._sinks,
             self._options,
-            observers=Observers(self.events.append),
+            observers=Observers(),
             clock=SimulatedClock(self._world.scheduler),
             snapshot=lambda _, offsets: {"sources": list(offsets.end)},
         )

@@ -18,7 +18,7 @@ import pymysql
 
 from tests.simulation.faults import Faults
 from tests.simulation.options import Mishap, Options
-from tests.simulation.scheduler import Crash, Process, Scheduler, Task
+from tests.simulation.scheduler import Process, Scheduler, Task
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import CheckpointExpiredError, DeclinedError, OffsetMismatchError, TwoPhaseError
 from twophase.protocol.committable import Committable
@@ -172,7 +172,7 @@ class Executors:
                     job.results.setdefault(part, task.result)
                 elif isinstance(task.error, OSError | pymysql.Error):
                     raise DeclinedError(f"a task failed: {task.error!r}")
-                elif not isinstance(task.error, Crash):
+                elif isinstance(task.error, TwoPhaseError):
                     raise task.error
                 elif part not in job.results and part not in job.running.values():
                     job.tries += 1
@@ -189,8 +189,20 @@ class Executors:
         if self._happens(self._options.mishap_rate):
             self._faults.arm(process, Mishap.of_task(self._random))
         batches = self._source.batches(chunk, part)
-        task = self._scheduler.spawn(process, process.name, lambda: job.write(process, task, batches))
+        task = self._scheduler.spawn(process, process.name, lambda: self._work(job, task, batches))
         job.running[task] = part
+
+    def _work(self, job: _SinkJob, task: Task, batches: Sequence[pa.RecordBatch]) -> None:
+        """One task, whose end nobody may look at any more."""
+        try:
+            task.result = job.write(batches)
+        except (TwoPhaseError, OSError, pymysql.Error):
+            raise
+        except Exception as error:
+            self._scheduler.stop(f"{task.name} failed with {error!r}")
+            raise
+        finally:
+            task.process.kill()
 
     def _cancel(self, jobs: list[_SinkJob]) -> None:
         """The tasks are killed hard, some of them late (H59)."""
@@ -217,14 +229,11 @@ class _SinkJob:
         self._pending = pending
         self._task = WriterTask(sink, pending.transaction(name))
 
-    def write(self, process: TaskProcess, task: Task, batches: Sequence[pa.RecordBatch]) -> None:
+    def write(self, batches: Sequence[pa.RecordBatch]) -> Committable | None:
         """What runs in a task: the real function, whose row travels as Spark would carry it."""
-        try:
-            [row] = [row for found in self._task(iter(batches)) for row in found.to_pylist()]
-            text = row["committable"]
-            task.result = Committable.from_json(json.loads(text)) if text is not None else None
-        finally:
-            process.kill()
+        [row] = [row for found in self._task(iter(batches)) for row in found.to_pylist()]
+        text = row["committable"]
+        return Committable.from_json(json.loads(text)) if text is not None else None
 
     def acknowledge(self) -> None:
         """Every part has a result; the first one counts."""

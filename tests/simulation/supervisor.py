@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def run(options: Options) -> Outcome:
         world.scheduler.run()
     violation = world.scheduler.failure
     if not violation and operator.error is not None:
-        raise operator.error
+        violation = "the simulation itself failed: " + "".join(traceback.format_exception(operator.error))
     return Outcome(options, violation, world.faults.points, world.scheduler.steps, world.scheduler.trace)
 
 

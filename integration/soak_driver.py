@@ -1,0 +1,43 @@
+"""The driver process of the soak: the job of `integration.driver`, for ever, with every timeout short, writing a journal.
+
+python -m integration.soak_driver '{"source": {...}, "location": ..., "sinks": {...}, "journal": FILE}'
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+from examples.demo.journal import Journal
+from integration import driver, workload
+from twophase.errors import TwoPhaseError
+
+
+def main(settings: dict[str, Any]) -> int:
+    """Run until another driver takes over."""
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    spark = driver.session(settings["master"])
+    frame = spark.readStream.format("twophase-kafka").options(**settings["source"]).schema(workload.SCHEMA).load()
+    job = driver.writer(frame, settings).trigger(processingTime="0 seconds").observer(Journal(settings["journal"]))
+    try:
+        job.start().await_termination()
+    except TwoPhaseError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return error.exit_code
+    finally:
+        spark.stop()
+    return 0
+
+
+def _die_with_parent() -> None:
+    """The soak holds the other end of standard input: if it is killed, no driver stays behind."""
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -1,0 +1,230 @@
+"""What a state of the model is made of: the job's log, the sinks, the drivers, and what may still go wrong.
+
+Everything is a frozen tuple of small values, so that a state is its own identity. Names are the product's.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from tests.model.pieces import NOTHING, Attempt, Sink, Xid
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+
+class Lineage(NamedTuple):
+    """One unbroken history of the job.
+
+    Attributes:
+        id: the owner that began it: one driver begins one lineage at the most.
+        base: its checkpoint n reads the range `base + n`.
+        first: the number of its first checkpoint.
+        ancestors: the last checkpoint of each lineage that it continues.
+    """
+
+    id: int
+    base: int = 0
+    first: int = 0
+    ancestors: tuple[tuple[int, int], ...] = ()
+
+
+class Decision(NamedTuple):
+    """A decided checkpoint as the log keeps it."""
+
+    lineage: int
+    number: int
+    generation: int
+    counter: int
+    committed: bool = False
+
+    @property
+    def attempt(self) -> Attempt:
+        return self[2:4]
+
+
+class History(NamedTuple):
+    """What the log adds up to."""
+
+    generation: int = 0
+    lineages: tuple[Lineage, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+
+
+class Fence(NamedTuple):
+    """A driver has taken the job over."""
+
+    kind: Literal["FENCE"]
+    generation: int
+
+
+class Begin(NamedTuple):
+    """A lineage begins."""
+
+    kind: Literal["LINEAGE"]
+    lineage: Lineage
+
+
+class Decide(NamedTuple):
+    """The decision."""
+
+    kind: Literal["DECIDED"]
+    decision: Decision
+
+
+class Commit(NamedTuple):
+    """Every sink has proven the checkpoint committed."""
+
+    kind: Literal["COMMITTED"]
+    lineage: int
+    number: int
+
+
+class Subsume(NamedTuple):
+    """The history of everything before."""
+
+    kind: Literal["SUBSUMED"]
+    history: History
+
+
+Record = Fence | Begin | Decide | Commit | Subsume
+
+
+class Slot(NamedTuple):
+    """One file of the log.
+
+    Attributes:
+        nonce: who wrote it. A driver tries a number once at the most, so its owner will do.
+        synced: whether it survives a power loss.
+        stray: for the invariants: its number was free because the log had been folded beyond it.
+    """
+
+    nonce: int
+    record: Record
+    synced: bool = True
+    stray: bool = False
+
+
+class Decided(NamedTuple):
+    """For the invariants: a decision that was durable at its place in the log, whatever became of the log since.
+
+    Attributes:
+        range: which rows it has.
+        lost: the folder was lost, and the copy that the job goes on from does not have it.
+    """
+
+    lineage: int
+    number: int
+    generation: int
+    counter: int
+    owner: int
+    range: int
+    lost: bool = False
+
+
+# -- a driver ----------------------------------------------------------------------------------------------------------
+
+
+class Driver(NamedTuple):
+    """One process that believes the job to be its own.
+
+    Attributes:
+        owner: its number among all that were ever started.
+        step: what it does next, see `steps`.
+        then: the step after an append in steps, or after all sinks are closed.
+        tries: how often it has tried to take over in vain.
+        generation: with which it has taken over; 0 before.
+        counter: of its newest attempt.
+        last: the number of the newest record that it knows.
+        nonce: who wrote that.
+        history: what it knows of the log.
+        record: what it has just created and not accepted yet.
+        remembered: what the sinks remembered: the highest generation, and the highest checkpoint of each lineage.
+        begins: the lineage that an explicit restore is about to begin.
+        adopting: decided checkpoints of another folder that the restore still has to commit.
+        number: the checkpoint that Spark runs next, or runs.
+        acknowledged: the sinks that have acknowledged it.
+        proven: (sink, branch) proven committed, of the checkpoint whose commit is under way.
+        closing: the attempt below which it closes everything, while it does so.
+        sink: the sink that it is at.
+        work: the pieces that it found and has yet to abort.
+        numbers: the records that it has yet to delete.
+    """
+
+    owner: int
+    step: str
+    then: str = ""
+    tries: int = 0
+    generation: int = 0
+    counter: int = 0
+    last: int = 0
+    nonce: int = 0
+    history: History = History()
+    record: Record | None = None
+    remembered: tuple[int, tuple[tuple[int, int], ...]] = (0, ())
+    begins: Lineage | None = None
+    adopting: tuple[Decision, ...] = ()
+    number: int = 0
+    acknowledged: tuple[int, ...] = ()
+    proven: tuple[tuple[int, int], ...] = ()
+    closing: Attempt = NOTHING
+    sink: int = 0
+    work: tuple[Xid, ...] = ()
+    numbers: tuple[int, ...] = ()
+
+
+DEAD = "dead"
+"""It crashed, or it was fenced and has stopped."""
+REFUSED = "refused"
+"""It has stopped because the store knows less than a sink, or a restore would write rows twice."""
+LOST = "lost"
+"""It has stopped because a decided piece is gone."""
+
+
+class Budget(NamedTuple):
+    """How often each thing may still go wrong or be done.
+
+    Attributes:
+        crashes: a driver dies; also a driver that stops because an outcome is in doubt.
+        rivals: a second driver is started while another one lives.
+        declines: an attempt fails before its decision.
+        server_crashes: a sink's server dies and comes back.
+        power_losses: the machine with the log and the drivers loses its power.
+        folds: a driver folds the log.
+        subsumptions: a driver lets the sinks collapse their proofs.
+        restores: a driver is started with an explicit restore.
+        copies: the operator copies the job's folder.
+        losses: the job's folder is lost.
+        rollbacks: somebody rolls a prepared branch back by hand.
+    """
+
+    crashes: int = 0
+    rivals: int = 0
+    declines: int = 0
+    server_crashes: int = 0
+    power_losses: int = 0
+    folds: int = 0
+    subsumptions: int = 0
+    restores: int = 0
+    copies: int = 0
+    losses: int = 0
+    rollbacks: int = 0
+
+
+class State(NamedTuple):
+    """Everything there is.
+
+    Attributes:
+        log: number 1 first; None where a file was deleted.
+        sinks: in the order of the job.
+        drivers: all that were ever started; a word for one that has ended.
+        decided: for the invariants.
+        budget: what may still go wrong.
+        copy: the operator's copy of the job's folder.
+    """
+
+    log: tuple[Slot | None, ...]
+    sinks: tuple[Sink, ...]
+    drivers: tuple[Driver | str, ...]
+    decided: tuple[Decided, ...]
+    budget: Budget
+    copy: History | None = None

@@ -1,0 +1,109 @@
+"""What the model has found in the protocol, played with the product: the shortest traces of some mutants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.coordinator.conftest import Driver, visible
+from tests.coordinator.interleaving import Crash, SteppingDriver
+from twophase.errors import CheckpointMissingError, FencedError
+from twophase.ids import new_lineage_id
+from twophase.state.records import Lineage
+from twophase.state.storage import LocalStorage
+from twophase.testing.memory import MemoryTarget
+
+Targets = dict[str, MemoryTarget]
+Patch = pytest.MonkeyPatch
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "job"
+
+
+@pytest.fixture
+def targets() -> Targets:
+    return {"facts": MemoryTarget()}
+
+
+def before_the_first_record_of(driver: SteppingDriver, patch: Patch, meanwhile: Callable[[], object]) -> None:
+    """`driver` pauses when it is about to create its first record, until `meanwhile` is over."""
+    create, left = driver.stepping_storage.create, [meanwhile]
+
+    def paused(name: str, data: bytes, *rest: object) -> None:
+        if left and name.startswith("log/"):
+            left.pop()()
+        create(name, data, *rest)  # type: ignore[arg-type]
+
+    patch.setattr(driver.stepping_storage, "create", paused)
+
+
+def fold(driver: Driver) -> None:
+    driver.coordinator.log.fold(driver.coordinator.log.history)
+
+
+def die_before_deleting(driver: Driver) -> None:
+    """The log is folded, and nothing of what came before is deleted."""
+
+    def die(self: LocalStorage, name: str) -> None:
+        raise Crash
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalStorage, "delete", die)
+        with pytest.raises(Crash):
+            fold(driver)
+
+
+def test_a_driver_that_found_an_empty_log_does_not_begin_it_again(
+    folder: Path, targets: Targets, monkeypatch: Patch
+) -> None:
+    """CHECK_PREDECESSOR_ONLY: the first record has no predecessor that a fold could have deleted."""
+    paused, other = SteppingDriver(folder, targets), Driver(folder, targets)
+
+    def other_works() -> None:
+        other.recover().run(0)
+        fold(other)
+
+    before_the_first_record_of(paused, monkeypatch, other_works)
+    paused.recover()
+    assert (other.coordinator.generation, paused.coordinator.generation) == (1, 2)
+    assert paused.coordinator.lineage == other.coordinator.lineage
+
+
+def test_what_an_interrupted_fold_has_left_behind_proves_nothing(
+    folder: Path, targets: Targets, monkeypatch: Patch
+) -> None:
+    """CHECK_PREDECESSOR_AND_FIRST: the predecessor is still there, but the number after it was used and deleted."""
+    first, paused, third = Driver(folder, targets).recover(), SteppingDriver(folder, targets), Driver(folder, targets)
+    first.run(0)
+
+    def others_work() -> None:
+        die_before_deleting(first)
+        third.recover()
+        fold(third)
+
+    before_the_first_record_of(paused, monkeypatch, others_work)
+    paused.recover()
+    assert paused.coordinator.generation > third.coordinator.generation
+    with pytest.raises(FencedError):
+        third.run(1)
+
+
+def test_a_restore_sees_what_was_committed_between_its_looks_at_the_sinks_and_at_the_log(
+    folder: Path, targets: Targets
+) -> None:
+    """RESTORE_OVERLOOKS_COMMITTED: too late for one look, and not uncommitted any more in the other."""
+    old = Driver(folder, targets).recover()
+    old.run(0)
+    newest = old.coordinator.newest()
+    assert newest is not None
+    checkpoint = old.coordinator.store.read(newest)
+    lineage = Lineage(new_lineage_id(), newest.folder, 1, checkpoint.offsets.end, {newest.lineage: newest.checkpoint})
+    new = SteppingDriver(folder, targets)
+    new.steps.plan(1, lambda: old.run(1))  # right after the sinks were asked
+    with pytest.raises(CheckpointMissingError):
+        new.coordinator.recover(None, lineage, (checkpoint,))
+    assert visible(targets["facts"]) == list(range(20))
