@@ -14,7 +14,7 @@ SEEDS  ?= 20000
 # Files of tests that run side by side, each with servers of its own.
 JOBS   ?= 2
 
-.PHONY: help demo test proof unit simulate lint types layers format services bench constraints clean check
+.PHONY: help demo test proof cluster-test unit simulate model lint types layers format services bench constraints clean check
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,8 +32,14 @@ proof: services  ## Zombies, dying servers, a soak: what `make test` leaves out
 unit: $(READY)  ## The tests that need no server
 	@$(BIN)/python -m pytest tests
 
+cluster-test: services  ## On a Spark cluster of local processes: executors and machines die, freeze, come back
+	@$(BIN)/python -m pytest integration/test_cluster.py
+
 simulate: $(READY)  ## The real protocol over simulated disks and servers: make simulate SEEDS=100000
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+model: $(READY)  ## Every state of a model of the protocol, the large worlds too
+	@$(BIN)/python -m tests.model
 
 lint: $(READY)  ## Style
 	@$(BIN)/ruff check .

@@ -1,93 +1,144 @@
-"""The same job on a standalone Spark cluster: a master and a worker as processes of their own."""
+"""The same job on a standalone Spark cluster: executors and whole machines die, freeze and come back.
+
+The tests of this module run in order on one job, and take over from each other.
+"""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
+import psutil
 import pytest
 
 from integration.arena import Arena
-from integration.nemesis import ROOT
+from integration.cluster import Cluster, executor_of
+from integration.nemesis import DriverProcess, Frozen, is_gone, kill, thaw
 from twophase.testing.services import KafkaService, MySqlService
-from twophase.testing.services.deadline import Deadline
-from twophase.testing.services.ports import free_ports
 
 BATCH = 1000
-SPARK_HOME = Path(pyspark.__file__).parent
-
-
-class Cluster:
-    """One master and one worker with two cores."""
-
-    def __init__(self, scratch: Path) -> None:
-        self._scratch = scratch
-        [self._port] = free_ports(1)
-        self.master = f"spark://127.0.0.1:{self._port}"
-        self._processes = [
-            self._start(
-                "master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(self._port)
-            ),
-        ]
-        self._await("master", "I have been elected leader")
-        self._processes.append(
-            self._start(
-                "worker",
-                "org.apache.spark.deploy.worker.Worker",
-                "--host",
-                "127.0.0.1",
-                "-c",
-                "2",
-                "-m",
-                "2g",
-                self.master,
-            )
-        )
-        self._await("worker", "Successfully registered with master")
-
-    def stop(self) -> None:
-        for process in reversed(self._processes):
-            process.terminate()
-            process.wait(30)
-
-    def _start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
-        environment = os.environ | {
-            "SPARK_HOME": str(SPARK_HOME),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(ROOT),
-            "SPARK_WORKER_DIR": str(self._scratch / "work"),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
-        with (self._scratch / f"{name}.log").open("wb") as log:
-            command = (str(SPARK_HOME / "bin" / "spark-class"), *command, "--webui-port", "0")
-            return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
-
-    def _await(self, name: str, words: str) -> None:
-        deadline = Deadline(60)
-        while words not in (found := (self._scratch / f"{name}.log").read_text(errors="replace")):
-            assert not deadline.over, f"the {name} of the cluster did not start:\n{found}"
-            time.sleep(0.1)
+LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+IMPATIENT = {
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.network.timeout": "10s",
+    "spark.network.timeoutInterval": "1s",
+}
+SPECULATIVE = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.quantile": "0.5",
+}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), workers=2)
     yield cluster
     cluster.stop()
 
 
-def test_a_job_runs_and_recovers_on_a_cluster(
+def on(cluster: Cluster, arena: Arena, conf: dict[str, str]) -> Arena:
+    cluster.bring_back()
+    arena.settings["master"] = cluster.master
+    arena.conf = cluster.conf | conf
+    return arena
+
+
+@pytest.fixture(scope="module")
+def one_sink(kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> Arena:
+    return Arena(kafka, {"facts": mysql}, tmp_path_factory.mktemp("job"))
+
+
+def wait_until_all_is_written(driver: DriverProcess, arena: Arena) -> None:
+    sinks = list(arena.servers)
+    driver.wait_for(lambda: all(arena.count(sink) == arena.produced for sink in sinks), "all records in every sink")
+    driver.wait_for(lambda: not any(arena.prepared(sink) for sink in sinks), "what is left prepared to be aborted")
+    arena.verify()
+
+
+@pytest.fixture(scope="module")
+def orphan(cluster: Cluster, one_sink: Arena) -> psutil.Process:
+    """A Python worker in the middle of a branch that outlives its driver and its executor; the other task has prepared."""
+    arena = on(cluster, one_sink, {})
+    arena.produce(BATCH)
+    driver = arena.start("E01=stop@1")
+    try:
+        [worker] = driver.wait_until_stopped("E01")
+        driver.wait_for(lambda: len(arena.prepared("facts")) == 1, "the other task to prepare")
+    finally:
+        driver.kill()
+    return worker
+
+
+def test_executors_die_before_during_and_after_prepare(
+    cluster: Cluster, one_sink: Arena, orphan: psutil.Process
+) -> None:
+    """In one checkpoint, of each of its two tasks the first two attempts die. A machine is lost with the last."""
+    arena = on(cluster, one_sink, {})
+    driver = arena.start("E01=stop@1,C04=stop@1,C05=stop@1,E02=stop@1")
+    try:
+        [writing] = driver.wait_until_stopped("E01")
+        [preparing] = driver.wait_until_stopped("C04")
+        kill(executor_of(writing))
+        [prepared] = driver.wait_until_stopped("C05")
+        kill(executor_of(preparing))
+        [reporting] = driver.wait_until_stopped("E02")
+        assert len(arena.prepared("facts")) == 2
+        kill(executor_of(prepared))
+        lost = cluster.machine_of(reporting)
+        lost.kill()
+        wait_until_all_is_written(driver, arena)
+
+        cluster.bring_back()
+        driver.wait_for(lambda: len(lost.executors()) == 1, "an executor on the machine that came back")
+        thaw([orphan])
+        driver.wait_for(lambda: is_gone(orphan), "the worker of the first driver to end")
+        arena.produce(BATCH)
+        wait_until_all_is_written(driver, arena)
+    finally:
+        driver.kill()
+
+
+def test_a_machine_that_was_given_up_pre_commits_late(cluster: Cluster, one_sink: Arena) -> None:
+    arena = on(cluster, one_sink, IMPATIENT)
+    arena.produce(BATCH)
+    driver = arena.start("C04=stop@1")
+    try:
+        [preparing] = driver.wait_until_stopped("C04")
+        machine = cluster.machine_of(preparing)
+        with Frozen(machine.family):
+            wait_until_all_is_written(driver, arena)
+            thaw([preparing])
+            driver.wait_for(lambda: len(arena.prepared("facts")) == 1, "the late branch to be prepared")
+        arena.produce(BATCH)
+        wait_until_all_is_written(driver, arena)
+    finally:
+        driver.kill()
+
+
+def test_the_second_attempt_of_a_task_wins_by_speculation(cluster: Cluster, one_sink: Arena) -> None:
+    arena = on(cluster, one_sink, SPECULATIVE)
+    arena.produce(BATCH)
+    driver = arena.start("C05=stop@1")
+    try:
+        driver.wait_until_stopped("C05")
+        # It is prepared and never let go: what completes the checkpoint is another attempt of its task.
+        wait_until_all_is_written(driver, arena)
+    finally:
+        driver.kill()
+
+
+def test_rows_that_two_sinks_share_and_that_are_lost_decline_the_checkpoint(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path, cluster: Cluster
 ) -> None:
-    arena = Arena(kafka, {"facts": mysql}, tmp_path)
-    arena.settings["master"] = cluster.master
-    arena.produce(3 * BATCH)
-    assert arena.run("C06=kill@3").killed
-    arena.produce(BATCH)
-    arena.finish()
-    arena.verify()
+    arena = on(cluster, Arena(kafka, {"facts": mysql, "copy": mysql}, tmp_path), {})
+    arena.produce(2 * BATCH)
+    driver = arena.start("E01=stop@1")
+    try:
+        [writing] = driver.wait_until_stopped("E01")
+        kill(executor_of(writing))
+        driver.wait_for(lambda: LOST_ROWS in driver.log.read_text(errors="replace"), "the checkpoint to be declined")
+        wait_until_all_is_written(driver, arena)
+    finally:
+        driver.kill()
