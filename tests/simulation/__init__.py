@@ -19,7 +19,7 @@ books, writers, encoding, committer, orphans, fence, slots, leaving, the driver'
   10.11 and MySQL 9.7 as they were measured, with sessions, row locks, user-level locks, XA branches that are held, lost and
   found, crashes and restarts. They know the statements of the sink, whole; any other one stops the run.
 - The network (`client.py`): stands for `sinks.mysql.connection.Session`.
-- Time, scheduling, processes (`scheduler.py`), random numbers. Threads hand each other a baton; only its holder runs.
+- Time, scheduling, processes (`scheduler.py`), random numbers. Tasks are greenlets that take turns; there are no threads.
 - Spark (`spark.py`) and `runtime.Job` (`driver.py`): offset and commit log, tasks that die, are tried twice or outlive their
   attempt, restarts. `supervisor.py` starts drivers, also while another lives; `faults.py` is what befalls them.
 

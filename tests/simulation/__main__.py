@@ -9,7 +9,7 @@ import sys
 import click
 
 from tests.simulation.options import Options
-from tests.simulation.runner import run_all, stay_on_one_core
+from tests.simulation.runner import run_all
 from tests.simulation.supervisor import run
 
 
@@ -24,8 +24,6 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.seed is not None:
         return _replay(arguments.seed)
-    if arguments.processes == 1:
-        stay_on_one_core()
     summary = run_all(range(arguments.first, arguments.first + arguments.seeds), arguments.processes)
     if arguments.digest:
         click.echo(summary.digest)

@@ -90,6 +90,10 @@ def _prepare_with_ledger_elsewhere(self: writer.MySqlWriter, open_session: Any, 
     open_session.run(f"XA PREPARE {branch.sql}")
 
 
+def _read_fence_unlocked(self: Books, *arguments: Any, shared: bool = False) -> Any:
+    return _real_read_fence(self, *arguments)
+
+
 def _read_ledger_plainly(self: Books, *arguments: Any, lock: bool) -> bool:
     return _real_has_ledger(self, *arguments, lock=False)
 
@@ -110,6 +114,7 @@ _real_of = xid.Xid.of
 _real_begin = writer.MySqlWriter._begin
 _real_flush = writer.MySqlWriter._flush
 _real_prepare = writer.MySqlWriter._prepare
+_real_read_fence = Books.read_fence
 _real_has_ledger = Books.has_ledger
 
 
@@ -179,7 +184,10 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
     ],
     "the ledger is read without a lock": [(Books, "has_ledger", _read_ledger_plainly)],
     "the ledger is collapsed before the mark is raised": [(MySqlSink, "subsume", _collapse_first)],
-    "a fence ends no sessions": [(Fence, "_end_sessions", lambda *_: set())],
+    "neither a lock nor a fence keeps old writers out": [
+        (Fence, "_end_sessions", lambda *_: set()),
+        (Books, "read_fence", _read_fence_unlocked),
+    ],
     "orphans are looked for only before the fence": [(Orphans, "close", _close_with_one_scan)],
     "recovery takes decided pieces for orphans": [
         (coordinator, "commit_decided", lambda *_: 0),
@@ -220,7 +228,15 @@ _TWO_AT_ONCE = {
     "suspicion": 1.0,
     "mishaps": tuple(Mishap("disk list", count, 3.0) for count in (5, 99) * 4),
 }
-_SOONER = {"a restore is held against what sinks knew before": _TWO_AT_ONCE}
+_WORKERS_OUTLIVE_THEIR_DRIVER = {
+    "mishaps": (Mishap("C05", 1, 0.0), Mishap("IS_USED_LOCK", 1, 0.5)) * 3,
+    "writers": 3,
+}
+_SOONER = {
+    "a restore is held against what sinks knew before": _TWO_AT_ONCE,
+    "neither a lock nor a fence keeps old writers out": _WORKERS_OUTLIVE_THEIR_DRIVER,
+    "orphans are looked for only before the fence": _WORKERS_OUTLIVE_THEIR_DRIVER,
+}
 
 MISTAKES = {name: Mistake(patches, _SOONER.get(name, {})) for name, patches in (_RULED_OUT | _FOUND).items()}
 

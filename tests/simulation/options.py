@@ -12,7 +12,7 @@ POINTS = (*(f"C{number:02d}" for number in range(1, 21)), "C22", "E01", "E02")
 
 _PLACES = (
     "disk link", "disk sync", "disk mkdir", "disk unlink", "disk list",
-    "XA START", "XA PREPARE", "XA COMMIT", "XA ROLLBACK", "XA RECOVER", "twophase_", "SELECT generation",
+    "XA START", "XA PREPARE", "XA COMMIT", "XA ROLLBACK", "XA RECOVER", "IS_USED_LOCK", "twophase_", "SELECT generation",
 )  # fmt: skip
 _PAUSES_S = (0.1, 3.0, 30.0)
 _DRIVER_STEPS_BITS = 8.5
@@ -43,6 +43,11 @@ class Mishap:
                 return cls(random.choice(_PLACES), random.choice((1, 1, 2, 3, 5)), pause_s)
             case _:
                 return cls("", int(2 ** (random.random() * _DRIVER_STEPS_BITS)), pause_s)
+
+    @classmethod
+    def of_latecomer(cls, random: Random) -> Mishap:
+        """A task that its driver believes to have ended goes on, when the driver is long elsewhere."""
+        return cls("", random.randint(1, _TASK_STEPS // 2), 10 ** (-3 * random.random()))
 
     @classmethod
     def of_task(cls, random: Random) -> Mishap:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -61,8 +60,8 @@ def run_all(seeds: range, processes: int = 1) -> Summary:
         for block in blocks:
             summary.add(run_block(block))
         return summary
-    # Not forked: the threads of this process would be missing in the child.
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), initializer=stay_on_one_core) as pool:
+    # Not forked: who calls this may have threads, which would be missing in the child.
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         for result in pool.map(run_block, blocks):
             summary.add(result)
     return summary
@@ -76,13 +75,6 @@ def run_block(seeds: list[int]) -> Summary:
         summary.note(run(Options.of(seed)))
     summary.cpu_s = time.process_time() - began_s
     return summary
-
-
-def stay_on_one_core() -> None:
-    """Handing the baton to a thread on another core takes four times as long."""
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
 
 
 def _blocks(seeds: range) -> Iterator[list[int]]:

@@ -1,16 +1,18 @@
 """Tasks that take turns, and a time that only they move.
 
-Real code blocks where it waits, so every task has a thread. Only the task that holds the baton runs; it hands the baton
-on at an input or output of its own, to whom the seed says. Threads are used again and never decide anything.
+Real code blocks where it waits, so every task has a stack of its own (a greenlet). One runs at a time; it hands its turn
+on at an input or output of its own, to whom the seed says. There are no threads: neither the machine's scheduler nor its load
+has a say.
 """
 
 from __future__ import annotations
 
 import heapq
-import threading
 from collections.abc import Callable
 from random import Random
 from typing import Any
+
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
 Condition = Callable[[], bool]
 
@@ -62,7 +64,7 @@ class Task:
         self.error: BaseException | None = None
         self.result: Any = None
         self.done = False
-        self.baton = _Worker.take(self)
+        self.stack: greenlet
 
 
 class Scheduler:
@@ -70,7 +72,7 @@ class Scheduler:
 
     Args:
         random: makes every choice.
-        switching: how likely a task hands the baton on at an input or output.
+        switching: how likely a task hands its turn on at an input or output.
         max_steps: after so many the run is stopped: it does not end.
 
     Attributes:
@@ -95,8 +97,7 @@ class Scheduler:
         self._tasks: list[Task] = []
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._timer_number = 0
-        self._finished = threading.Lock()
-        self._finished.acquire()
+        self._home = getcurrent()
 
     # -- what a task may do --------------------------------------------------------------------------------------------
 
@@ -139,11 +140,12 @@ class Scheduler:
     def spawn(self, process: Process, name: str, work: Callable[[], object]) -> Task:
         """Add a task; it has its turn later."""
         task = Task(process, name, work)
+        task.stack = greenlet(lambda: self._live(task), parent=self._home)
         self._tasks.append(task)
         return task
 
     def at(self, when_s: float, action: Callable[[], None]) -> None:
-        """Do `action` when it is time, whoever has the baton."""
+        """Do `action` when it is time, whoever has the turn."""
         self._timer_number += 1
         heapq.heappush(self._timers, (when_s, self._timer_number, action))
 
@@ -155,34 +157,25 @@ class Scheduler:
 
     def run(self) -> None:
         """Run until every task has ended."""
-        first = self._next()
-        if first is not None:
-            self._give(first)
-            self._finished.acquire()
+        while (task := self._next()) is not None:
+            self.current = task
+            task.stack.switch()
 
-    def finish(self, task: Task) -> None:
-        """The task's thread has done its work: on to the next."""
+    def _live(self, task: Task) -> None:
+        """The life of a task; its end gives the turn back to `run`."""
+        try:
+            task.work()
+        except BaseException as error:  # noqa: BLE001 whoever waits for the task looks at it
+            task.error = error
         task.done = True
         self._tasks.remove(task)
-        following = self._next()
-        _Worker.give_back(task)
-        if following is None:
-            self._finished.release()
-        else:
-            self._give(following)
-
-    def _give(self, task: Task) -> None:
-        self.current = task
-        task.baton.scheduler = self
-        task.baton.lock.release()
 
     def _hand_on(self) -> None:
-        task = self.current
-        following = self._next()
+        task, following = self.current, self._next()
         assert following is not None, "the task itself is still there"
         if following is not task:
-            self._give(following)
-            task.baton.lock.acquire()
+            self.current = following
+            following.stack.switch()
 
     def _next(self) -> Task | None:
         while self._tasks:
@@ -211,39 +204,3 @@ class Scheduler:
 
 def _never() -> bool:
     return False
-
-
-class _Worker(threading.Thread):
-    """A thread that works for one task after the other, over many runs."""
-
-    _idle: list[_Worker] = []  # noqa: RUF012 shared on purpose
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self.lock = threading.Lock()
-        self.lock.acquire()
-        self.task: Task | None = None
-        self.scheduler: Scheduler
-        self.start()
-
-    @classmethod
-    def take(cls, task: Task) -> _Worker:
-        worker = cls._idle.pop() if cls._idle else cls()
-        worker.task = task
-        return worker
-
-    @classmethod
-    def give_back(cls, task: Task) -> None:
-        cls._idle.append(task.baton)
-
-    def run(self) -> None:
-        while True:
-            self.lock.acquire()
-            task = self.task
-            assert task is not None
-            try:
-                task.work()
-            except BaseException as error:  # noqa: BLE001 whoever waits for the task looks at it
-                task.error = error
-            self.task = None
-            self.scheduler.finish(task)

@@ -209,6 +209,7 @@ class Executors:
         for job in jobs:
             for task in job.running:
                 if self._happens(self._options.late_rate):
+                    self._faults.arm(task.process, Mishap.of_latecomer(self._random))
                     self._scheduler.at(self._scheduler.now_s + _LIVES_ON_S, task.process.kill)
                 else:
                     task.process.kill()

@@ -168,7 +168,8 @@ class Supervisor:
         for task in driver.executors.processes:
             if self._world.faults.calm or self._scheduler.random.random() < 0.5:
                 task.kill()
-            else:
+            elif not task.dead:
+                self._world.faults.arm(task, Mishap.of_latecomer(self._scheduler.random))
                 self._scheduler.at(self._scheduler.now_s + _LIVES_ON_S, task.kill)
 
     def _rival(self) -> None:
