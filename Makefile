@@ -8,13 +8,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 TESTS  ?= tests integration
-# They last for many minutes.
-PROOFS := $(wildcard $(addprefix integration/test_,zombies.py servers_die.py soak.py))
 SEEDS  ?= 20000
+MINUTES ?= 10
 # Files of tests that run side by side, each with servers of its own.
 JOBS   ?= 2
 
-.PHONY: help demo test proof cluster-test unit simulate model lint types layers format services bench constraints clean check
+.PHONY: help demo test soak proof cluster-test unit simulate model lint types layers format services bench constraints clean check
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,10 +23,13 @@ demo: $(READY)  ## Kafka to MySQL, 1,000,000 orders, the driver killed on the wa
 	@$(BIN)/python -m examples.demo
 
 test: services  ## Every test that needs no Docker; starts its own Kafka, MySQL and MariaDB
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(addprefix --ignore=,$(PROOFS)) $(TESTS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
-proof: services  ## Zombies, dying servers, a soak: what `make test` leaves out
-	@$(BIN)/python -m pytest $(PROOFS)
+soak: services  ## Kill everything while records flow, with a reader watching: make soak MINUTES=30
+	@$(BIN)/python -m integration.soak --minutes $(MINUTES)
+
+proof: services  ## Kill each database server 100 times under load; `make test` does it 30 times
+	@$(BIN)/python -m pytest -s --kills 100 integration/test_servers_die.py
 
 unit: $(READY)  ## The tests that need no server
 	@$(BIN)/python -m pytest tests
