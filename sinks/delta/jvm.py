@@ -1,0 +1,106 @@
+"""The way into Spark's JVM. Scala has no other door for Python than py4j."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.java_gateway import JavaPackage
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from twophase.errors import PreflightError
+
+PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+
+class Jvm:
+    """One Spark session, seen from below.
+
+    Args:
+        session: whose configuration and catalog count.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+        # py4j makes attributes as it goes; there is nothing to check types against.
+        self._jvm: Any = session._jvm
+        self.java_session: Any = session._jsparkSession
+
+    @property
+    def delta(self) -> Any:
+        """The package of Delta's classes.
+
+        Raises:
+            PreflightError: Delta is not on Spark's class path.
+        """
+        package = self._jvm.org.apache.spark.sql.delta
+        if isinstance(package.DeltaLog, JavaPackage):
+            raise PreflightError(
+                "Delta is not on Spark's class path.", remedy=f"start Spark with spark.jars.packages={PACKAGE}."
+            )
+        return package
+
+    @property
+    def hadoop(self) -> Any:
+        """The package of Hadoop's file system."""
+        return self._jvm.org.apache.hadoop.fs
+
+    @property
+    def streaming(self) -> Any:
+        """The package with the output modes."""
+        return self._jvm.org.apache.spark.sql.streaming
+
+    def option(self, value: Any = None) -> Any:
+        """A Scala Option."""
+        return self._jvm.scala.Option.apply(value)
+
+    def seq(self, items: Sequence[Any]) -> Any:
+        """A Scala Seq."""
+        return self._jvm.PythonUtils.toSeq(list(items))
+
+    def map(self, items: Mapping[str, str]) -> Any:
+        """A Scala Map."""
+        return self._jvm.PythonUtils.toScalaMap(dict(items))
+
+    def read_all(self, stream: Any) -> bytes:
+        """What is left in an input stream."""
+        return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Make the session the active one of this thread: Delta looks its settings up there."""
+        sessions = self._jvm.org.apache.spark.sql.SparkSession
+        before = sessions.getActiveSession()
+        sessions.setActiveSession(self.java_session)
+        try:
+            yield
+        finally:
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
+
+    @contextmanager
+    def local_property(self, key: str, value: str) -> Iterator[None]:
+        """Set a property of the Spark jobs that this thread starts, and of no other thread's."""
+        context = self.session.sparkContext
+        before = context.getLocalProperty(key)
+        context.setLocalProperty(key, value)
+        try:
+            yield
+        finally:
+            context.setLocalProperty(key, before)  # type: ignore[arg-type]  # None removes it
+
+
+def items(seq: Any) -> Iterator[Any]:
+    """The items of a Scala Seq."""
+    iterator = seq.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def is_java(error: Py4JJavaError, name: str) -> bool:
+    """Whether a Java exception is of a class."""
+    return str(error.java_exception.getClass().getName()) == name
