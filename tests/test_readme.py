@@ -91,9 +91,9 @@ def test_every_path_of_the_code_that_is_named_exists(page: Path) -> None:
 
 
 def test_every_make_target_that_is_named_exists() -> None:
-    made = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     named = {
-        name for page in PAGES for name in re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), flags=re.MULTILINE)
+        name for page in PAGES for name in re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(), flags=re.MULTILINE)
     }
     assert named <= made
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import Driver, visible
+from tests.coordinator.conftest import JOB, Driver, visible
 from tests.coordinator.interleaving import Crash, SteppingDriver
+from twophase.config import JobOptions
 from twophase.errors import CheckpointMissingError, FencedError
 from twophase.ids import new_lineage_id
+from twophase.runtime.operator_states import OperatorStates
+from twophase.runtime.restore import load_restore
 from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget
@@ -107,3 +111,21 @@ def test_a_restore_sees_what_was_committed_between_its_looks_at_the_sinks_and_at
     with pytest.raises(CheckpointMissingError):
         new.coordinator.recover(None, lineage, (checkpoint,))
     assert visible(targets["facts"]) == list(range(20))
+
+
+def test_a_restore_from_a_copy_does_not_abort_what_is_decided_there(tmp_path: Path, targets: Targets) -> None:
+    """RESTORE_BEHIND_DECIDED: in the job's own folder this was refused, in a copy the later pieces were orphans."""
+    old = Driver(tmp_path / "job", targets).recover()
+    old.run(0)
+    restored = old.coordinator.newest()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(old.coordinator, "_finish", lambda *rest: None)
+        old.run(1)
+    later = old.coordinator.newest()
+    assert restored is not None
+    assert later is not None
+    shutil.copytree(tmp_path / "job", tmp_path / "copy")
+    options = JobOptions.parse({"checkpointLocation": str(tmp_path / "new")}, "job")
+    new, states = LocalStorage(tmp_path / "new"), OperatorStates([], {})
+    with pytest.raises(CheckpointMissingError, match=f"restore from {tmp_path / 'copy' / later.folder}"):
+        load_restore(JOB, str(tmp_path / "copy" / restored.folder), new, states, options)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twophase.config import JobOptions
-from twophase.errors import ConfigError
+from twophase.errors import CheckpointMissingError, ConfigError
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
 from twophase.state.checkpoint import CompletedCheckpoint
@@ -52,6 +52,7 @@ def load_restore(
 
     Raises:
         ConfigError: there is no such decided checkpoint, or its state does not fit the job.
+        CheckpointMissingError: a later checkpoint is decided and not committed in the log that it was decided in (I2).
         CorruptRecordError: it is damaged.
     """
     folder = Path(path.removeprefix("file://")).absolute()
@@ -90,6 +91,13 @@ def _read(job: str, folder: Path) -> tuple[History, tuple[CompletedCheckpoint, .
             f"restore.path {str(folder)!r} is not decided, or not kept any more, in job {job!r}.",
             remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
         )
+    place = decisions.index(named[0])
+    if later := [decision for decision in decisions[place + 1 :] if not decision.committed]:
+        raise CheckpointMissingError(
+            f"Job {job!r}: cannot restore from {folder}: checkpoint {later[-1].checkpoint} was decided after it and must "
+            "still be committed; it would be aborted. Nothing was written.",
+            remedy=f"restore from {root / later[-1].folder}.",
+        )
     store = CompletedCheckpointStore(storage, log, num_retained=1)
-    before = [decision for decision in decisions[: decisions.index(named[0])] if not decision.committed]
+    before = [decision for decision in decisions[:place] if not decision.committed]
     return history, tuple(store.read(decision) for decision in (*before, named[0]))
