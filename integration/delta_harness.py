@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from sinks.delta.sink import DeltaSink
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import CommitOutcome
+from twophase.protocol.outcome import CommitOutcome, Committed
 from twophase.protocol.sink import CommitRequest, Sink, SinkContext
 from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, transaction_id
 
@@ -108,3 +110,28 @@ class DeltaHarness(SinkHarness):
 
 def commit(sink: Sink, *pieces: Committable, retries: int = 0) -> list[CommitOutcome]:
     return list(sink.commit([CommitRequest(piece, retries) for piece in pieces]))
+
+
+def append_twice(table: DeltaHarness) -> list[dict[str, Any]]:
+    """Two checkpoints through both phases; returns the commits of the second one's rows."""
+    sink = table.opened()
+    for checkpoint in range(2):
+        ids = range(3 * checkpoint, 3 * checkpoint + 3)
+        assert commit(sink, table.write(sink, ids, checkpoint)) == [Committed()]
+    assert table.ids() == list(range(6))
+    return table.commits()[-1]
+
+
+def acting_at(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> Callable[[str, Callable[[], None]], None]:
+    """A way to do something when a module of the sink reaches a crash point, once."""
+
+    def arrange(point: str, action: Callable[[], None]) -> None:
+        pending = [action]
+
+        def failpoint(name: str) -> None:
+            if name == point and pending:
+                pending.pop()()
+
+        monkeypatch.setattr(module, "failpoint", failpoint)
+
+    return arrange

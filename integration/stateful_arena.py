@@ -22,8 +22,7 @@ from twophase.testing.spark_start import spark_environment
 
 # Longer than any test waits: what a failpoint holds, only a kill ends.
 _HELD = "delay:3600000@*"
-TIMEOUT_S = 600
-"""Of one driver."""
+_TIMEOUT_S = 400
 
 
 class StatefulDriver(DriverProcess):
@@ -105,7 +104,7 @@ class StatefulArena:
 
     def finish(self) -> None:
         """A driver without failpoints ends cleanly, having read everything."""
-        ended = StatefulDriver(self._settings, self._scratch, "").wait(TIMEOUT_S)
+        ended = StatefulDriver(self._settings, self._scratch, "").wait(_TIMEOUT_S)
         assert ended.code == 0, ended.output
 
     def kill_at(self, point: str) -> list[str]:
@@ -116,7 +115,7 @@ class StatefulArena:
         """
         driver = StatefulDriver(self._settings, self._scratch, f"{point}={_HELD}")
         try:
-            driver.wait_for(lambda: len(driver.points()) >= len(QUERIES), f"all jobs to come to {point}", TIMEOUT_S)
+            driver.wait_for(lambda: len(driver.points()) >= len(QUERIES), f"all jobs to come to {point}", _TIMEOUT_S)
         finally:
             ended = driver.kill()
         return ended.points

@@ -29,8 +29,8 @@ from twophase.events import CheckpointReplayed, Event
 from twophase.runtime.job import Job
 from twophase.testing.leash import die_with_parent
 
-# A loaded machine may start a Python worker more slowly than Spark waits for it: the query is started again.
-_OPTIONS = {"restart.delay": "100 ms", "restart.delay_max": "500 ms"}
+# A loaded machine may start a Python worker more slowly than Spark waits for it.
+_OPTIONS = {"restart.strategy": "fixed", "restart.delay": "100 ms", "restart.attempts": "5"}
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _POLL_S = 0.05
 

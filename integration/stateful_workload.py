@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 BATCH = 40
 """Records of each topic that a micro-batch admits."""
-BATCHES = 5
+BATCHES = 7
 RECORDS = BATCH * BATCHES
 EVENT = "number long, at long, word string, id long, sent long, visit string, amount long"
 PAYMENT = "paid_number long, paid_at long"
@@ -26,7 +26,7 @@ WINDOW_S = 15
 LATE_S = 10.5
 JOIN_LATE_S = 20.5
 PAID_WITHIN_S = 15
-UNIQUE_S = 30.5
+UNIQUE_S = 60.5
 VISIT_TIMEOUT_S = 30
 
 _PAID_AFTER = 10
@@ -34,7 +34,7 @@ _LATE_FROM = 2 * BATCH
 _START_S = 1000  # not 0, where the first watermark is: Spark would take the first record for a late one
 _TOO_LATE_S = 10
 _RESENT_AFTER = 24
-_REUSED_AFTER = 160
+_REUSED_AFTER = 240
 _FLUSH_TIMEOUT_S = 60
 
 Row = tuple[Any, ...]

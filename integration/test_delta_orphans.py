@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from integration.delta_harness import DeltaHarness, commit
+from integration.delta_harness import DeltaHarness, acting_at, commit
 from sinks.delta import staging
 from sinks.delta.sink import DeltaSink
 from twophase.errors import FencedError, RejectedRowsError, StopJobError
@@ -29,18 +29,7 @@ def table(delta_spark: SparkSession, tmp_path: Path) -> DeltaHarness:
 
 @pytest.fixture
 def at_point(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], None]], None]:
-    """Do something when phase 1 reaches a crash point, once."""
-
-    def arrange(point: str, action: Callable[[], None]) -> None:
-        pending = [action]
-
-        def failpoint(name: str) -> None:
-            if name == point and pending:
-                pending.pop()()
-
-        monkeypatch.setattr(staging, "failpoint", failpoint)
-
-    return arrange
+    return acting_at(monkeypatch, staging)
 
 
 def dying() -> None:

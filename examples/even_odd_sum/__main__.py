@@ -84,9 +84,7 @@ class _Example:
     def run(self) -> bool:
         """Whether the sums are exact with the protocol, and not without it."""
         self._screen.console.print(
-            f"{PARTITIONS} Kafka partitions carry 1 to {self._numbers:,} each. Spark keeps two sums, even and odd, and writes "
-            "what each micro-batch adds\nto MySQL: once with the protocol, once without. A kill hits both between MySQL and "
-            "Spark's note that it is done.\n"
+            f"{PARTITIONS} Kafka partitions carry 1 to {self._numbers:,} each; Spark keeps an even and an odd sum.\n"
         )
         with KafkaService() as kafka, MySqlService(local_infile=True) as mysql:
             produce(kafka.bootstrap_servers, self._numbers)
@@ -114,14 +112,10 @@ class _Example:
         kill = {failpoints.VARIABLE: f"{run.point}=kill@{_KILLED_IN + 1}"}  # the first micro-batch is 0
         if run_driver(run.module, self._folder / f"{run.table}-1.log", {**more, **kill}):
             raise DriverFailedError(f"the driver {run.title} has ended by itself and was to be killed")
-        self._screen.line(f"{run.title}: [bold red]KILL[/bold red]  SIGKILL in micro-batch {_KILLED_IN}.")
-        self._screen.more(
-            f"In MySQL now: {target.rows(run.table)} rows, two of each micro-batch, those of {_KILLED_IN} too."
-        )
+        self._screen.line(f"{run.title}: [bold red]KILL[/bold red] in micro-batch {_KILLED_IN}. Its rows are in MySQL,")
+        self._screen.more(f"{target.rows(run.table)} in all. Spark has not noted it, and will run it again.")
         run_driver(run.module, self._folder / f"{run.table}-2.log", more)
-        self._screen.line(
-            f"{run.title}: the next driver has read everything. In MySQL now: {target.rows(run.table)} rows."
-        )
+        self._screen.line(f"{run.title}: the next driver has read everything, {target.rows(run.table)} rows in all")
 
     def _show(self, wanted: Mapping[str, int], found: Mapping[Run, Mapping[str, Sums]]) -> None:
         table = Table(box=None, padding=(0, 3, 0, 0))

@@ -67,6 +67,7 @@ class Committer:
     def _outcome(self, committable: Committable, piece: Piece, transaction: Transaction) -> CommitOutcome:
         named = self._binding.pieces.named_by(piece)
         if isinstance(named, int):
+            self._log.sync(named)
             return AlreadyCommitted(f"commit {named} of the table names its files")
         if piece.manifest is None or named is InLog.UNKNOWN:
             return self._by_mark(committable, piece, named, transaction)

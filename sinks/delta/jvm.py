@@ -101,6 +101,11 @@ def items(seq: Any) -> Iterator[Any]:
         yield iterator.next()
 
 
+def class_name(thing: Any) -> str:
+    """The class of a Java object."""
+    return str(thing.getClass().getName())
+
+
 def is_java(error: Py4JJavaError, name: str) -> bool:
     """Whether a Java exception is of a class."""
-    return str(error.java_exception.getClass().getName()) == name
+    return class_name(error.java_exception) == name

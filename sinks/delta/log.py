@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from sinks.delta.jvm import Jvm, items
+from sinks.delta.jvm import Jvm, class_name, items
 from sinks.delta.shape import TableShape
 from sinks.delta.storage import Storage
 
@@ -145,10 +145,11 @@ class Log:
     def store(self) -> str:
         """The class that writes commits to this table's storage."""
         store = self._java.store()
-        if hasattr(store, "getDelegate"):
+        if class_name(store).endswith(".DelegatingLogStore"):
             store = store.getDelegate(self._java.logPath())
-        name = str(store.getClass().getName())
-        return str(store.logStoreImpl().getClass().getName()) if name.endswith("LogStoreAdaptor") else name
+        if class_name(store).endswith(".LogStoreAdaptor"):
+            store = store.logStoreImpl()
+        return class_name(store)
 
     def snapshot(self) -> Snapshot:
         """The table as it is now."""
@@ -170,5 +171,9 @@ class Log:
         """
         if transaction.nonce not in (self.commit_text(version) or ""):
             return False
-        self.storage.sync([f"{_LOG_FOLDER}/{version:020d}.json"])
+        self.sync(version)
         return True
+
+    def sync(self, version: int) -> None:
+        """Bring a commit to a local disk."""
+        self.storage.sync([f"{_LOG_FOLDER}/{version:020d}.json"])
