@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote
 
-import numpy as np
-import pyarrow.parquet as pq
-
-from integration import checker, workload
+from integration import checker, delta_lake, workload
 from integration.delta_jars import delta_settings
-from integration.nemesis import ROOT, DriverProcess, Ended
-from twophase import failpoints
+from integration.nemesis import DriverProcess, Ended
 from twophase.testing.services import KafkaService
-from twophase.testing.spark_start import spark_environment
 
 BATCH = 200
 # Longer than any test waits: what a failpoint holds, only a kill ends.
@@ -31,21 +20,7 @@ _TIMEOUT_S = 540
 class DeltaDriver(DriverProcess):
     """A process of `integration.delta_driver`, killed like any other driver."""
 
-    def __init__(self, settings: dict[str, Any], scratch: Path, arm: str = "") -> None:
-        run = uuid.uuid4().hex[:8]
-        self._points = scratch / f"{run}.points"
-        self.log = scratch / f"{run}.log"
-        armed = {failpoints.LOG_VARIABLE: str(self._points), failpoints.VARIABLE: arm, "PYTHONPATH": str(ROOT)}
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "integration.delta_driver", json.dumps(settings)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=os.environ | armed | spark_environment(delta_settings()),
-                cwd=ROOT,
-                start_new_session=True,
-            )
+    module = "integration.delta_driver"
 
 
 class DeltaArena:
@@ -61,16 +36,16 @@ class DeltaArena:
     def __init__(self, kafka: KafkaService, scratch: Path, jobs: Sequence[str], controls: Sequence[str] = ()) -> None:
         self.jobs = jobs
         self.produced = 0
+        self.tables = {name: scratch / "lake" / name for name in (*jobs, *controls)}
         self._kafka = kafka
         self._topic = f"orders-{uuid.uuid4().hex[:8]}"
         self._scratch = scratch
-        self._lake = scratch / "lake"
         workload.create_topic(kafka.bootstrap_servers, self._topic)
         self._settings = {
             "servers": kafka.bootstrap_servers,
             "topic": self._topic,
             "location": str(scratch / "jobs"),
-            "lake": str(self._lake),
+            "lake": str(scratch / "lake"),
             "jobs": list(jobs),
             "controls": list(controls),
             "records_per_batch": BATCH,
@@ -81,14 +56,15 @@ class DeltaArena:
         workload.produce(self._kafka.bootstrap_servers, self._topic, self.produced, count)
         self.produced += count
 
-    def finish(self) -> None:
-        """A driver without failpoints ends cleanly, every job having written everything."""
-        ended = DeltaDriver(self._settings, self._scratch).wait(_TIMEOUT_S)
+    def finish(self, arm: str = "") -> Ended:
+        """A driver ends cleanly, every job having written everything."""
+        ended = self._driver(arm).wait(_TIMEOUT_S)
         assert ended.code == 0, ended.output
+        return ended
 
     def kill_at(self, points: Sequence[str]) -> Ended:
         """Wait until a job is held at each of the points, then kill them all at once."""
-        driver = DeltaDriver(self._settings, self._scratch, ",".join(f"{point}={_HELD}" for point in points))
+        driver = self._driver(",".join(f"{point}={_HELD}" for point in points))
         try:
             driver.wait_for(
                 lambda: {*driver.points()} >= {*points}, f"a job at each of {', '.join(points)}", _TIMEOUT_S
@@ -99,44 +75,13 @@ class DeltaArena:
 
     def verdict(self, job: str) -> checker.Verdict:
         """What the independent checker says of one table."""
-        stored = np.concatenate([np.empty(0, checker.RECORD), *_records(self._lake / job)])
-        return checker.compare(checker.read_topic(self._kafka.bootstrap_servers, self._topic), stored)
-
-    def unnamed_files(self, job: str) -> set[str]:
-        """Data files that no commit names."""
-        there = {str(path.relative_to(self._lake / job)) for path in (self._lake / job).rglob("*.parquet")}
-        return {name for name in there if not name.startswith("_")} - {*_live(self._lake / job)}
+        produced = checker.read_topic(self._kafka.bootstrap_servers, self._topic)
+        return checker.compare(produced, delta_lake.orders(self.tables[job]))
 
     def records(self, job: str) -> list[str]:
         """Records of pieces beside a table."""
-        folder = self._lake / job / "_twophase"
+        folder = self.tables[job] / "_twophase"
         return [path.name for path in folder.rglob("*") if path.suffix in (".intent", ".manifest")]
 
-
-def _live(table: Path) -> list[str]:
-    """The data files of a table's newest version, by its log alone: what `add` names and no `remove`."""
-    files: dict[str, None] = {}
-    for commit in sorted((table / "_delta_log").glob("*.json")):
-        for line in commit.read_text().splitlines():
-            action = json.loads(line)
-            if "add" in action:
-                files[unquote(action["add"]["path"])] = None
-            if "remove" in action:
-                files.pop(unquote(action["remove"]["path"]), None)
-    return list(files)
-
-
-def _records(table: Path) -> Iterator[checker.Records]:
-    for name in _live(table):
-        rows = pq.read_table(table / name, partitioning=None).to_pylist()
-        yield np.array(
-            [
-                (
-                    row["kafka_partition"],
-                    row["kafka_offset"],
-                    hash(f"{row['id']}|{row['customer']}|{row['amount']:.2f}"),
-                )
-                for row in rows
-            ],
-            checker.RECORD,
-        )
+    def _driver(self, arm: str) -> DeltaDriver:
+        return DeltaDriver(self._settings, self._scratch, arm, delta_settings())

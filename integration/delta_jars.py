@@ -1,13 +1,13 @@
-"""Delta's jars for the tests, fetched once, and the settings with which Spark starts with them.
+"""Delta's jars for the tests, pinned and fetched once, and the settings with which Spark starts with them.
 
-Users let Spark fetch them: `spark.jars.packages=io.delta:delta-spark_4.2_2.13:4.4.0`, or
-`delta.configure_spark_with_delta_pip`. Here they are pinned and cached, so that a test run needs no registry twice.
+Users let Spark fetch them: `DeltaSink.spark_conf()` names the package.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from sinks.delta.sink import DeltaSink
 from twophase.testing.services.cache import cached
 from twophase.testing.services.maven import Coordinate, fetch_jars
 from twophase.testing.services.progress import show_progress
@@ -29,13 +29,14 @@ def delta_jars() -> str:
 
 
 def delta_settings() -> dict[str, str]:
-    """Spark's settings for Delta: the two that every user gives, and what suits tables of a few rows."""
+    """Spark's settings for Delta, with our jars in place of the package, and what suits tables of a few rows."""
     return {
+        **DeltaSink.spark_conf(),
+        "spark.jars.packages": "",
         "spark.jars": delta_jars(),
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+        "spark.sql.adaptive.enabled": "false",
         # Two threads that commit to a local disk at once could otherwise replace each other's commit.
         "spark.databricks.delta.commitLock.enabled": "true",
     }

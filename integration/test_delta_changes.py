@@ -113,27 +113,32 @@ def test_an_older_copy_of_the_table_stops_the_job(table: DeltaHarness, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("statement", "named"),
+    ("statement", "named", "undo"),
     [
-        ("ALTER TABLE {table} DROP COLUMN amount", "'amount' was dropped or renamed"),
-        ("ALTER TABLE {table} RENAME COLUMN amount TO price", "'amount' was dropped or renamed"),
-        ("ALTER TABLE {table} ALTER COLUMN amount SET NOT NULL", "'amount' was nullable and is not"),
-        ("ALTER TABLE {table} ADD CONSTRAINT cheap CHECK (amount < 1)", "delta.constraints.cheap"),
+        ("DROP COLUMN amount", "'amount' was dropped or renamed", "RESTORE TABLE {table} TO VERSION AS OF 1"),
+        (
+            "RENAME COLUMN amount TO price",
+            "'amount' was dropped or renamed",
+            "ALTER TABLE {table} RENAME COLUMN price TO amount",
+        ),
+        (
+            "ADD CONSTRAINT cheap CHECK (amount < 1)",
+            "delta.constraints.cheap",
+            "ALTER TABLE {table} DROP CONSTRAINT cheap",
+        ),
     ],
-    ids=["drop", "rename", "not null", "constraint"],
+    ids=["drop", "rename", "constraint"],
 )
 def test_a_change_that_the_files_do_not_fit_stops_the_job_and_undone_lets_it_go_on(
-    delta_spark: SparkSession, tmp_path: Path, statement: str, named: str
+    delta_spark: SparkSession, tmp_path: Path, statement: str, named: str, undo: str
 ) -> None:
     table = DeltaHarness(delta_spark, tmp_path / "orders", more=MAPPED)
     sink = table.opened()
     piece = table.write(sink, range(3))
-    before = len(table.commits()) - 1
-    table.sql(statement)
+    table.sql(f"ALTER TABLE {{table}} {statement}")
     with pytest.raises(StopJobError, match=named):
         commit(sink, piece)
-    assert table.ids() == []
-    table.sql(f"RESTORE TABLE {{table}} TO VERSION AS OF {before}")
+    table.sql(undo)
     assert commit(table.opened(Attempt(2, 1)), piece) == [Committed()]
     assert table.ids() == [0, 1, 2]
 

@@ -20,6 +20,7 @@ class Binding:
         pieces: the records beside the table.
         table: the table's id.
         merge_schema: whether columns that the table has not are added.
+        speculation: whether Spark may run a task twice at the same time.
     """
 
     owner: Owner
@@ -27,6 +28,7 @@ class Binding:
     pieces: Pieces
     table: str
     merge_schema: bool
+    speculation: bool
 
     @property
     def target(self) -> str:

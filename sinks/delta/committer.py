@@ -61,6 +61,7 @@ class Committer:
         piece = self._binding.pieces.get(PieceName.of(committable.transaction))
         outcome = self._outcome(committable, piece, transaction)
         if isinstance(outcome, Committed | AlreadyCommitted):
+            failpoint("F04")
             self._binding.pieces.forget(piece.name)
         return outcome
 

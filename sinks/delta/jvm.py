@@ -12,7 +12,13 @@ from pyspark.sql import SparkSession
 
 from twophase.errors import PreflightError
 
-PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+# Of Delta 4.4.1 there is no jar for Spark 4.2.
+SPARK_CONF = {
+    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+"""What Spark has to be started with. It fetches the package on its first start, and finds it in its Ivy cache after that."""
 
 
 class Jvm:
@@ -38,7 +44,7 @@ class Jvm:
         package = self._jvm.org.apache.spark.sql.delta
         if isinstance(package.DeltaLog, JavaPackage):
             raise PreflightError(
-                "Delta is not on Spark's class path.", remedy=f"start Spark with spark.jars.packages={PACKAGE}."
+                "Delta is not on Spark's class path.", remedy="start Spark with the settings of DeltaSink.spark_conf()."
             )
         return package
 
@@ -81,6 +87,30 @@ class Jvm:
                 sessions.setActiveSession(before.get())
             else:
                 sessions.clearActiveSession()
+
+    @contextmanager
+    def job_tag(self, tag: str) -> Iterator[None]:
+        """Tag the Spark jobs that this thread starts."""
+        context = self.session.sparkContext
+        context.addJobTag(tag)
+        try:
+            yield
+        finally:
+            context.removeJobTag(tag)
+
+    def has_failed_tasks(self, tag: str) -> bool:
+        """Whether a task of the jobs with a tag has failed; also if Spark is too busy to tell."""
+        context: Any = self.session.sparkContext._jsc.sc()
+        try:
+            context.listenerBus().waitUntilEmpty()
+        except Py4JJavaError as error:
+            if is_java(error, "java.util.concurrent.TimeoutException"):
+                return True
+            raise
+        tracker = context.statusTracker()
+        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForTag(tag)]
+        stages = [tracker.getStageInfo(number) for job in jobs if job.isDefined() for number in job.get().stageIds()]
+        return any(stage.isDefined() and stage.get().numFailedTasks() > 0 for stage in stages)
 
     @contextmanager
     def local_property(self, key: str, value: str) -> Iterator[None]:

@@ -91,7 +91,7 @@ class Transaction:
     """
 
     def __init__(self, jvm: Jvm, java: Any) -> None:
-        self._jvm = jvm
+        self.jvm = jvm
         self._java = java
         self.snapshot = Snapshot(jvm, java.snapshot())
         self.nonce = uuid.uuid4().hex
@@ -104,9 +104,12 @@ class Transaction:
             self._java.txnVersion(app_id)
 
     def write_files(self, rows: DataFrame, prefix: str) -> list[str]:
-        """Write data files whose names begin with `prefix`; return the action of each as JSON. Nothing is committed."""
-        with self._jvm.local_property(_NAME_PREFIX, prefix):
-            actions = self._java.writeFiles(rows._jdf, self._jvm.option())
+        """Write data files whose names begin with `prefix`; return the action of each as JSON. Nothing is committed.
+
+        The Spark jobs that do it have the prefix as a tag.
+        """
+        with self.jvm.local_property(_NAME_PREFIX, prefix), self.jvm.job_tag(prefix):
+            actions = self._java.writeFiles(rows._jdf, self.jvm.option())
         return [str(action.json()) for action in items(actions)]
 
     def commit(
@@ -116,16 +119,16 @@ class Transaction:
 
         The nonce of the transaction goes with the note into the commit's user metadata.
         """
-        delta = self._jvm.delta
+        delta = self.jvm.delta
         note = {**note, "nonce": self.nonce}
         now_ms = int(time.time() * 1000)  # only for the table's own retention of application ids
-        marked = delta.actions.SetTransaction(app_id, version, self._jvm.option(now_ms))
+        marked = delta.actions.SetTransaction(app_id, version, self.jvm.option(now_ms))
         parsed = [delta.actions.Action.fromJson(action) for action in actions]
         # A Scala case class inside an object: Python can name it in no other way.
         operation = getattr(delta, "DeltaOperations$StreamingUpdate")(
-            self._jvm.streaming.OutputMode.Append(), query, epoch, self._jvm.option(json.dumps(note, sort_keys=True))
+            self.jvm.streaming.OutputMode.Append(), query, epoch, self.jvm.option(json.dumps(note, sort_keys=True))
         )
-        return int(self._java.commit(self._jvm.seq([marked, *parsed]), operation))
+        return int(self._java.commit(self.jvm.seq([marked, *parsed]), operation))
 
 
 class Log:

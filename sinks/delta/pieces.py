@@ -25,6 +25,7 @@ from sinks.delta.records import (
     encode_manifest,
 )
 from sinks.delta.storage import Storage
+from twophase.failpoints import failpoint
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 
@@ -91,8 +92,10 @@ class Pieces:
     def finish(self, manifest: Manifest) -> None:
         """Bring the data files to the disk, then write the manifest."""
         self._storage.sync(_paths(manifest))
+        failpoint("F01")
         name = PieceName.of(manifest.intent.transaction)
         self._storage.create(self._record(name, _MANIFEST), encode_manifest(manifest))
+        failpoint("F02")
 
     def all(self) -> list[Piece]:
         """Every piece that has a record, oldest checkpoint first."""
@@ -119,11 +122,14 @@ class Pieces:
         self._storage.delete([self._record(name, _MANIFEST), self._record(name, _INTENT)])
 
     def delete_data(self, piece: Piece, depth: int) -> None:
-        """Delete the data files of a piece: those of the manifest, or all that carry its name."""
-        if piece.manifest is not None:
-            self._storage.delete(_paths(piece.manifest))
-        elif piece.intent is not None:
+        """Delete all data files that carry the name of a piece, in its manifest or not."""
+        if piece.intent is not None:
             self._storage.delete(self._storage.starting_with(piece.name.data_files(self.owner), depth))
+
+    def delete_losers(self, manifest: Manifest, depth: int) -> None:
+        """Delete what task attempts wrote whose result Spark did not take. Delta leaves it to VACUUM."""
+        start = self.data_prefix(manifest.intent.transaction)
+        self._storage.delete({*self._storage.starting_with(start, depth)} - {*_paths(manifest)})
 
     def named_by(self, piece: Piece) -> int | InLog:
         """The version of the log that names a data file of a piece, or why there is none.

@@ -14,15 +14,14 @@ from pyspark.sql.types import StructType
 
 from sinks.delta.alter import by_name, by_path, create_table
 from sinks.delta.features import refusals
-from sinks.delta.jvm import PACKAGE, Jvm
+from sinks.delta.jvm import SPARK_CONF, Jvm
 from sinks.delta.log import Log, Snapshot
 from sinks.delta.options import DeltaOptions
 from sinks.delta.rows import fit
 from twophase.errors import ConfigError, PreflightError
 from twophase.protocol.sink import SinkContext
 
-_EXTENSION = ("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-_CATALOG = ("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+_OF_THE_SESSION = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 _STATISTICS = "spark.databricks.delta.stats.collect"
 _SINGLE_DRIVER = ("S3SingleDriverLogStore",)
 _LOG_FOLDER = "_delta_log"
@@ -36,17 +35,22 @@ def find_session() -> Jvm:
     Raises:
         PreflightError: there is none, or Delta is not set up in it.
     """
-    session = SparkSession.getActiveSession()
-    if session is None:
-        raise PreflightError("The Delta sink needs a running Spark session.", remedy="start the job from one.")
+    try:
+        session = SparkSession.active()
+    except PySparkException as error:
+        raise PreflightError(
+            "The Delta sink needs a running Spark session.", remedy="start the job from one."
+        ) from error
     jvm = Jvm(session)
     missing = [
-        f"{key}={value}" for key, value in (_EXTENSION, _CATALOG) if value not in (session.conf.get(key, "") or "")
+        f"{key}={SPARK_CONF[key]}"
+        for key in _OF_THE_SESSION
+        if SPARK_CONF[key] not in (session.conf.get(key, "") or "")
     ]
     if missing:
         raise PreflightError(
             f"Delta is not set up in this Spark session: {', '.join(missing)} is missing.",
-            remedy=f"start Spark with these settings and spark.jars.packages={PACKAGE}.",
+            remedy="start Spark with the settings of DeltaSink.spark_conf().",
         )
     if session.conf.get(_STATISTICS, "true") != "true":
         raise PreflightError(

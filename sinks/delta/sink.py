@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sinks.delta.binding import Binding
 from sinks.delta.committer import Committer
 from sinks.delta.fence import Fence
+from sinks.delta.jvm import SPARK_CONF
 from sinks.delta.names import Owner
 from sinks.delta.options import DeltaOptions
 from sinks.delta.orphans import Orphans
@@ -38,6 +39,11 @@ class DeltaSink(BatchSink):
     def __repr__(self) -> str:
         return f"DeltaSink({self._options.where!r})"
 
+    @staticmethod
+    def spark_conf() -> Mapping[str, str]:
+        """See `twophase.protocol.sink.NeedsSparkConf`."""
+        return SPARK_CONF
+
     def open(self, context: SinkContext) -> None:
         """See `Sink.open`."""
         owner = Owner(check_name("job", context.job), check_name("sink", context.sink))
@@ -52,7 +58,8 @@ class DeltaSink(BatchSink):
                     f"The folder {log.storage.absolute(owner.folder)} cannot be made: {str(error).splitlines()[0]}.",
                     remedy="give the driver's account the right to write there.",
                 ) from error
-            self._binding = Binding(owner, log, pieces, log.snapshot().table, self._options.merge_schema)
+            merge_schema, speculation = self._options.merge_schema, context.speculation
+            self._binding = Binding(owner, log, pieces, log.snapshot().table, merge_schema, speculation)
 
     def target(self) -> str:
         """See `Sink.target`: the table's id and folder."""

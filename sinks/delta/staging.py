@@ -3,6 +3,7 @@
     1. intent        whose files will come, and the table's version before them
     2. fence         closed: nothing is written
     3. data files    by Delta's own writer: statistics, constraints, generated columns, column mapping as the table wants
+                     those of task attempts that lost are deleted
     4. manifest      what was written; from here on the piece is pre-committed
     5. fence         raised in the meantime: the piece is taken away again (fence.py)
 
@@ -104,7 +105,10 @@ class Staging:
             raise
         for action in actions:
             _check_name(action, prefix)
-        return Manifest(intent, begun.snapshot.shape, tuple(actions))
+        manifest = Manifest(intent, begun.snapshot.shape, tuple(actions))
+        if self._binding.speculation or begun.jvm.has_failed_tasks(prefix):
+            self._pieces.delete_losers(manifest, self._binding.folder_depth())
+        return manifest
 
     def _fitted(self, batch: DataFrame, log: Log) -> DataFrame:
         """The rows with the table's types; columns that the table has not are added to it, in a commit of their own."""
