@@ -48,6 +48,17 @@ def live_files(table: Path) -> list[str]:
     return list(files)
 
 
+def count(table: Path) -> int:
+    """Rows of the newest version, by what the log says of each file."""
+    return sum(map(added_rows, commits(table)))
+
+
+def added_rows(commit: Path) -> int:
+    """Rows that one commit appended."""
+    added = (action["add"] for action in actions(commit) if "add" in action)
+    return sum(json.loads(add["stats"])["numRecords"] for add in added)
+
+
 def unnamed_files(table: Path) -> set[str]:
     """Data files that no commit names."""
     there = {str(path.relative_to(table)) for path in table.rglob("*.parquet") if _LOG not in path.parts}
@@ -133,6 +144,5 @@ class PollingReader:
             self._rows.pop(commit, None)
         for commit in log:
             if commit not in self._rows:
-                added = (action["add"] for action in actions(commit) if "add" in action)
-                self._rows[commit] = sum(json.loads(add["stats"])["numRecords"] for add in added)
+                self._rows[commit] = added_rows(commit)
         return sum(self._rows[commit] for commit in log)

@@ -41,12 +41,14 @@ def reader(arena: DeltaArena) -> Iterator[delta_lake.PollingReader]:
 
 
 @pytest.mark.parametrize(
-    "points", [(*FIRST, *map(CONTROL.format, CONTROLS)), SECOND], ids=["in normal work", "in recovery and after it"]
+    ("points", "batches"),
+    [((*FIRST, *map(CONTROL.format, CONTROLS)), 1), (SECOND, 2)],
+    ids=["in normal work", "in recovery and after it"],
 )
 def test_every_job_is_killed_at_another_point(
-    arena: DeltaArena, reader: delta_lake.PollingReader, points: tuple[str, ...]
+    arena: DeltaArena, reader: delta_lake.PollingReader, points: tuple[str, ...], batches: int
 ) -> None:
-    arena.produce(3 * BATCH)
+    arena.produce(batches * BATCH)
     ended = arena.kill_at(points)
     assert ended.killed
     assert {*ended.points} == {*points}

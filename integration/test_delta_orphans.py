@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,12 +13,13 @@ from pyspark.sql import SparkSession
 
 from integration.delta_harness import DeltaHarness, acting_at, commit
 from sinks.delta import staging
+from sinks.delta.names import Owner, data_prefix
 from sinks.delta.sink import DeltaSink
 from twophase.errors import FencedError, RejectedRowsError, StopJobError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed
-from twophase.testing.harness import FIRST, transaction_id
+from twophase.testing.harness import FIRST, JOB, SINK, transaction_id
 
 NEXT = Attempt(1, 2)
 
@@ -138,6 +140,29 @@ def test_without_the_log_since_then_data_files_are_left_to_vacuum(delta_spark: S
     sink.abort([piece])
     assert table.data_files() == files
     assert table.records() == []
+
+
+def test_files_of_task_attempts_that_lost_go_with_their_piece(table: DeltaHarness) -> None:
+    sink = table.opened()
+    piece = table.write(sink, range(3))
+    [file] = table.data_files()
+    shutil.copy(file, file.with_name(file.name.replace("part-00000", "part-00001")))
+    sink.abort([piece])
+    assert table.data_files() == []
+
+
+@pytest.mark.parametrize("speculation", [True, False])
+def test_files_of_task_attempts_that_lost_are_looked_for_where_there_may_be_some(
+    table: DeltaHarness, speculation: bool
+) -> None:
+    sink = table.new_sink()
+    sink.open(table.context(speculation=speculation))
+    sink.fence(FIRST)
+    loser = table.folder / f"{data_prefix(Owner(JOB, SINK), transaction_id())}part-00001-copy.c000.snappy.parquet"
+    loser.write_bytes(b"written by a second attempt")
+    assert commit(sink, table.write(sink, range(3))) == [Committed()]
+    assert loser.exists() is not speculation
+    assert table.ids() == [0, 1, 2]
 
 
 def test_an_attempt_that_is_closed_while_it_writes_takes_its_files_away(table: DeltaHarness, at_point: Any) -> None:
