@@ -23,27 +23,29 @@ NEXT = Attempt(2, 1)
 
 @pytest.fixture
 def table(delta_spark: SparkSession, tmp_path: Path) -> DeltaHarness:
-    forgets = "TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 30 days')"
-    return DeltaHarness(delta_spark, tmp_path / "orders", more=forgets)
+    return DeltaHarness(delta_spark, tmp_path / "orders")
 
 
 @pytest.fixture
-def long_ago(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Moves the clock that dates application ids."""
+def forget(table: DeltaHarness, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Application ids are dated a month back until the table is told to forget such."""
+    clock = SimpleNamespace(time=lambda: time.time() - AGO_S)
+    monkeypatch.setattr(log, "time", clock)
 
-    def move(back: bool) -> None:
-        now_s = time.time() - (AGO_S if back else 0)
-        monkeypatch.setattr(log, "time", SimpleNamespace(time=lambda: now_s))
+    def forget() -> None:
+        table.sql(
+            "ALTER TABLE {table} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 30 days')"
+        )
+        clock.time = time.time
 
-    return move
+    return forget
 
 
-def test_it_goes_on_with_what_it_finds(table: DeltaHarness, long_ago: Callable[[bool], None]) -> None:
-    long_ago(True)
+def test_it_goes_on_with_what_it_finds(table: DeltaHarness, forget: Callable[[], None]) -> None:
     sink = table.opened()
     assert commit(sink, table.write(sink, [0], 0)) == [Committed()]
     piece = table.write(sink, [1], 1)
-    long_ago(False)
+    forget()
     again = table.opened(attempt=None)
     assert (again.history().generation, again.history().committed) == (0, {})
     assert commit(again, piece) == [Committed()]
@@ -55,13 +57,12 @@ def test_it_goes_on_with_what_it_finds(table: DeltaHarness, long_ago: Callable[[
     assert table.records() == []
 
 
-def test_a_commit_is_proven_by_the_log_or_not_at_all(table: DeltaHarness, long_ago: Callable[[bool], None]) -> None:
-    long_ago(True)
+def test_a_commit_is_proven_by_the_log_or_not_at_all(table: DeltaHarness, forget: Callable[[], None]) -> None:
     sink = table.opened()
     piece = table.write(sink, range(3))
     saved = {path: path.read_bytes() for path in (table.folder / "_twophase").rglob("*") if path.is_file()}
     assert commit(sink, piece) == [Committed()]
-    long_ago(False)
+    forget()
     for path, content in saved.items():  # as if the driver had died before it removed the records
         path.write_bytes(content)
     assert isinstance(commit(table.opened(attempt=None), piece)[0], AlreadyCommitted)

@@ -172,9 +172,19 @@ def test_an_empty_checkpoint_commits_nothing_and_leaves_nothing(table: DeltaHarn
     sink = table.opened()
     before = len(table.commits())
     assert sink.pre_commit(table.frame([]), transaction_id(0)) == []
-    assert (sink.in_doubt(), table.records(), len(table.commits())) == ([], [], before)
+    assert (sink.in_doubt(), table.records(), table.data_files(), len(table.commits())) == ([], [], [], before)
     assert commit(sink, table.write(sink, range(3), 1)) == [Committed()]
     assert sink.history().committed == {LINEAGE: 1}
+
+
+def test_a_first_task_without_rows_leaves_no_file(table: DeltaHarness) -> None:
+    sink = table.opened()
+    columns = ("id", "'x' AS name", "0.5D AS amount")
+    two_tasks = table.spark.range(0, 4, 1, 2).where("id >= 2").selectExpr(*columns)
+    [piece] = sink.pre_commit(two_tasks, transaction_id())
+    assert commit(sink, piece) == [Committed()]
+    assert len(table.data_files()) == 1
+    assert table.ids() == [2, 3]
 
 
 def test_a_checkpoint_that_the_table_has_is_not_written_again(table: DeltaHarness) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.delta_harness import COLUMNS, DeltaHarness, append_twice, commit
+from sinks.delta import jvm
 from sinks.delta.sink import DeltaSink
 from twophase.errors import ConfigError, PreflightError, TwoPhaseError
 from twophase.ids import Attempt
@@ -126,6 +127,37 @@ def test_a_table_by_name_is_the_table_in_its_folder(delta_spark: SparkSession, t
         delta_spark.sql(f"DROP TABLE {name}")
 
 
+def test_create_makes_a_table_of_the_catalog(delta_spark: SparkSession, tmp_path: Path) -> None:
+    database, name = fresh_name("shop"), fresh_name("orders")
+    delta_spark.sql(f"CREATE DATABASE {database} LOCATION '{tmp_path}'")
+    try:
+        table = DeltaHarness(delta_spark, tmp_path / name, columns="")
+        table.options = {"path": None, "table": f"{database}.{name}", "create": True, "partition_by": ["name"]}
+        sink = table.opened()
+        assert commit(sink, table.write(sink, range(3))) == [Committed()]
+        assert delta_spark.table(f"{database}.{name}").count() == 3
+        assert {path.parent.name for path in table.data_files()} == {"name=row 0", "name=row 1", "name=row 2"}
+    finally:
+        delta_spark.sql(f"DROP DATABASE {database} CASCADE")
+
+
+def test_a_table_of_the_catalog_in_another_format_is_refused(delta_spark: SparkSession, tmp_path: Path) -> None:
+    name = fresh_name("orders")
+    delta_spark.sql(f"CREATE TABLE {name} ({COLUMNS}) USING parquet LOCATION '{tmp_path / 'orders'}'")
+    try:
+        for create in (False, True):
+            with pytest.raises(ConfigError, match="no Delta table but 'parquet'"):
+                sink_for(delta_spark, table=name, create=create)
+    finally:
+        delta_spark.sql(f"DROP TABLE {name}")
+
+
+def test_the_rows_bring_the_partition_columns(delta_spark: SparkSession, tmp_path: Path) -> None:
+    table = DeltaHarness(delta_spark, tmp_path / "orders", f"{COLUMNS}, day DATE", "PARTITIONED BY (day)")
+    with pytest.raises(ConfigError, match="column 'day' is not in the rows and is a partition column"):
+        table.opened()
+
+
 @contextmanager
 def no_statistics(spark: SparkSession) -> Iterator[None]:
     spark.conf.set("spark.databricks.delta.stats.collect", "false")
@@ -141,11 +173,20 @@ def test_statistics_are_needed(delta_spark: SparkSession, tmp_path: Path) -> Non
         table.opened()
 
 
+def test_another_version_of_delta_is_refused(
+    delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jvm, "VERSION", "4.4.1")
+    table = DeltaHarness(delta_spark, tmp_path / "orders")
+    with pytest.raises(PreflightError, match=r"There is Delta 4\.4\.0 .* works with Delta 4\.4\.1 only"):
+        table.opened()
+
+
 def test_a_storage_on_which_delta_keeps_one_process_apart_from_itself_only_is_refused(
     delta_spark: SparkSession, tmp_path: Path
 ) -> None:
-    jvm: Any = delta_spark._jvm
-    conf, key = jvm.org.apache.spark.SparkEnv.get().conf(), "spark.delta.logStore.file.impl"
+    java: Any = delta_spark._jvm
+    conf, key = java.org.apache.spark.SparkEnv.get().conf(), "spark.delta.logStore.file.impl"
     conf.set(key, "io.delta.storage.S3SingleDriverLogStore")
     try:
         table = DeltaHarness(delta_spark, tmp_path / "orders")

@@ -12,9 +12,11 @@ from pyspark.sql import SparkSession
 
 from twophase.errors import PreflightError
 
-# Of Delta 4.4.1 there is no jar for Spark 4.2.
+VERSION = "4.4.0"
+"""The one version of Delta whose classes below the public API are as this sink expects them."""
+
 SPARK_CONF = {
-    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "spark.jars.packages": f"io.delta:delta-spark_4.2_2.13:{VERSION}",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
@@ -36,17 +38,22 @@ class Jvm:
 
     @property
     def delta(self) -> Any:
-        """The package of Delta's classes.
+        """The package of Delta's classes."""
+        return self._jvm.org.apache.spark.sql.delta
+
+    def check_delta(self) -> None:
+        """Delta is there, in the version that this sink knows.
 
         Raises:
-            PreflightError: Delta is not on Spark's class path.
+            PreflightError: it is not.
         """
-        package = self._jvm.org.apache.spark.sql.delta
-        if isinstance(package.DeltaLog, JavaPackage):
+        is_there = not isinstance(self.delta.DeltaLog, JavaPackage)
+        found = f"Delta {self._jvm.io.delta.package.VERSION()}" if is_there else "no Delta"
+        if found != f"Delta {VERSION}":
             raise PreflightError(
-                "Delta is not on Spark's class path.", remedy="start Spark with the settings of DeltaSink.spark_conf()."
+                f"There is {found} on Spark's class path; this sink works with Delta {VERSION} only.",
+                remedy="start Spark with the settings of DeltaSink.spark_conf().",
             )
-        return package
 
     @property
     def hadoop(self) -> Any:

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-
 from sinks.delta.jvm import Jvm, class_name, items
 from sinks.delta.shape import TableShape
 from sinks.delta.storage import Storage
@@ -98,10 +96,7 @@ class Transaction:
 
     def watch(self, app_id: str) -> None:
         """Make the commit fail if anybody commits a version of this application id after this transaction began."""
-        try:
-            self._java.readTxn().addOne(app_id)
-        except Py4JError:  # no such method in this version of Delta; the public way also reads the table's state
-            self._java.txnVersion(app_id)
+        self._java.readTxn().addOne(app_id)  # what txnVersion does, which reads the table's state as well
 
     def write_files(self, rows: DataFrame, prefix: str) -> list[str]:
         """Write data files whose names begin with `prefix`; return the action of each as JSON. Nothing is committed.

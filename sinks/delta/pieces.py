@@ -126,8 +126,8 @@ class Pieces:
         if piece.intent is not None:
             self._storage.delete(self._storage.starting_with(piece.name.data_files(self.owner), depth))
 
-    def delete_losers(self, manifest: Manifest, depth: int) -> None:
-        """Delete what task attempts wrote whose result Spark did not take. Delta leaves it to VACUUM."""
+    def delete_unlisted(self, manifest: Manifest, depth: int) -> None:
+        """Delete the data files of a piece that its manifest does not list. Delta leaves them to VACUUM."""
         start = self.data_prefix(manifest.intent.transaction)
         self._storage.delete({*self._storage.starting_with(start, depth)} - {*_paths(manifest)})
 

@@ -56,7 +56,7 @@ def find_session() -> Jvm:
         raise PreflightError(
             f"{_STATISTICS} is off: the row counts of data files come from their statistics.", remedy="leave it on."
         )
-    _ = jvm.delta
+    jvm.check_delta()
     return jvm
 
 

@@ -3,7 +3,7 @@
     1. intent        whose files will come, and the table's version before them
     2. fence         closed: nothing is written
     3. data files    by Delta's own writer: statistics, constraints, generated columns, column mapping as the table wants
-                     those of task attempts that lost are deleted
+                     those that it does not list are deleted: of task attempts that lost, and without rows
     4. manifest      what was written; from here on the piece is pre-committed
     5. fence         raised in the meantime: the piece is taken away again (fence.py)
 
@@ -35,6 +35,7 @@ from twophase.protocol.committable import Committable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_FIRST_TASK = "-part-00000-"
 _REJECTED = ("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED")
 
 
@@ -106,8 +107,8 @@ class Staging:
         for action in actions:
             _check_name(action, prefix)
         manifest = Manifest(intent, begun.snapshot.shape, tuple(actions))
-        if self._binding.speculation or begun.jvm.has_failed_tasks(prefix):
-            self._pieces.delete_losers(manifest, self._binding.folder_depth())
+        if self._binding.speculation or _has_empty_file(manifest) or begun.jvm.has_failed_tasks(prefix):
+            self._pieces.delete_unlisted(manifest, self._binding.folder_depth())
         return manifest
 
     def _fitted(self, batch: DataFrame, log: Log) -> DataFrame:
@@ -126,6 +127,11 @@ class Staging:
         if found.missing:
             add_columns(log, found.missing)
         return found.apply(batch)
+
+
+def _has_empty_file(manifest: Manifest) -> bool:
+    """Spark's first task writes a file without rows too, unless the table is partitioned; Delta does not list it."""
+    return not manifest.shape.partition_columns and not any(_FIRST_TASK in action for action in manifest.actions)
 
 
 def _check_name(action: str, prefix: str) -> None:
