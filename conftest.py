@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from integration.delta_jars import delta_settings
 from twophase.testing.spark_start import spark_environment
 
 ROOT = Path(__file__).parent
@@ -17,16 +18,27 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPAT
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """One Spark for the whole run: two slots, no web UI."""
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """One Spark for the whole run: two slots, no web UI, and Delta if any test of the run asks for `delta_spark`.
+
+    A process has one Spark, and its jars are chosen when it starts; files of tests share processes.
+    """
+    wants_delta = any("delta_spark" in getattr(item, "fixturenames", ()) for item in request.session.items)
     session = (
         SparkSession.builder.master("local[2]")
         .appName("twophase-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        .config(map=delta_settings() if wants_delta else {})
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def delta_spark(spark: SparkSession) -> SparkSession:
+    """The same Spark, with Delta in it."""
+    return spark

@@ -1,12 +1,14 @@
-"""The process that runs one pipeline from Kafka to MySQL until the topic is used up, and says how long each batch took.
+"""The process that runs one pipeline from Kafka until the topic is used up, and says how long each batch took.
 
     python -m benchmarks.driver '{"pipeline": "twophase", ...}'
 
-Both pipelines are measured by the same instrument: the `triggerExecution` that Spark reports for each micro-batch, which
+All pipelines are measured by the same instrument: the `triggerExecution` that Spark reports for each micro-batch, which
 is everything from asking for offsets to the commit log. The result is the last line of the output, as JSON.
 
-    twophase    twophase-kafka, JSON parsed by the source, MySqlSink: exactly once
-    spark       Spark's Kafka connector, from_json, JDBC append in foreachBatch: at least once
+    twophase          twophase-kafka, JSON parsed by the source, MySqlSink: exactly once
+    spark             Spark's Kafka connector, from_json, JDBC append in foreachBatch: at least once
+    twophase-delta    twophase-kafka, DeltaSink: exactly once
+    spark-delta       twophase-kafka, Delta's own streaming sink: exactly once
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import twophase
 from benchmarks.orders import SCHEMA, TABLE
+from sinks.delta.sink import DeltaSink
 from sinks.mysql.sink import MySqlSink
 from twophase.events import CheckpointCommitted, CheckpointDecided, Event, SinkAcknowledged
+from twophase.protocol.sink import Sink
 
 _JDBC_FLAGS = "rewriteBatchedStatements=true&sslMode=DISABLED&allowPublicKeyRetrieval=true"
 
@@ -97,10 +101,15 @@ def main(settings: dict[str, Any]) -> None:
     progress = _Progress()
     spark.streams.addListener(progress)
     checkpoints = _Checkpoints()
-    if settings["pipeline"] == "twophase":
-        _run_twophase(spark, settings, checkpoints)
-    else:
-        _run_spark(spark, settings)
+    match settings["pipeline"]:
+        case "twophase":
+            _run_twophase(spark, settings, _mysql_sink(settings), checkpoints)
+        case "twophase-delta":
+            _run_twophase(spark, settings, DeltaSink(path=settings["path"], create=True), checkpoints)
+        case "spark-delta":
+            _run_delta(spark, settings)
+        case _:
+            _run_spark(spark, settings)
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     spark.stop()
     result = {
@@ -125,7 +134,17 @@ def _session(settings: dict[str, Any]) -> SparkSession:
     return spark
 
 
-def _run_twophase(spark: SparkSession, settings: dict[str, Any], observe: Callable[[Event], None]) -> None:
+def _mysql_sink(settings: dict[str, Any]) -> MySqlSink:
+    mysql = settings["mysql"]
+    return MySqlSink(
+        url=f"mysql://{mysql['user']}@{mysql['host']}:{mysql['port']}/{mysql['database']}",
+        table=TABLE,
+        password_env=mysql["password_env"],
+        **settings.get("sink", {}),
+    )
+
+
+def _read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
     twophase.register(spark)
     options = {
         "kafka.bootstrap.servers": settings["kafka"],
@@ -134,16 +153,12 @@ def _run_twophase(spark: SparkSession, settings: dict[str, Any], observe: Callab
         "maxRecordsPerTrigger": str(settings["batch_records"]),
         **settings.get("source", {}),
     }
-    frame = spark.readStream.format("twophase-kafka").options(**options).schema(SCHEMA).load()
-    mysql = settings["mysql"]
-    sink = MySqlSink(
-        url=f"mysql://{mysql['user']}@{mysql['host']}:{mysql['port']}/{mysql['database']}",
-        table=TABLE,
-        password_env=mysql["password_env"],
-        **settings.get("sink", {}),
-    )
+    return spark.readStream.format("twophase-kafka").options(**options).schema(SCHEMA).load()
+
+
+def _run_twophase(spark: SparkSession, settings: dict[str, Any], sink: Sink, observe: Callable[[Event], None]) -> None:
     job = (
-        twophase.write_stream(frame, name="orders")
+        twophase.write_stream(_read(spark, settings), name="orders")
         .sink("facts", sink)
         .option("checkpointLocation", settings["location"])
         .observer(observe)
@@ -151,6 +166,11 @@ def _run_twophase(spark: SparkSession, settings: dict[str, Any], observe: Callab
         .start()
     )
     job.await_termination()
+
+
+def _run_delta(spark: SparkSession, settings: dict[str, Any]) -> None:
+    writer = _read(spark, settings).writeStream.format("delta").option("checkpointLocation", settings["location"])
+    writer.trigger(availableNow=True).start(settings["path"]).awaitTermination()
 
 
 def _run_spark(spark: SparkSession, settings: dict[str, Any]) -> None:

@@ -74,9 +74,34 @@ def began_s(batch: Batch) -> float:
 
 
 def run(services: Services, pipeline: str, topic: str, database: str, batch_records: int, **settings: Any) -> Run:
-    """Run one pipeline to its end."""
-    kafka, mysql = services.kafka, services.mysql
+    """Run one pipeline to MySQL to its end."""
+    mysql = services.mysql
     account = {"host": mysql.host, "port": mysql.port, "user": mysql.user, "database": database}
+    settings["mysql"] = account | {"password_env": _PASSWORD_VARIABLE}
+    secret = {_PASSWORD_VARIABLE: mysql.password}
+    return run_pipeline(services.kafka, pipeline, topic, batch_records, {"MySQL": mysql.pid}, secret, **settings)
+
+
+def run_pipeline(
+    kafka: KafkaService,
+    pipeline: str,
+    topic: str,
+    batch_records: int,
+    servers: Mapping[str, int] | None = None,
+    environment: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> Run:
+    """Run one pipeline to its end.
+
+    Args:
+        kafka: where the records are.
+        pipeline: its name in `benchmarks.driver`.
+        topic: of the records.
+        batch_records: records in a micro-batch.
+        servers: process ids of servers beside Kafka, by name.
+        environment: of the driver, added to ours.
+        settings: of the pipeline, as `benchmarks.driver` takes them.
+    """
     with tempfile.TemporaryDirectory(prefix="twophase-bench-", ignore_cleanup_errors=True) as folder:
         described = {
             "pipeline": pipeline,
@@ -85,23 +110,23 @@ def run(services: Services, pipeline: str, topic: str, database: str, batch_reco
             "topic": topic,
             "batch_records": batch_records,
             "location": f"{folder}/job",
-            "mysql": account | {"password_env": _PASSWORD_VARIABLE},
             **settings,
         }
-        return _watch(described, Path(folder), {"Kafka": kafka.pid, "MySQL": mysql.pid}, mysql.password)
+        return _watch(described, Path(folder), {"Kafka": kafka.pid, **(servers or {})}, environment or {})
 
 
-def _watch(settings: Mapping[str, Any], folder: Path, servers: Mapping[str, int], password: str) -> Run:
+def _watch(
+    settings: Mapping[str, Any], folder: Path, servers: Mapping[str, int], environment: Mapping[str, str]
+) -> Run:
     output, log = folder / "output", folder / "log"
-    environment = os.environ | {
+    own = {
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(_ROOT),
         "PYTHONWARNINGS": "ignore",
-        _PASSWORD_VARIABLE: password,
     }
     command = [sys.executable, "-m", "benchmarks.driver", json.dumps(settings)]
     with output.open("wb") as out, log.open("wb") as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err, env=environment, cwd=_ROOT)
+        process = subprocess.Popen(command, stdout=out, stderr=err, env={**os.environ, **own, **environment}, cwd=_ROOT)
         try:
             with Meter({"driver": process.pid, **servers}) as meter:
                 code = process.wait(_TIMEOUT_S)

@@ -13,7 +13,7 @@ from typing import Self
 import psutil
 
 _INTERVAL_S = 0.2
-_OTHERS = "others"
+OTHERS = "others"
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Meter:
     def others_cores(self) -> float:
         """How many cores others kept busy on average, from the first sample to the last."""
         first, last = self.samples[0], self.samples[-1]
-        return (last.cpu_s[_OTHERS] - first.cpu_s[_OTHERS]) / max(last.at_s - first.at_s, 0.001)
+        return (last.cpu_s[OTHERS] - first.cpu_s[OTHERS]) / max(last.at_s - first.at_s, 0.001)
 
     def peak_mb(self, part: str) -> float:
         """The most memory (RSS) that any single process of a part has held, in MB."""
@@ -93,7 +93,7 @@ class Meter:
         busy = psutil.cpu_times()
         own = psutil.Process().cpu_times()
         total = busy.user + busy.nice + busy.system + busy.irq + busy.softirq
-        cpu_s[_OTHERS] = total - sum(cpu_s.values()) - own.user - own.system
+        cpu_s[OTHERS] = total - sum(cpu_s.values()) - own.user - own.system
         self.samples.append(Sample(time.time(), cpu_s))
 
     def _note(self, part: str, process: psutil.Process) -> None:

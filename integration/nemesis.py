@@ -47,7 +47,12 @@ class DriverProcess:
         scratch: a folder for its log.
         arm: failpoints, as in `TWOPHASE_FAILPOINTS`.
         conf: of Spark.
+
+    Attributes:
+        module: the program of the driver.
     """
+
+    module = "integration.driver"
 
     def __init__(
         self, settings: dict[str, Any], scratch: Path, arm: str = "", conf: Mapping[str, str] | None = None
@@ -63,7 +68,7 @@ class DriverProcess:
         own = spark_environment(executors | dict(conf or {})) | {"PYTHONPATH": str(ROOT)}
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "integration.driver", json.dumps(settings)],
+                [sys.executable, "-m", self.module, json.dumps(settings)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -83,3 +83,49 @@ def test_an_error_names_the_sink_and_what_to_do(
     assert caught.value.what.startswith("job.yaml: sinks.facts: ")
     assert what in caught.value.what
     assert remedy in caught.value.remedy
+
+
+NEEDY = """
+from twophase.testing.folder import FolderSink
+
+
+class One(FolderSink):
+    def spark_conf(self):
+        return {"spark.jars.packages": "a:one:1", "spark.one": "1"}
+
+
+class Two(FolderSink):
+    def spark_conf(self):
+        return {"spark.jars.packages": "a:two:1"}
+"""
+
+
+def conf(folder: Path, kinds: list[str], **given: str) -> dict[str, str]:
+    """What Spark is started with for sinks of these types."""
+    (folder / "needy.py").write_text(NEEDY)
+    sinks = {kind: {"type": f"needy:{kind}", "options": {"path": str(folder / kind)}} for kind in kinds}
+    job = {"name": "orders", "source": {"format": "rate"}, "options": {"checkpointLocation": "/chk"}}
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump({**job, "sinks": sinks, "spark": {"conf": given}}))
+    loaded = load_job_file(path, {})
+    try:
+        return dict(sink_types.spark_conf(loaded, sink_types.make_sinks(loaded)))
+    finally:
+        del sys.modules["needy"]
+
+
+def test_spark_is_started_with_what_a_sink_asks_for_and_the_file_wins(tmp_path: Path) -> None:
+    assert conf(tmp_path, ["One"]) == {"spark.jars.packages": "a:one:1", "spark.one": "1"}
+    assert conf(tmp_path, ["One"], **{"spark.one": "2", "spark.two": "3"}) == {
+        "spark.jars.packages": "a:one:1",
+        "spark.one": "2",
+        "spark.two": "3",
+    }
+
+
+def test_two_sinks_that_ask_for_different_things_need_a_word_from_the_user(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"sinks\.Two needs spark\.jars\.packages=a:two:1, another sink needs a:one:1"
+    ):
+        conf(tmp_path, ["One", "Two"])
+    assert conf(tmp_path, ["One", "Two"], **{"spark.jars.packages": "both"})["spark.jars.packages"] == "both"

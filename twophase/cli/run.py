@@ -15,7 +15,7 @@ from twophase.cli.pipeline import describe
 from twophase.cli.progress import STOPPING
 from twophase.cli.query_progress import QueryPoller
 from twophase.cli.signals import stop_on_signals
-from twophase.cli.sink_types import make_sinks
+from twophase.cli.sink_types import make_sinks, spark_conf
 from twophase.cli.spark import spark_session
 from twophase.cli.views import ProgressMode, SilentView, View, make_view
 
@@ -75,11 +75,12 @@ def run(
     overrides = {key: value for key, value in given.items() if value is not None}
     job = load_job_file(job_file, overrides, available_now=available_now)
     sinks = make_sinks(job)
+    conf = spark_conf(job, sinks)
     view = make_view(ProgressMode(progress), job.name, Console(highlight=False))
     with (
         view,
         log_lines(view.print_line, verbose=verbose, events_are_shown=type(view) is not SilentView),
-        spark_session(job.name, job.spark, view.print_line, verbose=verbose) as spark,
+        spark_session(job.name, job.spark.master, conf, view.print_line, verbose=verbose) as spark,
     ):
         view.tracker.set_state("starting")
         _run_to_its_end(describe(spark, job, sinks).observer(view).build(), view)

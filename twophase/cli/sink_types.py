@@ -17,7 +17,7 @@ from typing import Any
 
 from twophase.cli.job_file import JobFile, SinkSection
 from twophase.errors import ConfigError, TwoPhaseError
-from twophase.protocol.sink import Sink
+from twophase.protocol.sink import NeedsSparkConf, Sink
 
 GROUP = "twophase.sinks"
 
@@ -31,6 +31,23 @@ def make_sinks(job: JobFile) -> Mapping[str, Sink]:
     if any(":" in section.type for section in job.sinks.values()):
         _allow_imports_from(job.path.absolute().parent)
     return {name: _make(f"{job.path.name}: sinks.{name}", section) for name, section in job.sinks.items()}
+
+
+def spark_conf(job: JobFile, sinks: Mapping[str, Sink]) -> Mapping[str, str]:
+    """What Spark is started with: what the sinks ask for, and what the job file says, which wins.
+
+    Raises:
+        ConfigError: two sinks ask for different values, and the job file for none.
+    """
+    found: dict[str, str] = {}
+    for name, sink in sinks.items():
+        for key, value in sink.spark_conf().items() if isinstance(sink, NeedsSparkConf) else ():
+            if found.setdefault(key, value) != value and key not in job.spark.conf:
+                raise ConfigError(
+                    f"{job.path.name}: sinks.{name} needs {key}={value}, another sink needs {found[key]}.",
+                    remedy=f"set spark.conf.{key} to what serves both.",
+                )
+    return {**found, **job.spark.conf}
 
 
 def _make(where: str, section: SinkSection) -> Sink:

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -15,7 +15,6 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from twophase.cli.job_file import SparkSection
 from twophase.cli.text import clean
 from twophase.errors import PreflightError
 from twophase.failpoints import DRIVER_VARIABLE
@@ -30,13 +29,14 @@ _log = logging.getLogger("twophase")
 
 @contextmanager
 def spark_session(
-    name: str, section: SparkSection, print_line: Callable[[str], None], *, verbose: bool
+    name: str, master: str | None, conf: Mapping[str, str], print_line: Callable[[str], None], *, verbose: bool
 ) -> Iterator[SparkSession]:
     """Start Spark, and stop it at the end.
 
     Args:
         name: of the application.
-        section: what the job file says about Spark.
+        master: as `spark-submit --master`; None leaves it to Spark.
+        conf: of Spark.
         print_line: gets what Spark and its workers print, line by line, in a thread of its own.
         verbose: leave logging to Spark's own configuration.
 
@@ -45,11 +45,11 @@ def spark_session(
     """
     os.environ[DRIVER_VARIABLE] = str(os.getpid())
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    conf = _configuration(name, section, verbose=verbose)
+    configuration = _configuration(name, master, conf, verbose=verbose)
     try:
         with _pump(print_line) as output:
-            gateway = launch_gateway(conf, {"stderr": output})  # type: ignore[no-untyped-call]
-        context = SparkContext(conf=conf, gateway=gateway)
+            gateway = launch_gateway(configuration, {"stderr": output})  # type: ignore[no-untyped-call]
+        context = SparkContext(conf=configuration, gateway=gateway)
     except Exception as error:
         raise PreflightError(
             f"Spark does not start: {clean(str(error))[:300]}.",
@@ -61,17 +61,17 @@ def spark_session(
         _stop(context)
 
 
-def _configuration(name: str, section: SparkSection, *, verbose: bool) -> SparkConf:
-    conf = SparkConf().setAppName(name)
-    conf.set("spark.ui.showConsoleProgress", "false")
-    for key, value in section.conf.items():
-        conf.set(key, value)
-    if section.master is not None:
-        conf.setMaster(section.master)
-    java_options = conf.get(_JAVA_OPTIONS) or ""
+def _configuration(name: str, master: str | None, conf: Mapping[str, str], *, verbose: bool) -> SparkConf:
+    made = SparkConf().setAppName(name)
+    made.set("spark.ui.showConsoleProgress", "false")
+    for key, value in conf.items():
+        made.set(key, value)
+    if master is not None:
+        made.setMaster(master)
+    java_options = made.get(_JAVA_OPTIONS) or ""
     if not verbose and _LOG_CONFIGURATION not in java_options:
-        conf.set(_JAVA_OPTIONS, f"{java_options} -D{_LOG_CONFIGURATION}={_QUIET.as_uri()}".strip())
-    return conf
+        made.set(_JAVA_OPTIONS, f"{java_options} -D{_LOG_CONFIGURATION}={_QUIET.as_uri()}".strip())
+    return made
 
 
 def _pump(print_line: Callable[[str], None]) -> IO[bytes]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -76,6 +76,18 @@ class SinkHistory:
 
     generation: int = 0
     committed: Mapping[str, int] = field(default_factory=dict)
+
+
+@runtime_checkable
+class NeedsSparkConf(Protocol):
+    """A power of a sink: it says what Spark has to be started with. `twophase run` starts Spark so."""
+
+    def spark_conf(self) -> Mapping[str, str]:
+        """Settings of Spark, such as the jars that the sink works with.
+
+        Called on the driver before there is a Spark, and before `open`. A setting that the user has made wins; `open`
+        checks what it needs.
+        """
 
 
 class Sink(ABC):

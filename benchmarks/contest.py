@@ -1,0 +1,91 @@
+"""Two pipelines run alternating (A B B A ...) over the same records, and the ratio of their median batches.
+
+The first batches of a run, in which the JVM warms up, are left out.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import click
+
+from benchmarks.launch import Run, began_s
+from benchmarks.machine import OTHERS
+from benchmarks.report import console, foot, table
+
+
+@dataclass
+class Pipeline:
+    """One contestant and its runs."""
+
+    name: str
+    title: str
+    guarantee: str
+    runs: list[Run] = field(default_factory=list)
+
+    def rates(self, warm_up: int, batch_records: int) -> list[float]:
+        """Rows a second of each steady batch of all runs."""
+        return [batch.rows / batch.duration_s for done in self.runs for batch in done.steady(warm_up, batch_records)]
+
+    def end_to_end(self) -> float:
+        """Rows a second from the first trigger to the end of the last batch, warm-up included."""
+        return statistics.median(_end_to_end(done) for done in self.runs)
+
+    def cpu(self, warm_up: int, batch_records: int) -> dict[str, float]:
+        """Median processor seconds for a million rows, by part, in steady batches."""
+        found = [done.cpu_per_million(done.steady(warm_up, batch_records)) for done in self.runs]
+        return {part: statistics.median(one.get(part, 0.0) for one in found) for part in found[0]}
+
+
+def alternate(pipelines: tuple[Pipeline, Pipeline], rounds: int, run: Callable[[str], Run]) -> None:
+    """Run each pipeline `rounds` times."""
+    for number in range(rounds):
+        for pipeline in pipelines if number % 2 == 0 else pipelines[::-1]:
+            console.print(f"Round {number + 1} of {rounds}: {pipeline.title}", style="dim")
+            pipeline.runs.append(run(pipeline.name))
+
+
+def check_batches(records: int, batch_records: int, warm_up: int) -> None:
+    """There are batches after the warm-up."""
+    if records // batch_records <= warm_up:
+        raise click.UsageError(f"{records} records are {records // batch_records} batches, {warm_up} of them warm-up.")
+
+
+def _end_to_end(done: Run) -> float:
+    last = done.batches[-1]
+    return sum(batch.rows for batch in done.batches) / (began_s(last) + last.duration_s - began_s(done.batches[0]))
+
+
+def show(title: str, pipelines: tuple[Pipeline, Pipeline], warm_up: int, batch_records: int) -> None:
+    """Print the figures of two pipelines, and their ratio."""
+    parts = [part for part in pipelines[0].cpu(warm_up, batch_records) if part != OTHERS]
+    shown = table(
+        title,
+        *("pipeline", "guarantee", "rows/s, median batch", "slowest", "fastest", "end to end"),
+    )
+    costs = table("Processor seconds for 1,000,000 rows, steady batches", "pipeline", *parts, "together")
+    for pipeline in pipelines:
+        rates = pipeline.rates(warm_up, batch_records)
+        figures = (statistics.median(rates), min(rates), max(rates), pipeline.end_to_end())
+        shown.add_row(pipeline.title, pipeline.guarantee, *(f"{figure:,.0f}" for figure in figures))
+        cpu = pipeline.cpu(warm_up, batch_records)
+        used = [cpu.get(part, 0.0) for part in parts]
+        costs.add_row(pipeline.title, *(f"{one:.2f}" for one in used), f"{sum(used):.2f}")
+    console.print(shown)
+    console.print(costs)
+    ours, peer = (statistics.median(pipeline.rates(warm_up, batch_records)) for pipeline in pipelines)
+    by_run = [
+        _median_rate(one, warm_up, batch_records) / _median_rate(other, warm_up, batch_records)
+        for one, other in zip(pipelines[0].runs, pipelines[1].runs, strict=True)
+    ]
+    spread = " ".join(f"{ratio:.2f}" for ratio in by_run)
+    console.print(
+        f"{pipelines[0].title} / {pipelines[1].title}: [bold]{ours / peer:.2f}[/bold] (ratio of medians; by round: {spread})"
+    )
+    foot(statistics.mean(done.meter.others_cores() for pipeline in pipelines for done in pipeline.runs))
+
+
+def _median_rate(done: Run, warm_up: int, batch_records: int) -> float:
+    return statistics.median(batch.rows / batch.duration_s for batch in done.steady(warm_up, batch_records))

@@ -1,0 +1,63 @@
+"""Kafka to Delta: twophase against Delta's own streaming sink, from the same source. Both are exactly once.
+
+The same records, batch size, number of tasks and settings. Each pipeline runs in a process of its own, every time into a new
+table on the local disk. The ratio is that of the median batch's rows a second.
+
+    python -m benchmarks kafka_to_delta --records 4000000 --batch-records 500000 --rounds 2
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import click
+
+from benchmarks.contest import Pipeline, alternate, check_batches, show
+from benchmarks.launch import Run, new_kafka, run_pipeline
+from benchmarks.orders import produce
+from integration.delta_jars import delta_jars
+from sinks.delta.sink import DeltaSink
+from twophase.testing.services import KafkaService
+
+# What twophase sets for every sink; for the peer as well, so that the sinks are compared.
+_ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "50000"}
+
+
+@click.command("kafka_to_delta")
+@click.option("--records", default=4_000_000, show_default=True, help="Records in the topic.")
+@click.option("--batch-records", default=500_000, show_default=True, help="Records in a micro-batch.")
+@click.option("--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks.")
+@click.option("--rounds", default=2, show_default=True, help="Runs of each pipeline.")
+@click.option("--warm-up", default=3, show_default=True, help="Batches at the start of a run that do not count.")
+def command(records: int, batch_records: int, partitions: int, rounds: int, warm_up: int) -> None:
+    """Kafka to Delta against Delta's own streaming sink, from the same source."""
+    check_batches(records, batch_records, warm_up)
+    pipelines = (
+        Pipeline("twophase-delta", "twophase", "exactly once"),
+        Pipeline("spark-delta", "Delta's streaming sink", "exactly once"),
+    )
+    conf = {**DeltaSink.spark_conf(), **_ARROW, "spark.jars.packages": "", "spark.jars": delta_jars()}
+    with new_kafka() as kafka:
+        topic = produce(kafka, records, partitions)
+        alternate(pipelines, rounds, lambda name: _run(kafka, name, topic, records, batch_records, conf))
+    measured = f"{records:,} records, batches of {batch_records:,}, {partitions} tasks"
+    show(f"Kafka to Delta: {measured}", pipelines, warm_up, batch_records)
+
+
+def _run(kafka: KafkaService, name: str, topic: str, records: int, batch_records: int, conf: dict[str, str]) -> Run:
+    with tempfile.TemporaryDirectory(prefix="twophase-bench-") as folder:
+        table = Path(folder) / "orders"
+        done = run_pipeline(kafka, name, topic, batch_records, path=str(table), spark=conf)
+        stored = _count(table)
+    if stored != records:
+        raise RuntimeError(f"{name} wrote {stored} of {records} records")
+    return done
+
+
+def _count(table: Path) -> int:
+    """Rows that the commits of a table have added, by its log."""
+    lines = (line for commit in (table / "_delta_log").glob("*.json") for line in commit.read_text().splitlines())
+    added = (action["add"] for action in map(json.loads, lines) if "add" in action)
+    return sum(json.loads(add["stats"])["numRecords"] for add in added)

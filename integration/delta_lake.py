@@ -1,0 +1,148 @@
+"""A Delta table as its files show it, without Spark and without a line of the product.
+
+For tables that are only ever appended to, without column mapping or deletion vectors. The reader of every version is the
+protocol of Delta at its plainest: what `add` names and no `remove` takes away.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from integration import checker
+
+Action = dict[str, Any]
+
+_LOG = "_delta_log"
+_POLL_S = 0.01
+_PARQUET_END = b"PAR1"
+
+
+def commits(table: Path) -> list[Path]:
+    """The files of the log, oldest first; none if there is no table."""
+    return sorted(path for path in (table / _LOG).glob("*.json") if path.stem.isdigit())
+
+
+def actions(commit: Path) -> list[Action]:
+    """What one commit did."""
+    return [json.loads(line) for line in commit.read_text().splitlines()]
+
+
+def live_files(table: Path) -> list[str]:
+    """The data files of the newest version, relative to the table."""
+    files: dict[str, None] = {}
+    for commit in commits(table):
+        for action in actions(commit):
+            if "add" in action:
+                files[unquote(action["add"]["path"])] = None
+            if "remove" in action:
+                files.pop(unquote(action["remove"]["path"]), None)
+    return list(files)
+
+
+def count(table: Path) -> int:
+    """Rows of the newest version, by what the log says of each file."""
+    return sum(map(added_rows, commits(table)))
+
+
+def added_rows(commit: Path) -> int:
+    """Rows that one commit appended."""
+    added = (action["add"] for action in actions(commit) if "add" in action)
+    return sum(json.loads(add["stats"])["numRecords"] for add in added)
+
+
+def unnamed_files(table: Path) -> set[str]:
+    """Data files that no commit names."""
+    there = {str(path.relative_to(table)) for path in table.rglob("*.parquet") if _LOG not in path.parts}
+    return there - {*live_files(table)}
+
+
+def complete_unnamed_file(table: Path, part: int) -> bool:
+    """Whether a task has written its data file to the end, and no commit names it."""
+    names = (name for name in unnamed_files(table) if f"-part-{part:05d}-" in name)
+    return any((table / name).read_bytes().endswith(_PARQUET_END) for name in names)
+
+
+def orders(table: Path) -> checker.Records:
+    """Every row of a table of orders, for the checker."""
+    return np.concatenate([np.empty(0, checker.RECORD), *_orders(table)])
+
+
+def _orders(table: Path) -> Iterator[checker.Records]:
+    for name in live_files(table):
+        rows = pq.read_table(table / name, partitioning=None).to_pylist()
+        yield np.array(
+            [
+                (
+                    row["kafka_partition"],
+                    row["kafka_offset"],
+                    hash(f"{row['id']}|{row['customer']}|{row['amount']:.2f}"),
+                )
+                for row in rows
+            ],
+            checker.RECORD,
+        )
+
+
+class PollingReader:
+    """Reads the newest version of several tables again and again, in a thread of its own, for as long as it is entered.
+
+    Args:
+        tables: by name; they need not be there yet.
+
+    Attributes:
+        reads: how often a table was read.
+        counts: the numbers of rows that a reader has seen, by table.
+    """
+
+    def __init__(self, tables: Mapping[str, Path]) -> None:
+        self.reads = 0
+        self.counts: dict[str, set[int]] = {name: set() for name in tables}
+        self._tables = tables
+        self._rows: dict[Path, int] = {}
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="polling-reader")
+
+    def __enter__(self) -> PollingReader:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def wait_for(self, reads: int, timeout_s: float) -> None:
+        """Wait until so many reads are done."""
+        deadline = time.monotonic() + timeout_s
+        while self.reads < reads and self._thread.is_alive():
+            assert time.monotonic() < deadline, f"{self.reads} of {reads} reads after {timeout_s:g} s"
+            self._stop.wait(_POLL_S)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(_POLL_S):
+                for name, table in self._tables.items():
+                    self.counts[name].add(self._count(commits(table)))
+                    self.reads += 1
+        except BaseException as error:  # noqa: BLE001 raised by the thread that waits for this one
+            self._error = error
+
+    def _count(self, log: Sequence[Path]) -> int:
+        """Rows of the newest version. What has successors is read once; the newest commit anew each time."""
+        for commit in log[-1:]:
+            self._rows.pop(commit, None)
+        for commit in log:
+            if commit not in self._rows:
+                self._rows[commit] = added_rows(commit)
+        return sum(self._rows[commit] for commit in log)

@@ -1,0 +1,114 @@
+"""A whole job into a Delta table: others write to the table meanwhile; several sinks in one checkpoint; the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from itertools import cycle
+from pathlib import Path
+
+import yaml
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import twophase
+from integration import delta_lake
+from integration.delta_harness import DeltaHarness
+from integration.delta_jars import delta_settings
+from integration.nemesis import ROOT
+from sinks.delta.sink import DeltaSink
+from twophase.runtime.job import Job
+
+ROWS = 20
+THEIRS = 1_000_000
+_TIMEOUT_S = 300
+
+
+def make_input(folder: Path, batches: int) -> int:
+    """One file of rows a micro-batch; returns how many rows there are."""
+    folder.mkdir()
+    for number in range(batches):
+        ids = range(ROWS * number, ROWS * (number + 1))
+        lines = (json.dumps({"id": id, "name": f"row {id}", "amount": id / 2}) for id in ids)
+        (folder / f"{number:03d}.json").write_text("\n".join(lines))
+    return ROWS * batches
+
+
+def read(spark: SparkSession, folder: Path) -> DataFrame:
+    reader = spark.readStream.format("json").option("maxFilesPerTrigger", 1)
+    return reader.schema("id long, name string, amount double").load(str(folder))
+
+
+def start(frame: DataFrame, location: Path, **sinks: DeltaSink) -> Job:
+    writer = twophase.write_stream(frame, name="orders").option("checkpointLocation", str(location))
+    for name, sink in sinks.items():
+        writer.sink(name, sink)
+    return writer.trigger(availableNow=True).start()
+
+
+def test_others_append_delete_optimize_and_alter_the_table_while_the_job_runs(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = make_input(tmp_path / "in", 6)
+    table = DeltaHarness(delta_spark, tmp_path / "orders")
+    job = start(read(delta_spark, tmp_path / "in"), tmp_path / "job", lake=table.new_sink())
+    done: Counter[str] = Counter()
+    statements = {
+        "append": "INSERT INTO {table} (id) VALUES ({id})",
+        "delete": f"DELETE FROM {{table}} WHERE id >= {THEIRS}",
+        "optimize": "OPTIMIZE {table}",
+        "alter": "ALTER TABLE {table} ADD COLUMNS (note{id} STRING)",
+    }
+    for number, name in enumerate(cycle(statements)):
+        if not job.is_active and len(done) == len(statements):
+            break
+        try:
+            table.sql(statements[name].replace("{id}", str(THEIRS + number)))
+            done[name] += 1
+        except (Py4JJavaError, PySparkException) as error:  # the job came first: theirs to try again
+            if "conflict" not in str(error):
+                raise
+    assert job.await_termination(_TIMEOUT_S)
+    assert [id for id in table.ids() if id < THEIRS] == list(range(rows))
+    assert {*done} == {*statements}
+    assert table.records() == []
+
+
+def test_two_tables_have_the_same_checkpoints(delta_spark: SparkSession, tmp_path: Path) -> None:
+    rows = make_input(tmp_path / "in", 2)
+    tables = [DeltaHarness(delta_spark, tmp_path / name) for name in ("one", "two")]
+    one, two = (table.new_sink() for table in tables)
+    assert start(read(delta_spark, tmp_path / "in"), tmp_path / "job", one=one, two=two).await_termination(_TIMEOUT_S)
+    assert [table.ids() for table in tables] == [list(range(rows))] * 2
+    checkpoints = [[note["checkpoint"] for note in table.notes() if "checkpoint" in note] for table in tables]
+    assert checkpoints == [[0, 1], [0, 1]]
+
+
+def test_the_command_runs_a_job_into_a_table_that_it_makes(tmp_path: Path) -> None:
+    rows = make_input(tmp_path / "in", 2)
+    # The sink says what Spark needs; only the package is replaced by jars that are in the cache already.
+    jars = {key: value for key, value in delta_settings().items() if key.startswith("spark.jars")}
+    options = {"path": str(tmp_path / "orders"), "create": True, "partition_by": ["part"]}
+    job = {
+        "name": "orders",
+        "spark": {"master": "local[2]", "conf": {"spark.ui.enabled": False, **jars}},
+        "source": {
+            "format": "json",
+            "schema": "id long, name string, amount double",
+            "options": {"path": str(tmp_path / "in"), "maxFilesPerTrigger": 1},
+        },
+        "sql": "select id, name, id % 2 as part from source",
+        "sinks": {"lake": {"type": "delta", "options": options}},
+        "options": {"checkpointLocation": str(tmp_path / "job")},
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    command = [sys.executable, "-m", "twophase.cli", "run", str(tmp_path / "job.yaml"), "--available-now"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert delta_lake.count(tmp_path / "orders") == rows
+    assert {Path(name).parts[0] for name in delta_lake.live_files(tmp_path / "orders")} == {"part=0", "part=1"}

@@ -1,0 +1,59 @@
+"""What `open` found out, in one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sinks.delta.log import Log, Snapshot
+from sinks.delta.names import Owner
+from sinks.delta.pieces import Pieces
+from twophase.errors import TargetChangedError
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A sink of a job, bound to its table.
+
+    Attributes:
+        owner: job and sink.
+        log: the table's log.
+        pieces: the records beside the table.
+        table: the table's id.
+        merge_schema: whether columns that the table has not are added.
+        speculation: whether Spark may run a task twice at the same time.
+    """
+
+    owner: Owner
+    log: Log
+    pieces: Pieces
+    table: str
+    merge_schema: bool
+    speculation: bool
+
+    @property
+    def target(self) -> str:
+        """The target's identity (I10): the same folder with a new table in it is another target."""
+        return f"delta:{self.table}:{self.log.storage.root}"
+
+    def check(self, snapshot: Snapshot) -> None:
+        """The table is still the one that was opened.
+
+        Raises:
+            TargetChangedError: it was dropped, or made anew.
+        """
+        if snapshot.version >= 0 and snapshot.table == self.table:
+            return
+        found = f"it has the id {snapshot.table}" if snapshot.version >= 0 else "there is no table any more"
+        raise TargetChangedError(
+            f"Sink {self.owner.sink!r} of job {self.owner.job!r}: the table in {self.log.storage.root} had the id "
+            f"{self.table} when it was opened; {found}. Nothing was written.",
+            remedy="put the table back; or, for the new one, start a new lineage with restore.path.",
+        )
+
+    def folder_depth(self) -> int:
+        """How many folders lie between the table's and its data files, at the most.
+
+        One for each partition column; or one with a random name in their place; one more if Delta was told to keep data
+        in a folder of its own.
+        """
+        return max(1, len(self.log.snapshot().shape.partition_columns)) + 1

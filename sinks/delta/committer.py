@@ -1,0 +1,179 @@
+"""Phase 2: one commit that names the data files and says that the checkpoint is committed, both or neither (I4).
+
+    1. a commit since the piece was begun names its files       committed; the log is the proof
+    2. no manifest, or the log was cleaned since                committed if the lineage's mark says so; else lost, or stop
+    3. the table was put back, or is altered                    stop, and say what to undo
+    4. a data file is gone                                      lost
+    5. commit on the latest snapshot, as a blind append         others' appends, deletes, OPTIMIZE: no matter
+    6. read the commit back
+
+The mark is the version of the lineage's application id, committed in 5 with the files. The transaction watches it: of two
+drivers that commit one checkpoint at once, one fails. Never from the version of phase 1: with two checkpoints under way the
+second would conflict for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sinks.delta.binding import Binding
+from sinks.delta.features import refusals
+from sinks.delta.log import Transaction
+from sinks.delta.names import PieceName
+from sinks.delta.pieces import InLog, Piece
+from sinks.delta.records import Manifest
+from sinks.delta.shape import differences
+from twophase.errors import StopJobError, TargetChangedError
+from twophase.failpoints import failpoint
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
+from twophase.protocol.sink import CommitRequest
+
+_SHOWN = 3
+
+
+class Committer:
+    """Commits pieces.
+
+    Args:
+        binding: what `open` found out.
+    """
+
+    def __init__(self, binding: Binding) -> None:
+        self._binding = binding
+        self._log = binding.log
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """See `Sink.commit`."""
+        outcomes = []
+        for number, request in enumerate(requests):
+            failpoint("C13" if number else "C12")
+            outcomes.append(self._commit_one(request.committable))
+            failpoint("C14")
+        failpoint("C15")
+        return outcomes
+
+    def _commit_one(self, committable: Committable) -> CommitOutcome:
+        self._check_target(committable)
+        transaction = self._log.transaction()
+        self._binding.check(transaction.snapshot)
+        transaction.watch(self._app_id(committable))
+        piece = self._binding.pieces.get(PieceName.of(committable.transaction))
+        outcome = self._outcome(committable, piece, transaction)
+        if isinstance(outcome, Committed | AlreadyCommitted):
+            failpoint("F04")
+            self._binding.pieces.forget(piece.name)
+        return outcome
+
+    def _outcome(self, committable: Committable, piece: Piece, transaction: Transaction) -> CommitOutcome:
+        named = self._binding.pieces.named_by(piece)
+        if isinstance(named, int):
+            self._log.sync(named)
+            return AlreadyCommitted(f"commit {named} of the table names its files")
+        if piece.manifest is None or named is InLog.UNKNOWN:
+            return self._by_mark(committable, piece, named, transaction)
+        ready = self._ready(committable, piece, piece.manifest, transaction)
+        return ready if isinstance(ready, Lost) else self._append(committable, piece.manifest, transaction)
+
+    def _by_mark(
+        self, committable: Committable, piece: Piece, named: InLog, transaction: Transaction
+    ) -> AlreadyCommitted | Lost:
+        """Step 2. The high-water mark speaks for all below it: a lineage's checkpoints are committed in order."""
+        app_id = self._app_id(committable)
+        highest = transaction.snapshot.transactions.get(app_id, -1)
+        if highest >= committable.transaction.checkpoint:
+            return AlreadyCommitted(f"version {highest} of {app_id}")
+        if piece.manifest is not None:
+            raise self._stop(committable, f"{named.value}, and {app_id} is at {highest}")
+        return Lost(f"{app_id} is at {highest}, and the manifest of piece {piece.name} is gone")
+
+    def _ready(
+        self, committable: Committable, piece: Piece, manifest: Manifest, transaction: Transaction
+    ) -> Lost | None:
+        """Steps 3 and 4."""
+        if piece.manifest_sha256 != committable.handle["manifest_sha256"]:
+            return Lost(f"the manifest of piece {piece.name} is not the one of the checkpoint: its SHA-256 differs")
+        highest = self._highest(committable, transaction)
+        if highest == committable.transaction.checkpoint:
+            raise self._stop(committable, "the table has this checkpoint with files of another attempt")
+        if self._was_put_back(manifest, highest, transaction):
+            raise self._stop(
+                committable,
+                f"{self._app_id(committable)} was at {manifest.intent.after} in version {manifest.intent.base} of the table "
+                f"and is at {highest} in version {transaction.snapshot.version}: an older copy of the table was put back",
+            )
+        now = transaction.snapshot.shape
+        changes = [*differences(manifest.shape, now), *refusals(now)]
+        if changes:
+            raise self._stop(committable, f"the table was altered since it was written: {'; '.join(changes)}")
+        missing = self._binding.pieces.missing_files(manifest)
+        if missing:
+            return Lost(
+                f"{len(missing)} of {len(manifest.actions)} data files are gone or of another length, such as "
+                f"{missing[:_SHOWN]}: deleted by hand, or by a VACUUM that keeps less than the time since then"
+            )
+        return None
+
+    def _highest(self, committable: Committable, transaction: Transaction) -> int:
+        return transaction.snapshot.noted_transactions.get(self._app_id(committable), -1)
+
+    @staticmethod
+    def _was_put_back(manifest: Manifest, highest: int, transaction: Transaction) -> bool:
+        """A table that forgets application ids may have forgotten this one; the log was asked for the files then."""
+        forgotten = highest < 0 and transaction.snapshot.retention_ms is not None
+        return transaction.snapshot.version < manifest.intent.base or (
+            highest < manifest.intent.after and not forgotten
+        )
+
+    def _append(self, committable: Committable, manifest: Manifest, transaction: Transaction) -> Committed | RetryLater:
+        """Steps 5 and 6. Whatever fails here may have been committed: the next call looks."""
+        piece = committable.transaction
+        note = {
+            "job": piece.job,
+            "sink": piece.sink,
+            "lineage": piece.lineage,
+            "checkpoint": piece.checkpoint,
+            "attempt": str(piece.attempt),
+            "offsets_sha256": piece.offsets_hash,
+            "rows": committable.rows,
+        }
+        mark = max(self._highest(committable, transaction), piece.checkpoint)
+        try:
+            failpoint("D01")
+            with self._log.storage.commit_lock(self._binding.owner.folder):
+                version = transaction.commit(
+                    manifest.actions,
+                    self._app_id(committable),
+                    mark,
+                    piece.lineage,
+                    piece.checkpoint,
+                    {"twophase": note},
+                )
+                failpoint("D02")
+                if not self._log.shows(version, transaction):
+                    return RetryLater(f"commit {version} of the table is not the one that was written")
+        except Exception as error:  # noqa: BLE001 conflicts, lost replies, a full disk: the log tells what became of it
+            return RetryLater(f"{type(error).__name__}: {_brief(error)}")
+        return Committed()
+
+    def _check_target(self, committable: Committable) -> None:
+        if committable.target != self._binding.target:
+            raise TargetChangedError(
+                f"{committable.transaction} was written to {committable.target}, this is {self._binding.target}.",
+                remedy="give the sink the table back that it had; its pieces are there.",
+            )
+
+    def _app_id(self, committable: Committable) -> str:
+        return self._binding.owner.app_id(committable.transaction.lineage)
+
+    def _stop(self, committable: Committable, what: str) -> StopJobError:
+        return StopJobError(
+            f"{committable.transaction} is decided and cannot be committed to {self._binding.target}: {what}. "
+            f"{committable.rows} rows wait in data files that no commit names.",
+            remedy="undo the change (RESTORE TABLE, ALTER TABLE), then start the job again: it commits them.",
+        )
+
+
+def _brief(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    return " | ".join(lines[:2])[:400]

@@ -1,0 +1,48 @@
+"""Which Delta tables this sink writes to: an allow-list, each entry with a test on a real table.
+
+What is not on it is refused by name before any write. A feature that is new to Delta may ask something of writers that
+phase 1 and phase 2, in two transactions, do not give it.
+"""
+
+from __future__ import annotations
+
+from sinks.delta.shape import TableShape
+
+SUPPORTED = frozenset(
+    {
+        "allowColumnDefaults",
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "clustering",
+        "columnMapping",
+        "deletionVectors",
+        "domainMetadata",
+        "generatedColumns",
+        "identityColumns",  # as a table feature; a column that uses it is refused
+        "inCommitTimestamp",
+        "invariants",
+        "rowTracking",
+        "timestampNtz",
+        "typeWidening",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+_CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+def refusals(shape: TableShape) -> list[str]:
+    """Why this sink does not write to a table of that shape; empty if it does."""
+    found = [f"table feature {name!r} is not supported" for name in shape.features if name not in SUPPORTED]
+    found += [
+        f"column {name!r} is an identity column: its numbers are given out in the transaction that writes the files, "
+        "and this sink commits them in another"
+        for name in shape.identity_columns()
+    ]
+    found += [
+        f"column {field['name']!r} is {field['metadata'][_CHAR_VARCHAR]}: its length is not checked here, use string"
+        for field in shape.fields
+        if _CHAR_VARCHAR in field["metadata"]
+    ]
+    return found

@@ -1,0 +1,91 @@
+"""The fence of a job and sink: the version of an application id in the table's own log (I7).
+
+Raised by a transaction that has read it, so that two drivers cannot raise it past each other. A writer of a closed attempt
+announces itself (its intent), reads the fence, writes, lists what it wrote (its manifest) and reads the fence again. If
+it saw the old fence that second time, its manifest was there before the fence was raised, and the scan that follows the
+raise finds it. If it did not, it takes its own piece away. A task that goes on after that leaves a data file that no
+commit names: no reader sees it, and VACUUM removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sinks.delta.binding import Binding
+from sinks.delta.log import Snapshot
+from sinks.delta.names import fence_attempt, fence_version
+from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
+from twophase.ids import Attempt
+
+_TRIES = 100
+
+
+class Fence:
+    """The fence of one job and sink.
+
+    Args:
+        binding: what `open` found out.
+    """
+
+    def __init__(self, binding: Binding) -> None:
+        self._binding = binding
+        self._owner = binding.owner
+
+    def read(self, snapshot: Snapshot) -> Attempt | None:
+        """The attempt below which nobody may pre-commit; None if the table has not seen the job."""
+        return self._of(snapshot.transactions)
+
+    def _of(self, transactions: Mapping[str, int]) -> Attempt | None:
+        version = transactions.get(self._owner.fence_id)
+        return None if version is None else fence_attempt(version)
+
+    def check(self, snapshot: Snapshot, attempt: Attempt) -> None:
+        """An attempt is open, as far as the table's notes say: a piece that passes wrongly is found in doubt.
+
+        Raises:
+            FencedError: it is closed.
+            DeclinedError: there is no fence: the table forgets application ids, and has. The next attempt raises it anew.
+        """
+        fence = self._of(snapshot.noted_transactions)
+        if fence is None:
+            raise DeclinedError(
+                f"The table has no fence of sink {self._owner.sink!r} of job {self._owner.job!r}, which is at {attempt}."
+            )
+        if fence.generation != attempt.generation or fence > attempt:
+            raise FencedError(
+                f"Attempt {attempt} of sink {self._owner.sink!r} of job {self._owner.job!r} is closed: the table is at "
+                f"{fence}.",
+                remedy="let the newer driver go on; find out why two were started.",
+            )
+
+    def raise_to(self, attempt: Attempt) -> None:
+        """See `Sink.fence`."""
+        log, owner = self._binding.log, self._owner
+        failure: Exception | None = None
+        for _ in range(_TRIES):
+            transaction = log.transaction()
+            self._binding.check(transaction.snapshot)
+            transaction.watch(owner.fence_id)
+            fence = self.read(transaction.snapshot) or Attempt(0, 0)
+            if fence.generation > attempt.generation:
+                raise FencedError(
+                    f"Sink {owner.sink!r} of job {owner.job!r} is at {fence}, this driver at {attempt}.",
+                    remedy="let the newer driver go on; find out why two were started.",
+                )
+            if fence >= attempt:
+                return
+            note = {"twophase": {"job": owner.job, "sink": owner.sink, "fence": str(attempt)}}
+            try:
+                with log.storage.commit_lock(owner.folder):
+                    committed = transaction.commit(
+                        [], owner.fence_id, fence_version(attempt), owner.fence_id, attempt.generation, note
+                    )
+                    if log.shows(committed, transaction):
+                        return
+            except Exception as error:  # noqa: BLE001 whatever became of it, the next look at the log tells
+                failure = error
+        raise TargetUnreachableError(
+            f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be raised to {attempt} in {_TRIES} tries: "
+            f"{failure}.",
+            remedy="see whether the table's folder can be written, then start the job again.",
+        )

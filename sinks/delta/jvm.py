@@ -1,0 +1,148 @@
+"""The way into Spark's JVM. Scala has no other door for Python than py4j."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from py4j.java_gateway import JavaPackage
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from twophase.errors import PreflightError
+
+VERSION = "4.4.0"
+"""The one version of Delta whose classes below the public API are as this sink expects them."""
+
+SPARK_CONF = {
+    "spark.jars.packages": f"io.delta:delta-spark_4.2_2.13:{VERSION}",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+"""What Spark has to be started with. It fetches the package on its first start, and finds it in its Ivy cache after that."""
+
+
+class Jvm:
+    """One Spark session, seen from below.
+
+    Args:
+        session: whose configuration and catalog count.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+        # py4j makes attributes as it goes; there is nothing to check types against.
+        self._jvm: Any = session._jvm
+        self.java_session: Any = session._jsparkSession
+
+    @property
+    def delta(self) -> Any:
+        """The package of Delta's classes."""
+        return self._jvm.org.apache.spark.sql.delta
+
+    def check_delta(self) -> None:
+        """Delta is there, in the version that this sink knows.
+
+        Raises:
+            PreflightError: it is not.
+        """
+        is_there = not isinstance(self.delta.DeltaLog, JavaPackage)
+        found = f"Delta {self._jvm.io.delta.package.VERSION()}" if is_there else "no Delta"
+        if found != f"Delta {VERSION}":
+            raise PreflightError(
+                f"There is {found} on Spark's class path; this sink works with Delta {VERSION} only.",
+                remedy="start Spark with the settings of DeltaSink.spark_conf().",
+            )
+
+    @property
+    def hadoop(self) -> Any:
+        """The package of Hadoop's file system."""
+        return self._jvm.org.apache.hadoop.fs
+
+    @property
+    def streaming(self) -> Any:
+        """The package with the output modes."""
+        return self._jvm.org.apache.spark.sql.streaming
+
+    def option(self, value: Any = None) -> Any:
+        """A Scala Option."""
+        return self._jvm.scala.Option.apply(value)
+
+    def seq(self, items: Sequence[Any]) -> Any:
+        """A Scala Seq."""
+        return self._jvm.PythonUtils.toSeq(list(items))
+
+    def map(self, items: Mapping[str, str]) -> Any:
+        """A Scala Map."""
+        return self._jvm.PythonUtils.toScalaMap(dict(items))
+
+    def read_all(self, stream: Any) -> bytes:
+        """What is left in an input stream."""
+        return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Make the session the active one of this thread: Delta looks its settings up there."""
+        sessions = self._jvm.org.apache.spark.sql.SparkSession
+        before = sessions.getActiveSession()
+        sessions.setActiveSession(self.java_session)
+        try:
+            yield
+        finally:
+            if before.isDefined():
+                sessions.setActiveSession(before.get())
+            else:
+                sessions.clearActiveSession()
+
+    @contextmanager
+    def job_tag(self, tag: str) -> Iterator[None]:
+        """Tag the Spark jobs that this thread starts."""
+        context = self.session.sparkContext
+        context.addJobTag(tag)
+        try:
+            yield
+        finally:
+            context.removeJobTag(tag)
+
+    def has_failed_tasks(self, tag: str) -> bool:
+        """Whether a task of the jobs with a tag has failed; also if Spark is too busy to tell."""
+        context: Any = self.session.sparkContext._jsc.sc()
+        try:
+            context.listenerBus().waitUntilEmpty()
+        except Py4JJavaError as error:
+            if is_java(error, "java.util.concurrent.TimeoutException"):
+                return True
+            raise
+        tracker = context.statusTracker()
+        jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForTag(tag)]
+        stages = [tracker.getStageInfo(number) for job in jobs if job.isDefined() for number in job.get().stageIds()]
+        return any(stage.isDefined() and stage.get().numFailedTasks() > 0 for stage in stages)
+
+    @contextmanager
+    def local_property(self, key: str, value: str) -> Iterator[None]:
+        """Set a property of the Spark jobs that this thread starts, and of no other thread's."""
+        context = self.session.sparkContext
+        before = context.getLocalProperty(key)
+        context.setLocalProperty(key, value)
+        try:
+            yield
+        finally:
+            context.setLocalProperty(key, before)  # type: ignore[arg-type]  # None removes it
+
+
+def items(seq: Any) -> Iterator[Any]:
+    """The items of a Scala Seq."""
+    iterator = seq.iterator()
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def class_name(thing: Any) -> str:
+    """The class of a Java object."""
+    return str(thing.getClass().getName())
+
+
+def is_java(error: Py4JJavaError, name: str) -> bool:
+    """Whether a Java exception is of a class."""
+    return class_name(error.java_exception) == name

@@ -1,0 +1,177 @@
+"""A table's transaction log through Delta's own classes."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from sinks.delta.jvm import Jvm, class_name, items
+from sinks.delta.shape import TableShape
+from sinks.delta.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# Delta's own hook for the names of data files. A property of the writing thread reaches its tasks, so that two sinks that
+# write side by side in one session do not meet. Phase 1 checks the names that come back.
+_NAME_PREFIX = "spark.databricks.delta.testOnly.dataFileNamePrefix"
+_LOG_FOLDER = "_delta_log"
+
+
+class Snapshot:
+    """A table at one version.
+
+    Args:
+        jvm: the JVM of Spark.
+        java: Delta's snapshot.
+    """
+
+    def __init__(self, jvm: Jvm, java: Any) -> None:
+        self._jvm = jvm
+        self._java = java
+
+    @property
+    def version(self) -> int:
+        """-1 if there is no table."""
+        return int(self._java.version())
+
+    @property
+    def table(self) -> str:
+        """The table's id, new whenever it is made anew."""
+        return str(self._java.metadata().id())
+
+    @cached_property
+    def shape(self) -> TableShape:
+        """What a data file has to fit."""
+        return TableShape.read(self._java.protocol().json(), self._java.metadata().json())
+
+    @cached_property
+    def schema(self) -> str:
+        """The columns as Spark writes them in JSON."""
+        return str(self._java.metadata().schemaString())
+
+    @property
+    def retention_ms(self) -> int | None:
+        """After how long the table forgets application ids; None: never."""
+        found = self._jvm.delta.DeltaLog.minSetTransactionRetentionInterval(self._java.metadata())
+        return int(found.get()) if found.isDefined() else None
+
+    @cached_property
+    def transactions(self) -> dict[str, int]:
+        """The version of every application id, from the log. A Spark job that reads the state of the whole table."""
+        return _versions(self._java.setTransactions())
+
+    @cached_property
+    def noted_transactions(self) -> dict[str, int]:
+        """The same as Delta notes it beside every commit, where it does; no job.
+
+        Whoever writes commits writes that note, so nothing rests on it alone: `transactions` is what proves.
+        """
+        checksum = self._java.checksumOpt()
+        noted = checksum.get().setTransactions() if checksum.isDefined() else self._jvm.option()
+        return _versions(noted.get()) if noted.isDefined() else self.transactions
+
+
+def _versions(entries: Any) -> dict[str, int]:
+    return {str(entry.appId()): int(entry.version()) for entry in items(entries)}
+
+
+class Transaction:
+    """An optimistic transaction on the latest snapshot; commit checks what others have committed since.
+
+    Args:
+        jvm: the JVM of Spark.
+        java: Delta's transaction.
+    """
+
+    def __init__(self, jvm: Jvm, java: Any) -> None:
+        self.jvm = jvm
+        self._java = java
+        self.snapshot = Snapshot(jvm, java.snapshot())
+        self.nonce = uuid.uuid4().hex
+
+    def watch(self, app_id: str) -> None:
+        """Make the commit fail if anybody commits a version of this application id after this transaction began."""
+        self._java.readTxn().addOne(app_id)  # what txnVersion does, which reads the table's state as well
+
+    def write_files(self, rows: DataFrame, prefix: str) -> list[str]:
+        """Write data files whose names begin with `prefix`; return the action of each as JSON. Nothing is committed.
+
+        The Spark jobs that do it have the prefix as a tag.
+        """
+        with self.jvm.local_property(_NAME_PREFIX, prefix), self.jvm.job_tag(prefix):
+            actions = self._java.writeFiles(rows._jdf, self.jvm.option())
+        return [str(action.json()) for action in items(actions)]
+
+    def commit(
+        self, actions: Sequence[str], app_id: str, version: int, query: str, epoch: int, note: Mapping[str, Any]
+    ) -> int:
+        """Commit actions together with a version of an application id; return the table's new version.
+
+        The nonce of the transaction goes with the note into the commit's user metadata.
+        """
+        delta = self.jvm.delta
+        note = {**note, "nonce": self.nonce}
+        now_ms = int(time.time() * 1000)  # only for the table's own retention of application ids
+        marked = delta.actions.SetTransaction(app_id, version, self.jvm.option(now_ms))
+        parsed = [delta.actions.Action.fromJson(action) for action in actions]
+        # A Scala case class inside an object: Python can name it in no other way.
+        operation = getattr(delta, "DeltaOperations$StreamingUpdate")(
+            self.jvm.streaming.OutputMode.Append(), query, epoch, self.jvm.option(json.dumps(note, sort_keys=True))
+        )
+        return int(self._java.commit(self.jvm.seq([marked, *parsed]), operation))
+
+
+class Log:
+    """The log of the table in one folder.
+
+    Args:
+        jvm: the JVM of Spark.
+        folder: the table's folder.
+    """
+
+    def __init__(self, jvm: Jvm, folder: str) -> None:
+        self.jvm = jvm
+        self._java = jvm.delta.DeltaLog.forTable(jvm.java_session, folder)
+        self.storage = Storage(jvm, str(self._java.dataPath().toString()), self._java.newDeltaHadoopConf())
+
+    @property
+    def store(self) -> str:
+        """The class that writes commits to this table's storage."""
+        store = self._java.store()
+        if class_name(store).endswith(".DelegatingLogStore"):
+            store = store.getDelegate(self._java.logPath())
+        if class_name(store).endswith(".LogStoreAdaptor"):
+            store = store.logStoreImpl()
+        return class_name(store)
+
+    def snapshot(self) -> Snapshot:
+        """The table as it is now."""
+        return Snapshot(self.jvm, self._java.update(False, self.jvm.option(), self.jvm.option()))
+
+    def transaction(self) -> Transaction:
+        """Begin a transaction on the latest snapshot."""
+        return Transaction(self.jvm, self._java.startTransaction(self.jvm.option(), self.jvm.option()))
+
+    def commit_text(self, version: int) -> str | None:
+        """What one commit wrote, one action a line; None if the log has been cleaned of it, or is not there yet."""
+        data = self.storage.read(f"{_LOG_FOLDER}/{version:020d}.json")
+        return None if data is None else data.decode()
+
+    def shows(self, version: int, transaction: Transaction) -> bool:
+        """Whether a commit is what a transaction wrote; then it is also on the disk.
+
+        On a local disk two processes can write one version, and the second silently replaces the first.
+        """
+        if transaction.nonce not in (self.commit_text(version) or ""):
+            return False
+        self.sync(version)
+        return True
+
+    def sync(self, version: int) -> None:
+        """Bring a commit to a local disk."""
+        self.storage.sync([f"{_LOG_FOLDER}/{version:020d}.json"])

@@ -1,0 +1,112 @@
+"""Names: how a piece is recognised in a table by whoever finds it.
+
+    twophase/<job>/<sink>/<lineage>                        application id: its version is the highest committed checkpoint
+    twophase-fence/<job>/<sink>                            application id: its version is the fence
+    _twophase/<job>/<sink>/<piece>.intent, .manifest       beside the table's data, where Delta and VACUUM do not look
+    twophase-<owner>-<piece>-<offsets>-part-00000-<uuid>.c000.snappy.parquet         a data file
+
+A piece is `<lineage>-<checkpoint>-<generation>.<counter>`. The part number of a data file is the subtask; the uuid is new
+for every task attempt (invariant I5).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from twophase.ids import Attempt, TransactionId, short_hash
+
+FOLDER = "_twophase"
+_COUNTER_BITS = 31
+_PIECE = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-(\d{1,18})-(\d{1,10})\.(\d{1,10})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose pieces they are.
+
+    Attributes:
+        job: the job's name.
+        sink: the sink's name within the job.
+    """
+
+    job: str
+    sink: str
+
+    @property
+    def folder(self) -> str:
+        """Of the records, below the table's folder."""
+        return f"{FOLDER}/{self.job}/{self.sink}"
+
+    @property
+    def fence_id(self) -> str:
+        """The application id whose version is the fence."""
+        return f"twophase-fence/{self.job}/{self.sink}"
+
+    def app_id(self, lineage: str) -> str:
+        """The application id whose version is the highest committed checkpoint of a lineage."""
+        return f"twophase/{self.job}/{self.sink}/{lineage}"
+
+    def lineage_of(self, app_id: str) -> str | None:
+        """The lineage of one of this owner's application ids; None for any other."""
+        start = self.app_id("")
+        return app_id.removeprefix(start) if app_id.startswith(start) else None
+
+
+@dataclass(frozen=True, order=True)
+class PieceName:
+    """What tells one piece of an owner from another."""
+
+    lineage: str
+    checkpoint: int
+    attempt: Attempt
+
+    def __str__(self) -> str:
+        return f"{self.lineage}-{self.checkpoint}-{self.attempt}"
+
+    @classmethod
+    def of(cls, transaction: TransactionId) -> Self:
+        """The name of the one piece of a transaction.
+
+        Raises:
+            ValueError: the lineage is no UUID.
+        """
+        name = cls(transaction.lineage, transaction.checkpoint, transaction.attempt)
+        if cls.parse(str(name)) != name:
+            raise ValueError(f"{name} cannot be the name of a piece: the lineage has to be a UUID in lower case")
+        return name
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """The reverse of `str`; None if `text` is not of this form."""
+        match = _PIECE.fullmatch(text)
+        if match is None:
+            return None
+        name = cls(match[1], int(match[2]), Attempt(int(match[3]), int(match[4])))
+        return name if str(name) == text else None
+
+    def data_files(self, owner: Owner) -> str:
+        """What the names of all its data files begin with, and no other file's."""
+        return f"twophase-{short_hash(f'{owner.job}/{owner.sink}')}-{self}-"
+
+
+def data_prefix(owner: Owner, transaction: TransactionId) -> str:
+    """What Delta is told to put before its own name of each data file."""
+    return f"{PieceName.of(transaction).data_files(owner)}{transaction.offsets_hash[:12]}-"
+
+
+def fence_version(attempt: Attempt) -> int:
+    """An attempt as the version of an application id: of two attempts the later has the greater one.
+
+    Raises:
+        ValueError: it does not fit; two thousand million drivers of one job, or attempts of one driver.
+    """
+    if not (0 <= attempt.generation < 1 << 31 and 0 <= attempt.counter < 1 << _COUNTER_BITS):
+        raise ValueError(f"attempt {attempt} cannot be kept in a fence")
+    return attempt.generation << _COUNTER_BITS | attempt.counter
+
+
+def fence_attempt(version: int) -> Attempt:
+    """The reverse of `fence_version`."""
+    return Attempt(version >> _COUNTER_BITS, version & ((1 << _COUNTER_BITS) - 1))

@@ -1,0 +1,60 @@
+"""The options of the sink, parsed once."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+
+from twophase.config import Options
+
+
+class DeltaOptions(Options):
+    """The options of `DeltaSink`.
+
+    Attributes:
+        path: folder of the table, absolute or a URI such as `s3a://bucket/orders`; or
+        table: its name in Spark's catalog.
+        root: `path` has to be this folder or inside it.
+        create: make the table from the rows' columns if it is not there.
+        partition_by: partition columns of a table that is made; an existing one must have exactly these.
+        merge_schema: add columns that the rows have and the table has not, before the first rows are written.
+        allow_single_driver_log_store: accept a storage on which Delta keeps commits apart within one process only.
+    """
+
+    path: str | None = Field(default=None, min_length=1)
+    table: str | None = Field(default=None, min_length=1)
+    root: str | None = Field(default=None, min_length=1)
+    create: bool = False
+    partition_by: tuple[str, ...] = ()
+    merge_schema: bool = False
+    allow_single_driver_log_store: bool = False
+
+    @field_validator("path", "root")
+    @classmethod
+    def _absolute(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith("/") and ":/" not in value:
+            raise ValueError("give an absolute path or a URI: the driver's working folder is no place for a table")
+        if value is not None and "\0" in value:
+            raise ValueError("a path holds no NUL")
+        return value
+
+    @field_validator("partition_by")
+    @classmethod
+    def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len({name.lower() for name in value}) != len(value) or not all(value):
+            raise ValueError("name each partition column once")
+        return value
+
+    @model_validator(mode="after")
+    def _one_target(self) -> Self:
+        if (self.path is None) == (self.table is None):
+            raise ValueError("give either path or table")
+        if self.root is not None and self.path is None:
+            raise ValueError("root goes with path: where a table of the catalog lies is known when it is there")
+        return self
+
+    @property
+    def where(self) -> str:
+        """The target as the user wrote it."""
+        return self.path or self.table or ""

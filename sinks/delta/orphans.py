@@ -1,0 +1,66 @@
+"""Pieces that no commit names: what is in doubt, and how one is aborted.
+
+Only files that carry a piece's own name, or stand in its manifest, are ever deleted, and only if the log shows that no
+commit since the piece was begun names one of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from sinks.delta.binding import Binding
+from sinks.delta.names import PieceName
+from sinks.delta.pieces import InLog, Piece
+from twophase.errors import StopJobError
+from twophase.failpoints import failpoint
+from twophase.protocol.committable import Committable
+
+_log = logging.getLogger("twophase.sinks.delta")
+
+
+class Orphans:
+    """Finds and aborts pieces.
+
+    Args:
+        binding: what `open` found out.
+    """
+
+    def __init__(self, binding: Binding) -> None:
+        self._binding = binding
+        self._pieces = binding.pieces
+
+    def in_doubt(self) -> Sequence[Committable]:
+        """See `Sink.in_doubt`."""
+        owner, target = self._binding.owner, self._binding.target
+        return [piece.committable(owner, target) for piece in self._pieces.all() if not self._is_committed(piece)]
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """See `Sink.abort`."""
+        for committable in committables:
+            self._abort_one(committable)
+
+    def forget_committed(self, lineage: str, checkpoint: int) -> None:
+        """Remove records that a crash left behind after the commit of their piece."""
+        for piece in self._pieces.all():
+            if piece.name.lineage == lineage and piece.name.checkpoint <= checkpoint and self._is_committed(piece):
+                self._pieces.forget(piece.name)
+
+    def _abort_one(self, committable: Committable) -> None:
+        piece = self._pieces.get(PieceName.of(committable.transaction))
+        named = self._pieces.named_by(piece)
+        if isinstance(named, int):
+            raise StopJobError(
+                f"{committable.transaction} was to be aborted, and commit {named} of the table names its files: its rows "
+                "are visible.",
+                remedy="find out who committed it; then remove its rows by hand, or restore the table.",
+            )
+        if named is InLog.UNKNOWN:
+            _log.warning("%s: %s. Its data files are left to VACUUM.", committable.transaction, named.value)
+        else:
+            self._pieces.delete_data(piece, self._binding.folder_depth())
+        failpoint("C20")
+        self._pieces.forget(piece.name)
+
+    def _is_committed(self, piece: Piece) -> bool:
+        return isinstance(self._pieces.named_by(piece), int)

@@ -1,0 +1,166 @@
+"""The pieces of one job and sink, as the records beside the table show them.
+
+What is pre-committed is found here by whoever looks, never in memory. A piece is in doubt from its intent on: a driver that
+dies while Spark writes leaves data files that are in no list, and the intent is what tells of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from sinks.delta.log import Log
+from sinks.delta.names import Owner, PieceName, data_prefix
+from sinks.delta.records import (
+    ONLY_SUBTASK,
+    DamagedRecordError,
+    Intent,
+    Manifest,
+    data_file,
+    decode_intent,
+    decode_manifest,
+    digest,
+    encode_intent,
+    encode_manifest,
+)
+from sinks.delta.storage import Storage
+from twophase.failpoints import failpoint
+from twophase.ids import TransactionId
+from twophase.protocol.committable import Committable
+
+_INTENT = ".intent"
+_MANIFEST = ".manifest"
+
+
+class InLog(Enum):
+    """What the log says of a piece whose name cannot be proven absent or present otherwise."""
+
+    ABSENT = "no commit since the piece was begun names a file of it"
+    UNKNOWN = "the log has been cleaned of commits that may name a file of it"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One piece as its records show it.
+
+    Attributes:
+        name: its identity within job and sink.
+        intent: None if it is torn: then no data file was begun.
+        manifest: None if it is not there or torn: then nothing is pre-committed.
+        manifest_sha256: of its bytes; empty if there is none.
+    """
+
+    name: PieceName
+    intent: Intent | None
+    manifest: Manifest | None = None
+    manifest_sha256: str = ""
+
+    def committable(self, owner: Owner, target: str) -> Committable:
+        """Its handle; without rows if it was not pre-committed."""
+        if self.manifest is not None:
+            return self.manifest.committable(target)
+        name = self.name
+        unknown = TransactionId(owner.job, name.lineage, name.checkpoint, name.attempt, owner.sink, "")
+        return Committable(self.intent.transaction if self.intent else unknown, ONLY_SUBTASK, target, 0)
+
+
+class Pieces:
+    """The records of one owner.
+
+    Args:
+        owner: job and sink.
+        log: the table's log.
+    """
+
+    def __init__(self, owner: Owner, log: Log) -> None:
+        self.owner = owner
+        self._log = log
+
+    @property
+    def _storage(self) -> Storage:
+        return self._log.storage
+
+    def make_folder(self) -> None:
+        """Where the records go."""
+        self._storage.make_folder(self.owner.folder)
+
+    def begin(self, intent: Intent) -> None:
+        """Write the intent."""
+        self._storage.create(self._record(PieceName.of(intent.transaction), _INTENT), encode_intent(intent))
+
+    def finish(self, manifest: Manifest) -> None:
+        """Bring the data files to the disk, then write the manifest."""
+        self._storage.sync(_paths(manifest))
+        failpoint("F01")
+        name = PieceName.of(manifest.intent.transaction)
+        self._storage.create(self._record(name, _MANIFEST), encode_manifest(manifest))
+        failpoint("F02")
+
+    def all(self) -> list[Piece]:
+        """Every piece that has a record, oldest checkpoint first."""
+        stems = {name.removesuffix(_INTENT).removesuffix(_MANIFEST) for name in self._storage.names(self.owner.folder)}
+        names = [name for stem in stems if (name := PieceName.parse(stem)) is not None]
+        return [self.get(name) for name in sorted(names, key=lambda name: (name.checkpoint, name))]
+
+    def get(self, name: PieceName) -> Piece:
+        """One piece, whatever is there of it."""
+        intent, data = self._read_intent(name), self._storage.read(self._record(name, _MANIFEST)) or b""
+        try:
+            manifest = decode_manifest(data)
+        except DamagedRecordError:
+            return Piece(name, intent)
+        return Piece(name, intent or manifest.intent, manifest, digest(data))
+
+    def missing_files(self, manifest: Manifest) -> list[str]:
+        """Data files that are not there any more, or not of their length."""
+        files = [data_file(action) for action in manifest.actions]
+        return [file.path for file in files if self._storage.size(file.local_path) != file.size]
+
+    def forget(self, name: PieceName) -> None:
+        """Remove the records of a piece; the intent last, so that a crash in between leaves it in doubt."""
+        self._storage.delete([self._record(name, _MANIFEST), self._record(name, _INTENT)])
+
+    def delete_data(self, piece: Piece, depth: int) -> None:
+        """Delete all data files that carry the name of a piece, in its manifest or not."""
+        if piece.intent is not None:
+            self._storage.delete(self._storage.starting_with(piece.name.data_files(self.owner), depth))
+
+    def delete_unlisted(self, manifest: Manifest, depth: int) -> None:
+        """Delete the data files of a piece that its manifest does not list. Delta leaves them to VACUUM."""
+        start = self.data_prefix(manifest.intent.transaction)
+        self._storage.delete({*self._storage.starting_with(start, depth)} - {*_paths(manifest)})
+
+    def named_by(self, piece: Piece) -> int | InLog:
+        """The version of the log that names a data file of a piece, or why there is none.
+
+        Every commit since the piece was begun is read: before it no version could name a file of it, because the names are
+        new for every attempt.
+        """
+        if piece.intent is None:
+            return InLog.ABSENT
+        start = f"{piece.name.data_files(self.owner)}{piece.intent.transaction.offsets_hash[:12]}-"
+        for version in range(piece.intent.base + 1, self._log.snapshot().version + 1):
+            text = self._log.commit_text(version)
+            if text is None:
+                return InLog.UNKNOWN
+            if start in text:
+                return version
+        return InLog.ABSENT
+
+    def data_prefix(self, transaction: TransactionId) -> str:
+        """What the names of a transaction's data files begin with."""
+        return data_prefix(self.owner, transaction)
+
+    def _read_intent(self, name: PieceName) -> Intent | None:
+        try:
+            return decode_intent(self._storage.read(self._record(name, _INTENT)) or b"")
+        except DamagedRecordError:
+            return None
+
+    def _record(self, name: PieceName, kind: str) -> str:
+        return f"{self.owner.folder}/{name}{kind}"
+
+
+def _paths(manifest: Manifest) -> Sequence[str]:
+    return [data_file(action).local_path for action in manifest.actions]

@@ -1,0 +1,188 @@
+"""What is checked before any row is written: the session, where the table is, and whether it can be written safely."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from sinks.delta.alter import by_name, by_path, create_table
+from sinks.delta.features import refusals
+from sinks.delta.jvm import SPARK_CONF, Jvm
+from sinks.delta.log import Log, Snapshot
+from sinks.delta.options import DeltaOptions
+from sinks.delta.rows import fit
+from twophase.errors import ConfigError, PreflightError
+from twophase.protocol.sink import SinkContext
+
+_OF_THE_SESSION = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
+_STATISTICS = "spark.databricks.delta.stats.collect"
+_SINGLE_DRIVER = ("S3SingleDriverLogStore",)
+_LOG_FOLDER = "_delta_log"
+_DAY_MS = 24 * 3600 * 1000
+_RETENTION_DAYS = 30
+
+
+def find_session() -> Jvm:
+    """The Spark session of the job, with Delta in it.
+
+    Raises:
+        PreflightError: there is none, or Delta is not set up in it.
+    """
+    try:
+        session = SparkSession.active()
+    except PySparkException as error:
+        raise PreflightError(
+            "The Delta sink needs a running Spark session.", remedy="start the job from one."
+        ) from error
+    jvm = Jvm(session)
+    missing = [
+        f"{key}={SPARK_CONF[key]}"
+        for key in _OF_THE_SESSION
+        if SPARK_CONF[key] not in (session.conf.get(key, "") or "")
+    ]
+    if missing:
+        raise PreflightError(
+            f"Delta is not set up in this Spark session: {', '.join(missing)} is missing.",
+            remedy="start Spark with the settings of DeltaSink.spark_conf().",
+        )
+    if session.conf.get(_STATISTICS, "true") != "true":
+        raise PreflightError(
+            f"{_STATISTICS} is off: the row counts of data files come from their statistics.", remedy="leave it on."
+        )
+    jvm.check_delta()
+    return jvm
+
+
+def open_table(jvm: Jvm, options: DeltaOptions, context: SinkContext) -> Log:
+    """Find the table, or make it, and check that it can be written.
+
+    Raises:
+        ConfigError: an option or the rows do not fit it.
+        PreflightError: it cannot be written safely.
+    """
+    rows = from_arrow_schema(context.schema)
+    folder = _folder(jvm, options, rows)
+    _check_root(jvm, options, folder)
+    log = Log(jvm, folder)
+    snapshot = log.snapshot()
+    if snapshot.version < 0:
+        _check_vacant(jvm, folder, options)
+        create_table(jvm, by_path(folder), rows, options.partition_by)
+        snapshot = log.snapshot()
+    _check_table(log, snapshot, options, rows)
+    return log
+
+
+def _folder(jvm: Jvm, options: DeltaOptions, rows: StructType) -> str:
+    """Where the table is or will be."""
+    if options.path is not None:
+        return _qualified(jvm, options.path)
+    assert options.table is not None  # noqa: S101 the options say so
+    try:
+        name = by_name(jvm, options.table)
+        if options.create:
+            create_table(jvm, name, rows, options.partition_by)
+        detail = jvm.session.sql(f"DESCRIBE DETAIL {name}").select("format", "location").first()
+    except PySparkException as error:
+        raise ConfigError(
+            f"The table {options.table!r} is not there, or is no Delta table: {_first_line(error)}",
+            remedy="create it, or set create=True.",
+        ) from None
+    if detail is None or detail["format"] != "delta":
+        raise ConfigError(f"The table {options.table!r} is no Delta table but {detail and detail['format']!r}.")
+    return _qualified(jvm, detail["location"])
+
+
+def _qualified(jvm: Jvm, folder: str) -> str:
+    try:
+        path = jvm.hadoop.Path(folder)
+        return str(path.getFileSystem(_configuration(jvm)).makeQualified(path).toString())
+    except (Py4JJavaError, PySparkException) as error:
+        raise ConfigError(f"The path {folder!r} cannot be used: {_first_line(error)}") from None
+
+
+def _configuration(jvm: Jvm) -> Any:
+    return jvm.java_session.sessionState().newHadoopConf()
+
+
+def _check_root(jvm: Jvm, options: DeltaOptions, folder: str) -> None:
+    """The folder is inside `root`, also after links are followed."""
+    if options.root is None:
+        return
+    root, inside = _resolved(jvm, _qualified(jvm, options.root)), _resolved(jvm, folder)
+    if inside != root and not inside.startswith(f"{root.rstrip('/')}/"):
+        raise ConfigError(f"The table's folder {inside} is not inside the option 'root', {root}. Nothing was written.")
+
+
+def _resolved(jvm: Jvm, folder: str) -> str:
+    uri = jvm.hadoop.Path(folder).toUri()
+    return f"file:{os.path.realpath(uri.getPath())}" if uri.getScheme() == "file" else folder
+
+
+def _check_vacant(jvm: Jvm, folder: str, options: DeltaOptions) -> None:
+    """A table may be made here."""
+    path = jvm.hadoop.Path(folder)
+    files = path.getFileSystem(_configuration(jvm))
+    if files.exists(path) and len(files.listStatus(path)) > 0:
+        raise ConfigError(f"{folder} holds something that is no Delta table. Nothing was written.")
+    if not options.create:
+        raise ConfigError(f"There is no Delta table in {folder}.", remedy="create it, or set create=True.")
+    parent = path.getParent()
+    while parent is not None:
+        if files.exists(jvm.hadoop.Path(parent, _LOG_FOLDER)):
+            raise ConfigError(f"{folder} is inside another Delta table, {parent.toString()}. Nothing was written.")
+        parent = parent.getParent()
+
+
+def _check_table(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: StructType) -> None:
+    shape = snapshot.shape
+    problems = refusals(shape)
+    retention_ms = snapshot.retention_ms
+    if retention_ms is not None and retention_ms < _RETENTION_DAYS * _DAY_MS:
+        problems.append(
+            f"delta.setTransactionRetentionDuration is {retention_ms / _DAY_MS:g} days: the table would forget within an "
+            f"outage which checkpoints it has; it has to be {_RETENTION_DAYS} days at least, or not set"
+        )
+    if log.store.rpartition(".")[2] in _SINGLE_DRIVER and not options.allow_single_driver_log_store:
+        problems.append(
+            f"{log.store} keeps commits apart within one process only, so two drivers could overwrite each other's; "
+            "configure S3DynamoDBLogStore, or set allow_single_driver_log_store=True if nothing else ever writes"
+        )
+    if problems:
+        raise PreflightError(f"The table in {log.storage.root} cannot be written exactly once: {'; '.join(problems)}.")
+    if options.partition_by and options.partition_by != shape.partition_columns:
+        raise ConfigError(
+            f"The table in {log.storage.root} is partitioned by {list(shape.partition_columns)}, the option "
+            f"'partition_by' says {list(options.partition_by)}."
+        )
+    found = fit(rows, StructType.fromJson(json.loads(snapshot.schema)), shape)
+    problems = list(found.problems)
+    if not options.merge_schema:
+        problems += [f"column {field.name!r} is not in the table" for field in found.missing]
+    if problems:
+        raise ConfigError(
+            f"The rows do not fit the table in {log.storage.root}: {'; '.join(problems)}. Nothing was written.",
+            remedy="change the rows or the table; merge_schema=True adds columns that the table has not.",
+        )
+    _check_rights(log)
+
+
+def _check_rights(log: Log) -> None:
+    """The folder can be written, as far as its file system says so without a write."""
+    refused = log.storage.refuses_writing()
+    if refused:
+        raise PreflightError(
+            f"The folder {log.storage.root} cannot be written: {refused}.",
+            remedy="give the driver's account the right.",
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:300]

@@ -1,0 +1,179 @@
+"""The two records of a piece beside the table: durable bytes with version, kind, length and SHA-256 (invariant I9).
+
+    intent      written before the first data file: whose they will be, and the table's version before them
+    manifest    written after the last one: every data file as the action that Delta made of it. With it the piece is
+                pre-committed
+
+    twophase-delta/1 manifest 5120 9f86d081884c7d65...\n
+    {"after":41,"base":107,"shape":{...},"table":"...","transaction":{...}}
+    {"add":{"path":"dt=2026-08-01/twophase-...-part-00000-....c000.snappy.parquet", ...}}
+
+The actions are not in the checkpoint's body: there can be thousands, each a kilobyte with its statistics, and the body has
+a limit. The committable carries the SHA-256 of the manifest instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from sinks.delta.shape import TableShape
+from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.protocol.committable import Committable
+
+ONLY_SUBTASK = Subtask(0, 0)
+"""A piece is what all tasks of a checkpoint wrote: Delta's driver collects their files."""
+
+_MAGIC = b"twophase-delta/1"
+
+
+class DamagedRecordError(Exception):
+    """The bytes are not what was written: torn, changed, or another record."""
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What is about to be written.
+
+    Attributes:
+        transaction: whose piece it is.
+        table: the table's id.
+        base: the table's version before the first data file: no older version can name one.
+        after: the highest committed checkpoint of the lineage at that time; -1 if there is none.
+    """
+
+    transaction: TransactionId
+    table: str
+    base: int
+    after: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What was written.
+
+    Attributes:
+        intent: as it was announced.
+        shape: what the files were written for.
+        actions: one a data file, each the JSON text that Delta made.
+    """
+
+    intent: Intent
+    shape: TableShape
+    actions: tuple[str, ...]
+
+    def committable(self, target: str) -> Committable:
+        """The handle of the piece: the manifest by its SHA-256, and what an operator wants to know."""
+        files = [data_file(action) for action in self.actions]
+        handle = {
+            "manifest_sha256": digest(encode_manifest(self)),
+            "files": len(files),
+            "bytes": sum(file.size for file in files),
+        }
+        return Committable(self.intent.transaction, ONLY_SUBTASK, target, sum(file.rows for file in files), handle)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One data file of a manifest.
+
+    Attributes:
+        path: relative to the table's folder, as a URI.
+        size: bytes.
+        rows: how many.
+    """
+
+    path: str
+    size: int
+    rows: int
+
+    @property
+    def local_path(self) -> str:
+        """Relative to the table's folder, as a file system takes it."""
+        return unquote(self.path)
+
+
+def data_file(action: str) -> DataFile:
+    """What an `add` action says of its file.
+
+    Raises:
+        ValueError: it is no `add`, or Delta counted no rows.
+    """
+    content = json.loads(action)
+    if set(content) != {"add"}:
+        raise ValueError(f"phase 1 of an append gave the action {sorted(content)}")
+    add = content["add"]
+    rows = json.loads(add.get("stats") or "{}").get("numRecords")
+    if not isinstance(rows, int):
+        raise ValueError(f"the file {add['path']} has no count of its rows")
+    return DataFile(add["path"], add["size"], rows)
+
+
+def encode_intent(intent: Intent) -> bytes:
+    """As durable bytes."""
+    return _frame("intent", [_json(asdict(intent))])
+
+
+def decode_intent(data: bytes) -> Intent:
+    """The reverse of `encode_intent`.
+
+    Raises:
+        DamagedRecordError: the bytes are not what was written.
+    """
+    lines = _unframe("intent", data)
+    return _intent(json.loads(lines[0]))
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """As durable bytes."""
+    head = {"intent": asdict(manifest.intent), "shape": manifest.shape.to_json()}
+    return _frame("manifest", [_json(head), *(action.encode() for action in manifest.actions)])
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """The reverse of `encode_manifest`.
+
+    Raises:
+        DamagedRecordError: the bytes are not what was written.
+    """
+    lines = _unframe("manifest", data)
+    head = json.loads(lines[0])
+    actions = tuple(line.decode() for line in lines[1:])
+    return Manifest(_intent(head["intent"]), TableShape.from_json(head["shape"]), actions)
+
+
+def digest(data: bytes) -> str:
+    """Hex SHA-256."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _intent(value: Mapping[str, Any]) -> Intent:
+    transaction = dict(value["transaction"])
+    attempt = Attempt(**transaction.pop("attempt"))
+    return Intent(TransactionId(attempt=attempt, **transaction), value["table"], value["base"], value["after"])
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def _frame(kind: str, lines: Sequence[bytes]) -> bytes:
+    if any(b"\n" in line for line in lines):
+        raise ValueError("a line of a record holds a line break")
+    payload = b"\n".join(lines)
+    return _header(kind, payload) + payload
+
+
+def _unframe(kind: str, data: bytes) -> list[bytes]:
+    head, newline, payload = data.partition(b"\n")
+    if head + newline != _header(kind, payload):
+        raise DamagedRecordError(f"it is no {kind} of twophase, or its length or checksum does not match its content")
+    return payload.split(b"\n")
+
+
+def _header(kind: str, payload: bytes) -> bytes:
+    return b"%s %s %d %s\n" % (_MAGIC, kind.encode(), len(payload), digest(payload).encode())

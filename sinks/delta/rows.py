@@ -1,0 +1,136 @@
+"""Whether rows fit a table, before any is written.
+
+Delta's `writeFiles` takes any column types: the check that `df.write` makes before it is made here. A column may be
+widened without loss (int to bigint, float to double, more digits); everything else is an error that names the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StructField,
+    StructType,
+)
+
+from sinks.delta.alter import quoted
+from sinks.delta.shape import TableShape
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_DEFAULT = "CURRENT_DEFAULT"
+_INTEGERS: tuple[type[DataType], ...] = (ByteType, ShortType, IntegerType, LongType)
+_DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How rows fit a table.
+
+    Attributes:
+        problems: why they do not; empty if they do.
+        missing: columns of the rows that the table has not.
+        casts: columns to widen, by their name in the rows.
+    """
+
+    problems: tuple[str, ...]
+    missing: tuple[StructField, ...]
+    casts: dict[str, DataType]
+
+    def apply(self, rows: DataFrame) -> DataFrame:
+        """The rows with the types of the table."""
+        return rows.withColumns({name: rows[quoted(name)].cast(kind) for name, kind in self.casts.items()})
+
+
+def fit(rows: StructType, table: StructType, shape: TableShape) -> Fit:
+    """Hold the columns of rows against those of a table. Names are compared as Delta does: without case."""
+    columns = {field.name.lower(): field for field in table.fields}
+    problems = _duplicates(rows)
+    missing, casts = [], {}
+    for field in rows.fields:
+        column = columns.get(field.name.lower())
+        if column is None:
+            missing.append(field)
+        elif _widens(field.dataType, column.dataType):
+            casts[field.name] = column.dataType
+        elif reason := _mismatch(field.dataType, column.dataType):
+            problems.append(f"column {field.name!r}: {reason}")
+    given = {field.name.lower() for field in rows.fields}
+    for column in table.fields:
+        if column.name.lower() not in given and (reason := _needed(column, shape)):
+            problems.append(f"column {column.name!r} is not in the rows and {reason}")
+    return Fit(tuple(problems), tuple(missing), casts)
+
+
+def _duplicates(rows: StructType) -> list[str]:
+    names = [name.lower() for name in rows.names]
+    return [f"column {name!r} is there twice" for name in sorted({name for name in names if names.count(name) > 1})]
+
+
+def _needed(column: StructField, shape: TableShape) -> str:
+    """Why a column of the table cannot be left out of the rows."""
+    if column.name in shape.generated_columns():
+        return ""
+    if column.name in shape.partition_columns:
+        return "is a partition column"
+    if _DEFAULT in column.metadata:
+        return "has a default value, which Delta only fills in for SQL: give it in the rows"
+    return "" if column.nullable else "is NOT NULL"
+
+
+def _mismatch(rows: DataType, table: DataType) -> str:
+    """Why values of one type cannot be written as another without a cast; empty if they can."""
+    match rows, table:
+        case StructType(), StructType():
+            return _struct_mismatch(rows.fields, table.fields)
+        case ArrayType(), ArrayType():
+            if rows.containsNull and not table.containsNull:
+                return "its elements may be null and the table's may not"
+            return _mismatch(rows.elementType, table.elementType)
+        case MapType(), MapType():
+            if rows.valueContainsNull and not table.valueContainsNull:
+                return "its values may be null and the table's may not"
+            return _mismatch(rows.keyType, table.keyType) or _mismatch(rows.valueType, table.valueType)
+        case _:
+            same = rows == table
+            return "" if same else f"the rows have {rows.simpleString()}, the table has {table.simpleString()}"
+
+
+def _struct_mismatch(rows: Sequence[StructField], table: Sequence[StructField]) -> str:
+    ours, theirs = [field.name.lower() for field in rows], [field.name.lower() for field in table]
+    if ours != theirs:
+        return f"the rows have the fields {ours}, the table has {theirs}"
+    for field, column in zip(rows, table, strict=True):
+        if reason := _mismatch(field.dataType, column.dataType):
+            return f"field {field.name!r}: {reason}"
+    return ""
+
+
+def _widens(rows: DataType, table: DataType) -> bool:
+    """Whether every value of a type fits another one, unchanged."""
+    if type(rows) in _INTEGERS and type(table) in _INTEGERS:
+        return _INTEGERS.index(type(rows)) < _INTEGERS.index(type(table))
+    if isinstance(table, DecimalType):
+        before, scale = _digits(rows)
+        return rows != table and 0 <= before <= table.precision - table.scale and scale <= table.scale
+    return isinstance(table, DoubleType) and isinstance(rows, FloatType | ByteType | ShortType | IntegerType)
+
+
+def _digits(kind: DataType) -> tuple[int, int]:
+    """Digits before and behind the point; -1 for what has none."""
+    if isinstance(kind, DecimalType):
+        return kind.precision - kind.scale, kind.scale
+    return _DIGITS.get(type(kind), -1), 0

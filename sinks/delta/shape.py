@@ -1,0 +1,138 @@
+"""What a data file was written for: the parts of a table's metadata and protocol that decide whether it fits.
+
+Between the two phases anybody may alter the table. Commit compares the shape at phase 1 with the shape of the latest
+snapshot. Equal, or wider by nullable columns: the files read as if written now. Anything else: the job stops (H26).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+_FILE_PROPERTIES = ("delta.columnMapping.mode", "delta.enableVariantShredding")
+_FILE_PROPERTY_PREFIXES = ("delta.constraints.", "delta.enableIcebergCompat")
+_HARMLESS_METADATA = frozenset({"comment", "CURRENT_DEFAULT"})
+_GENERATION = "delta.generationExpression"
+_INVARIANTS = "delta.invariants"
+_IDENTITY = "delta.identity."
+
+Field = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """The shape of a table.
+
+    Attributes:
+        fields: its columns as Spark writes them in JSON: name, type, nullable, metadata.
+        partition_columns: in order.
+        features: the table features that its protocol names; empty where the protocol is older than features.
+        properties: the table properties that say what a data file must be.
+    """
+
+    fields: tuple[Field, ...]
+    partition_columns: tuple[str, ...]
+    features: tuple[str, ...]
+    properties: Mapping[str, str]
+
+    @classmethod
+    def read(cls, protocol: str, metadata: str) -> Self:
+        """From the two actions as Delta writes them in JSON."""
+        named = json.loads(protocol)["protocol"]
+        table = json.loads(metadata)["metaData"]
+        features = {*named.get("readerFeatures", ()), *named.get("writerFeatures", ())}
+        configuration = table.get("configuration", {})
+        return cls(
+            fields=tuple(json.loads(table["schemaString"])["fields"]),
+            partition_columns=tuple(table.get("partitionColumns", ())),
+            features=tuple(sorted(features)),
+            properties={
+                key: value
+                for key, value in sorted(configuration.items())
+                if key in _FILE_PROPERTIES or key.startswith(_FILE_PROPERTY_PREFIXES)
+            },
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The reverse of `to_json`."""
+        return cls(
+            fields=tuple(value["fields"]),
+            partition_columns=tuple(value["partition_columns"]),
+            features=tuple(value["features"]),
+            properties=dict(value["properties"]),
+        )
+
+    def identity_columns(self) -> list[str]:
+        """Columns whose values Delta counts up itself."""
+        return [field["name"] for field in self.fields if _has(field, _IDENTITY)]
+
+    def generated_columns(self) -> list[str]:
+        """Columns that Delta computes from others."""
+        return [field["name"] for field in self.fields if _GENERATION in field["metadata"]]
+
+
+def differences(written: TableShape, now: TableShape) -> list[str]:
+    """Why files that were written for one shape do not fit another; empty if they do."""
+    found = [*_field_differences(written, now)]
+    if written.partition_columns != now.partition_columns:
+        found.append(f"partition columns {list(written.partition_columns)} are now {list(now.partition_columns)}")
+    for key in sorted({*written.properties, *now.properties}):
+        before, after = written.properties.get(key), now.properties.get(key)
+        if before != after:
+            found.append(f"table property {key} was {before!r} and is {after!r}")
+    gone = sorted({*written.features} - {*now.features})
+    if gone and now.features:
+        found.append(f"table features {gone} were dropped")
+    return found
+
+
+def _field_differences(written: TableShape, now: TableShape) -> list[str]:
+    found = []
+    before = {field["name"]: field for field in written.fields}
+    after = {field["name"]: field for field in now.fields}
+    for name, field in before.items():
+        if name not in after:
+            found.append(f"column {name!r} was dropped or renamed")
+        elif change := _change(field, after[name]):
+            found.append(f"column {name!r} {change}")
+    for name in sorted(after.keys() - before.keys()):
+        if not _may_be_missing(after[name]):
+            found.append(f"column {name!r} was added and may not be missing")
+    return found
+
+
+def _change(before: Field, after: Field) -> str:
+    if before["type"] != after["type"]:
+        return f"was {_type(before)} and is {_type(after)}"
+    if before["nullable"] and not after["nullable"]:
+        return "was nullable and is not"
+    if _essential(before) != _essential(after):
+        return "has other column metadata, such as a generation expression or a physical name"
+    return ""
+
+
+def _may_be_missing(field: Field) -> bool:
+    metadata = field["metadata"]
+    return bool(field["nullable"]) and not (
+        _GENERATION in metadata or _INVARIANTS in metadata or _has(field, _IDENTITY)
+    )
+
+
+def _has(field: Field, prefix: str) -> bool:
+    return any(key.startswith(prefix) for key in field["metadata"])
+
+
+def _essential(field: Field) -> dict[str, Any]:
+    return {key: value for key, value in field["metadata"].items() if key not in _HARMLESS_METADATA}
+
+
+def _type(field: Field) -> str:
+    kind = field["type"]
+    return kind if isinstance(kind, str) else json.dumps(kind)

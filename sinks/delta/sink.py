@@ -1,0 +1,122 @@
+"""The Delta sink: appends rows to a Delta table, exactly once, by two transactions of Delta's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sinks.delta.binding import Binding
+from sinks.delta.committer import Committer
+from sinks.delta.fence import Fence
+from sinks.delta.jvm import SPARK_CONF
+from sinks.delta.names import Owner
+from sinks.delta.options import DeltaOptions
+from sinks.delta.orphans import Orphans
+from sinks.delta.pieces import Pieces
+from sinks.delta.preflight import find_session, open_table
+from sinks.delta.staging import Staging
+from twophase.errors import PreflightError, StopJobError
+from twophase.ids import Attempt, TransactionId, check_name
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import CommitOutcome
+from twophase.protocol.sink import BatchSink, CommitRequest, SinkContext, SinkHistory
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class DeltaSink(BatchSink):
+    """Appends to one table. Options: `sinks.delta.options.DeltaOptions`.
+
+    Args:
+        options: `path` or `table`, and any other option by its name.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = DeltaOptions.parse(options, "DeltaSink")
+        self._binding: Binding | None = None
+
+    def __repr__(self) -> str:
+        return f"DeltaSink({self._options.where!r})"
+
+    @staticmethod
+    def spark_conf() -> Mapping[str, str]:
+        """See `twophase.protocol.sink.NeedsSparkConf`."""
+        return SPARK_CONF
+
+    def open(self, context: SinkContext) -> None:
+        """See `Sink.open`."""
+        owner = Owner(check_name("job", context.job), check_name("sink", context.sink))
+        jvm = find_session()
+        with jvm.active():
+            log = open_table(jvm, self._options, context)
+            pieces = Pieces(owner, log)
+            try:
+                pieces.make_folder()
+            except Exception as error:
+                raise PreflightError(
+                    f"The folder {log.storage.absolute(owner.folder)} cannot be made: {str(error).splitlines()[0]}.",
+                    remedy="give the driver's account the right to write there.",
+                ) from error
+            merge_schema, speculation = self._options.merge_schema, context.speculation
+            self._binding = Binding(owner, log, pieces, log.snapshot().table, merge_schema, speculation)
+
+    def target(self) -> str:
+        """See `Sink.target`: the table's id and folder."""
+        return self._bound().target
+
+    def history(self) -> SinkHistory:
+        """See `Sink.history`."""
+        bound = self._bound()
+        with bound.log.jvm.active():
+            snapshot = bound.log.snapshot()
+            bound.check(snapshot)
+            fence = Fence(bound).read(snapshot)
+        committed = {
+            lineage: version
+            for app_id, version in snapshot.transactions.items()
+            if (lineage := bound.owner.lineage_of(app_id)) is not None
+        }
+        return SinkHistory(fence.generation if fence else 0, committed)
+
+    def fence(self, attempt: Attempt) -> None:
+        """See `Sink.fence`."""
+        bound = self._bound()
+        with bound.log.jvm.active():
+            Fence(bound).raise_to(attempt)
+
+    def pre_commit(self, batch: DataFrame, transaction: TransactionId) -> Sequence[Committable]:
+        """See `BatchSink.pre_commit`."""
+        return Staging(self._bound()).pre_commit(batch, transaction)
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """See `Sink.commit`."""
+        bound = self._bound()
+        with bound.log.jvm.active():
+            return Committer(bound).commit(requests)
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """See `Sink.abort`."""
+        bound = self._bound()
+        with bound.log.jvm.active():
+            Orphans(bound).abort(committables)
+
+    def in_doubt(self) -> Sequence[Committable]:
+        """See `Sink.in_doubt`."""
+        bound = self._bound()
+        with bound.log.jvm.active():
+            return Orphans(bound).in_doubt()
+
+    def subsume(self, lineage: str, checkpoint_id: int) -> None:
+        """See `Sink.subsume`. The mark of a lineage is kept by every commit; only records may have been left behind."""
+        bound = self._bound()
+        with bound.log.jvm.active():
+            Orphans(bound).forget_committed(lineage, checkpoint_id)
+
+    def close(self) -> None:
+        """See `Sink.close`. The table stays bound: there is no connection to release."""
+
+    def _bound(self) -> Binding:
+        if self._binding is None:
+            raise StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
+        return self._binding

@@ -1,0 +1,152 @@
+"""Phase 1: data files that no commit names.
+
+    1. intent        whose files will come, and the table's version before them
+    2. fence         closed: nothing is written
+    3. data files    by Delta's own writer: statistics, constraints, generated columns, column mapping as the table wants
+                     those that it does not list are deleted: of task attempts that lost, and without rows
+    4. manifest      what was written; from here on the piece is pre-committed
+    5. fence         raised in the meantime: the piece is taken away again (fence.py)
+
+A death after 1 leaves a piece that recovery finds in doubt.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from sinks.delta.alter import add_columns
+from sinks.delta.binding import Binding
+from sinks.delta.features import refusals
+from sinks.delta.fence import Fence
+from sinks.delta.jvm import Jvm
+from sinks.delta.log import Log, Snapshot, Transaction
+from sinks.delta.names import PieceName
+from sinks.delta.pieces import Pieces
+from sinks.delta.records import Intent, Manifest, data_file
+from sinks.delta.rows import fit
+from twophase.errors import DeclinedError, FencedError, PreflightError, RejectedRowsError, StopJobError
+from twophase.failpoints import failpoint
+from twophase.ids import TransactionId
+from twophase.protocol.committable import Committable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_FIRST_TASK = "-part-00000-"
+_REJECTED = ("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED")
+
+
+class Staging:
+    """Writes the rows of one checkpoint.
+
+    Args:
+        binding: what `open` found out.
+    """
+
+    def __init__(self, binding: Binding) -> None:
+        self._binding = binding
+        self._pieces: Pieces = binding.pieces
+        self._fence = Fence(binding)
+
+    def pre_commit(self, batch: DataFrame, transaction: TransactionId) -> list[Committable]:
+        """See `BatchSink.pre_commit`."""
+        jvm = Jvm(batch.sparkSession)
+        with jvm.active():
+            log = Log(jvm, self._binding.log.storage.root)
+            rows = self._fitted(batch, log)
+            begun = log.transaction()
+            self._binding.check(begun.snapshot)
+            name, intent = PieceName.of(transaction), self._announce(begun.snapshot, transaction)
+            self._check_open(name, log, transaction)
+            failpoint("C04")
+            manifest = self._write(rows, begun, intent)
+            failpoint("C05")
+            if not manifest.actions:
+                self._pieces.forget(name)
+                return []
+            self._pieces.finish(manifest)
+            self._check_open(name, log, transaction)
+        return [manifest.committable(self._binding.target)]
+
+    def _announce(self, snapshot: Snapshot, transaction: TransactionId) -> Intent:
+        """Step 1."""
+        committed = snapshot.noted_transactions.get(self._binding.owner.app_id(transaction.lineage), -1)
+        if committed >= transaction.checkpoint:
+            raise StopJobError(
+                f"{transaction} is to be written, and the table has checkpoint {committed} of its lineage already.",
+                remedy="put the job's folder (checkpointLocation) back as it was.",
+            )
+        intent = Intent(transaction, snapshot.table, snapshot.version, committed)
+        self._pieces.begin(intent)
+        return intent
+
+    def _check_open(self, name: PieceName, log: Log, transaction: TransactionId) -> None:
+        """Steps 2 and 5. What a closed attempt has left so far is taken away: the scan may be over."""
+        try:
+            self._fence.check(log.snapshot(), transaction.attempt)
+        except (FencedError, DeclinedError):
+            self._pieces.delete_data(self._pieces.get(name), self._binding.folder_depth())
+            self._pieces.forget(name)
+            raise
+
+    def _write(self, rows: DataFrame, begun: Transaction, intent: Intent) -> Manifest:
+        """Step 3."""
+        prefix = self._pieces.data_prefix(intent.transaction)
+        try:
+            actions = begun.write_files(rows, prefix)
+        except Exception as error:
+            if any(condition in str(error) for condition in _REJECTED):
+                raise RejectedRowsError(
+                    f"{intent.transaction}: {_reason(error)}.",
+                    remedy="correct or filter these rows before the sink, or change the table's constraint.",
+                ) from error
+            raise
+        for action in actions:
+            _check_name(action, prefix)
+        manifest = Manifest(intent, begun.snapshot.shape, tuple(actions))
+        if self._binding.speculation or _has_empty_file(manifest) or begun.jvm.has_failed_tasks(prefix):
+            self._pieces.delete_unlisted(manifest, self._binding.folder_depth())
+        return manifest
+
+    def _fitted(self, batch: DataFrame, log: Log) -> DataFrame:
+        """The rows with the table's types; columns that the table has not are added to it, in a commit of their own."""
+        snapshot = log.snapshot()
+        self._binding.check(snapshot)
+        refused = refusals(snapshot.shape)
+        found = fit(batch.schema, StructType.fromJson(json.loads(snapshot.schema)), snapshot.shape)
+        missing = [] if self._binding.merge_schema else [f"column {field.name!r} is new" for field in found.missing]
+        if refused or found.problems or missing:
+            raise StopJobError(
+                f"Sink {self._binding.owner.sink!r}: the table was altered and the rows do not fit it any more: "
+                f"{'; '.join([*refused, *found.problems, *missing])}. Nothing was written.",
+                remedy="undo the change, or change the rows, then start the job again.",
+            )
+        if found.missing:
+            add_columns(log, found.missing)
+        return found.apply(batch)
+
+
+def _has_empty_file(manifest: Manifest) -> bool:
+    """Spark's first task writes a file without rows too, unless the table is partitioned; Delta does not list it."""
+    return not manifest.shape.partition_columns and not any(_FIRST_TASK in action for action in manifest.actions)
+
+
+def _check_name(action: str, prefix: str) -> None:
+    """The file can be found by its name, which is what abort and recovery go by."""
+    try:
+        named = data_file(action).local_path.rpartition("/")[2].startswith(prefix)
+    except ValueError as error:
+        raise DeclinedError(f"The statistics of data files are needed for their row counts: {error}.") from None
+    if not named:
+        raise PreflightError(
+            f"This version of Delta does not put {prefix!r} before the names of data files: {action[:200]}.",
+            remedy="use the version of delta-spark that this sink is tested with.",
+        )
+
+
+def _reason(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if any(condition in line for condition in _REJECTED)]
+    return lines[0][:600] if lines else type(error).__name__

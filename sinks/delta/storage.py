@@ -1,0 +1,182 @@
+"""The table's storage through Hadoop's file system, so that it is wherever Delta finds it.
+
+On a local disk everything is synced before it counts: Delta and Spark do not. Object stores and HDFS are durable when a
+file is closed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from sinks.delta.jvm import Jvm, is_java
+
+_NOT_FOUND = "java.io.FileNotFoundException"
+_TORN = "org.apache.hadoop.fs.ChecksumException"
+_LOCK_TIMEOUT_S = 10.0
+_POLL_S = 0.02
+_GLOB = "\\*?[]{}^,"
+
+
+class Storage:
+    """Files below the folder of a table.
+
+    Args:
+        jvm: the JVM of Spark.
+        root: the table's folder as Delta names it, qualified.
+        configuration: Hadoop's, of that table.
+    """
+
+    def __init__(self, jvm: Jvm, root: str, configuration: Any) -> None:
+        self._jvm = jvm
+        self.root = root
+        self._path = jvm.hadoop.Path
+        self._fs = self._path(root).getFileSystem(configuration)
+        self._local = Path(self._path(root).toUri().getPath()) if self._fs.getScheme() == "file" else None
+
+    def absolute(self, name: str) -> str:
+        """The name of a file below the table's folder, in full."""
+        return f"{self.root}/{name}"
+
+    def refuses_writing(self) -> str:
+        """What the file system says against writing into the table's folder; empty if nothing."""
+        try:
+            self._fs.access(self._path(self.root), self._jvm.hadoop.permission.FsAction.WRITE)
+        except Py4JJavaError as error:
+            return str(error.java_exception.getMessage())
+        return ""
+
+    def make_folder(self, name: str) -> None:
+        """Make a folder and those above it."""
+        if not self._fs.mkdirs(self._at(name)):
+            raise OSError(f"the folder {self.absolute(name)} could not be made")
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder; none if it is not there."""
+        try:
+            return sorted(status.getPath().getName() for status in self._fs.listStatus(self._at(folder)))
+        except Py4JJavaError as error:
+            if is_java(error, _NOT_FOUND):
+                return []
+            raise
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write a new file, durably. Raises if it is there already."""
+        stream = self._fs.create(self._at(name), False)
+        try:
+            stream.write(bytearray(data))
+        finally:
+            stream.close()
+        self.sync([name])
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None if it is not there; nothing if its local checksum says that it is torn."""
+        try:
+            stream = self._fs.open(self._at(name))
+            try:
+                return self._jvm.read_all(stream)
+            finally:
+                stream.close()
+        except Py4JJavaError as error:
+            if is_java(error, _NOT_FOUND):
+                return None
+            if is_java(error, _TORN):
+                return b""
+            raise
+
+    def size(self, name: str) -> int | None:
+        """The length of a file; None if it is not there."""
+        try:
+            return int(self._fs.getFileStatus(self._at(name)).getLen())
+        except Py4JJavaError as error:
+            if is_java(error, _NOT_FOUND):
+                return None
+            raise
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete files, their local checksums with them. What is not there is done."""
+        for name in names:
+            path = self._at(name)
+            if not self._fs.delete(path, False) and self._fs.exists(path):
+                raise OSError(f"the file {self.absolute(name)} could not be deleted")
+
+    def starting_with(self, prefix: str, depth: int) -> list[str]:
+        """Files whose names start with `prefix`, up to `depth` folders below the table's; relative to it."""
+        found = []
+        for level in range(depth + 1):
+            pattern = f"{_literal(self.root)}/{'*/' * level}{_literal(prefix)}*"
+            matches = self._fs.globStatus(self._path(pattern))
+            found += [self._relative(status.getPath()) for status in matches or ()]
+        return found
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Bring files, and the folders that name them, to a local disk."""
+        if self._local is None:
+            return
+        folders: set[Path] = set()
+        for name in names:
+            path = self._local / name
+            _sync(path)
+            checksum = path.parent / f".{path.name}.crc"
+            if checksum.exists():
+                _sync(checksum)
+            folders.update(folder for folder in path.parents if folder.is_relative_to(self._local))
+        for folder in folders:
+            _sync(folder)
+
+    @contextmanager
+    def commit_lock(self, folder: str) -> Iterator[None]:
+        """Keep the commits of this sink's drivers apart on a local disk, where Delta's own way is not atomic.
+
+        Raises:
+            TimeoutError: another process has held it too long; one that is paused in a commit would overwrite ours.
+        """
+        if self._local is None:
+            yield
+            return
+        path = self._local / folder / ".lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            _lock(descriptor, path)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _at(self, name: str) -> Any:
+        # The constructor with three parts takes a name as it is: no colon in it makes a scheme.
+        return self._path(self._path(self.root), self._path(None, None, name))
+
+    def _relative(self, path: Any) -> str:
+        return str(path.toString()).removeprefix(f"{self.root}/")
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    deadline_s = time.monotonic() + _LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"another process has held {path} for {_LOCK_TIMEOUT_S:g} s") from None
+            time.sleep(_POLL_S)
+        else:
+            return
+
+
+def _literal(text: str) -> str:
+    return "".join(f"\\{character}" if character in _GLOB else character for character in text)

@@ -1,0 +1,56 @@
+"""Options of the Delta sink are checked before there is a Spark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sinks.delta.options import DeltaOptions
+from sinks.delta.sink import DeltaSink
+from twophase.errors import ConfigError, StopJobError
+
+
+def parse(**options: Any) -> DeltaOptions:
+    return DeltaOptions.parse(options, "DeltaSink")
+
+
+@pytest.mark.parametrize(
+    "path", ["/lake/orders", "s3a://bucket/orders", "file:/lake/orders", "hdfs://name:8020/orders"]
+)
+def test_a_place_is_a_path_or_a_uri(path: str) -> None:
+    assert parse(path=path).where == path
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({}, "either path or table"),
+        ({"path": "/a", "table": "b"}, "either path or table"),
+        ({"path": ""}, "path"),
+        ({"path": "orders"}, "absolute"),
+        ({"path": "../orders"}, "absolute"),
+        ({"path": "/a", "root": "lake"}, "absolute"),
+        ({"path": "/a\0b"}, "NUL"),
+        ({"table": "a", "root": "/lake"}, "root goes with path"),
+        ({"path": "/a", "partition_by": ["dt", "DT"]}, "once"),
+        ({"path": "/a", "partition_by": [""]}, "once"),
+        ({"path": "/a", "partitionby": ["dt"]}, "did you mean 'partition_by'"),
+        ({"path": "/a", "create": "perhaps"}, "create"),
+    ],
+)
+def test_what_is_wrong_is_named(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        DeltaSink(**options)
+
+
+def test_text_is_taken_as_spark_gives_it() -> None:
+    options = parse(path="/a", create="true", merge_schema="false", partition_by=["dt", "region"])
+    assert (options.create, options.merge_schema, options.partition_by) == (True, False, ("dt", "region"))
+
+
+def test_a_sink_that_was_not_opened_says_so() -> None:
+    sink = DeltaSink(path="/lake/orders")
+    assert repr(sink) == "DeltaSink('/lake/orders')"
+    with pytest.raises(StopJobError, match="before it was opened"):
+        sink.target()

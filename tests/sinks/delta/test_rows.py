@@ -1,0 +1,118 @@
+"""Rows fit a table, or the error names every column that does not."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from sinks.delta.rows import Fit, fit
+from sinks.delta.shape import TableShape
+
+
+def struct(**columns: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+def shape_of(table: StructType, partitions: tuple[str, ...] = ()) -> TableShape:
+    return TableShape(tuple(table.jsonValue()["fields"]), partitions, (), {})
+
+
+def fitted(rows: StructType, table: StructType, partitions: tuple[str, ...] = ()) -> Fit:
+    return fit(rows, table, shape_of(table, partitions))
+
+
+@pytest.mark.parametrize(
+    ("rows", "table"),
+    [
+        (ByteType(), ShortType()),
+        (IntegerType(), LongType()),
+        (FloatType(), DoubleType()),
+        (IntegerType(), DoubleType()),
+        (DecimalType(10, 2), DecimalType(12, 3)),
+        (LongType(), DecimalType(19, 0)),
+    ],
+)
+def test_a_narrower_type_is_widened(rows: DataType, table: DataType) -> None:
+    assert fitted(struct(a=rows), struct(A=table)) == Fit((), (), {"a": table})
+    assert fitted(struct(a=table), struct(a=rows)).problems != ()
+
+
+@pytest.mark.parametrize(
+    ("rows", "table"),
+    [
+        (LongType(), DoubleType()),
+        (LongType(), DecimalType(18, 0)),
+        (DecimalType(10, 2), DecimalType(10, 1)),
+        (DecimalType(10, 2), DecimalType(10, 3)),
+        (DoubleType(), FloatType()),
+        (StringType(), LongType()),
+        (BooleanType(), IntegerType()),
+        (BooleanType(), DecimalType(10, 0)),
+        (TimestampType(), TimestampNTZType()),
+        (ArrayType(IntegerType()), ArrayType(LongType())),
+        (ArrayType(IntegerType(), True), ArrayType(IntegerType(), False)),
+        (MapType(StringType(), LongType(), True), MapType(StringType(), LongType(), False)),
+        (MapType(StringType(), LongType()), MapType(LongType(), LongType())),
+        (struct(x=LongType()), struct(y=LongType())),
+        (struct(x=LongType(), y=LongType()), struct(x=LongType())),
+        (struct(x=LongType()), struct(x=StringType())),
+    ],
+)
+def test_another_type_is_a_problem_that_names_the_column(rows: DataType, table: DataType) -> None:
+    [problem] = fitted(struct(a=rows), struct(a=table)).problems
+    assert problem.startswith("column 'a': ")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        DecimalType(10, 2),
+        ArrayType(StringType()),
+        MapType(StringType(), struct(x=LongType())),
+        struct(x=ArrayType(struct(y=TimestampType()))),
+    ],
+)
+def test_the_same_type_fits_as_it_is(kind: DataType) -> None:
+    assert fitted(struct(a=kind), struct(a=kind)) == Fit((), (), {})
+
+
+def test_new_columns_are_listed_and_those_left_out_may_be_null() -> None:
+    found = fitted(struct(a=LongType(), b=StringType()), struct(a=LongType(), c=StringType()))
+    assert (found.problems, [field.name for field in found.missing]) == ((), ["b"])
+
+
+def test_a_column_that_is_needed_may_not_be_left_out() -> None:
+    table = StructType(
+        [
+            StructField("day", StringType()),
+            StructField("n", LongType(), False),
+            StructField("d", LongType(), True, {"CURRENT_DEFAULT": "1"}),
+            StructField("g", LongType(), False, {"delta.generationExpression": "n + 1"}),
+        ]
+    )
+    assert fitted(StructType([]), table, ("day",)).problems == (
+        "column 'day' is not in the rows and is a partition column",
+        "column 'n' is not in the rows and is NOT NULL",
+        "column 'd' is not in the rows and has a default value, which Delta only fills in for SQL: give it in the rows",
+    )
+
+
+def test_two_columns_of_one_name_are_a_problem() -> None:
+    assert fitted(struct(a=LongType(), A=LongType()), struct(a=LongType())).problems == ("column 'a' is there twice",)

@@ -1,0 +1,101 @@
+"""Which changes of a table between the phases leave its data files fitting."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from sinks.delta.features import refusals
+from sinks.delta.shape import TableShape, differences
+
+PROTOCOL = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": []}
+
+
+def column(name: str, kind: Any = "long", nullable: bool = True, **metadata: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+
+
+def shape(
+    *columns: dict[str, Any], partitions: tuple[str, ...] = (), features: tuple[str, ...] = (), **properties: str
+) -> TableShape:
+    protocol = {"protocol": {**PROTOCOL, "writerFeatures": [*features]}}
+    schema = json.dumps({"type": "struct", "fields": [*columns]})
+    configuration = {f"delta.{key.replace('__', '.')}": value for key, value in properties.items()}
+    table = {"schemaString": schema, "partitionColumns": [*partitions], "configuration": configuration}
+    return TableShape.read(json.dumps(protocol), json.dumps({"metaData": table}))
+
+
+BEFORE = shape(column("id"), column("name", "string", False), partitions=("id",), constraints__cheap="id < 9")
+
+
+def test_a_shape_is_read_back() -> None:
+    assert TableShape.from_json(json.loads(json.dumps(BEFORE.to_json()))) == BEFORE
+
+
+def same(*more: dict[str, Any], **properties: str) -> TableShape:
+    constraints = {"constraints__cheap": "id < 9", **properties}
+    return shape(column("id"), column("name", "string", False), *more, partitions=("id",), **constraints)
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        BEFORE,
+        same(column("note", "string")),
+        same(logRetentionDuration="interval 9 days"),
+        shape(column("id", comment="new"), column("name", "string"), partitions=("id",), constraints__cheap="id < 9"),
+        shape(
+            column("name", "string", False), column("id"), partitions=("id",), features=("rowTracking",),
+            constraints__cheap="id < 9",
+        ),
+    ],
+    ids=["nothing", "nullable column", "property", "comment, nullable", "order, feature"],
+)  # fmt: skip
+def test_the_files_still_fit_after(now: TableShape) -> None:
+    assert differences(BEFORE, now) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "named"),
+    [
+        (shape(column("id"), partitions=("id",), constraints__cheap="id < 9"), "'name' was dropped"),
+        (same(column("note", "string", False)), "'note' was added"),
+        (same(column("twice", **{"delta.generationExpression": "id * 2"})), "'twice' was added"),
+        (same(column("n", **{"delta.identity.start": 1})), "'n' was added"),
+        (same(column("n", **{"delta.invariants": "{}"})), "'n' was added"),
+        (same(constraints__other="id > 0"), "delta.constraints.other was None"),
+        (same(columnMapping__mode="name"), "delta.columnMapping.mode"),
+        (same(enableIcebergCompatV2="true"), "enableIcebergCompatV2"),
+        (shape(column("id"), column("name", "string", False), constraints__cheap="id < 9"), "partition columns"),
+        (
+            shape(column("id", "string"), column("name", "string", False), partitions=("id",)),
+            "'id' was long and is string",
+        ),
+        (shape(column("id", nullable=False), column("name", "string", False)), "'id' was nullable and is not"),
+        (shape(column("id", **{"delta.columnMapping.physicalName": "x"})), "'id' has other column metadata"),
+    ],
+)
+def test_the_files_do_not_fit_after(now: TableShape, named: str) -> None:
+    assert any(named in reason for reason in differences(BEFORE, now)), differences(BEFORE, now)
+
+
+def test_a_dropped_feature_is_a_change() -> None:
+    before, now = shape(column("id"), features=("rowTracking",)), shape(column("id"))
+    assert differences(before, now) == ["table features ['rowTracking'] were dropped"]
+
+
+def test_what_is_not_known_is_refused_by_name() -> None:
+    assert refusals(shape(column("id"), features=("rowTracking", "clustering"))) == []
+    assert refusals(shape(column("id"), features=("newThing",))) == ["table feature 'newThing' is not supported"]
+    [identity] = refusals(shape(column("n", **{"delta.identity.start": 1}), features=("identityColumns",)))
+    assert "'n' is an identity column" in identity
+    [varchar] = refusals(shape(column("s", "string", __CHAR_VARCHAR_TYPE_STRING="varchar(5)")))
+    assert "'s' is varchar(5)" in varchar
+
+
+def test_a_protocol_from_before_table_features_names_none() -> None:
+    protocol = json.dumps({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}})
+    metadata = json.dumps({"metaData": {"schemaString": '{"type":"struct","fields":[]}'}})
+    assert TableShape.read(protocol, metadata) == TableShape((), (), (), {})
