@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -17,10 +14,8 @@ import psutil
 
 from examples.demo.journal import Entry, JournalReader
 from integration.arena import Arena
-from integration.nemesis import ROOT, DriverProcess, session_of
-from twophase import failpoints
+from integration.nemesis import DriverProcess, session_of
 from twophase.testing.services import KafkaService, SqlService
-from twophase.testing.spark_start import spark_environment
 
 BATCH = 1000
 _MASTER = "local[2]"
@@ -49,21 +44,11 @@ Ends = Mapping[int, int]
 class SoakDriver(DriverProcess):
     """A process of `integration.soak_driver`, killed like any other driver."""
 
-    def __init__(self, settings: dict[str, Any], scratch: Path, name: str, arm: str) -> None:
+    module = "integration.soak_driver"
+
+    def __init__(self, settings: dict[str, Any], scratch: Path, arm: str) -> None:
+        super().__init__(settings, scratch, arm)
         self._journal = Path(settings["journal"])
-        self._points = scratch / f"{name}.points"
-        self._frozen = None
-        self.log = scratch / f"{name}.log"
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "integration.soak_driver", json.dumps(settings)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=os.environ | {failpoints.VARIABLE: arm, "PYTHONPATH": str(ROOT)} | spark_environment(),
-                cwd=ROOT,
-                start_new_session=True,
-            )
 
     def has_recovered(self) -> bool:
         """Whether the job has started in it."""
@@ -143,10 +128,9 @@ class SoakArena(Arena):
 
     def start(self, arm: str = "", **settings: Any) -> SoakDriver:
         """Start a driver that reads for ever."""
-        name = f"driver-{next(self._numbers)}"
-        journal = self.scratch / f"{name}.events"
+        journal = self.scratch / f"driver-{next(self._numbers)}.events"
         self.journals.add(journal)
-        return SoakDriver(self.settings | settings | {"journal": str(journal)}, self.scratch, name, arm or self._arm)
+        return SoakDriver(self.settings | settings | {"journal": str(journal)}, self.scratch, arm or self._arm)
 
 
 def ends_of(lines: Iterable[str | None]) -> dict[int, int]:

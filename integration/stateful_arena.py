@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import uuid
 from collections import Counter
 from dataclasses import dataclass
@@ -13,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from integration import stateful_workload, workload
-from integration.nemesis import ROOT, DriverProcess
+from integration.nemesis import DriverProcess
 from integration.stateful_queries import QUERIES
 from integration.stateful_workload import Row
-from twophase import failpoints
 from twophase.testing.services import KafkaService, MySqlService
-from twophase.testing.spark_start import spark_environment
 
 # Longer than any test waits: what a failpoint holds, only a kill ends.
 _HELD = "delay:3600000@*"
@@ -29,23 +24,7 @@ TIMEOUT_S = 600
 class StatefulDriver(DriverProcess):
     """A process of `integration.stateful_driver`, killed like any other driver."""
 
-    def __init__(self, settings: dict[str, Any], scratch: Path, arm: str) -> None:
-        run = uuid.uuid4().hex[:8]
-        self._points = scratch / f"{run}.points"
-        self._frozen = None
-        self.log = scratch / f"{run}.log"
-        armed = {failpoints.LOG_VARIABLE: str(self._points), failpoints.VARIABLE: arm}
-        own = spark_environment() | {"PYTHONPATH": str(ROOT)}
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "integration.stateful_driver", json.dumps(settings)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=os.environ | armed | own,
-                cwd=ROOT,
-                start_new_session=True,
-            )
+    module = "integration.stateful_driver"
 
 
 def produce(kafka: KafkaService) -> dict[str, str]:
