@@ -1,0 +1,39 @@
+"""The table that rows go to, as its writers need it: this value travels to the executors inside the sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sinks.staging.formats import Format
+from sinks.staging.home import Home
+from sinks.staging.partitions import Values
+
+
+@dataclass(frozen=True)
+class Table:
+    """A folder of files, for one job and sink.
+
+    Attributes:
+        home: the job's and sink's hidden folder; its root is the table's folder.
+        format: of the files.
+        partition_by: partition columns, from the outermost folder to the innermost.
+        target: the target's identity (I10).
+        static: partition columns that the rows do not have, with the value of all of them.
+    """
+
+    home: Home
+    format: Format
+    partition_by: tuple[str, ...]
+    target: str
+    static: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def dynamic(self) -> tuple[str, ...]:
+        """The partition columns that the rows have."""
+        return tuple(name for name in self.partition_by if name not in self.static)
+
+    def partition(self, values: Values) -> Values:
+        """All partition values, of those of the dynamic columns."""
+        given = {**dict(zip(self.dynamic, values, strict=True)), **self.static}
+        return tuple(given[name] for name in self.partition_by)
