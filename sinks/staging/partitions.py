@@ -22,7 +22,7 @@ Values = tuple[str | None, ...]
 
 
 class RefusedValueError(ValueError):
-    """A partition value cannot be a folder name that reads back as the same value."""
+    """A value cannot be written so that it reads back as the same value."""
 
 
 def escape(text: str) -> str:

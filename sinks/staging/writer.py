@@ -93,14 +93,7 @@ class StagedWriter(SinkWriter):
 
     def _keep(self, values: Values, rows: pa.RecordBatch) -> None:
         if values not in self._rows:
-            partition = self._table.partition(values)
-            try:
-                folders(self._table.partition_by, partition)
-            except RefusedValueError as error:
-                raise RejectedRowsError(
-                    f"{self._transaction}: a partition cannot be written: {error}.",
-                    remedy="correct or filter these rows before the sink.",
-                ) from error
+            folders(self._table.partition_by, self._table.partition(values))
             self._rows[values], self._bytes[values] = [], 0
         self._rows[values].append(rows)
         self._bytes[values] += rows.nbytes
@@ -122,6 +115,11 @@ class StagedWriter(SinkWriter):
         """Turn what the file system says into what it means."""
         try:
             yield
+        except RefusedValueError as error:
+            raise RejectedRowsError(
+                f"{self._transaction}: rows of subtask {self._subtask} cannot be written so that they read back: {error}.",
+                remedy="correct or filter these rows before the sink.",
+            ) from error
         except OSError as error:
             if isinstance(error, FileNotFoundError):
                 self._table.home.check_open(self._transaction.attempt)
