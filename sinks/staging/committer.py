@@ -23,7 +23,7 @@ from pathlib import Path
 
 from sinks.staging.disk import digest, open_folder, rename_new, sync
 from sinks.staging.home import DONE, STAGED
-from sinks.staging.manifest import FILE, DamagedManifestError, Manifest, StagedFile
+from sinks.staging.manifest import FILE, DamagedRecordError, Manifest, StagedFile
 from sinks.staging.names import PieceName, file_name
 from sinks.staging.partitions import Values, folders
 from sinks.staging.table import Table
@@ -33,8 +33,8 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest
 
-Publish = Callable[[Sequence[Values]], None]
-"""Told of the partitions that have got files, before the proof is given; may be told again."""
+Publish = Callable[[Sequence[Manifest]], None]
+"""Told of the pieces whose files are at their final names, before the proof is given; may be told again."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Committer:
             return Lost(f"{folder / FILE} is not the manifest of the checkpoint: its SHA-256 differs")
         try:
             return _Piece(folder, Manifest.decode(data))
-        except DamagedManifestError as error:  # was damaged before its digest was taken
+        except DamagedRecordError as error:  # was damaged before its digest was taken
             return Lost(f"{folder / FILE}: {error}")
 
     def _proof(self, name: PieceName) -> AlreadyCommitted | Lost:
@@ -184,7 +184,7 @@ class Committer:
         """Steps 3 and 4."""
         if not pieces:
             return
-        self._publish(sorted({file.partition for piece in pieces for file in piece.manifest.files}, key=str))
+        self._publish([piece.manifest for piece in pieces])
         failpoint("F04")
         done = self._stage / DONE
         for count, piece in enumerate(pieces):

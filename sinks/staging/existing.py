@@ -86,17 +86,17 @@ def _differences(found: pa.Schema | list[str] | None, expected: pa.Schema) -> li
     return [
         f"has column {field.name!r} as {found.field(field.name).type}, the rows have {field.type}"
         for field in expected
-        if not _same(found.field(field.name).type, field.type)
+        if not same_type(found.field(field.name).type, field.type)
     ]
 
 
-def _same(found: pa.DataType, expected: pa.DataType) -> bool:
+def same_type(found: pa.DataType, expected: pa.DataType) -> bool:
     """Whether readers see one type. How text is kept, units and names of list elements do not matter to them."""
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(expected):
         return True
     if pa.types.is_nested(found) and pa.types.is_nested(expected):
         return found.num_fields == expected.num_fields and all(
-            _same(found.field(number).type, expected.field(number).type) for number in range(found.num_fields)
+            same_type(found.field(number).type, expected.field(number).type) for number in range(found.num_fields)
         )
     return bool(_plain(found) == _plain(expected))
 

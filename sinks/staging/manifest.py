@@ -18,11 +18,28 @@ from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 
 FILE = "manifest"
-_MAGIC = b"twophase-files/1 manifest"
+_MAGIC = b"twophase-files/1"
 
 
-class DamagedManifestError(Exception):
+class DamagedRecordError(Exception):
     """The bytes are not what was written: torn, changed, or something else."""
+
+
+def frame(kind: str, payload: bytes) -> bytes:
+    """Put the header before a record's content."""
+    return _header(kind, payload) + payload
+
+
+def unframe(kind: str, data: bytes) -> bytes:
+    """The content of a record.
+
+    Raises:
+        DamagedRecordError: the header does not match it.
+    """
+    head, newline, payload = data.partition(b"\n")
+    if head + newline != _header(kind, payload):
+        raise DamagedRecordError(f"it is no whole {kind} of twophase: its header does not match its content")
+    return payload
 
 
 @dataclass(frozen=True)
@@ -52,45 +69,46 @@ class Manifest:
         transaction: whose piece it is.
         subtask: which task attempt wrote it.
         files: all of them, in the order they were written.
+        watermark_us: the highest event time of its rows, in microseconds since 1970; None if nobody asks for it.
     """
 
     transaction: TransactionId
     subtask: Subtask
     files: tuple[StagedFile, ...]
+    watermark_us: int | None = None
 
     def committable(self, target: str) -> Committable:
         """The handle of the piece: the manifest by its SHA-256, and what an operator wants to know."""
-        handle = {
+        handle: dict[str, str | int] = {
             "manifest_sha256": hashlib.sha256(self.encode()).hexdigest(),
             "files": len(self.files),
             "bytes": sum(file.size for file in self.files),
         }
+        if self.watermark_us is not None:
+            handle["watermark_us"] = self.watermark_us
         return Committable(self.transaction, self.subtask, target, sum(file.rows for file in self.files), handle)
 
     def encode(self) -> bytes:
         """As durable bytes."""
-        payload = json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode("ascii")
-        return _header(payload) + payload
+        return frame(FILE, json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode("ascii"))
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
         """The reverse of `encode`.
 
         Raises:
-            DamagedManifestError: the bytes are not what was written.
+            DamagedRecordError: the bytes are not what was written.
         """
-        head, newline, payload = data.partition(b"\n")
-        if head + newline != _header(payload):
-            raise DamagedManifestError("its header does not match its content")
-        value = json.loads(payload)
+        value = json.loads(unframe(FILE, data))
         transaction = value["transaction"]
         attempt = Attempt(**transaction.pop("attempt"))
         return cls(
             TransactionId(attempt=attempt, **transaction),
             Subtask(**value["subtask"]),
             tuple(StagedFile(**file | {"partition": tuple(file["partition"])}) for file in value["files"]),
+            value["watermark_us"],
         )
 
 
-def _header(payload: bytes) -> bytes:
-    return b"%s %d %s\n" % (_MAGIC, len(payload), hashlib.sha256(payload).hexdigest().encode())
+def _header(kind: str, payload: bytes) -> bytes:
+    return b"%s %s %d %s\n" % (_MAGIC, kind.encode(), len(payload), hashlib.sha256(payload).hexdigest().encode())

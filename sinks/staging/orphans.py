@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sinks.staging.disk import sync
 from sinks.staging.home import STAGED, remove
-from sinks.staging.manifest import FILE, DamagedManifestError, Manifest
+from sinks.staging.manifest import FILE, DamagedRecordError, Manifest
 from sinks.staging.names import PieceName
 from sinks.staging.table import Table
 from twophase.failpoints import failpoint
@@ -33,5 +33,5 @@ def _committable(table: Table, name: PieceName) -> Committable:
     """What its manifest says; a piece without a whole one was never pre-committed, and only its name is known."""
     try:
         return Manifest.decode((table.home.staged(name) / FILE).read_bytes()).committable(table.target)
-    except (FileNotFoundError, DamagedManifestError):
+    except (FileNotFoundError, DamagedRecordError):
         return Committable(name.transaction(table.home.owner), name.subtask, table.target, 0)

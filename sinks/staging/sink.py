@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sinks.staging import orphans
 from sinks.staging.committer import Committer
-from sinks.staging.partitions import Values
+from sinks.staging.manifest import Manifest
 from sinks.staging.table import Table
 from sinks.staging.writer import StagedWriter
 from twophase.errors import StopJobError
@@ -27,11 +27,11 @@ class StagedSink(ArrowSink):
     def bind(self, context: SinkContext) -> Table:
         """Check what `Sink.open` has to check, make the hidden folder, and say where the rows go."""
 
-    def publish(self, partitions: Sequence[Values]) -> None:
-        """Tell a catalogue of partitions that have got files; the default has none.
+    def publish(self, pieces: Sequence[Manifest]) -> None:
+        """Tell a catalogue of pieces whose files are in the table; the default has none.
 
         Runs on the driver in every commit, after the files are durable at their final names and before the proof. May
-        run again for the same partitions.
+        run again for the same pieces.
         """
 
     def open(self, context: SinkContext) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from sinks.staging.formats import Format
 from sinks.staging.home import Home
-from sinks.staging.partitions import Values
+from sinks.staging.partition_time import PartitionTime
+from sinks.staging.partitions import Values, folders
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Table:
         partition_by: partition columns, from the outermost folder to the innermost.
         target: the target's identity (I10).
         static: partition columns that the rows do not have, with the value of all of them.
+        columns: what the columns of the rows are called in the table, in its order; empty if they are the same.
+        time: how partitions and rows are timed; None if nobody asks for it.
     """
 
     home: Home
@@ -27,6 +30,8 @@ class Table:
     partition_by: tuple[str, ...]
     target: str
     static: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    time: PartitionTime | None = None
 
     @property
     def dynamic(self) -> tuple[str, ...]:
@@ -37,3 +42,13 @@ class Table:
         """All partition values, of those of the dynamic columns."""
         given = {**dict(zip(self.dynamic, values, strict=True)), **self.static}
         return tuple(given[name] for name in self.partition_by)
+
+    def check(self, partition: Values) -> None:
+        """See that a partition can be written.
+
+        Raises:
+            RefusedValueError: it would read back as another one, or has no time where it needs one.
+        """
+        folders(self.partition_by, partition)
+        if self.time is not None:
+            self.time.due_us(partition)

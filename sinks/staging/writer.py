@@ -21,7 +21,7 @@ from sinks.staging.disk import NewFile, sync, write_durably
 from sinks.staging.home import STAGED, remove
 from sinks.staging.manifest import FILE, Manifest, StagedFile
 from sinks.staging.names import PieceName
-from sinks.staging.partitions import RefusedValueError, Values, folders
+from sinks.staging.partitions import RefusedValueError, Values
 from sinks.staging.rows import divide
 from sinks.staging.table import Table
 from twophase.errors import DeclinedError, RejectedRowsError
@@ -51,13 +51,14 @@ class StagedWriter(SinkWriter):
         self._rows: dict[Values, list[pa.RecordBatch]] = {}
         self._bytes: dict[Values, int] = {}
         self._files: list[StagedFile] = []
+        self._watermark_us: int | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
         """See `SinkWriter.write`."""
         with self._below_the_fence():
             if self._folder is None:
                 self._folder = self._begin()
-            for values, rows in divide(batch, self._table.dynamic):
+            for values, rows in divide(self._in_table_order(batch), self._table.dynamic):
                 self._keep(values, rows)
             while sum(self._bytes.values()) > _BUFFER_BYTES:
                 self._write_file(max(self._bytes, key=self._bytes.__getitem__))
@@ -71,7 +72,7 @@ class StagedWriter(SinkWriter):
             for values in list(self._rows):
                 self._write_file(values)
             failpoint("C04")
-            manifest = Manifest(self._transaction, self._subtask, tuple(self._files))
+            manifest = Manifest(self._transaction, self._subtask, tuple(self._files), self._watermark_us)
             write_durably(self._folder / FILE, [manifest.encode()])
             failpoint("F02")
             sync(self._folder.parent)
@@ -91,9 +92,18 @@ class StagedWriter(SinkWriter):
         folder.mkdir(mode=0o700)
         return folder
 
+    def _in_table_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as the table has them; their highest event time is noted on the way."""
+        if self._table.columns:
+            batch = batch.select([*self._table.columns]).rename_columns([*self._table.columns.values()])
+        if self._table.time is not None:
+            times = (self._watermark_us, self._table.time.watermark_us(batch))
+            self._watermark_us = max((time for time in times if time is not None), default=None)
+        return batch
+
     def _keep(self, values: Values, rows: pa.RecordBatch) -> None:
         if values not in self._rows:
-            folders(self._table.partition_by, self._table.partition(values))
+            self._table.check(self._table.partition(values))
             self._rows[values], self._bytes[values] = [], 0
         self._rows[values].append(rows)
         self._bytes[values] += rows.nbytes

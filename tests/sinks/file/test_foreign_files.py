@@ -14,7 +14,7 @@ import pytest
 from sinks.file.sink import FileSink
 from sinks.staging import committer, disk
 from sinks.staging.disk import rename_new
-from sinks.staging.manifest import DamagedManifestError, Manifest
+from sinks.staging.manifest import DamagedRecordError, Manifest
 from sinks.staging.names import file_name
 from tests.sinks.file.harness import FileHarness, commit, orders
 from twophase.errors import FencedError, PreflightError, StopJobError
@@ -156,7 +156,7 @@ def test_h23_every_cut_and_every_flipped_bit_of_a_manifest_is_seen(table: FileHa
         data[:byte] + bytes([data[byte] ^ 1 << bit]) + data[byte + 1 :] for byte in range(len(data)) for bit in range(8)
     ]
     for damaged in (*cut, *flipped):
-        with pytest.raises(DamagedManifestError):
+        with pytest.raises(DamagedRecordError):
             Manifest.decode(damaged)
 
 
