@@ -34,12 +34,14 @@ class Policies:
     Attributes:
         catalog: of the metastore.
         table: whose partitions.
+        root: the table's folder.
         success_file: whether each gets a `_SUCCESS`.
         call: the function of the user.
     """
 
     catalog: Catalog
     table: HiveTable
+    root: Path
     success_file: bool
     call: Callable[[CommittedPartition], None] | None
 
@@ -49,7 +51,7 @@ class Policies:
             self.catalog.add_partitions(self.table, partitions)
         failpoint("F05")
         for values in partitions:
-            folder = Path(self.table.location).joinpath(*folders(self.table.partition_columns, values))
+            folder = self.root.joinpath(*folders(self.table.partition_columns, values))
             if self.success_file:
                 (folder / "_SUCCESS").touch()
                 sync(folder)

@@ -66,7 +66,7 @@ class HiveSink(StagedSink):
         home = Home(path, Owner(context.job, context.sink))
         make_home(home)
         Pending(home.stage()).make()
-        self._policies = Policies(catalog, found, options.success_file, options.on_partition_commit)
+        self._policies = Policies(catalog, found, path, options.success_file, options.on_partition_commit)
         return Table(
             home,
             found.format,
@@ -75,6 +75,7 @@ class HiveSink(StagedSink):
             static=dict(options.partition),
             columns=columns,
             time=time,
+            in_metastore=True,
         )
 
     def publish(self, pieces: Sequence[Manifest]) -> None:

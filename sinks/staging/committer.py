@@ -1,7 +1,7 @@
 """Phase 2: files get their final names; the piece's folder, moved to `done`, is the proof.
 
     1. for each piece       its manifest, or proof that it is committed, or nothing: lost
-    2. for each folder      rename its files into it, never replacing; sync it
+    2. for each folder      rename its files into it, never replacing; then sync them all
     3. publish              what a catalogue has to be told of the partitions
     4. for each piece       move its folder from `staged` to `done`, then sync both
 
@@ -17,7 +17,7 @@ import errno
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,7 +126,11 @@ class Committer:
         return Lost(f"piece {name} is neither staged nor done, and the high-water mark of its lineage is {mark}")
 
     def _move(self, ready: Mapping[int, _Piece]) -> dict[int, Lost]:
-        """Step 2. Folder by folder, so that each is opened and synced once for all pieces."""
+        """Step 2. Folder by folder, so that each is opened once for all pieces.
+
+        All are synced in the end: the first sync has the file system write all renames at once, and the others find nothing
+        left to write.
+        """
         moves: dict[Values, list[tuple[int, _Piece, StagedFile]]] = defaultdict(list)
         for number, piece in ready.items():
             for file in piece.manifest.files:
@@ -142,10 +146,20 @@ class Committer:
                         self._move_file(piece, file, folder)
                     except _LostFileError as error:
                         lost[number] = Lost(str(error))
+            finally:
+                os.close(folder)
+        self._sync(moves)
+        return lost
+
+    def _sync(self, partitions: Iterable[Values]) -> None:
+        """The folders of partitions and those above them: any of them may be new, or made by a driver that died."""
+        paths = [folders(self._table.partition_by, partition) for partition in partitions]
+        for names in {path[:depth] for path in paths for depth in range(len(path) + 1)}:
+            folder = open_folder(self._table.home.root, names)
+            try:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-        return lost
 
     def _open(self, partition: Values) -> int:
         names = folders(self._table.partition_by, partition)

@@ -43,7 +43,7 @@ def rename_new(source: Path, target: str | Path, folder: int = HERE) -> None:
 
 
 def open_folder(root: Path, names: Sequence[str]) -> int:
-    """Open a folder below `root`, made durably where it is not there; the caller closes the descriptor.
+    """Open a folder below `root`, made where it is not there; the caller closes the descriptor, and syncs later.
 
     Raises:
         NotADirectoryError: a name on the way is a link or a file.
@@ -62,9 +62,8 @@ def _open_child(parent: int, name: str) -> int:
     try:
         return os.open(name, _FOLDER, dir_fd=parent)
     except FileNotFoundError:
-        with suppress(FileExistsError):  # made by another driver in between, which may die before its sync
+        with suppress(FileExistsError):  # made by another driver in between
             os.mkdir(name, dir_fd=parent)
-        os.fsync(parent)
         return os.open(name, _FOLDER, dir_fd=parent)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sinks.staging.formats import Format
 from sinks.staging.home import Home
 from sinks.staging.partition_time import PartitionTime
-from sinks.staging.partitions import Values, folders
+from sinks.staging.partitions import RefusedValueError, Values, folders
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Table:
         static: partition columns that the rows do not have, with the value of all of them.
         columns: what the columns of the rows are called in the table, in its order; empty if they are the same.
         time: how partitions and rows are timed; None if nobody asks for it.
+        in_metastore: whether partition values are kept in a database too.
     """
 
     home: Home
@@ -32,6 +33,7 @@ class Table:
     static: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     time: PartitionTime | None = None
+    in_metastore: bool = False
 
     @property
     def dynamic(self) -> tuple[str, ...]:
@@ -50,5 +52,9 @@ class Table:
             RefusedValueError: it would read back as another one, or has no time where it needs one.
         """
         folders(self.partition_by, partition)
+        for name, value in zip(self.partition_by, partition, strict=True):
+            if self.in_metastore and value is not None and (value.endswith(" ") or "\0" in value):
+                # Databases compare text without the spaces at its end, and some hold no NUL.
+                raise RefusedValueError(f"{name} = {value!r} is not told from others by the metastore's database")
         if self.time is not None:
             self.time.due_us(partition)
