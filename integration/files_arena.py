@@ -32,7 +32,7 @@ _TIMEOUT_S = 540
 class FilesDriver(DriverProcess):
     """A process of `integration.files_driver`, killed like any other driver."""
 
-    def __init__(self, settings: dict[str, Any], scratch: Path, arm: str = "") -> None:
+    def __init__(self, settings: dict[str, Any], scratch: Path, arm: str, conf: Mapping[str, str]) -> None:
         run = uuid.uuid4().hex[:8]
         self._points = scratch / f"{run}.points"
         self.log = scratch / f"{run}.log"
@@ -44,7 +44,7 @@ class FilesDriver(DriverProcess):
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=os.environ | armed | spark_environment(),
+                env=os.environ | armed | spark_environment(conf),
                 cwd=ROOT,
                 start_new_session=True,
             )
@@ -58,7 +58,7 @@ class FilesArena:
         jobs: for each its sink's type and options.
         tables: for each job, where its files are.
         controls: names of jobs without the protocol.
-        more: further settings of the driver.
+        conf: of Spark.
     """
 
     def __init__(
@@ -67,9 +67,11 @@ class FilesArena:
         jobs: Mapping[str, Mapping[str, Any]],
         tables: Mapping[str, Path],
         controls: Sequence[str] = (),
-        **more: Any,
+        conf: Mapping[str, str] | None = None,
     ) -> None:
         self.produced = 0
+        self.jobs = [*jobs]
+        self.hit: set[str] = set()
         self.controls = controls
         self._tables = {**tables, **{name: scratch / name for name in controls}}
         self._scratch = scratch
@@ -81,8 +83,9 @@ class FilesArena:
             "jobs": {name: dict(options) for name, options in jobs.items()},
             "controls": {name: str(self._tables[name]) for name in controls},
             "master": "local[4]",
-            **more,
+            "counts": str(scratch / "counts"),
         }
+        self._conf = conf or {}
 
     def produce(self, batches: int) -> None:
         """Write the orders of the next micro-batches, in files that appear whole."""
@@ -100,7 +103,7 @@ class FilesArena:
 
     def finish(self, arm: str = "", **settings: Any) -> Ended:
         """A driver ends cleanly, every job having written everything."""
-        ended = FilesDriver(self._settings | settings, self._scratch, arm).wait(_TIMEOUT_S)
+        ended = FilesDriver(self._settings | settings, self._scratch, arm, self._conf).wait(_TIMEOUT_S)
         assert ended.code == 0, ended.output
         return ended
 
@@ -108,7 +111,7 @@ class FilesArena:
         """Wait until a job is held at each of the points, then kill them all at once."""
         points = [*points, *(CONTROL.format(name) for name in self.controls)] if controls else points
         arm = ",".join(f"{point}={_HELD}" for point in points)
-        driver = FilesDriver(self._settings | settings, self._scratch, arm)
+        driver = FilesDriver(self._settings | settings, self._scratch, arm, self._conf)
         try:
             driver.wait_for(
                 lambda: {*driver.points()} >= {*points}, f"a job at each of {', '.join(points)}", _TIMEOUT_S
@@ -117,12 +120,17 @@ class FilesArena:
             ended = driver.kill()
         assert ended.killed, ended.output
         assert {*ended.points} == {*points}
+        self.hit.update(points)
         return ended
 
     def verdict(self, job: str) -> checker.Verdict:
         """What the independent checker says of one table."""
         stored = np.concatenate([np.empty(0, checker.RECORD), *map(_records, _visible(self._tables[job]))])
         return checker.compare(_array(*map(_order, workload.orders(0, self.produced))), stored)
+
+    def counts(self) -> dict[str, int]:
+        """How many rows Spark SQL has seen in each table of the metastore, when the last driver ended."""
+        return dict(json.loads((self._scratch / "counts").read_text()))
 
     def staged(self, job: str) -> list[str]:
         """What lies hidden and is not committed."""

@@ -27,11 +27,12 @@ import twophase
 from integration import workload
 from integration.driver import session
 from sinks.file.sink import FileSink
+from sinks.hive.sink import HiveSink
 from twophase.failpoints import DRIVER_VARIABLE, failpoint
 from twophase.testing.leash import die_with_parent
 
 CONTROL = "CONTROL-{}"
-SINKS = {"file": FileSink}
+SINKS = {"file": FileSink, "hive": HiveSink}
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -48,6 +49,9 @@ def main(settings: dict[str, Any]) -> None:
             sys.stderr.write(f"{type(failed[0]).__name__}: {failed[0]}\n")
             sys.stderr.flush()
             os._exit(1)
+    tables = {name: options["table"] for name, options in settings["jobs"].items() if "table" in options}
+    counts = {name: spark.table(table).count() for name, table in tables.items()}
+    Path(settings["counts"]).write_text(json.dumps(counts))
     spark.stop()
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.orc
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.conf import RuntimeConfig
 
 from integration.hive_harness import HiveHarness
 from sinks.hive import policies
@@ -155,9 +156,10 @@ def test_a_table_that_does_not_fit_is_refused_by_name(
 
 
 def test_a_session_without_a_metastore_is_refused(hive_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SparkSession, "getActiveSession", classmethod(lambda _: None))
-    with pytest.raises(PreflightError, match="no Spark session with a Hive metastore"):
-        HiveHarness(hive_spark, create=True).opened()
+    table = HiveHarness(hive_spark, create=True)
+    monkeypatch.setattr(RuntimeConfig, "get", lambda *_: "in-memory")
+    with pytest.raises(PreflightError, match="has no Hive metastore"):
+        table.opened()
 
 
 # -- partition commit ----------------------------------------------------------------------------------------------------

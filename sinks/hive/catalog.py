@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
@@ -59,16 +59,18 @@ class Catalog:
 
     @classmethod
     def find(cls) -> Catalog:
-        """The catalog of the session that is active.
+        """The catalog of the session that is active in this thread, or else of the first one.
 
         Raises:
             PreflightError: there is no session, or it has no metastore.
         """
-        session = SparkSession.getActiveSession()
-        if session is None or session.conf.get("spark.sql.catalogImplementation") != "hive":
+        try:
+            session = SparkSession.active()
+        except PySparkRuntimeError as error:
+            raise PreflightError("The Hive sink needs a running Spark session.", remedy="start one first.") from error
+        if session.conf.get("spark.sql.catalogImplementation") != "hive":
             raise PreflightError(
-                "There is no Spark session with a Hive metastore.",
-                remedy="build the session with enableHiveSupport().",
+                "The Spark session has no Hive metastore.", remedy="build the session with enableHiveSupport()."
             )
         return cls(session)
 

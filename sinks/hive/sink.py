@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -47,6 +47,11 @@ class HiveSink(StagedSink):
             "_policies": None,
             "_options": self._options.model_copy(update={"on_partition_commit": None}),
         }
+
+    @staticmethod
+    def spark_conf() -> Mapping[str, str]:
+        """What Spark has to be started with."""
+        return {"spark.sql.catalogImplementation": "hive"}
 
     def bind(self, context: SinkContext) -> Table:
         """See `StagedSink.bind`."""
