@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.delta_jars import delta_settings
+from integration.hive_harness import hive_settings
 from twophase.testing.spark_start import spark_environment
 
 ROOT = Path(__file__).parent
@@ -18,24 +19,32 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPAT
 
 
 @pytest.fixture(scope="session")
-def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """One Spark for the whole run: two slots, no web UI, and Delta if any test of the run asks for `delta_spark`.
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One Spark for the whole run: two slots, no web UI, Delta and a metastore if any test of the run asks for them.
 
     A process has one Spark, and its jars are chosen when it starts; files of tests share processes.
     """
-    wants_delta = any("delta_spark" in getattr(item, "fixturenames", ()) for item in request.session.items)
+    wanted = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    settings = delta_settings() if "delta_spark" in wanted else {}
+    settings |= hive_settings(tmp_path_factory.mktemp("hive")) if "hive_spark" in wanted else {}
     session = (
         SparkSession.builder.master("local[2]")
         .appName("twophase-tests")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
-        .config(map=delta_settings() if wants_delta else {})
+        .config(map=settings)
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def hive_spark(spark: SparkSession) -> SparkSession:
+    """The same Spark, with an embedded metastore."""
+    return spark
 
 
 @pytest.fixture(scope="session")

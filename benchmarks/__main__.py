@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import click
 
-from benchmarks import kafka_to_delta, kafka_to_mysql, protocol_cost, worker_memory
+from benchmarks import file_commit, kafka_to_delta, kafka_to_mysql, protocol_cost, worker_memory
 
-_COMMANDS = (kafka_to_mysql.command, kafka_to_delta.command, protocol_cost.command, worker_memory.command)
+_COMMANDS = (
+    kafka_to_mysql.command,
+    kafka_to_delta.command,
+    protocol_cost.command,
+    file_commit.command,
+    worker_memory.command,
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -6,7 +6,7 @@
 acts each time. Actions: `kill` (SIGKILL to this process), `kill_driver` (SIGKILL to the process that `TWOPHASE_DRIVER_PID`
 names, from a worker), `stop` (SIGSTOP), `raise` (`FailpointError`), `delay:ms`.
 Unset, a failpoint is one dictionary look-up. The names are those of the protocol's crash points (C01 to C22, E01 to E03,
-F01, F02 around the manifest of a Delta piece, D01, D02 around its commit, F04 before its records go).
+D01, D02 around the commit to a Delta table, F01 to F05 around files that are staged, listed and renamed).
 `TWOPHASE_FAILPOINTS_LOG` names a file that gets a line for each point acted on, synced before the action. Processes that
 share it act on `name=action@k` once among all of them, so that a worker started after a kill does not die again.
 """

@@ -1,0 +1,177 @@
+"""Jobs that write files, under test: their input, their tables, and an independent look at what is in the tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.orc
+import pyarrow.parquet
+
+from integration import checker, workload
+from integration.files_driver import CONTROL
+from integration.nemesis import ROOT, DriverProcess, Ended
+from twophase import failpoints
+from twophase.testing.spark_start import spark_environment
+
+BATCH = 200
+PARTITIONS = 2
+# Longer than any test waits: what a failpoint holds, only a kill ends.
+_HELD = "delay:3600000@1"
+_TIMEOUT_S = 540
+
+
+class FilesDriver(DriverProcess):
+    """A process of `integration.files_driver`, killed like any other driver."""
+
+    def __init__(self, settings: dict[str, Any], scratch: Path, arm: str, conf: Mapping[str, str]) -> None:
+        run = uuid.uuid4().hex[:8]
+        self._points = scratch / f"{run}.points"
+        self.log = scratch / f"{run}.log"
+        self._frozen = None
+        armed = {failpoints.LOG_VARIABLE: str(self._points), failpoints.VARIABLE: arm, "PYTHONPATH": str(ROOT)}
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "integration.files_driver", json.dumps(settings)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=os.environ | armed | spark_environment(conf),
+                cwd=ROOT,
+                start_new_session=True,
+            )
+
+
+class FilesArena:
+    """A folder of orders, and jobs that each write all of it into a table of their own.
+
+    Args:
+        scratch: a folder for the jobs' folders, the tables and the logs.
+        jobs: for each its sink's type and options.
+        tables: for each job, where its files are.
+        controls: names of jobs without the protocol.
+        conf: of Spark.
+    """
+
+    def __init__(
+        self,
+        scratch: Path,
+        jobs: Mapping[str, Mapping[str, Any]],
+        tables: Mapping[str, Path],
+        controls: Sequence[str] = (),
+        conf: Mapping[str, str] | None = None,
+    ) -> None:
+        self.produced = 0
+        self.jobs = [*jobs]
+        self.hit: set[str] = set()
+        self.controls = controls
+        self._tables = {**tables, **{name: scratch / name for name in controls}}
+        self._scratch = scratch
+        self._orders = scratch / "orders"
+        self._orders.mkdir()
+        self._settings = {
+            "orders": str(self._orders),
+            "location": str(scratch / "jobs"),
+            "jobs": {name: dict(options) for name, options in jobs.items()},
+            "controls": {name: str(self._tables[name]) for name in controls},
+            "master": "local[4]",
+            "counts": str(scratch / "counts"),
+        }
+        self._conf = conf or {}
+
+    def produce(self, batches: int) -> None:
+        """Write the orders of the next micro-batches, in files that appear whole."""
+        for _ in range(batches):
+            orders = [*workload.orders(self.produced, BATCH)]
+            for partition in range(PARTITIONS):
+                rows = [
+                    {**order, "kafka_partition": partition, "kafka_offset": int(str(order["id"])) // PARTITIONS}
+                    for order in orders[partition::PARTITIONS]
+                ]
+                path = self._orders / f"{self.produced:08d}-{partition}.json"
+                path.with_name(f".{path.name}").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+                path.with_name(f".{path.name}").rename(path)
+            self.produced += BATCH
+
+    def finish(self, arm: str = "", **settings: Any) -> Ended:
+        """A driver ends cleanly, every job having written everything."""
+        ended = FilesDriver(self._settings | settings, self._scratch, arm, self._conf).wait(_TIMEOUT_S)
+        assert ended.code == 0, ended.output
+        return ended
+
+    def kill_at(self, points: Sequence[str], controls: bool = False, **settings: Any) -> Ended:
+        """Wait until a job is held at each of the points, then kill them all at once."""
+        points = [*points, *(CONTROL.format(name) for name in self.controls)] if controls else points
+        arm = ",".join(f"{point}={_HELD}" for point in points)
+        driver = FilesDriver(self._settings | settings, self._scratch, arm, self._conf)
+        try:
+            driver.wait_for(
+                lambda: {*driver.points()} >= {*points}, f"a job at each of {', '.join(points)}", _TIMEOUT_S
+            )
+        finally:
+            ended = driver.kill()
+        assert ended.killed, ended.output
+        assert {*ended.points} == {*points}
+        self.hit.update(points)
+        return ended
+
+    def verdict(self, job: str) -> checker.Verdict:
+        """What the independent checker says of one table."""
+        stored = np.concatenate([np.empty(0, checker.RECORD), *map(_records, _visible(self._tables[job]))])
+        return checker.compare(_array(*map(_order, workload.orders(0, self.produced))), stored)
+
+    def counts(self) -> dict[str, int]:
+        """How many rows Spark SQL has seen in each table of the metastore, when the last driver ended."""
+        return dict(json.loads((self._scratch / "counts").read_text()))
+
+    def staged(self, job: str) -> list[str]:
+        """What lies hidden and is not committed."""
+        return [str(path) for path in self._tables[job].glob("_twophase~*/fence-*/staged/*")]
+
+
+def _visible(table: Path) -> Iterator[Path]:
+    for path in sorted(table.rglob("*")):
+        hidden = any(name.startswith(("_", ".")) for name in path.relative_to(table).parts)
+        if path.is_file() and not hidden:
+            yield path
+
+
+def _records(path: Path) -> checker.Records:
+    partition = int(path.parent.name.removeprefix("kafka_partition="))
+    return _array(*((partition, int(row["kafka_offset"]), _payload(row)) for row in _rows(path)))
+
+
+def _order(order: dict[str, object]) -> tuple[int, int, int]:
+    number = int(str(order["id"]))
+    return number % PARTITIONS, number // PARTITIONS, _payload(order)
+
+
+def _payload(row: Mapping[str, Any]) -> int:
+    return hash(f"{row['id']}|{row['customer']}|{float(row['amount']):.2f}")
+
+
+def _array(*rows: tuple[int, int, int]) -> checker.Records:
+    return np.array(list(rows), checker.RECORD)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    match path.suffix:
+        case ".parquet":
+            return list(pyarrow.parquet.read_table(path, partitioning=None).to_pylist())
+        case ".orc":
+            return list(pyarrow.orc.read_table(path).to_pylist())
+        case ".json":
+            return [json.loads(line) for line in path.read_text().splitlines()]
+        case ".csv":
+            with path.open(newline="") as file:
+                return list(csv.DictReader(file))
+        case _:
+            raise AssertionError(f"{path} is no file of a table")

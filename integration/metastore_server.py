@@ -1,0 +1,58 @@
+"""A metastore as a service of its own, over Thrift: the one that comes with pyspark's jars, on an embedded Derby."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from typing_extensions import override
+
+from twophase.testing.services.java import java, pyspark_jars
+from twophase.testing.services.local_server import LocalServer
+from twophase.testing.services.process import Launch
+from twophase.testing.services.program import Program
+
+_STARTUP_TIMEOUT_S = 180.0
+
+
+class MetastoreProgram(Program):
+    """Hive's metastore; ready when its port is open.
+
+    Args:
+        warehouse: where tables are made.
+    """
+
+    name = "Metastore"
+
+    def __init__(self, warehouse: Path) -> None:
+        super().__init__()
+        self._warehouse = warehouse
+
+    @override
+    def prepare(self, data: Path) -> None:
+        data.mkdir()
+        settings = {
+            "javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={data / 'db'};create=true",
+            "datanucleus.schema.autoCreateAll": "true",
+            "hive.metastore.schema.verification": "false",
+            "hive.metastore.warehouse.dir": str(self._warehouse),
+            "hive.async.log.enabled": "false",  # pyspark's jars lack what it needs
+        }
+        rows = "".join(
+            f"<property><name>{key}</name><value>{text}</value></property>" for key, text in settings.items()
+        )
+        (data / "hive-site.xml").write_text(f"<configuration>{rows}</configuration>")
+
+    @override
+    def launch(self, data: Path) -> Launch:
+        classes = f"{data}:{pyspark_jars()}/*"
+        server = "org.apache.hadoop.hive.metastore.HiveMetaStore"
+        return Launch([java(), "-XX:+UseSerialGC", "-cp", classes, server, "-p", str(self.port)])
+
+    @override
+    def probe(self) -> None:
+        """The open port is all that is asked for: the first client waits for the rest."""
+
+
+def metastore_server(program: MetastoreProgram) -> LocalServer:
+    """The service, not started."""
+    return LocalServer(program, detached=False, startup_timeout_s=_STARTUP_TIMEOUT_S)

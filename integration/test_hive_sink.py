@@ -1,0 +1,273 @@
+"""The Hive sink on tables that are new and that are there: what readers see, and when."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.conf import RuntimeConfig
+
+from integration.hive_harness import HiveHarness
+from sinks.hive import policies
+from sinks.hive.policies import CommittedPartition
+from tests.sinks.file.corpus import READABLE
+from tests.sinks.file.harness import commit, orders
+from twophase.errors import ConfigError, PreflightError, RejectedRowsError, TargetUnreachableError
+from twophase.failpoints import FailpointError
+from twophase.protocol.outcome import AlreadyCommitted, Committed
+from twophase.protocol.sink import SinkContext
+from twophase.testing.harness import fresh_name
+
+DT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("dt", pa.string())])
+SERDE = "CREATE TABLE {table} (id BIGINT, name STRING, amount DOUBLE) PARTITIONED BY (dt STRING) STORED AS "
+SPARK = "CREATE TABLE {table} ({columns}) USING "
+TIMED = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("dt", pa.string()), ("hour", pa.string())])
+HOURLY = {
+    "create": True,
+    "partition_by": ["dt", "hour"],
+    "partition_commit_trigger": "partition_time",
+    "partition_time": "$dt $hour:00:00",
+    "event_time": "at",
+    "partition_commit_delay": "1 h",
+}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [SERDE + "PARQUET", SERDE + "ORC", SPARK + "parquet PARTITIONED BY (dt)", SPARK + "orc PARTITIONED BY (dt)"],
+)
+def test_spark_sql_and_pyarrow_read_the_same_from_tables_of_every_kind(
+    hive_spark: SparkSession, statement: str
+) -> None:
+    table = HiveHarness(hive_spark, DT)
+    table.make(statement)
+    table.sql("INSERT INTO {table} VALUES (100, 'theirs', 0.5, '2026-08-01')")
+    sink = table.opened()
+    rows = [*orders(range(3), dt="2026-08-01"), *orders(range(3, 6), dt="2026-08-02"), *orders([6], dt=None)]
+    theirs = {"id": 100, "name": "theirs", "amount": 0.5, "dt": "2026-08-01"}
+    piece = table.write(sink, rows)
+    assert table.rows_visible() == [theirs]
+    assert commit(sink, piece) == [Committed()]
+    assert sorted(table.rows_visible(), key=lambda row: row["id"]) == [*rows, theirs]
+    assert table.partitions() == ["dt=2026-08-01", "dt=2026-08-02", "dt=__HIVE_DEFAULT_PARTITION__"]
+    ours = [path for path in table.files() if path.name.startswith("twophase-")]
+    assert {path.parent.name for path in ours} == {*table.partitions()}
+    assert table.staged() == []
+    for path in set(table.files()) - set(ours):
+        path.rename(path.with_suffix(f"{path.suffix}.{ours[0].suffix[1:]}"))  # Hive's own files have no suffix
+    assert sorted(table.rows_of_pyarrow("dt"), key=lambda row: row["id"]) == [*rows, theirs]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_a_new_table_has_the_columns_of_the_rows(hive_spark: SparkSession, kind: str) -> None:
+    table = HiveHarness(hive_spark, DT, create=True, format=kind, partition_by=["dt"])
+    sink = table.opened()
+    commit(sink, table.write(sink, orders(range(3), dt="2026-08-01")))
+    assert sorted(table.rows_visible(), key=lambda row: row["id"]) == orders(range(3), dt="2026-08-01")
+    assert {path.suffix for path in table.files()} == {f".{kind}"}
+    again = table.opened()
+    commit(again, table.write(again, orders(range(3, 5), dt="2026-08-01"), 1))
+    assert len(table.rows_visible()) == 5
+
+
+def test_a_table_without_partitions_gets_files(hive_spark: SparkSession) -> None:
+    table = HiveHarness(hive_spark, create=True)
+    sink = table.opened()
+    commit(sink, table.write(sink, orders(range(3))))
+    assert table.rows_visible() == orders(range(3)) == table.rows_of_pyarrow()
+
+
+def test_a_static_partition_is_not_in_the_rows(hive_spark: SparkSession) -> None:
+    fields = pa.schema([("id", pa.int64()), ("hour", pa.int32())])
+    table = HiveHarness(hive_spark, fields, partition={"dt": "2026-08-01"})
+    table.sql("CREATE TABLE {table} (id BIGINT) PARTITIONED BY (dt DATE, hour INT) STORED AS PARQUET")
+    sink = table.opened()
+    commit(sink, table.write(sink, [{"id": 1, "hour": 7}, {"id": 2, "hour": 8}]))
+    assert table.partitions() == ["dt=2026-08-01/hour=7", "dt=2026-08-01/hour=8"]
+    found = table.sql("SELECT id, dt, hour FROM {table} ORDER BY id")
+    assert [tuple(row) for row in found] == [(1, datetime.date(2026, 8, 1), 7), (2, datetime.date(2026, 8, 1), 8)]
+
+
+def test_columns_are_found_by_name_whatever_their_order_and_case(hive_spark: SparkSession) -> None:
+    fields = pa.schema([("DT", pa.string()), ("Amount", pa.float64()), ("NAME", pa.string()), ("Id", pa.int64())])
+    table = HiveHarness(hive_spark, fields)
+    table.sql(SERDE + "ORC")
+    sink = table.opened()
+    commit(sink, table.write(sink, [{"DT": "a", "Amount": 0.5, "NAME": "x", "Id": 7}]))
+    assert [tuple(row) for row in table.sql("SELECT id, name, amount, dt FROM {table}")] == [(7, "x", 0.5, "a")]
+    assert pa.orc.ORCFile(table.files()[0]).schema.names == ["id", "name", "amount"]
+
+
+def test_every_readable_partition_value_reads_back_equal(hive_spark: SparkSession) -> None:
+    fields = pa.schema([("id", pa.int64()), ("part", pa.string())])
+    table = HiveHarness(hive_spark, fields, create=True, partition_by=["part"])
+    sink = table.opened()
+    refused = [value for value in READABLE if value and (value.endswith(" ") or "\0" in value)]
+    rows = [{"id": number, "part": value} for number, value in enumerate(READABLE) if value not in refused]
+    assert len(rows) >= 200
+    for value in refused:
+        with pytest.raises(RejectedRowsError, match="not told from others"):
+            table.write(sink, [{"id": 0, "part": value}])
+        sink.abort(sink.in_doubt())
+    assert commit(sink, table.write(sink, rows)) == [Committed()]
+    assert sorted(table.rows_visible(), key=lambda row: row["id"]) == rows
+    assert sorted(table.rows_of_pyarrow("part"), key=lambda row: row["id"]) == rows
+
+
+# -- what does not fit ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("statement", "options", "what"),
+    [
+        ("", {}, "There is no table"),
+        ("CREATE TABLE {table} (id BIGINT, name STRING, amount DOUBLE) STORED AS TEXTFILE", {}, "neither parquet nor orc"),
+        ("CREATE TABLE {table} (id BIGINT, name STRING, amount DOUBLE) USING json", {}, "neither parquet nor orc"),
+        ("CREATE VIEW {table} AS SELECT 1 AS id", {}, "it is a VIEW"),
+        ("CREATE TABLE {table} ({columns}) USING parquet CLUSTERED BY (id) INTO 2 BUCKETS", {}, "bucketed"),
+        ("CREATE TABLE {table} ({columns}) CLUSTERED BY (id) INTO 2 BUCKETS STORED AS ORC TBLPROPERTIES ('transactional'='true')", {}, "transactional"),
+        ("CREATE TABLE {table} (id BIGINT, name VARCHAR(5), amount DOUBLE) USING parquet", {}, "CHAR or VARCHAR"),
+        ("CREATE TABLE {table} (id BIGINT, name STRING) USING parquet", {}, "'amount' is not in the table"),
+        ("CREATE TABLE {table} ({columns}, more INT) USING parquet", {}, "'more' is not in the rows"),
+        ("CREATE TABLE {table} (id INT, name STRING, amount DOUBLE) USING orc", {}, "the rows have int64, the table has int32"),
+        (SERDE + "ORC", {}, "'dt' is not in the rows"),
+        (SERDE + "ORC", {"partition": {"day": "1"}}, "'day' is no partition column"),
+        (SERDE + "ORC", {"partition": {"dt": ""}}, "would read back as null"),
+        (SERDE + "ORC", {"create": True, "partition_by": ["name"]}, r"is partitioned by \['dt'\]"),
+        ("CREATE TABLE {table} ({columns}) USING parquet PARTITIONED BY (amount)", {}, "'amount': double does not read back"),
+        ("CREATE TABLE {table} ({columns}) USING parquet", {"root": "/lake"}, "where it is allowed to be"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else "",
+)  # fmt: skip
+def test_a_table_that_does_not_fit_is_refused_by_name(
+    hive_spark: SparkSession, statement: str, options: dict[str, Any], what: str
+) -> None:
+    table = HiveHarness(hive_spark, **options)
+    if statement:
+        table.make(statement)
+    with pytest.raises(ConfigError, match=what):
+        table.opened()
+    assert not list(table.path.glob("_twophase*"))
+
+
+def test_a_session_without_a_metastore_is_refused(hive_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = HiveHarness(hive_spark, create=True)
+    monkeypatch.setattr(RuntimeConfig, "get", lambda *_: "in-memory")
+    with pytest.raises(PreflightError, match="has no Hive metastore"):
+        table.opened()
+
+
+# -- partition commit ----------------------------------------------------------------------------------------------------
+
+
+def test_the_policies_run_for_every_partition_that_got_rows(hive_spark: SparkSession) -> None:
+    heard: list[CommittedPartition] = []
+    table = HiveHarness(hive_spark, DT, create=True, partition_by=["dt"])
+    sink = table.opened(success_file=True, on_partition_commit=heard.append)
+    piece = table.write(sink, [*orders([1], dt="a/b"), *orders([2], dt=None)])
+    assert heard == []
+    assert commit(sink, piece) == [Committed()]
+    assert [(partition.values["dt"], Path(partition.location).name) for partition in heard] == [
+        ("a/b", "dt=a%2Fb"),
+        (None, "dt=__HIVE_DEFAULT_PARTITION__"),
+    ]
+    assert {path.parent.name for path in table.path.rglob("_SUCCESS")} == {*table.partitions()}
+    assert commit(sink, piece) == [AlreadyCommitted("done marker")]
+    assert len(heard) == 2
+
+
+def test_a_function_that_fails_leaves_the_piece_to_be_committed_again(hive_spark: SparkSession) -> None:
+    failures = [RuntimeError("the index is down")]
+
+    def index(_: CommittedPartition) -> None:
+        if failures:
+            raise failures.pop()
+
+    table = HiveHarness(hive_spark, DT, create=True, partition_by=["dt"])
+    sink = table.opened(on_partition_commit=index)
+    piece = table.write(sink, orders(range(3), dt="a"))
+    with pytest.raises(RuntimeError, match="the index is down"):
+        commit(sink, piece)
+    assert commit(sink, piece) == [Committed()]
+    assert len(table.rows_visible()) == 3
+
+
+def at(day: int, hour: int, minute: int = 0) -> datetime.datetime:
+    return datetime.datetime(2026, 8, day, hour, minute, tzinfo=datetime.UTC)
+
+
+def timed(number: int, time: datetime.datetime) -> dict[str, Any]:
+    return {"id": number, "at": time, "dt": f"{time:%Y-%m-%d}", "hour": f"{time:%H}"}
+
+
+def test_a_partition_is_committed_when_the_watermark_has_passed_its_time_and_the_delay(
+    hive_spark: SparkSession,
+) -> None:
+    table = HiveHarness(hive_spark, TIMED, **HOURLY)
+    sink = table.opened(success_file=True)
+    first = table.write(sink, [timed(1, at(1, 7)), timed(2, at(1, 7, 59))])
+    assert first.handle["watermark_us"] == at(1, 7, 59).timestamp() * 10**6
+    assert commit(sink, first) == [Committed()]
+    assert (table.partitions(), table.rows_visible()) == ([], [])
+    commit(sink, table.write(sink, [timed(3, at(1, 8))], 1))
+    assert table.partitions() == ["dt=2026-08-01/hour=07"]
+    assert sorted(row["id"] for row in table.rows_visible()) == [1, 2]
+    # Another driver knows what waits, and late rows of a partition that is committed are seen at once.
+    again = table.opened(success_file=True)
+    commit(again, table.write(again, [timed(4, at(1, 7, 30)), timed(5, at(1, 9, 1))], 2))
+    assert table.partitions() == ["dt=2026-08-01/hour=07", "dt=2026-08-01/hour=08"]
+    assert sorted(row["id"] for row in table.rows_visible()) == [1, 2, 3, 4]
+    assert len(list(table.path.rglob("_SUCCESS"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"event_time": "when"}, "no column 'when'"),
+        ({"event_time": "id"}, "'id' with the event time is no timestamp"),
+        ({"partition_time": "$day"}, "has to name partition columns"),
+        ({"partition_time": "2026-08-01"}, "has to name partition columns"),
+        ({"partition_time": None}, "go with partition_commit_trigger"),
+        ({"partition_commit_trigger": "checkpoint"}, "go with partition_commit_trigger"),
+        ({"create": False}, "partition_by goes with create"),
+        ({"format": "csv"}, "parquet or orc"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    hive_spark: SparkSession, options: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(ConfigError, match=what):
+        HiveHarness(hive_spark, TIMED, **HOURLY | options).opened()
+
+
+@pytest.mark.parametrize("point", ["F04", "F05", "C14"])
+def test_a_commit_that_died_around_the_metastore_is_finished_by_the_next_driver(
+    hive_spark: SparkSession, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    table = HiveHarness(hive_spark, DT, create=True, partition_by=["dt"])
+    sink = table.opened()
+    piece = table.write(sink, orders(range(3), dt="a"))
+
+    def dies(name: str) -> None:
+        if name == point:
+            raise FailpointError(name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sinks.staging.committer.failpoint", dies)
+        patch.setattr(policies, "failpoint", dies)
+        with pytest.raises(FailpointError):
+            commit(sink, piece)
+    commit(table.opened(), piece)
+    assert sorted(table.rows_visible(), key=lambda row: row["id"]) == orders(range(3), dt="a")
+    assert table.partitions() == ["dt=a"]
+
+
+def test_a_name_that_is_no_table_is_refused(hive_spark: SparkSession) -> None:
+    for name in ("a.b.c.d", "orders; DROP TABLE x", "`", "..", fresh_name("no_database") + ".orders"):
+        with pytest.raises((ConfigError, TargetUnreachableError), match="table"):
+            HiveHarness(hive_spark, table=name).new_sink().open(SinkContext("job", "sink", DT, parallelism=1))

@@ -1,0 +1,55 @@
+"""The file sink: appends files to a plain folder, exactly once, without a metastore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sinks.file.options import FileOptions
+from sinks.staging.existing import check_existing
+from sinks.staging.home import Home
+from sinks.staging.names import Owner
+from sinks.staging.preflight import check_columns, check_folder, check_inside, local_path, make_home
+from sinks.staging.sink import StagedSink
+from sinks.staging.table import Table
+from twophase.errors import PreflightError
+from twophase.protocol.sink import SinkContext
+
+
+class FileSink(StagedSink):
+    """Appends to one folder. Options: `sinks.file.options.FileOptions`.
+
+    Args:
+        options: `path`, and any other option by its name.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._options = FileOptions.parse(options, "FileSink")
+
+    def __repr__(self) -> str:
+        return f"FileSink({self._options.path!r})"
+
+    def bind(self, context: SinkContext) -> Table:
+        """See `StagedSink.bind`."""
+        options = self._options
+        path = local_path(options.path, "path")
+        if options.root is not None:
+            check_inside(path, local_path(options.root, "root"))
+        check_columns(context.schema, options.format, options.partition_by)
+        _make(path)
+        check_folder(path)
+        check_existing(path, context.schema, options.format, options.partition_by)
+        home = Home(path, Owner(context.job, context.sink))
+        make_home(home)
+        return Table(home, options.format, options.partition_by, f"file:{path}")
+
+
+def _make(path: Path) -> None:
+    """Only the last folder: one that is missing above it is a disk that is not mounted rather than a new table."""
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise PreflightError(
+            f"The folder {path} cannot be made: {error}.", remedy="make the folder above it, or correct path."
+        ) from error

@@ -1,0 +1,209 @@
+"""The metastore, through Spark's catalog: the embedded one, or a service, whichever the session has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from sinks.staging.formats import Format
+from sinks.staging.partitions import NULL_NAME, Values, folders
+from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
+
+_SERDES = {"ParquetHiveSerDe": Format.PARQUET, "OrcSerde": Format.ORC}
+_LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
+
+
+@dataclass(frozen=True)
+class HiveTable:
+    """A table as the metastore has it.
+
+    Attributes:
+        name: with its database.
+        location: its folder, as the metastore has it.
+        format: of its files.
+        columns: without the partition columns, in its order.
+        partition_columns: from the outermost folder to the innermost.
+        partition_types: of each partition column.
+    """
+
+    name: str
+    location: str
+    format: Format
+    columns: pa.Schema
+    partition_columns: tuple[str, ...]
+    partition_types: tuple[pa.DataType, ...]
+
+
+class Catalog:
+    """Spark's catalog; on the driver only.
+
+    Args:
+        session: whose catalog it is.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        # py4j makes attributes as it goes; there is nothing to check types against.
+        self._jvm: Any = session._jvm
+        self._java: Any = session._jsparkSession
+
+    @classmethod
+    def find(cls) -> Catalog:
+        """The catalog of the session that is active in this thread, or else of the first one.
+
+        Raises:
+            PreflightError: there is no session, or it has no metastore.
+        """
+        try:
+            session = SparkSession.active()
+        except PySparkRuntimeError as error:
+            raise PreflightError("The Hive sink needs a running Spark session.", remedy="start one first.") from error
+        if session.conf.get("spark.sql.catalogImplementation") != "hive":
+            raise PreflightError(
+                "The Spark session has no Hive metastore.", remedy="build the session with enableHiveSupport()."
+            )
+        return cls(session)
+
+    def table(self, name: str) -> HiveTable | None:
+        """Look a table up; None if it is not there.
+
+        Raises:
+            ConfigError: files cannot be added to it.
+            TargetUnreachableError: the metastore does not answer.
+        """
+        with self._answering(f"look up table {name}"):
+            identifier, catalog = self._identifier(name), self._java.sessionState().catalog()
+            if not catalog.tableExists(identifier):
+                return None
+            found = catalog.getTableMetadata(identifier)
+            self._check(name, found)
+            partition_columns = tuple(self._items(found.partitionColumnNames()))
+            fields = StructType.fromJson(json.loads(found.schema().json())).fields
+            return HiveTable(
+                name=found.identifier().unquotedString().removeprefix("spark_catalog."),
+                location=found.location().toString(),
+                format=_format(found) or Format.PARQUET,  # `_check` has refused what is neither
+                columns=_arrow([field for field in fields if field.name not in partition_columns]),
+                partition_columns=partition_columns,
+                partition_types=tuple(_arrow([field for field in fields if field.name in partition_columns]).types),
+            )
+
+    def create(self, name: str, schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
+        """Make a table, if it is not there.
+
+        Raises:
+            ConfigError: Spark does not take this name or these columns.
+        """
+        columns = ", ".join(
+            f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in from_arrow_schema(schema)
+        )
+        parts = f" PARTITIONED BY ({', '.join(map(_quoted, partition_by))})" if partition_by else ""
+        with self._answering(f"make table {name}"):
+            parser = self._java.sessionState().sqlParser()
+            quoted = ".".join(_quoted(part) for part in self._items(parser.parseMultipartIdentifier(name)))
+            self._session.sql(f"CREATE TABLE IF NOT EXISTS {quoted} ({columns}) USING {kind.value}{parts}")
+
+    def add_partitions(self, table: HiveTable, partitions: Sequence[Values]) -> None:
+        """Add the partitions that are not there, with their folders.
+
+        Raises:
+            TargetUnreachableError: the metastore does not answer.
+        """
+        with self._answering(f"add partitions to table {table.name}"):
+            identifier, catalog = self._identifier(table.name), self._java.sessionState().catalog()
+            there = {*self._items(catalog.listPartitionNames(identifier, self._jvm.scala.Option.apply(None)))}
+            paths = {values: "/".join(folders(table.partition_columns, values)) for values in partitions}
+            new = [(values, path) for values, path in paths.items() if path not in there]
+            if new:
+                storage = catalog.getTableMetadata(identifier).storage()
+                parts = [self._partition(table, values, path, storage) for values, path in new]
+                catalog.createPartitions(identifier, self._jvm.PythonUtils.toSeq(parts), True)
+
+    def refresh(self, table: HiveTable) -> None:
+        """Let this session forget which files the table had."""
+        with self._answering(f"refresh table {table.name}"):
+            self._java.sessionState().catalog().refreshTable(self._identifier(table.name))
+
+    def _partition(self, table: HiveTable, values: Values, path: str, storage: Any) -> Any:
+        classes = self._jvm.org.apache.spark.sql.catalyst.catalog
+        named = zip(table.partition_columns, values, strict=True)
+        spec = self._jvm.PythonUtils.toScalaMap({name: NULL_NAME if text is None else text for name, text in named})
+        location = self._jvm.org.apache.hadoop.fs.Path(f"{table.location}/{path}").toUri()
+        kept = storage.copy(
+            self._jvm.scala.Option.apply(location),
+            storage.inputFormat(),
+            storage.outputFormat(),
+            storage.serde(),
+            storage.compressed(),
+            storage.properties(),
+            storage.serdeName(),
+        )
+        nothing = self._jvm.PythonUtils.toScalaMap({})
+        return classes.CatalogTablePartition(spec, kept, nothing, 0, -1, self._jvm.scala.Option.apply(None))
+
+    def _items(self, sequence: Any) -> list[Any]:
+        return list(self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(sequence))
+
+    def _identifier(self, name: str) -> Any:
+        return self._java.sessionState().sqlParser().parseTableIdentifier(name)
+
+    def _check(self, name: str, found: Any) -> None:
+        """Only a folder of plain files can get more files by a rename."""
+        problems = []
+        if (kind := found.tableType().name()) not in ("MANAGED", "EXTERNAL"):
+            problems.append(f"it is a {kind}")
+        if found.bucketSpec().isDefined():
+            problems.append("it is bucketed")
+        if (property_ := found.properties().get("transactional")).isDefined() and property_.get().lower() == "true":
+            problems.append("it is transactional")
+        if not found.tracksPartitionsInCatalog() and not found.partitionColumnNames().isEmpty():
+            problems.append("its partitions are not in the metastore")
+        fields = StructType.fromJson(json.loads(found.schema().json())).fields
+        problems += [f"column {field.name!r} is a CHAR or VARCHAR" for field in fields if _LENGTH in field.metadata]
+        problems += [f"column {field.name!r} is NOT NULL" for field in fields if not field.nullable]
+        if _format(found) is None:
+            problems.append("its files are neither parquet nor orc")
+        if problems:
+            raise ConfigError(f"Table {name!r} cannot get files: {'; '.join(problems)}.", remedy="name another table.")
+
+    @contextmanager
+    def _answering(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (Py4JError, PySparkException) as error:
+            raise TargetUnreachableError(
+                f"The metastore could not {what}: {_brief(error)}.",
+                remedy="see that the metastore runs; what is decided is committed when it is back.",
+            ) from error
+
+
+def _format(found: Any) -> Format | None:
+    """What the table's files are: Hive's tables tell by their serde, Spark's own by their provider."""
+    provider = found.provider().get() if found.provider().isDefined() else ""
+    serde = found.storage().serde().get() if found.storage().serde().isDefined() else ""
+    if provider == "hive":
+        return _SERDES.get(serde.rpartition(".")[2])
+    return Format(provider) if provider in (Format.PARQUET, Format.ORC) else None
+
+
+def _arrow(fields: Sequence[StructField]) -> pa.Schema:
+    return to_arrow_schema(StructType(list(fields)), timezone="UTC")
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _brief(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    return " | ".join(lines[:2])[:400]

@@ -1,0 +1,65 @@
+"""Whether rows fit a table, before any is written. Names are compared as Hive does: without case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from sinks.hive.catalog import HiveTable
+from sinks.staging.existing import same_type
+from sinks.staging.partitions import RefusedValueError, folder_name
+from twophase.errors import ConfigError
+
+
+def fit(rows: pa.Schema, table: HiveTable, static: Mapping[str, str]) -> dict[str, str]:
+    """Find each column of a table in the rows.
+
+    Args:
+        rows: their columns.
+        table: the table.
+        static: the value of each static partition column.
+
+    Returns:
+        What each column of the rows is called in the table, in its order, partition columns last.
+
+    Raises:
+        ConfigError: they do not fit; names every column that does not.
+    """
+    given = {field.name.lower(): field for field in rows}
+    partitions = zip(table.partition_columns, table.partition_types, strict=True)
+    dynamic = [pa.field(name, kind) for name, kind in partitions if name not in static]
+    expected = [*table.columns, *dynamic]
+    problems = _static_problems(table, static)
+    found: dict[str, str] = {}
+    for column in expected:
+        field = given.pop(column.name.lower(), None)
+        if field is None:
+            problems.append(f"column {column.name!r} is not in the rows")
+        elif not same_type(field.type, column.type):
+            problems.append(f"column {column.name!r}: the rows have {field.type}, the table has {column.type}")
+        else:
+            found[field.name] = column.name
+    problems += [f"column {field.name!r} is not in the table" for field in given.values()]
+    if problems:
+        raise ConfigError(
+            f"The rows do not fit table {table.name}: {'; '.join(problems)}.",
+            remedy="change the rows, for example with select and cast, or the table.",
+        )
+    return found
+
+
+def _static_problems(table: HiveTable, static: Mapping[str, str]) -> list[str]:
+    kinds = dict(zip(table.partition_columns, table.partition_types, strict=True))
+    problems = []
+    for name, value in static.items():
+        if name not in kinds:
+            problems.append(f"static partition column {name!r} is no partition column")
+            continue
+        try:
+            folder_name(name, value)
+            if pa.scalar(value).cast(kinds[name]).cast(pa.string()).as_py() != value:
+                problems.append(f"static partition {name} = {value!r} is not how a {kinds[name]} is written")
+        except (RefusedValueError, pa.ArrowInvalid) as error:
+            problems.append(f"static partition {name} = {value!r}: {error}")
+    return problems

@@ -1,0 +1,78 @@
+"""Partitions that have got files and are not committed yet, and the watermark that will tell when they are.
+
+    fence-<...>/pending/<digest>        one partition: its values
+    fence-<...>/watermark/<number>      the highest event time of all committed rows, in microseconds since 1970
+
+Both are durable before the files' proof is given, and both only grow by what is done again: a commit that is repeated changes
+nothing. They lie below the fence, so that an older driver cannot reach them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from sinks.staging.disk import sync, write_durably
+from sinks.staging.manifest import frame, unframe
+from sinks.staging.partitions import Values
+
+_FOLDERS = ("pending", "watermark")
+_NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)
+
+
+class Pending:
+    """What waits below a fence.
+
+    Args:
+        stage: what lies below the fence.
+    """
+
+    def __init__(self, stage: Path) -> None:
+        self._pending, self._watermark = (stage / name for name in _FOLDERS)
+
+    def make(self) -> None:
+        """Make the folders."""
+        for folder in (self._pending, self._watermark):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        sync(self._pending.parent)
+
+    def add(self, partitions: Sequence[Values]) -> None:
+        """Let partitions wait."""
+        for values in partitions:
+            path = self._path(values)
+            if not path.exists():
+                path.with_name(f".{path.name}").unlink(missing_ok=True)  # of a driver that died
+                write_durably(path, [frame("partition", json.dumps(values).encode("ascii"))])
+
+    def remove(self, partitions: Sequence[Values]) -> None:
+        """They are committed."""
+        for values in partitions:
+            self._path(values).unlink(missing_ok=True)
+        sync(self._pending)
+
+    def partitions(self) -> list[Values]:
+        """All that wait."""
+        found = [path.read_bytes() for path in sorted(self._pending.iterdir()) if not path.name.startswith(".")]
+        return [tuple(json.loads(unframe("partition", data))) for data in found]
+
+    def watermark_us(self) -> int | None:
+        """The highest event time so far; None if there is none."""
+        return max((int(path.name) for path in self._watermark.iterdir() if _NUMBER.fullmatch(path.name)), default=None)
+
+    def raise_watermark(self, to_us: int) -> None:
+        """Raise it; never lowers it."""
+        now = self.watermark_us()
+        if now is None or to_us > now:
+            (self._watermark / str(to_us)).touch(mode=0o600)  # no content: there whole, or not
+            sync(self._watermark)
+            for path in list(self._watermark.iterdir()):
+                if _NUMBER.fullmatch(path.name) and int(path.name) < to_us:
+                    with suppress(FileNotFoundError):
+                        path.unlink()
+
+    def _path(self, values: Values) -> Path:
+        return self._pending / hashlib.sha256(json.dumps(values).encode("ascii")).hexdigest()

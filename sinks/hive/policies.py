@@ -1,0 +1,61 @@
+"""What is done when a partition is committed: metastore, `_SUCCESS` file, a function of the user. All may run again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sinks.hive.catalog import Catalog, HiveTable
+from sinks.staging.disk import sync
+from sinks.staging.partitions import Values, folders
+from twophase.failpoints import failpoint
+
+
+@dataclass(frozen=True)
+class CommittedPartition:
+    """What a function of the user is told.
+
+    Attributes:
+        table: the table's name, with its database.
+        values: the value of each partition column; None for null.
+        location: the partition's folder.
+    """
+
+    table: str
+    values: Mapping[str, str | None]
+    location: str
+
+
+@dataclass(frozen=True)
+class Policies:
+    """What happens to partitions that are committed, in this order: metastore, file, function.
+
+    Attributes:
+        catalog: of the metastore.
+        table: whose partitions.
+        root: the table's folder.
+        success_file: whether each gets a `_SUCCESS`.
+        call: the function of the user.
+    """
+
+    catalog: Catalog
+    table: HiveTable
+    root: Path
+    success_file: bool
+    call: Callable[[CommittedPartition], None] | None
+
+    def run(self, partitions: Sequence[Values]) -> None:
+        """Commit partitions. What fails is run again with all of them."""
+        if self.table.partition_columns:
+            self.catalog.add_partitions(self.table, partitions)
+        failpoint("F05")
+        for values in partitions:
+            folder = self.root.joinpath(*folders(self.table.partition_columns, values))
+            if self.success_file:
+                (folder / "_SUCCESS").touch()
+                sync(folder)
+            if self.call is not None:
+                named = dict(zip(self.table.partition_columns, values, strict=True))
+                self.call(CommittedPartition(self.table.name, named, str(folder)))
+        self.catalog.refresh(self.table)

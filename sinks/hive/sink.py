@@ -1,0 +1,131 @@
+"""The Hive sink: appends files to a table of a metastore, exactly once, and commits its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from sinks.hive.catalog import Catalog, HiveTable
+from sinks.hive.fit import fit
+from sinks.hive.options import HiveOptions, Trigger
+from sinks.hive.pending import Pending
+from sinks.hive.policies import Policies
+from sinks.staging.home import Home
+from sinks.staging.manifest import Manifest
+from sinks.staging.names import Owner
+from sinks.staging.partition_time import PartitionTime
+from sinks.staging.preflight import check_columns, check_folder, check_inside, local_path, make_home
+from sinks.staging.sink import StagedSink
+from sinks.staging.table import Table
+from twophase.errors import ConfigError, StopJobError
+from twophase.protocol.sink import SinkContext
+
+
+class HiveSink(StagedSink):
+    """Appends to one table. Options: `sinks.hive.options.HiveOptions`.
+
+    The catalog is used on the driver only, and is not pickled.
+
+    Args:
+        options: `table`, and any other option by its name.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._options = HiveOptions.parse(options, "HiveSink")
+        self._policies: Policies | None = None
+
+    def __repr__(self) -> str:
+        return f"HiveSink({self._options.table!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The user's function stays on the driver too: it need not be one that can be pickled.
+        return {
+            **self.__dict__,
+            "_policies": None,
+            "_options": self._options.model_copy(update={"on_partition_commit": None}),
+        }
+
+    @staticmethod
+    def spark_conf() -> Mapping[str, str]:
+        """What Spark has to be started with."""
+        return {"spark.sql.catalogImplementation": "hive"}
+
+    def bind(self, context: SinkContext) -> Table:
+        """See `StagedSink.bind`."""
+        options = self._options
+        catalog = Catalog.find()
+        found = self._find(catalog, context.schema)
+        path = local_path(found.location, f"the location of table {found.name}")
+        if options.root is not None:
+            check_inside(path, local_path(options.root, "root"))
+        columns = fit(context.schema, found, options.partition)
+        time = self._time(found)
+        in_table = pa.schema([pa.field(columns[field.name], field.type) for field in context.schema])
+        dynamic = [name for name in found.partition_columns if name not in options.partition]
+        check_columns(in_table, found.format, dynamic)
+        self._check_time(time, in_table)
+        check_folder(path)
+        home = Home(path, Owner(context.job, context.sink))
+        make_home(home)
+        Pending(home.stage()).make()
+        self._policies = Policies(catalog, found, path, options.success_file, options.on_partition_commit)
+        return Table(
+            home,
+            found.format,
+            found.partition_columns,
+            f"hive:{found.name}:file:{path}",
+            static=dict(options.partition),
+            columns=columns,
+            time=time,
+            in_metastore=True,
+        )
+
+    def publish(self, pieces: Sequence[Manifest]) -> None:
+        """See `StagedSink.publish`: partitions wait until they are due, then the policies run, then they wait no longer."""
+        if self._policies is None:
+            raise StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
+        pending = Pending(self.table.home.stage())
+        pending.add(sorted({file.partition for piece in pieces for file in piece.files}, key=str))
+        for piece in pieces:
+            if piece.watermark_us is not None:
+                pending.raise_watermark(piece.watermark_us)
+        due = [values for values in pending.partitions() if self._is_due(values, pending.watermark_us())]
+        if due:
+            self._policies.run(due)
+            pending.remove(due)
+
+    def _is_due(self, values: tuple[str | None, ...], watermark_us: int | None) -> bool:
+        time = self.table.time
+        return time is None or (watermark_us is not None and watermark_us >= time.due_us(values))
+
+    def _find(self, catalog: Catalog, schema: pa.Schema) -> HiveTable:
+        options = self._options
+        found = catalog.table(options.table)
+        if found is None and options.create:
+            catalog.create(options.table, schema, options.format, options.partition_by)
+            found = catalog.table(options.table)
+        if found is None:
+            raise ConfigError(f"There is no table {options.table!r}.", remedy="make it, or set create.")
+        if options.create and found.partition_columns != options.partition_by:
+            raise ConfigError(
+                f"Table {found.name} is partitioned by {list(found.partition_columns)}, not by {list(options.partition_by)}.",
+                remedy="correct partition_by, or write to another table.",
+            )
+        return found
+
+    def _time(self, found: HiveTable) -> PartitionTime | None:
+        options = self._options
+        if options.partition_commit_trigger is Trigger.CHECKPOINT:
+            return None
+        delay_us = round(options.partition_commit_delay * 10**6)
+        return PartitionTime(found.partition_columns, options.partition_time or "", options.event_time or "", delay_us)
+
+    def _check_time(self, time: PartitionTime | None, schema: pa.Schema) -> None:
+        problems = [] if time is None else time.problems(schema)
+        if problems:
+            raise ConfigError(
+                f"Partitions cannot be timed: {'; '.join(problems)}.", remedy="correct the sink's options."
+            )

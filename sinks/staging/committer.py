@@ -1,0 +1,221 @@
+"""Phase 2: files get their final names; the piece's folder, moved to `done`, is the proof.
+
+    1. for each piece       its manifest, or proof that it is committed, or nothing: lost
+    2. for each folder      rename its files into it, never replacing; then sync them all
+    3. publish              what a catalogue has to be told of the partitions
+    4. for each piece       move its folder from `staged` to `done`, then sync both
+
+A death anywhere before 4 is done is repeated from 1. A file that is not staged any more has to be at its final name with
+the length and SHA-256 of the manifest: an earlier try has moved it. A file at both names is somebody else's, and a file
+at neither is lost (hazards H23, H25). Which folder a file goes to is worked out from its partition values here: the
+manifest holds no path.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sinks.staging.disk import digest, open_folder, rename_new, sync
+from sinks.staging.home import DONE, STAGED
+from sinks.staging.manifest import FILE, DamagedRecordError, Manifest, StagedFile
+from sinks.staging.names import PieceName, file_name
+from sinks.staging.partitions import Values, folders
+from sinks.staging.table import Table
+from twophase.errors import StopJobError, TargetChangedError
+from twophase.failpoints import failpoint
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
+from twophase.protocol.sink import CommitRequest
+
+Publish = Callable[[Sequence[Manifest]], None]
+"""Told of the pieces whose files are at their final names, before the proof is given; may be told again."""
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One piece that is not committed.
+
+    Attributes:
+        folder: where it is staged.
+        manifest: what is in it.
+    """
+
+    folder: Path
+    manifest: Manifest
+
+    def source(self, file: StagedFile) -> Path:
+        return self.folder / str(file.number)
+
+
+class _LostFileError(Exception):
+    """A file of a piece is nowhere, or is not what was pre-committed."""
+
+
+class Committer:
+    """Commits pieces.
+
+    Args:
+        table: where they go.
+        publish: step 3.
+    """
+
+    def __init__(self, table: Table, publish: Publish) -> None:
+        self._table = table
+        self._publish = publish
+        self._stage = table.home.stage()
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """See `Sink.commit`."""
+        failpoint("C12")
+        for request in requests:
+            self._check_target(request.committable)
+        pieces = [self._find(request.committable) for request in requests]
+        ready = {number: piece for number, piece in enumerate(pieces) if isinstance(piece, _Piece)}
+        outcomes: dict[int, CommitOutcome] = {
+            number: piece for number, piece in enumerate(pieces) if not isinstance(piece, _Piece)
+        }
+        try:
+            lost = self._move(ready)
+            self._finish([piece for number, piece in ready.items() if number not in lost])
+        except OSError as error:
+            # Whatever was done so far is found done by the next call.
+            outcomes |= {number: RetryLater(f"{type(error).__name__}: {error}") for number in ready}
+        else:
+            outcomes |= {number: Committed() for number in ready}
+            outcomes |= lost
+        if any(isinstance(outcome, Lost) for outcome in outcomes.values()) and not self._stage.exists():
+            outcomes = {number: RetryLater(f"{self._stage} is gone: the fence was raised") for number in outcomes}
+        return [outcomes[number] for number in range(len(requests))]
+
+    def _check_target(self, committable: Committable) -> None:
+        if committable.target != self._table.target:
+            raise TargetChangedError(
+                f"{committable.transaction} was written to {committable.target}, this is {self._table.target}.",
+                remedy="give the sink the table back that it had; its pieces are there.",
+            )
+
+    def _find(self, committable: Committable) -> _Piece | AlreadyCommitted | Lost:
+        """Step 1. A piece goes from `staged` to `done` to the mark, and is looked for in that order."""
+        name = PieceName.of(committable.transaction, committable.subtask)
+        folder = self._stage / STAGED / str(name)
+        try:
+            data = (folder / FILE).read_bytes()
+        except FileNotFoundError:
+            return self._proof(name)
+        if hashlib.sha256(data).hexdigest() != committable.handle["manifest_sha256"]:
+            return Lost(f"{folder / FILE} is not the manifest of the checkpoint: its SHA-256 differs")
+        try:
+            return _Piece(folder, Manifest.decode(data))
+        except DamagedRecordError as error:  # was damaged before its digest was taken
+            return Lost(f"{folder / FILE}: {error}")
+
+    def _proof(self, name: PieceName) -> AlreadyCommitted | Lost:
+        done = self._stage / DONE / str(name)
+        if done.exists():
+            sync(done.parent, self._stage / STAGED)  # its mover may have died before its own sync
+            return AlreadyCommitted("done marker")
+        mark = self._table.home.marks().get(name.lineage, -1)
+        if mark >= name.checkpoint:
+            return AlreadyCommitted("high-water mark")
+        return Lost(f"piece {name} is neither staged nor done, and the high-water mark of its lineage is {mark}")
+
+    def _move(self, ready: Mapping[int, _Piece]) -> dict[int, Lost]:
+        """Step 2. Folder by folder, so that each is opened once for all pieces.
+
+        All are synced in the end: the first sync has the file system write all renames at once, and the others find nothing
+        left to write.
+        """
+        moves: dict[Values, list[tuple[int, _Piece, StagedFile]]] = defaultdict(list)
+        for number, piece in ready.items():
+            for file in piece.manifest.files:
+                moves[file.partition].append((number, piece, file))
+        lost: dict[int, Lost] = {}
+        for count, (partition, files) in enumerate(moves.items()):
+            if count:
+                failpoint("F03")
+            folder = self._open(partition)
+            try:
+                for number, piece, file in files:
+                    try:
+                        self._move_file(piece, file, folder)
+                    except _LostFileError as error:
+                        lost[number] = Lost(str(error))
+            finally:
+                os.close(folder)
+        self._sync(moves)
+        return lost
+
+    def _sync(self, partitions: Iterable[Values]) -> None:
+        """The folders of partitions and those above them: any of them may be new, or made by a driver that died."""
+        paths = [folders(self._table.partition_by, partition) for partition in partitions]
+        for names in {path[:depth] for path in paths for depth in range(len(path) + 1)}:
+            folder = open_folder(self._table.home.root, names)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def _open(self, partition: Values) -> int:
+        names = folders(self._table.partition_by, partition)
+        try:
+            return open_folder(self._table.home.root, names)
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            raise StopJobError(
+                f"{self._table.home.root.joinpath(*names)}: a link or a file is where the folder of a partition belongs. "
+                "What is decided waits there, nothing of it is lost.",
+                remedy="put a plain folder in its place, then start the job again.",
+            ) from error
+
+    def _move_file(self, piece: _Piece, file: StagedFile, folder: int) -> None:
+        source = piece.source(file)
+        name = file_name(piece.manifest.transaction, piece.manifest.subtask, file.number, self._table.format.suffix)
+        staged, final = _size(source), _size(name, folder)
+        if staged is not None and staged != file.size:
+            raise _LostFileError(f"{source} has {staged} bytes and was pre-committed with {file.size}")
+        if staged is None and final is None:
+            raise _LostFileError(f"{source} is gone, and {name} is not in the folder of its partition")
+        if staged is not None and final is None:
+            rename_new(source, name, folder)
+            final = _size(name, folder)
+        elif staged is not None or digest(name, folder) != file.sha256:
+            raise StopJobError(
+                f"{name} in partition {file.partition} of {self._table.home.root} is not the file that was pre-committed, "
+                "and is not replaced. Somebody else made it, or has changed it.",
+                remedy="find out who; move that file away, then start the job again.",
+            )
+        if final != file.size:  # no OK is believed: the table has to show the file
+            raise OSError(errno.EIO, f"has {final} bytes after it was moved, not {file.size}", name)
+
+    def _finish(self, pieces: Sequence[_Piece]) -> None:
+        """Steps 3 and 4."""
+        if not pieces:
+            return
+        self._publish([piece.manifest for piece in pieces])
+        failpoint("F04")
+        done = self._stage / DONE
+        for count, piece in enumerate(pieces):
+            if count:
+                failpoint("C13")
+            try:
+                rename_new(piece.folder, done / piece.folder.name)
+            except (FileNotFoundError, FileExistsError):
+                if not (done / piece.folder.name).exists():  # another driver has done it
+                    raise
+        failpoint("C14")
+        sync(done, self._stage / STAGED)
+        failpoint("C15")
+
+
+def _size(name: str | Path, folder: int | None = None) -> int | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return None

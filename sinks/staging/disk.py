@@ -1,0 +1,144 @@
+"""What the file system has to do atomically and durably, on Linux.
+
+A file gets its final name by `renameat2(RENAME_NOREPLACE)`: it is at one name or the other, and nothing is replaced (hazard
+H22). Folders below a table are opened one by one without following links, so that no name leads out of the table.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from twophase.failpoints import failpoint
+
+HERE = -100
+"""AT_FDCWD: names are relative to the working folder, or absolute."""
+
+_NOREPLACE = 1
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_BLOCK_BYTES = 1 << 20
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def rename_new(source: Path, target: str | Path, folder: int = HERE) -> None:
+    """Rename a file or folder; atomic, and never onto a name that is taken.
+
+    Args:
+        source: its name.
+        target: the new name.
+        folder: descriptor of the folder that `target` is relative to.
+
+    Raises:
+        FileExistsError: the new name is taken; nothing was changed.
+        FileNotFoundError: there is no such source.
+        OSError: anything else, EINVAL where the file system has no such rename.
+    """
+    if _libc.renameat2(HERE, os.fsencode(source), folder, os.fsencode(target), _NOREPLACE):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(source), None, str(target))
+
+
+def open_folder(root: Path, names: Sequence[str]) -> int:
+    """Open a folder below `root`, made where it is not there; the caller closes the descriptor, and syncs later.
+
+    Raises:
+        NotADirectoryError: a name on the way is a link or a file.
+    """
+    descriptor = os.open(root, _FOLDER)
+    for name in names:
+        parent = descriptor
+        try:
+            descriptor = _open_child(parent, name)
+        finally:
+            os.close(parent)
+    return descriptor
+
+
+def _open_child(parent: int, name: str) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=parent)
+    except FileNotFoundError:
+        with suppress(FileExistsError):  # made by another driver in between
+            os.mkdir(name, dir_fd=parent)
+        return os.open(name, _FOLDER, dir_fd=parent)
+
+
+def sync(*folders: Path) -> None:
+    """Make the names in folders durable."""
+    for folder in folders:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def digest(name: str, folder: int) -> str:
+    """Hex SHA-256 of a file's content; never through a link."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    with os.fdopen(descriptor, "rb") as file:
+        sha256 = hashlib.sha256()
+        while block := file.read(_BLOCK_BYTES):
+            sha256.update(block)
+    return sha256.hexdigest()
+
+
+class NewFile:
+    """A file being written, of which length and SHA-256 are taken on the way. pyarrow takes it for a file.
+
+    Args:
+        path: its name; must not be there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+        self._sha256 = hashlib.sha256()
+        self.size = 0
+        self.closed = False
+
+    def __enter__(self) -> NewFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of what was written so far."""
+        return self._sha256.hexdigest()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append."""
+        view = memoryview(data)
+        self._sha256.update(view)
+        self.size += len(view)
+        left = view
+        while left:
+            left = left[os.write(self._descriptor, left) :]
+        return len(view)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """For pyarrow: its writers close what they were given; the `with` does it here, after the sync."""
+
+    def sync(self) -> None:
+        """Make the content durable."""
+        failpoint("F01")
+        os.fsync(self._descriptor)
+
+
+def write_durably(path: Path, parts: Iterable[bytes]) -> None:
+    """Write a small new file, durable with its name: under a temporary name first, so that it is there whole or not."""
+    temporary = path.with_name(f".{path.name}")
+    with NewFile(temporary) as file:
+        for part in parts:
+            file.write(part)
+        file.sync()
+    rename_new(temporary, path)
+    sync(path.parent)

@@ -1,0 +1,61 @@
+"""Partition values as folder names, the way Hive and Spark write them.
+
+Spark's table of characters is in `ExternalCatalogUtils.charToEscape`; NUL, which no file name can hold, is added. A value
+of null is a name of its own. What would read back as another value is refused: an empty string, that very name, and a
+name longer than file systems take.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+NULL_NAME = "__HIVE_DEFAULT_PARTITION__"
+"""What stands for a null value, and for Hive and Spark also for an empty string."""
+
+MAX_NAME_BYTES = 255
+
+_ESCAPED = re.compile("[\x00-\x1f\x7f\"#%'*/:=?\\\\\\[\\]^{]")
+
+Values = tuple[str | None, ...]
+"""One partition: the value of each partition column as text."""
+
+
+class RefusedValueError(ValueError):
+    """A value cannot be written so that it reads back as the same value."""
+
+
+def escape(text: str) -> str:
+    """Replace what Hive replaces in the name of a partition's folder."""
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
+
+
+def folder_name(column: str, value: str | None) -> str:
+    """The folder of one partition value.
+
+    The name begins with the column's, so it is never `.` or `..`, and holds no `/`: it cannot leave its parent.
+
+    Raises:
+        RefusedValueError: it would read back as another value, or not at all.
+    """
+    if value in ("", NULL_NAME):
+        raise RefusedValueError(f"{column} = {value!r} would read back as null")
+    try:
+        name = f"{escape(column)}={NULL_NAME if value is None else escape(value)}"
+        length = len(name.encode())
+    except UnicodeEncodeError as error:
+        raise RefusedValueError(f"{column} = {value!a} is no valid text") from error
+    if length > MAX_NAME_BYTES:
+        raise RefusedValueError(
+            f"{column} = {name[:40]!r}... makes a folder name of {length} bytes, and {MAX_NAME_BYTES} is the limit"
+        )
+    return name
+
+
+def folders(columns: Sequence[str], values: Values) -> tuple[str, ...]:
+    """The folders of one partition, from the outermost to the innermost.
+
+    Raises:
+        RefusedValueError: as `folder_name`.
+    """
+    return tuple(folder_name(column, value) for column, value in zip(columns, values, strict=True))

@@ -1,0 +1,88 @@
+"""What the sinks that write files have in common: everything but their options and what `open` checks."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from sinks.staging import orphans
+from sinks.staging.committer import Committer
+from sinks.staging.manifest import Manifest
+from sinks.staging.table import Table
+from sinks.staging.writer import StagedWriter
+from twophase.errors import StopJobError
+from twophase.ids import Attempt, Subtask, TransactionId, check_name
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import CommitOutcome
+from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
+
+
+class StagedSink(ArrowSink):
+    """Stages files in a hidden folder of the table, and renames them into it."""
+
+    def __init__(self) -> None:
+        self._table: Table | None = None
+
+    @abstractmethod
+    def bind(self, context: SinkContext) -> Table:
+        """Check what `Sink.open` has to check, make the hidden folder, and say where the rows go."""
+
+    def publish(self, pieces: Sequence[Manifest]) -> None:
+        """Tell a catalogue of pieces whose files are in the table; the default has none.
+
+        Runs on the driver in every commit, after the files are durable at their final names and before the proof. May
+        run again for the same pieces.
+        """
+
+    def open(self, context: SinkContext) -> None:
+        """See `Sink.open`."""
+        check_name("job", context.job)
+        check_name("sink", context.sink)
+        self._table = self.bind(context)
+
+    def target(self) -> str:
+        """See `Sink.target`."""
+        return self.table.target
+
+    def history(self) -> SinkHistory:
+        """See `Sink.history`."""
+        home = self.table.home
+        return SinkHistory(home.fence().generation, home.committed())
+
+    def fence(self, attempt: Attempt) -> None:
+        """See `Sink.fence`."""
+        self.table.home.raise_fence(attempt)
+
+    def writer(self, transaction: TransactionId, subtask: Subtask) -> StagedWriter:
+        """See `ArrowSink.writer`."""
+        return StagedWriter(self.table, transaction, subtask)
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """See `Sink.commit`."""
+        return Committer(self.table, self.publish).commit(requests)
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """See `Sink.abort`."""
+        orphans.abort(self.table, committables)
+
+    def in_doubt(self) -> Sequence[Committable]:
+        """See `Sink.in_doubt`."""
+        return orphans.in_doubt(self.table)
+
+    def subsume(self, lineage: str, checkpoint_id: int) -> None:
+        """See `Sink.subsume`: the mark first, then what it stands for (H50)."""
+        self.table.home.raise_mark(lineage, checkpoint_id)
+
+    def close(self) -> None:
+        """See `Sink.close`. There is no connection to release."""
+
+    @property
+    def table(self) -> Table:
+        """Where the rows go.
+
+        Raises:
+            StopJobError: the sink is not open.
+        """
+        if self._table is None:
+            raise StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
+        return self._table

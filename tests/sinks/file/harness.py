@@ -1,0 +1,81 @@
+"""A folder under test: what readers see in it, and what lies hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from sinks.file.sink import FileSink
+from twophase.ids import Attempt, Subtask
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import CommitOutcome
+from twophase.protocol.sink import CommitRequest, Sink, SinkContext
+from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, transaction_id
+
+
+class FileHarness(SinkHarness):
+    """One folder.
+
+    Args:
+        path: the folder.
+        fields: the columns of the rows, if other than those of every contract test.
+        options: of the sink.
+    """
+
+    def __init__(self, path: Path, fields: pa.Schema | None = None, **options: Any) -> None:
+        self.path = path
+        self.fields: pa.Schema = fields or self.schema
+        self.options = options
+
+    def new_sink(self) -> FileSink:
+        return FileSink(path=str(self.path), **self.options)
+
+    def opened(self, attempt: Attempt = FIRST) -> FileSink:
+        """A sink that is open and fenced for an attempt."""
+        sink = self.new_sink()
+        sink.open(SinkContext(JOB, SINK, self.fields, parallelism=2))
+        sink.fence(attempt)
+        return sink
+
+    def write(self, sink: FileSink, rows: Sequence[Row], checkpoint: int = 0, attempt: Attempt = FIRST) -> Committable:
+        """Pre-commit one piece."""
+        writer = sink.writer(transaction_id(checkpoint, attempt), Subtask(0, checkpoint))
+        writer.write(pa.RecordBatch.from_pylist(list(rows), schema=self.fields))
+        piece = writer.pre_commit()
+        assert piece is not None
+        return piece
+
+    def rows_visible(self) -> list[Row]:
+        if not self.path.exists():
+            return []
+        columns = [self.fields.field(name) for name in self.options.get("partition_by", ())]
+        partitioning = ds.partitioning(pa.schema(columns), flavor="hive") if columns else None
+        kind = self.options.get("format", "parquet")
+        if not self.files():
+            return []
+        found = ds.dataset(self.path, self.fields, format=kind, partitioning=partitioning)
+        return list(found.to_table().select(self.fields.names).to_pylist())
+
+    def files(self) -> list[Path]:
+        """Every file that readers see."""
+        return sorted(path for path in self.path.rglob("*.*") if path.is_file() and not self._hidden(path))
+
+    def staged(self) -> list[Path]:
+        """What lies hidden and is not committed."""
+        return sorted(self.path.glob("_twophase~*/fence-*/staged/*"))
+
+    def _hidden(self, path: Path) -> bool:
+        return any(name.startswith(("_", ".")) for name in path.relative_to(self.path).parts)
+
+
+def commit(sink: Sink, *pieces: Committable) -> list[CommitOutcome]:
+    return list(sink.commit([CommitRequest(piece) for piece in pieces]))
+
+
+def orders(ids: Iterable[int], **more: Any) -> list[Row]:
+    """Rows of the contract's schema."""
+    return [{"id": number, "name": f"row {number}", "amount": number / 2, **more} for number in ids]

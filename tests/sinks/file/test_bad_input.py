@@ -1,0 +1,204 @@
+"""Bad input: the named error, nothing visible, nothing lost."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.orc
+import pyarrow.parquet
+import pytest
+
+from sinks.file.sink import FileSink
+from tests.sinks.file.harness import FileHarness, commit, orders
+from twophase.errors import ConfigError, DeclinedError, PreflightError, StopJobError
+from twophase.ids import Subtask
+from twophase.protocol.sink import SinkContext
+from twophase.testing.harness import SinkHarness, transaction_id
+
+FIELDS = SinkHarness.schema
+
+
+def opened(path: Path | str, fields: pa.Schema = FIELDS, **options: Any) -> FileSink:
+    sink = FileSink(path=str(path), **options)
+    sink.open(SinkContext("job", "sink", fields, parallelism=2))
+    return sink
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "orders",
+        "./orders",
+        "../orders",
+        "s3a://bucket/orders",
+        "hdfs://namenode/orders",
+        "file://elsewhere/orders",
+        "/a\0b",
+    ],
+)
+def test_a_path_that_is_no_local_folder_is_refused(path: str) -> None:
+    with pytest.raises(ConfigError, match="no absolute path of a file system that is mounted here"):
+        opened(path)
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}"])
+def test_a_local_folder_may_be_named_in_each_of_these_forms(tmp_path: Path, form: str) -> None:
+    assert opened(form.format(tmp_path / "orders")).target() == f"file:{tmp_path / 'orders'}"
+
+
+@pytest.mark.parametrize("path", ["/etc/orders", "{root}/../orders", "{root}x/orders", "{root}/link/orders", "/"])
+def test_a_path_outside_the_allowed_root_is_refused(tmp_path: Path, path: str) -> None:
+    root = tmp_path / "lake"
+    root.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (root / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="where it is allowed to be"):
+        opened(path.format(root=root), root=str(root))
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    opened(root / "orders", root=str(root))
+
+
+def test_a_missing_folder_above_the_table_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="cannot be made"):
+        opened(tmp_path / "not_mounted" / "orders")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "orders").touch()
+    with pytest.raises(PreflightError, match="orders"):
+        opened(tmp_path / "orders")
+
+
+def test_a_folder_that_everyone_can_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders").chmod(0o777)
+    with pytest.raises(PreflightError, match="writable by everyone"):
+        opened(tmp_path / "orders")
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"format": "avro"}, "format"),
+        ({"formt": "orc"}, "did you mean 'format'"),
+        ({"partition_by": ["name", "NAME"]}, "name each partition column once"),
+        ({"partition_by": [""]}, "name each partition column once"),
+        ({"path": ""}, "path"),
+    ],
+)
+def test_an_option_that_is_not_right_is_named(tmp_path: Path, options: dict[str, Any], what: str) -> None:
+    with pytest.raises(ConfigError, match=what):
+        FileSink(**{"path": str(tmp_path), **options})
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "what"),
+    [
+        (FIELDS, {"partition_by": ["dt"]}, "partition column 'dt' is not in the rows"),
+        (FIELDS, {"partition_by": ["amount"]}, "column 'amount': double does not read back"),
+        (pa.schema([("name", pa.string())]), {"partition_by": ["name"]}, "no column beside the partition columns"),
+        (pa.schema([("id", pa.int64()), ("ID", pa.int64())]), {}, "column 'id' is there twice"),
+        (pa.schema([("id", pa.int64()), ("_p", pa.string())]), {"partition_by": ["_p"]}, "readers would skip"),
+        (pa.schema([("id", pa.int64()), ("n", pa.null())]), {}, "column 'n': null has no place in parquet"),
+        (pa.schema([("id", pa.int64()), ("b", pa.binary())]), {"format": "csv"}, "CSV has no bytes"),
+        (pa.schema([("id", pa.int64()), ("l", pa.list_(pa.int8()))]), {"format": "csv"}, "CSV has no nested values"),
+        (pa.schema([("id", pa.int64()), ("d", pa.duration("us"))]), {"format": "orc"}, "duration"),
+        (
+            pa.schema([("id", pa.int64()), ("t", pa.timestamp("us"))]),
+            {"format": "orc"},
+            "column 't': pyarrow and Spark",
+        ),
+        (pa.schema([("m", pa.map_(pa.int32(), pa.string()))]), {"format": "json"}, "keys of a JSON object"),
+        (pa.schema([("s", pa.struct([("x", pa.list_(pa.null()))]))]), {}, "column 's': null has no place"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else "",
+)
+def test_columns_that_would_not_read_back_are_refused(
+    tmp_path: Path, fields: pa.Schema, options: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(ConfigError, match=what):
+        opened(tmp_path / "orders", fields, **options)
+    assert not (tmp_path / "orders").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [
+        (kind, other)
+        for kind in ("parquet", "orc", "csv")
+        for other in ("another column", "another type", "another format", "another partition")
+        if (kind, other) != ("csv", "another type")
+    ],
+)
+def test_a_folder_with_other_files_is_refused_and_left_as_it_was(tmp_path: Path, kind: str, other: str) -> None:
+    table = FileHarness(tmp_path / "orders", format=kind, partition_by=["name"])
+    sink = table.opened()
+    commit(sink, table.write(sink, orders([1])))
+    before = sorted(tmp_path.rglob("*"))
+    options: dict[str, Any] = {"format": kind, "partition_by": ["name"]}
+    fields = FIELDS
+    match other:
+        case "another column":
+            fields = FIELDS.append(pa.field("more", pa.int64()))
+        case "another type":
+            fields = FIELDS.set(0, pa.field("id", pa.int32()))
+        case "another format":
+            options["format"] = "json"
+        case _:
+            options["partition_by"] = []
+    with pytest.raises(ConfigError, match="holds other files than this sink would write"):
+        opened(table.path, fields, **options)
+    assert sorted(tmp_path.rglob("*")) == before
+    opened(table.path, FIELDS, format=kind, partition_by=["name"])
+
+
+def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "a.parquet").write_text("not parquet")
+    with pytest.raises(PreflightError, match=r"a\.parquet cannot be read as parquet"):
+        opened(tmp_path / "orders")
+
+
+def test_what_readers_skip_does_not_count_as_a_file(tmp_path: Path) -> None:
+    (tmp_path / "orders" / "_spark_metadata").mkdir(parents=True)
+    (tmp_path / "orders" / "_spark_metadata" / "0").write_text("v1")
+    (tmp_path / "orders" / ".hidden").write_text("x")
+    opened(tmp_path / "orders")
+
+
+def test_a_file_that_cannot_be_written_declines_the_attempt(tmp_path: Path) -> None:
+    """A folder that vanishes under the writer stands for every error of the file system."""
+    table = FileHarness(tmp_path / "orders")
+    sink = table.opened()
+    writer = sink.writer(transaction_id(), Subtask(0, 0))
+    writer.write(pa.RecordBatch.from_pylist(orders([1]), FIELDS))
+    (folder,) = table.staged()
+    folder.rmdir()
+    with pytest.raises(DeclinedError, match="cannot be written"):
+        writer.pre_commit()
+    writer.abort()
+    assert (table.files(), table.staged()) == ([], [])
+
+
+def test_a_sink_that_is_not_open_says_so() -> None:
+    with pytest.raises(StopJobError, match="before it was opened"):
+        FileSink(path="/orders").history()
+
+
+def test_the_rights_of_committed_files_are_those_of_any_file(tmp_path: Path) -> None:
+    old = os.umask(0o022)
+    try:
+        table = FileHarness(tmp_path / "orders", partition_by=["name"])
+        sink = table.opened()
+        commit(sink, table.write(sink, orders([1])))
+    finally:
+        os.umask(old)
+    (file,) = table.files()
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert file.parent.stat().st_mode & 0o777 == 0o755

@@ -1,0 +1,22 @@
+"""The contract of every sink, on a folder of files in each format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.sinks.file.harness import FileHarness
+from twophase.testing.contract import ArrowSinkContract
+
+
+class TestFileSink(ArrowSinkContract):
+    @pytest.fixture(params=["parquet", "orc", "json", "csv"])
+    def harness(self, request: pytest.FixtureRequest, tmp_path: Path) -> FileHarness:
+        return FileHarness(tmp_path / "orders", format=request.param)
+
+
+class TestPartitionedFileSink(ArrowSinkContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> FileHarness:
+        return FileHarness(tmp_path / "orders", partition_by=["name"])

@@ -1,0 +1,22 @@
+"""The page about sinks knows every option of the sinks that write files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sinks.file.options import FileOptions
+from sinks.hive.options import HiveOptions
+from twophase.config import Options
+
+PAGE = (Path(__file__).parents[3] / "sinks" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("heading", "options"),
+    [("### What the file sink needs", FileOptions), ("### What the Hive sink needs", HiveOptions)],
+)
+def test_every_option_is_documented_in_order(heading: str, options: type[Options]) -> None:
+    table = PAGE.partition(heading)[2].partition("| option |")[2].partition("\n\n")[0]
+    assert [line.split("`")[1] for line in table.splitlines() if line.startswith("| `")] == options.keys()

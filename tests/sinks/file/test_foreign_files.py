@@ -1,0 +1,254 @@
+"""Hazards H22 to H25: what else may be in the folder, or happen to it, between and during the phases."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sinks.file.sink import FileSink
+from sinks.staging import committer, disk
+from sinks.staging.disk import rename_new
+from sinks.staging.manifest import DamagedRecordError, Manifest
+from sinks.staging.names import file_name
+from tests.sinks.file.harness import FileHarness, commit, orders
+from twophase.errors import FencedError, PreflightError, StopJobError
+from twophase.failpoints import FailpointError
+from twophase.ids import Attempt, Subtask
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
+from twophase.protocol.sink import CommitRequest
+from twophase.testing.harness import transaction_id
+
+Interrupt = Callable[[str], None]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> FileHarness:
+    return FileHarness(tmp_path / "orders", partition_by=["name"])
+
+
+@pytest.fixture
+def sink(table: FileHarness) -> FileSink:
+    return table.opened()
+
+
+@pytest.fixture
+def piece(table: FileHarness, sink: FileSink) -> Committable:
+    """Three rows in three partitions."""
+    return table.write(sink, orders(range(3)))
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> Interrupt:
+    """Let commits die at a crash point; with an empty name they live again."""
+
+    def arrange(point: str) -> None:
+        def failpoint(name: str) -> None:
+            if name == point:
+                raise FailpointError(name)
+
+        monkeypatch.setattr(committer, "failpoint", failpoint)
+
+    return arrange
+
+
+def final(table: FileHarness, number: int) -> Path:
+    name = file_name(transaction_id(), Subtask(0, 0), number, ".parquet")
+    return table.path / f"name=row {number}" / name
+
+
+def test_h22_a_rename_never_replaces_a_file(tmp_path: Path) -> None:
+    (tmp_path / "ours").write_text("ours")
+    (tmp_path / "theirs").write_text("theirs")
+    with pytest.raises(FileExistsError):
+        rename_new(tmp_path / "ours", tmp_path / "theirs")
+    assert ((tmp_path / "ours").read_text(), (tmp_path / "theirs").read_text()) == ("ours", "theirs")
+
+
+def test_h22_a_file_system_without_such_a_rename_is_refused(
+    table: FileHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 1 << 4 is a flag that no file system has: the kernel answers as one does that does not know RENAME_NOREPLACE.
+    monkeypatch.setattr(disk, "_NOREPLACE", 1 << 4)
+    with pytest.raises(PreflightError, match="never replaces"):
+        table.opened()
+
+
+@pytest.mark.parametrize("point", ["C12", "F03", "F04", "C14", "C15"])
+def test_h23_a_commit_that_died_is_finished_by_the_next_driver(
+    table: FileHarness, sink: FileSink, interrupt: Interrupt, point: str
+) -> None:
+    pieces = [table.write(sink, orders(range(3 * n, 3 * n + 3)), n) for n in range(2)]
+    interrupt(point)
+    with pytest.raises(FailpointError):
+        commit(sink, *pieces)
+    interrupt("")
+    outcomes = commit(table.opened(), *pieces)
+    expected = AlreadyCommitted("done marker") if point in ("C14", "C15") else Committed()
+    assert outcomes == [expected, expected]
+    assert sorted(row["id"] for row in table.rows_visible()) == list(range(6))
+    assert table.staged() == []
+
+
+def test_h23_a_commit_that_died_between_two_markers_is_finished_for_the_other_piece(
+    table: FileHarness, sink: FileSink, interrupt: Interrupt
+) -> None:
+    pieces = [table.write(sink, orders([n]), n) for n in range(2)]
+    interrupt("C13")
+    with pytest.raises(FailpointError):
+        commit(sink, *pieces)
+    interrupt("")
+    assert commit(table.opened(), *pieces) == [AlreadyCommitted("done marker"), Committed()]
+    assert len(table.rows_visible()) == 2
+
+
+def test_h23_a_file_that_was_moved_and_is_gone_is_lost(
+    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt
+) -> None:
+    interrupt("F04")
+    with pytest.raises(FailpointError):
+        commit(sink, piece)
+    interrupt("")
+    final(table, 1).unlink()
+    (outcome,) = commit(sink, piece)
+    assert isinstance(outcome, Lost)
+    assert "/1 is gone" in outcome.evidence
+
+
+def test_h23_a_staged_file_that_is_gone_or_cut_is_lost(table: FileHarness, sink: FileSink, piece: Committable) -> None:
+    (folder,) = table.staged()
+    os.truncate(folder / "1", 10)
+    (outcome,) = commit(sink, piece)
+    assert isinstance(outcome, Lost)
+    assert "has 10 bytes" in outcome.evidence
+    (folder / "1").unlink()
+    (outcome,) = commit(sink, piece)
+    assert isinstance(outcome, Lost)
+    assert "is gone" in outcome.evidence
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "swap"])
+def test_h23_a_manifest_that_is_not_the_one_of_the_checkpoint_commits_nothing(
+    table: FileHarness, sink: FileSink, piece: Committable, damage: str
+) -> None:
+    path = table.staged()[0] / "manifest"
+    data = path.read_bytes()
+    other = dataclasses.replace(Manifest.decode(data), files=Manifest.decode(data).files[:1]).encode()
+    path.write_bytes({"flip": data[:-9] + bytes([data[-9] ^ 1]) + data[-8:], "cut": data[:-1], "swap": other}[damage])
+    (outcome,) = commit(sink, piece)
+    assert isinstance(outcome, Lost)
+    assert "SHA-256 differs" in outcome.evidence
+    assert table.files() == []
+
+
+def test_h23_every_cut_and_every_flipped_bit_of_a_manifest_is_seen(table: FileHarness, sink: FileSink) -> None:
+    table.write(sink, orders([1]))
+    data = (table.staged()[0] / "manifest").read_bytes()
+    assert Manifest.decode(data).encode() == data
+    cut = [data[:length] for length in range(len(data))]
+    flipped = [
+        data[:byte] + bytes([data[byte] ^ 1 << bit]) + data[byte + 1 :] for byte in range(len(data)) for bit in range(8)
+    ]
+    for damaged in (*cut, *flipped):
+        with pytest.raises(DamagedRecordError):
+            Manifest.decode(damaged)
+
+
+def test_h24_only_what_the_checkpoint_lists_is_moved(table: FileHarness, sink: FileSink) -> None:
+    """Two attempts of one task pre-commit the same rows; the checkpoint lists one of them."""
+    winner = table.write(sink, orders(range(3)))
+    loser = sink.writer(transaction_id(), Subtask(0, 99))
+    loser.write(pa.RecordBatch.from_pylist(orders(range(3)), table.fields))
+    lost = loser.pre_commit()
+    assert lost is not None
+    stray = table.staged()[0] / "7"
+    stray.write_text("in no manifest")
+    assert commit(sink, winner) == [Committed()]
+    assert sorted(row["id"] for row in table.rows_visible()) == [0, 1, 2]
+    sink.abort(sink.in_doubt())
+    assert table.staged() == []
+
+
+def test_h25_a_foreign_file_at_a_final_name_stops_and_is_not_replaced(
+    table: FileHarness, sink: FileSink, piece: Committable
+) -> None:
+    final(table, 1).parent.mkdir()
+    final(table, 1).write_text("theirs")
+    with pytest.raises(StopJobError, match="is not the file that was pre-committed"):
+        commit(sink, piece)
+    assert final(table, 1).read_text() == "theirs"
+    final(table, 1).unlink()
+    assert commit(sink, piece) == [Committed()]
+    assert len(table.rows_visible()) == 3
+
+
+def test_h25_a_moved_file_that_was_changed_stops(
+    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt
+) -> None:
+    interrupt("F04")
+    with pytest.raises(FailpointError):
+        commit(sink, piece)
+    interrupt("")
+    data = final(table, 1).read_bytes()
+    final(table, 1).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(StopJobError, match="is not the file that was pre-committed"):
+        commit(sink, piece)
+
+
+def test_h25_readers_see_nothing_of_what_is_staged(table: FileHarness, piece: Committable) -> None:
+    assert piece.rows == 3
+    assert {path.name for path in table.path.iterdir()} == {"_twophase~contract~facts"}
+    assert (table.path / "_twophase~contract~facts").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_link_in_place_of_a_partition_does_not_lead_out_of_the_table(
+    table: FileHarness, sink: FileSink, piece: Committable, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (table.path / "name=row 1").symlink_to(outside)
+    with pytest.raises(StopJobError, match="a link or a file"):
+        commit(sink, piece)
+    assert list(outside.iterdir()) == []
+    (table.path / "name=row 1").unlink()
+    assert commit(sink, piece) == [Committed()]
+
+
+def test_a_late_commit_of_an_older_driver_is_never_called_lost(
+    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stands still after it has looked up the fence; another driver commits, then raises the fence."""
+    late = committer.Committer(sink.table, lambda _: None)
+    newer = table.opened(Attempt(1, 1))
+    assert commit(newer, piece) == [Committed()]
+    newer.fence(Attempt(2, 1))
+    (outcome,) = late.commit([CommitRequest(piece)])
+    assert isinstance(outcome, RetryLater)
+    assert commit(sink, piece) == [AlreadyCommitted("done marker")]
+
+
+def test_an_older_driver_that_was_overtaken_cannot_raise_its_fence(table: FileHarness, sink: FileSink) -> None:
+    table.opened(Attempt(5, 1))
+    with pytest.raises(FencedError):
+        sink.fence(Attempt(4, 9))
+    assert sink.history().generation == 5
+
+
+def test_two_fences_are_nobody_s_doing(table: FileHarness, sink: FileSink) -> None:
+    (table.path / "_twophase~contract~facts" / "fence-7.1").mkdir()
+    with pytest.raises(StopJobError, match="holds 2 fences"):
+        sink.history()
+
+
+def test_a_hidden_folder_that_was_deleted_makes_decided_pieces_lost_never_committed(
+    table: FileHarness, sink: FileSink, piece: Committable
+) -> None:
+    shutil.rmtree(table.path / "_twophase~contract~facts")
+    (outcome,) = commit(table.opened(), piece)
+    assert isinstance(outcome, Lost)
