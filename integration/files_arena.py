@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
-import subprocess
-import sys
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +14,7 @@ import pyarrow.parquet
 
 from integration import checker, workload
 from integration.files_driver import CONTROL
-from integration.nemesis import ROOT, DriverProcess, Ended
-from twophase import failpoints
-from twophase.testing.spark_start import spark_environment
+from integration.nemesis import DriverProcess, Ended
 
 BATCH = 200
 PARTITIONS = 2
@@ -32,22 +26,7 @@ _TIMEOUT_S = 540
 class FilesDriver(DriverProcess):
     """A process of `integration.files_driver`, killed like any other driver."""
 
-    def __init__(self, settings: dict[str, Any], scratch: Path, arm: str, conf: Mapping[str, str]) -> None:
-        run = uuid.uuid4().hex[:8]
-        self._points = scratch / f"{run}.points"
-        self.log = scratch / f"{run}.log"
-        self._frozen = None
-        armed = {failpoints.LOG_VARIABLE: str(self._points), failpoints.VARIABLE: arm, "PYTHONPATH": str(ROOT)}
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "integration.files_driver", json.dumps(settings)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=os.environ | armed | spark_environment(conf),
-                cwd=ROOT,
-                start_new_session=True,
-            )
+    module = "integration.files_driver"
 
 
 class FilesArena:
