@@ -77,7 +77,9 @@ def aborting(world: World, state: State, driver: Driver, then: After) -> Iterato
 def kept(world: World, driver: Driver) -> frozenset[Xid]:
     """`_pieces_to_commit`: what no scan may touch."""
     return frozenset(
-        (*decision[:4], branch) for decision in log.uncommitted(driver.history) for branch in range(world.branches)
+        (*decision[:4], branch)
+        for decision in log.uncommitted(driver.history)
+        for branch in range(world.pieces_of(driver.sink, decision.attempt))
     )
 
 

@@ -1,209 +1,148 @@
-"""What the real coordinator tells of its runs is a behaviour of the model; what it cannot have told is not."""
+"""What the product tells of its runs is a behaviour of the model; what a broken product tells is not.
+
+Most runs are those of the simulation: the real coordinator, log, recovery and MySQL sink, under a seed's crashes, pauses,
+rivals, power cuts, declined attempts, late tasks, restores and broken connections. The others have the reference sink, and a
+driver that dies at each of its steps, or is overtaken at each third. `test_refused` has the negative controls.
+"""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.model.conformance import Ended, Rejected, Trace, accept, after_event, first_points
-from tests.model.pieces import COMMITTED, SUBSUMED
-from tests.model.told import Point
-from tests.model.traced import SINKS, Run
+from tests.coordinator.conftest import JOB
+from tests.coordinator.interleaving import Crash, SteppingDriver
+from tests.model.conformance import Rejected, accept
+from tests.model.told import TracedWorld
+from tests.simulation.mutations import MISTAKES, broken
+from tests.simulation.options import Options
+from tests.simulation.oracle import Oracle
+from tests.simulation.scheduler import Process
+from tests.simulation.supervisor import run
+from tests.simulation.telling import Started, Telling
 from twophase import events
-from twophase.coordinator.orphans import Orphans
-from twophase.ids import Attempt
+from twophase.coordinator.coordinator import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.errors import TwoPhaseError
+from twophase.protocol.committable import Committable
+from twophase.state.store import _FOLD_EVERY
+from twophase.testing.memory import MemoryTarget
 
-Happening = Callable[[Run], None]
-
-HAPPENINGS: dict[str, Happening] = {
-    "a checkpoint": lambda run: run.checkpoint(),
-    "a replay": lambda run: run.replay(),
-    "a declined attempt": lambda run: run.declined(5),
-    "a task attempt that loses": lambda run: run.with_loser(),
-    "a sink that refuses": lambda run: run.commit_fails(3),
-    "a lost reply": lambda run: run.commit_fails(1),
-    "a crash before the decision": lambda run: run.crashed(6, 4),
-    "a crash after the decision": lambda run: run.crashed_after_the_decision(),
-    "a crash in recovery": lambda run: run.crashed_in_recovery(14),
-    "a driver that is taken over": lambda run: run.taken_over(22, 1),
-    "a restore": lambda run: run.restored(),
-}
-STEPS, FEW = st.integers(0, 60), st.integers(0, 2)
-ANYTHING: st.SearchStrategy[Happening] = st.one_of(
-    st.just(Run.checkpoint),
-    st.just(Run.replay),
-    st.just(Run.with_loser),
-    st.just(Run.restored),
-    st.builds(lambda steps: lambda run: run.declined(steps), st.integers(0, 12)),
-    st.builds(lambda tries: lambda run: run.commit_fails(tries), st.integers(1, 3)),
-    st.builds(lambda steps, late: lambda run: run.crashed(steps, late), STEPS, STEPS),
-    st.builds(lambda steps: lambda run: run.crashed_in_recovery(steps), STEPS),
-    st.builds(lambda steps, times: lambda run: run.taken_over(steps, times), STEPS, FEW),
-)
+SEEDS = int(os.environ.get("TWOPHASE_CONFORMANCE_SEEDS", "300"))
 
 
-@pytest.fixture(autouse=True)
-def quick_disk() -> Iterator[None]:
-    """Nothing here dies with the machine."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        yield
+@pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, SEEDS, 50)], ids=str)
+def test_the_model_accepts_what_is_told_in(seeds: range) -> None:
+    for seed in seeds:
+        options = Options.of(seed)
+        outcome = run(options)
+        assert not outcome.violation, outcome
+        assert accept(TracedWorld.of_run(options, outcome.told), outcome.told) > len(outcome.told) > 0
 
 
-def job(happenings: Iterable[Happening], tidies: int = 0) -> Run:
-    """A job to which all this happens; at the end it takes one more checkpoint."""
-    with tempfile.TemporaryDirectory(prefix="twophase-model-") as folder:
-        run = Run(Path(folder) / "job", tidies)
-        for happening in happenings:
-            happening(run)
-        run.checkpoint()
-    return run
+class ToldDriver(SteppingDriver):
+    """A driver over the reference sink, every step of which can be its last; what it tells is part of a trace."""
+
+    def __init__(self, folder: Path, targets: dict[str, MemoryTarget], telling: Telling) -> None:
+        super().__init__(folder, targets)
+        self.process = Process("driver")
+        self._tell = telling.begin(self.process, Started(JOB, str(folder), tuple(targets), restores=False))
+        self.coordinator._observers.add(self._tell)
+
+    def write(self, pending: PendingCheckpoint) -> None:
+        """As `twophase.runtime.batch` tells of it."""
+        with mock.patch.object(pending, "acknowledge", partial(self._acknowledge, pending, pending.acknowledge)):
+            super().write(pending)
+
+    def _acknowledge(self, pending: PendingCheckpoint, acknowledge: Any, sink: str, pieces: list[Committable]) -> None:
+        acknowledge(sink, pieces)
+        self._tell(events.SinkAcknowledged(JOB, pending.checkpoint, pending.attempt, sink, len(pieces), 0, 0.0))
+
+    def run_to(self, number: int) -> None:
+        """All checkpoints that are left up to this one."""
+        newest = self.coordinator.newest()
+        for left in range(newest.checkpoint + 1 if newest else 0, number + 1):
+            self.run(left)
 
 
-# -- what happens is accepted ------------------------------------------------------------------------------------------
+class Life:
+    """A job whose first driver does not come to its end undisturbed.
+
+    Args:
+        folder: of the job.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.telling = Telling()
+        self._folder = folder
+        self._targets = {"facts": MemoryTarget(), "lake": MemoryTarget()}
+
+    def go(self, steps: int, *, dies: bool) -> bool:
+        """Returns whether the first driver had so many steps."""
+        first = self._new()
+        first.steps.plan(steps, partial(self._die, first) if dies else self._overtake)
+        with suppress(Crash, TwoPhaseError):
+            first.recover()
+            first.run_to(2)
+        first.process.kill()
+        if disturbed := first.steps.clear():
+            self._new().recover().run_to(3)  # type: ignore[attr-defined]
+        return disturbed
+
+    def _new(self) -> ToldDriver:
+        return ToldDriver(self._folder, self._targets, self.telling)
+
+    def _die(self, driver: ToldDriver) -> None:
+        driver.process.kill()
+        raise Crash
+
+    def _overtake(self) -> None:
+        self._new().recover().run_to(1)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", HAPPENINGS)
-def test_the_model_explains(name: str) -> None:
-    run = job([Run.checkpoint, HAPPENINGS[name]])
-    assert accept(run.world(), SINKS, run.trace)
-
-
-@settings(max_examples=int(os.environ.get("TWOPHASE_MODEL_RUNS", "20")))
-@given(st.lists(ANYTHING, min_size=2, max_size=4))
-def test_the_model_explains_whatever_happens(happenings: list[Happening]) -> None:
-    run = job(happenings)
-    assert accept(run.world(), SINKS, run.trace)
-
-
-def test_the_model_explains_a_folded_log_and_collapsed_proofs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase.state.store._FOLD_EVERY", 2)
-    monkeypatch.setattr("twophase.coordinator.coordinator._SUBSUME_SINKS_EVERY", 2)
-    run = job([Run.checkpoint, Run.checkpoint, Run.replay], tidies=1)
-    proofs = {event.proof for _, event in run.trace if isinstance(event, events.PieceCommitted)}
-    assert "high-water mark" in proofs
-    assert accept(run.world(), SINKS, run.trace)
-
-
-def test_the_model_ends_where_the_product_ended() -> None:
-    run = job([Run.checkpoint, HAPPENINGS["a driver that is taken over"]])
-    points = first_points(run.world())
-    for number, event in run.trace:
-        points = after_event(run.world(), SINKS, points, number, event)
-    decided = {event.checkpoint for _, event in run.trace if isinstance(event, events.CheckpointCommitted)}
-    for point in points:
-        for sink in point.state.sinks:
-            visible = {piece.number for piece in sink.pieces if piece.status in (COMMITTED, SUBSUMED)}
-            assert visible >= decided
-
-
-# -- what cannot have happened is rejected -----------------------------------------------------------------------------
-
-MAY_BE_MISSING = (events.CommitRetried, events.OrphansAborted, Ended)
-"""A retry changes nothing; an orphan may not have been there. Nor is an acknowledgement missed where it was in vain."""
-IN_ANY_ORDER = (events.CommitRetried, events.PieceCommitted, events.SinkAcknowledged, events.OrphansAborted, Ended)
-"""Among events of the same kind. The model does not say in which order a driver asks its sinks."""
-
-
-@pytest.fixture(scope="module")
-def told() -> tuple[Run, list[set[Point]]]:
-    """A run, and where the model can be before each of its events."""
-    names = ["a declined attempt", "a task attempt that loses", "a crash after the decision", "a replay", "a restore"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
-        run = job(HAPPENINGS[name] for name in names)
-    points = [first_points(run.world())]
-    for number, event in run.trace:
-        points.append(after_event(run.world(), SINKS, points[-1], number, event))
-    return run, points
-
-
-def is_rejected(told: tuple[Run, list[set[Point]]], place: int, rest: Trace) -> bool:
-    """Whether the run is rejected if from `place` on it goes on with `rest`."""
-    run, before = told
-    points = before[place]
-    for number, event in rest:
-        points = after_event(run.world(), SINKS, points, number, event)
-        if not points:
-            return True
-    return False
-
-
-def test_an_event_that_is_missing_is_noticed(told: tuple[Run, list[set[Point]]]) -> None:
-    trace = told[0].trace
-    declined = {event.attempt for _, event in trace if isinstance(event, events.CheckpointDeclined)}
-    for place, (number, event) in enumerate(trace):
-        is_last = all(other != number or isinstance(later, Ended) for other, later in trace[place + 1 :])
-        in_vain = isinstance(event, events.SinkAcknowledged) and event.attempt in declined
-        if not (is_last or in_vain or isinstance(event, MAY_BE_MISSING)):
-            assert is_rejected(told, place, trace[place + 1 :]), event
-
-
-def test_an_event_that_is_told_twice_is_noticed(told: tuple[Run, list[set[Point]]]) -> None:
-    trace = told[0].trace
-    for place, (_, event) in enumerate(trace):
-        if not isinstance(event, events.CommitRetried | Ended):
-            assert is_rejected(told, place, [trace[place], *trace[place:]]), event
-
-
-def test_two_events_in_the_wrong_order_are_noticed(told: tuple[Run, list[set[Point]]]) -> None:
-    trace = told[0].trace
-    for place, ((number, event), (other, following)) in enumerate(pairwise(trace)):
-        kinds = {type(event), type(following)}
-        if number == other and not (len(kinds) == 1 and kinds <= set(IN_ANY_ORDER)) and Ended not in kinds:
-            swapped = [trace[place + 1], trace[place], *trace[place + 2 :]]
-            assert is_rejected(told, place, swapped), (event, following)
-
-
-def forged(event: events.Event) -> Iterator[events.Event]:
-    """What the event would have been if the driver had done something else."""
-    if isinstance(event, events.RecoveryStarted | events.RecoveryFinished):
-        yield replace(event, generation=event.generation + 1)
-    if isinstance(event, events.CheckpointTriggered | events.CheckpointDecided | events.CheckpointDeclined):
-        yield replace(event, attempt=Attempt(event.attempt.generation, event.attempt.counter + 1))
-        yield replace(event, attempt=Attempt(event.attempt.generation + 1, event.attempt.counter))
-    if isinstance(event, events.SinkAcknowledged):
-        yield replace(event, pieces=event.pieces - 1)
-    if isinstance(event, events.OrphansAborted):
-        yield replace(event, pieces=event.pieces[1:])
-    if isinstance(event, events.PieceCommitted):
-        yield replace(event, sink=next(name for name in SINKS if name != event.sink))
-    if isinstance(checkpoint := getattr(event, "checkpoint", None), int):
-        changed: Any = event
-        yield replace(changed, checkpoint=checkpoint + 1)
-
-
-def test_an_event_that_says_something_else_is_noticed(told: tuple[Run, list[set[Point]]]) -> None:
-    trace = told[0].trace
-    for place, (number, event) in enumerate(trace):
-        for forgery in forged(event):
-            assert is_rejected(told, place, [(number, forgery), *trace[place + 1 :]]), forgery
-
-
-# -- a product that is wrong is rejected -------------------------------------------------------------------------------
-
-
-def test_a_product_that_leaves_orphans_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Orphans, "abort", lambda self, below, kept: 0)
-    run = job([HAPPENINGS["a declined attempt"]])
-    with pytest.raises(Rejected):
-        accept(run.world(), SINKS, run.trace)
-
-
-def test_a_product_that_forgets_to_commit_what_is_decided_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("dies", [True, False], ids=["dies", "is overtaken"])
+def test_the_model_accepts_what_is_told_whichever_step_a_driver(
+    dies: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("twophase.coordinator.coordinator.commit_decided", lambda history, commit: 0)
-    run = Run(tmp_path / "job")
-    run.crashed_after_the_decision()
-    with pytest.raises(Rejected):
-        accept(run.world(), SINKS, run.trace)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    for steps in count(step=1 if dies else 3):
+        life = Life(tmp_path / str(steps))
+        if not life.go(steps, dies=dies):
+            break
+        trace = life.telling.trace
+        assert accept(TracedWorld.of(trace, _FOLD_EVERY, _SUBSUME_SINKS_EVERY, 1), trace)
+    assert steps > 50
+
+
+# -- a product that is wrong is refused --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        "a checkpoint is called committed before it is",
+        "a checkpoint is subsumed by itself",
+        "recovery takes decided pieces for orphans",
+        "a taken place in the log is taken for one's own",
+        "an empty folder is taken for a fresh start",
+        "a restore is held against what sinks knew before",
+    ],
+)
+def test_a_product_is_refused_in_which(mistake: str) -> None:
+    for seed in range(100):
+        options = replace(Options.of(seed), **MISTAKES[mistake].options)
+        with broken(mistake), mock.patch.object(Oracle, "violated", return_value=None):
+            outcome = run(options)
+        try:
+            accept(TracedWorld.of_run(options, outcome.told), outcome.told)
+        except Rejected:
+            return
+    pytest.fail("100 seeds were accepted")

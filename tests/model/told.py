@@ -1,109 +1,225 @@
-"""Which event of the product tells of which step of the model."""
+"""What is told: which event of the product tells of which step of the model, and how large a trace's world is.
+
+Not compared, because the model has no such thing: durations, rows, offsets, reasons, proofs, `will_retry`, `executed`, and which
+task a piece was of that nobody commits.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from tests.model import steps
-from tests.model.explore import Label, Transition
-from tests.model.pieces import Xid
-from tests.model.state import Decision, Driver, State
-from twophase import events
+from tests.model.explore import Label
+from tests.model.pieces import Attempt, Xid
+from tests.model.state import Budget, Decision
+from tests.model.world import MEMORY, World
+from tests.simulation.options import Options
+from tests.simulation.telling import Started
+from twophase import events, ids
 
-TOLD = frozenset(
-    {
-        "FENCE",
-        "has recovered",
-        "triggers",
-        "hears an acknowledgement",
-        "declines",
-        "DECIDED",
-        "finds committed",
-        "has replayed",
-    }
-)
-"""The steps that an event tells of before the driver goes on. Of others it tells later, see `Note`."""
+RETRIES, ABORTED, COMMITTED, SUBSUMED = "retries", "has aborted", "has committed", "has subsumed a checkpoint"
+"""Of more than one step: a round is over, once for each sink with pieces that are not proven yet; the last orphan is gone of
+all that a scan had found; COMMITTED is accepted, the sweep is over, the log folded and the ledgers collapsed; before that,
+once for each older committed checkpoint."""
+
+VERBS: dict[type[events.Event], str] = {
+    events.RecoveryStarted: "FENCE",
+    events.RecoveryFinished: "has recovered",
+    events.CheckpointTriggered: "triggers",
+    events.SinkAcknowledged: "hears an acknowledgement",
+    events.CheckpointDeclined: "declines",
+    events.CheckpointDecided: "DECIDED",
+    events.PieceCommitted: "finds committed",
+    events.CommitRetried: RETRIES,
+    events.CheckpointCommitted: COMMITTED,
+    events.CheckpointSubsumed: SUBSUMED,
+    events.CheckpointReplayed: "has replayed",
+    events.OrphansAborted: ABORTED,
+}
+"""All that a coordinator and its sinks tell, and the step that it tells of."""
+
+_COMPARED = ("sink", "generation", "checkpoint", "attempt", "recommitted", "aborted", "retries", "pieces")
+
+Trace = Sequence[tuple[int, events.Event]]
+_PLENTY = 99
+_ELSEWHERE = -2
 
 
-class Note(NamedTuple):
-    """What the acceptor remembers of one driver beside its state.
+class Claim(NamedTuple):
+    """What an event says, or what a driver has to say of a step.
 
     Attributes:
-        owed: the step that it has taken and has yet to tell of. Others may go on meanwhile.
-        found: what its scan found, while it aborts that.
-        orphans: what it has aborted and has yet to tell of: the sink and the pieces.
-        committed: the checkpoint that it has committed and has yet to tell of.
-        going: the checkpoints that it has to tell of before, as subsumed.
-        gone: those that it has told of.
-        tidied: whether it has folded the log, and whether it has subsumed in the sinks, since the last checkpoint.
+        verb: of the step.
+        facts: the sink's place and numbers, in the order of `_COMPARED`.
+        pieces: (lineage, number, generation, counter, branch): the product's lineages or the model's. The branch is -1 for
+            one that nobody commits.
     """
 
-    owed: Label = ()
-    found: tuple[Xid, ...] = ()
-    orphans: tuple[int, tuple[Xid, ...]] | None = None
-    committed: int | None = None
-    going: tuple[tuple[int, int], ...] = ()
-    gone: tuple[tuple[int, int], ...] = ()
-    tidied: tuple[bool, bool] = (False, False)
+    verb: str
+    facts: tuple[int, ...]
+    pieces: tuple[tuple[Any, ...], ...] = ()
+
+    def is_like(self, other: Claim) -> bool:
+        """Whether both say the same, lineages aside."""
+        return self[:2] == other[:2] and [piece[1:] for piece in self.pieces] == [piece[1:] for piece in other.pieces]
 
 
-class Point(NamedTuple):
-    """Where the model can be: a state, a note for each driver, and which lineage id of the product is which."""
+class _Name(NamedTuple):
+    """A piece as events name it: `job/lineage/checkpoint/attempt/sink/subtask`."""
 
-    state: State
-    notes: tuple[Note, ...] = ()
-    lineages: tuple[tuple[str, int], ...] = ()
+    lineage: str
+    number: int
+    attempt: Attempt
+    sink: str
+    text: str
 
-    def with_note(self, number: int, note: Note) -> Point:
-        """The point with another note of a driver."""
-        return self._replace(notes=(*self.notes[: number - 1], note, *self.notes[number:]))
-
-
-def after_step(point: Point, driver: Driver, transition: Transition[State]) -> Point:
-    """The point after a step of a driver, with what has to be told of it later."""
-    state, after = transition.state, transition.state.drivers[driver.owner - 1]
-    note, before = point.notes[driver.owner - 1], point.state.budget
-    point = point._replace(state=state)
-    if not isinstance(after, Driver):
-        return point
-    if transition.label[0] in TOLD:
-        note = note._replace(owed=transition.label)
-    if after.work and not driver.work:
-        note = note._replace(found=after.work)
-    elif driver.work and not after.work:
-        note = note._replace(found=(), orphans=(driver.sink, note.found))
-    if transition.label[0] == "COMMITTED" and after.step != steps.RECOMMIT:
-        older = [decision[:2] for decision in after.history.decisions if decision.committed][:-1]
-        going = tuple(key for key in older if key not in note.gone)
-        note = note._replace(committed=after.history.decisions[-1].number, going=going)
-    folded = note.tidied[0] or state.budget.folds < before.folds
-    subsumed = note.tidied[1] or state.budget.subsumptions < before.subsumptions
-    return point.with_note(driver.owner, note._replace(tidied=(folded, subsumed)))
+    @classmethod
+    def of(cls, text: str) -> _Name:
+        _, lineage, number, attempt, sink, _ = text.split("/")
+        generation, counter = attempt.split(".")
+        return cls(lineage, int(number), (int(generation), int(counter)), sink, text)
 
 
-def tells_of(event: events.Event, label: Label, names: Sequence[str], branches: int) -> bool:
-    """Whether an event tells of a step, lineages aside."""
-    match event, label:
-        case events.RecoveryStarted(), ("FENCE", _, int(generation)):
-            return event.generation == generation
-        case events.RecoveryFinished(), ("has recovered", _, int(generation)):
-            return event.generation == generation
-        case events.CheckpointTriggered(), ("triggers", _, _, *checkpoint):
-            return _checkpoint(event) == checkpoint
-        case events.CheckpointDeclined(), ("declines", _, _, *checkpoint):
-            return _checkpoint(event) == checkpoint
-        case events.CheckpointDecided(), ("DECIDED", _, Decision() as decision):
-            return _checkpoint(event) == [*decision[1:4]]
-        case events.SinkAcknowledged(), ("hears an acknowledgement", _, int(place), *checkpoint):
-            return (event.sink, event.pieces) == (names[place], branches) and _checkpoint(event) == checkpoint
-        case events.CheckpointReplayed(), ("has replayed", _, int(number)):
-            return event.checkpoint == number
-        case events.PieceCommitted(), ("finds committed", _, int(place), _, number, *_):
-            return (event.sink, event.checkpoint) == (names[place], number)
-        case _:
-            return False
+Part = tuple[str, Attempt]
+"""Sink and attempt: what has pieces of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class TracedWorld(World):
+    """As large as a trace shows, and with everything that can go wrong. Every sink is the reference sink.
+
+    Attributes:
+        names: of the sinks.
+        fold_every, subsume_every: how often a driver folds the log and lets the sinks collapse their proofs, in checkpoints.
+        acknowledged: how many pieces a sink has acknowledged.
+        committed: the names of the pieces that were committed.
+        orphans: the names of others that were aborted. A piece that nobody ever names need not have been there.
+        decided: the attempts that were.
+    """
+
+    names: tuple[str, ...] = ()
+    fold_every: int = 1
+    subsume_every: int = 1
+    acknowledged: dict[Part, int] = field(default_factory=dict)
+    committed: dict[Part, list[str]] = field(default_factory=dict)
+    orphans: dict[Part, set[str]] = field(default_factory=dict)
+    decided: set[Attempt] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, trace: Trace, fold_every: int, subsume_every: int, retained: int) -> TracedWorld:
+        """The world of a trace."""
+        names = next(event.sinks for _, event in trace if isinstance(event, Started))
+        world = cls(
+            "traced",
+            "what a run of the product has told",
+            (MEMORY,) * len(names),
+            checkpoints=_PLENTY,
+            losers=1,
+            splits_append=True,
+            replays=True,
+            retained=retained,
+            budget=Budget(rivals=_PLENTY, declines=_PLENTY, folds=1, subsumptions=1, restores=1, copies=1, losses=1),
+            names=names,
+            fold_every=fold_every,
+            subsume_every=subsume_every,
+        )
+        for _, event in trace:
+            world._note(event)
+        return world
+
+    @classmethod
+    def of_run(cls, options: Options, trace: Trace) -> TracedWorld:
+        """The world of a trace of the simulation."""
+        return cls.of(trace, options.fold_every, options.subsume_every, options.num_retained)
+
+    def _note(self, event: events.Event) -> None:
+        if isinstance(event, events.SinkAcknowledged):
+            self.acknowledged.setdefault((event.sink, _attempt(event)), event.pieces)
+        elif isinstance(event, events.CheckpointDecided):
+            self.decided.add(_attempt(event))
+        elif isinstance(event, events.PieceCommitted):
+            name = _Name.of(event.piece)
+            known = self.committed.setdefault((name.sink, name.attempt), [])
+            known += [] if name.text in known else [name.text]
+            self.decided.add(name.attempt)
+        elif isinstance(event, events.OrphansAborted):
+            for name in map(_Name.of, event.pieces):
+                self.orphans.setdefault((name.sink, name.attempt), set()).add(name.text)
+
+    # -- sizes ---------------------------------------------------------------------------------------------------------
+
+    def pieces_of(self, place: int, attempt: Attempt) -> int:
+        part = self.names[place], attempt
+        return self.acknowledged.get(part, len(self.orphans.get(part, ())))
+
+    def losers_of(self, place: int, attempt: Attempt) -> int:
+        part = self.names[place], attempt
+        others = self.orphans.get(part, set()) - set(self.committed.get(part, ()))
+        listed = 0 if attempt in self.decided else self.pieces_of(place, attempt)
+        return max(0, len(others) - listed)
+
+    # -- claims --------------------------------------------------------------------------------------------------------
+
+    def pieces(self, place: int, xids: Sequence[Xid]) -> tuple[tuple[int, ...], ...]:
+        """The model's pieces, as a claim has them."""
+
+        def branch(xid: Xid) -> int:
+            return xid[4] if xid[4] < len(self.committed.get((self.names[place], xid[2:4]), ())) else -1
+
+        return _in_order((*xid[:4], branch(xid)) for xid in xids)
+
+    def _named(self, sink: str, texts: Sequence[str]) -> tuple[tuple[Any, ...], ...]:
+        def branch(name: _Name) -> int:
+            if name.sink != sink:
+                return _ELSEWHERE
+            known = self.committed.get((sink, name.attempt), [])
+            return known.index(name.text) if name.text in known else -1
+
+        return _in_order((name.lineage, name.number, *name.attempt, branch(name)) for name in map(_Name.of, texts))
+
+    def said(self, event: events.Event) -> Claim:
+        """What an event says."""
+        facts: list[int] = []
+        for name in _COMPARED:
+            match getattr(event, name, None):
+                case int(value):
+                    facts.append(value)
+                case str(sink):
+                    facts.append(self.names.index(sink))
+                case ids.Attempt(generation, counter):
+                    facts += [generation, counter]
+                case _:
+                    pass
+        pieces: tuple[tuple[Any, ...], ...] = ()
+        if isinstance(event, events.PieceCommitted):
+            pieces = self._named(event.sink, [event.piece])
+        elif isinstance(event, events.OrphansAborted):
+            pieces = self._named(event.sink, event.pieces)
+        return Claim(VERBS[type(event)], tuple(facts), pieces)
+
+    def of_step(self, label: Label) -> Claim | None:
+        """What a driver says of a step before it does anything else; nothing of most."""
+        match label:
+            case ("FENCE" | "has recovered" as verb, _, int(generation)):
+                return Claim(verb, (generation,))
+            case ("triggers" | "declines" as verb, _, _, *checkpoint):
+                return Claim(verb, tuple(checkpoint))
+            case ("hears an acknowledgement" as verb, _, int(place), number, *attempt):
+                pieces = self.pieces_of(place, (attempt[0], attempt[1]))
+                return Claim(verb, (place, number, *attempt, pieces))
+            case ("DECIDED" as verb, _, Decision() as decision):
+                return Claim(verb, decision[1:4])
+            case ("finds committed" as verb, _, int(place), *xid):
+                return Claim(verb, (place, xid[1]), self.pieces(place, [tuple(xid)]))
+            case ("has replayed" as verb, _, int(number)):
+                return Claim(verb, (number,))
+            case _:
+                return None
+
+
+def _in_order(pieces: Iterable[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
+    return tuple(sorted(pieces, key=lambda piece: piece[1:]))
 
 
 _OfAnAttempt = (
@@ -111,39 +227,5 @@ _OfAnAttempt = (
 )
 
 
-def _checkpoint(event: _OfAnAttempt) -> list[int]:
-    return [event.checkpoint, event.attempt.generation, event.attempt.counter]
-
-
-def same_pieces(point: Point, names: Sequence[str], pieces: Sequence[Xid], branches: int) -> Point | None:
-    """Whether the product names the pieces that the model means.
-
-    Args:
-        point: knows some lineages.
-        names: the product's, `job/lineage/checkpoint/attempt/sink/subtask`.
-        pieces: the model's.
-        branches: pieces of other branches are of task attempts that lost; which task it was is not compared.
-
-    Returns:
-        The point with what the names teach about lineages; None if they are not the same.
-    """
-    told = [_parse(name) for name in names]
-    lineages = dict(point.lineages)
-    for lineage in {lineage for lineage, _ in told} - lineages.keys():
-        free = [piece[0] for piece in pieces if piece[0] not in lineages.values()]
-        if not free:
-            return None
-        lineages[lineage] = free[0]
-    known = [(lineages[lineage], *rest) for lineage, rest in told]
-    if Counter(piece[:4] for piece in known) != Counter(piece[:4] for piece in pieces):
-        return None
-    if not {piece for piece in pieces if piece[4] < branches} <= set(known):
-        return None
-    return point._replace(lineages=tuple(sorted(lineages.items())))
-
-
-def _parse(name: str) -> tuple[str, tuple[int, int, int, int]]:
-    _, lineage, number, attempt, _, subtask = name.split("/")
-    generation, counter = attempt.split(".")
-    index, _ = subtask.split(".")
-    return lineage, (int(number), int(generation), int(counter), int(index))
+def _attempt(event: _OfAnAttempt) -> Attempt:
+    return event.attempt.generation, event.attempt.counter
