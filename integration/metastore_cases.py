@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from integration.hive_harness import HiveHarness
 from integration.metastore_server import MetastoreProgram, metastore_server
@@ -26,8 +27,6 @@ def main(folder: Path) -> None:
     server.start()
     try:
         os.environ.update(spark_environment(_settings(folder, program.port)))
-        from pyspark.sql import SparkSession
-
         spark = SparkSession.builder.master("local[2]").getOrCreate()
         table = HiveHarness(spark, create=True, partition_by=["name"])
         sink = table.opened()
