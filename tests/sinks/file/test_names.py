@@ -30,10 +30,9 @@ def test_a_fence_and_a_mark_read_back(attempt: Attempt, checkpoint: int) -> None
     assert parse_mark(mark_name(LINEAGE, checkpoint)) == (LINEAGE, checkpoint)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "manifest", ".", "..", f"{LINEAGE}-1-1.1-0.0/x", f"{LINEAGE}-01-1.1-0.0", f"{LINEAGE}-1-1.1"]
-)
-def test_what_is_not_of_this_form_is_nobody_s(text: str) -> None:
+@pytest.mark.parametrize("form", ["", "manifest", ".", "..", "{}-1-1.1-0.0/x", "{}-01-1.1-0.0", "{}-1-1.1"])
+def test_what_is_not_of_this_form_is_nobody_s(form: str) -> None:
+    text = form.format(LINEAGE)
     assert (PieceName.parse(text), parse_fence(text), parse_mark(text)) == (None, None, None)
 
 
