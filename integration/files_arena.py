@@ -86,21 +86,18 @@ class FilesArena:
         assert ended.code == 0, ended.output
         return ended
 
-    def kill_at(self, points: Sequence[str], controls: bool = False, **settings: Any) -> Ended:
+    def kill_at(self, points: Sequence[str], controls: bool = False, **settings: Any) -> None:
         """Wait until a job is held at each of the points, then kill them all at once."""
-        points = [*points, *(CONTROL.format(name) for name in self.controls)] if controls else points
-        arm = ",".join(f"{point}={_HELD}" for point in points)
+        held = [*points, *(CONTROL.format(name) for name in self.controls)] if controls else points
+        arm = ",".join(f"{point}={_HELD}" for point in held)
         driver = FilesDriver(self._settings | settings, self._scratch, arm, self._conf)
         try:
-            driver.wait_for(
-                lambda: {*driver.points()} >= {*points}, f"a job at each of {', '.join(points)}", _TIMEOUT_S
-            )
+            driver.wait_for(lambda: {*driver.points()} >= {*held}, f"a job at each of {', '.join(held)}", _TIMEOUT_S)
         finally:
             ended = driver.kill()
         assert ended.killed, ended.output
-        assert {*ended.points} == {*points}
+        assert {*ended.points} == {*held}
         self.hit.update(points)
-        return ended
 
     def verdict(self, job: str) -> checker.Verdict:
         """What the independent checker says of one table."""
