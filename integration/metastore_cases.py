@@ -58,6 +58,8 @@ def _settings(folder: Path, port: int) -> dict[str, str]:
         "spark.hadoop.hive.metastore.client.connect.retry.delay": "1",
         "spark.hadoop.hive.metastore.connect.retries": "1",
         "spark.hadoop.hive.metastore.failure.retries": "1",
+        "spark.hadoop.hive.metastore.client.socket.timeout": "60",
+        "spark.sql.shuffle.partitions": "1",
         "spark.ui.enabled": "false",
         "spark.log.level": "OFF",
     }
