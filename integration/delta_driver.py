@@ -132,7 +132,7 @@ def run_to_checkpoint(spark: SparkSession, name: str, settings: dict[str, Any]) 
     """
     table = Path(settings["lake"]) / name
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '{_CHECKPOINT_INTERVAL}')")
-    before = len(delta_lake.commits(table)) + 1  # the first one is the fence
+    before = int(delta_lake.commits(table)[-1].stem)
     [java] = [child for child in psutil.Process().children() if "java" in child.name()]
     with ThreadPoolExecutor(1) as pool:
         pool.submit(run, spark, name, settings)
@@ -142,8 +142,10 @@ def run_to_checkpoint(spark: SparkSession, name: str, settings: dict[str, Any]) 
 
 
 def _awaits_checkpoint(table: Path, before: int) -> bool:
+    """Whether the newest commit has rows, is not an old one, and is one that Delta writes a checkpoint after."""
     newest = delta_lake.commits(table)[-1]
-    return int(newest.stem) > before and int(newest.stem) % _CHECKPOINT_INTERVAL == 0
+    number = int(newest.stem)
+    return number > before and number % _CHECKPOINT_INTERVAL == 0 and delta_lake.added_rows(newest) > 0
 
 
 def _armed(point: str) -> bool:
