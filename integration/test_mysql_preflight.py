@@ -97,6 +97,21 @@ class TestTheTable:
         sink.open(harness.context(speculation=True))
         sink.close()
 
+    def test_h51_with_a_unique_key_and_commits_behind_the_next_batch(self, harness):
+        refuse(harness, PreflightError, "has a unique key", {"max_concurrent": 2})
+
+    def test_h51_with_a_foreign_key_and_commits_behind_the_next_batch(self, sql_server):
+        harness = MySqlHarness(sql_server, "id BIGINT, name TEXT, amount DOUBLE")
+        harness.sql("CREATE TABLE parent (id BIGINT PRIMARY KEY) ENGINE=InnoDB")
+        harness.sql("ALTER TABLE target ADD FOREIGN KEY (id) REFERENCES parent (id)")
+        refuse(harness, PreflightError, "has a foreign key", {"max_concurrent": 2})
+
+    def test_without_keys_takes_commits_behind_the_next_batch(self, sql_server):
+        harness = MySqlHarness(sql_server, "id BIGINT, name TEXT, amount DOUBLE")
+        sink = harness.new_sink()
+        sink.open(harness.context(max_concurrent=2))
+        sink.close()
+
 
 class TestTheServersSettings:
     @pytest.mark.parametrize(("value", "fine"), [(1, True), (0, False), (2, False)])

@@ -95,13 +95,21 @@ def test_values_may_be_strings_as_spark_gives_them() -> None:
     assert options.restart_strategy is RestartStrategy.NONE
 
 
+def test_checkpoints_may_be_under_way_at_once_unless_each_is_to_be_followed_by_a_pause() -> None:
+    assert parse().max_concurrent == 1
+    assert parse(**{"checkpoint.max_concurrent": "3"}).max_concurrent == 3
+    said = refuses(**{"checkpoint.max_concurrent": 2, "checkpoint.min_pause": "1 s"})
+    assert "option 'checkpoint.min_pause' is '1 s': a pause after each commit needs checkpoint.max_concurrent = 1" in said
+    assert "option 'checkpoint.max_concurrent'" in refuses(**{"checkpoint.max_concurrent": 0})
+
+
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
         ("checkpoint.timout", "did you mean 'checkpoint.timeout'?"),
         ("checkpointlocation", "did you mean 'checkpointLocation'?"),
         ("checkpoint.tolerable_failure", "did you mean 'checkpoint.tolerable_failures'?"),
-        ("xyzzy", "known options: checkpoint.interval, checkpoint.min_pause"),
+        ("xyzzy", "known options: checkpoint.interval, checkpoint.max_concurrent"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, hint: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from twophase.errors import ConfigError
 
@@ -106,6 +106,7 @@ class JobOptions(Options):
     interval_s: Duration | None = Field(default=None, alias="checkpoint.interval")
     mode: CheckpointMode = Field(default=CheckpointMode.EXACTLY_ONCE, alias="checkpoint.mode")
     timeout_s: Duration = Field(default=600.0, alias="checkpoint.timeout", gt=0)
+    max_concurrent: int = Field(default=1, alias="checkpoint.max_concurrent", ge=1, le=100)
     min_pause_s: Duration = Field(default=0.0, alias="checkpoint.min_pause")
     tolerable_failures: int = Field(default=0, alias="checkpoint.tolerable_failures", ge=0, le=1000)
     num_retained: int = Field(default=1, alias="checkpoint.num_retained", ge=1, le=10_000)
@@ -119,3 +120,11 @@ class JobOptions(Options):
     restore_path: str | None = Field(default=None, alias="restore.path")
     allow_non_restored_state: bool = Field(default=False, alias="restore.allow_non_restored_state")
     error_if_no_checkpoint: bool = Field(default=False, alias="restore.error_if_no_checkpoint")
+
+    @field_validator("min_pause_s")
+    @classmethod
+    def _pause_alone(cls, pause_s: float, info: ValidationInfo) -> float:
+        """Flink's rule too: a pause after each commit leaves nothing to do behind the next checkpoint."""
+        if pause_s and info.data.get("max_concurrent", 1) > 1:
+            raise ValueError("a pause after each commit needs checkpoint.max_concurrent = 1")
+        return pause_s

@@ -101,6 +101,13 @@ def check_table(session: Session, options: MySqlOptions, context: SinkContext) -
             "other.",
             remedy="switch spark.speculation off for this job.",
         )
+    if context.max_concurrent > 1 and (table.has_unique_key or table.has_foreign_key):
+        keys = "unique" if table.has_unique_key else "foreign"
+        raise PreflightError(
+            f"checkpoint.max_concurrent is {context.max_concurrent} and {table.sql} has a {keys} key: rows of a checkpoint "
+            "could wait for the locks of the one before it, which is prepared and not committed yet.",
+            remedy="leave checkpoint.max_concurrent at 1 for this job, or write to a table without such keys.",
+        )
     plans = _plan_columns(context.schema, table)
     _check_insert_right(session, table, plans)
     return table, plans

@@ -53,6 +53,7 @@ class Table:
         engine: storage engine.
         columns: in the table's order.
         has_unique_key: whether two rows can be in each other's way.
+        has_foreign_key: whether a row can be in the way of one of another table, or the other way round.
     """
 
     schema: str
@@ -61,6 +62,7 @@ class Table:
     engine: str
     columns: tuple[Column, ...]
     has_unique_key: bool
+    has_foreign_key: bool
 
     @property
     def sql(self) -> str:
@@ -89,7 +91,12 @@ def read_table(session: Session, schema: str, name: str) -> Table | None:
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0",
         (schema, name),
     )
-    return Table(real_schema, real_name, kind, engine or "", tuple(map(_column, columns)), unique > 0)
+    [(foreign,)] = session.rows(
+        "SELECT COUNT(*) FROM information_schema.TABLE_CONSTRAINTS"
+        " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND CONSTRAINT_TYPE = 'FOREIGN KEY'",
+        (schema, name),
+    )
+    return Table(real_schema, real_name, kind, engine or "", tuple(map(_column, columns)), unique > 0, foreign > 0)
 
 
 def _column(row: tuple[object, ...]) -> Column:

@@ -207,7 +207,7 @@ def test_i4_the_checkpoint_that_waits_is_committed_before_the_next_begins(
 def test_i2_the_scan_for_losers_spares_pieces_of_an_older_checkpoint_that_waits(
     stopping: Driver, down: Down, targets: Targets, another: Another
 ) -> None:
-    stopping.coordinator._commit_older = lambda number: None  # type: ignore[method-assign]
+    stopping.coordinator._make_room = lambda number: None  # type: ignore[method-assign]
     down.up = True
     stopping.run(1)
     another().recover()
@@ -217,7 +217,7 @@ def test_i2_the_scan_for_losers_spares_pieces_of_an_older_checkpoint_that_waits(
 def test_i2_the_scan_after_a_decline_spares_pieces_of_an_older_checkpoint_that_waits(
     stopping: Driver, targets: Targets
 ) -> None:
-    stopping.coordinator._commit_older = lambda number: None  # type: ignore[method-assign]
+    stopping.coordinator._make_room = lambda number: None  # type: ignore[method-assign]
 
     def fail(pending: PendingCheckpoint) -> None:
         stopping.write(pending)

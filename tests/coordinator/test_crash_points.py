@@ -22,6 +22,7 @@ MODULES = [
     "twophase.state.store",
     "twophase.state.log",
     "twophase.coordinator.coordinator",
+    "twophase.coordinator.finish",
     "twophase.coordinator.recovery",
     "twophase.testing.memory",
 ]
@@ -122,7 +123,7 @@ def test_a_crash_in_recovery_is_finished_by_the_next_recovery(
     driver: Driver, targets: Targets, another: Another, points: CrashPoints, point: str
 ) -> None:
     """Checkpoint 0 is decided and not committed, checkpoint 1 pre-committed and not decided."""
-    driver.coordinator._commit_older = lambda number: None  # type: ignore[method-assign]
+    driver.coordinator._make_room = lambda number: None  # type: ignore[method-assign]
     points.arm("C11")
     with pytest.raises(Crash):
         driver.run(0)
@@ -144,7 +145,7 @@ def test_every_crash_point_of_the_protocol_is_on_the_way(driver: Driver, another
     points.arm("C11")
     with pytest.raises(Crash):
         driver.run(3)
-    driver.coordinator._commit_older = lambda number: None  # type: ignore[method-assign]
+    driver.coordinator._make_room = lambda number: None  # type: ignore[method-assign]
     points.arm("C06")
     seen = {"C11", *points.hits}
     with pytest.raises(Crash):

@@ -378,7 +378,7 @@ def test_h14_pieces_of_one_subtask_twice_are_refused(driver: Driver) -> None:
 def test_h48_all_decided_checkpoints_are_committed_oldest_first(
     driver: Driver, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver.coordinator, "_commit_older", lambda number: None)  # as commits behind the next batch do
+    monkeypatch.setattr(driver.coordinator, "_make_room", lambda number: None)  # as commits behind the next batch do
     crash_at(driver, monkeypatch, "_finish", 0)
     crash_at(driver, monkeypatch, "_finish", 1)
     assert [found.checkpoint for found in driver.coordinator.log.history.uncommitted()] == [0, 1]

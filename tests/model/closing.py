@@ -75,7 +75,7 @@ def aborting(world: World, state: State, driver: Driver, then: After) -> Iterato
 
 
 def kept(world: World, driver: Driver) -> frozenset[Xid]:
-    """`_pieces_to_commit`: what no scan may touch."""
+    """`Finisher.pieces_to_commit`: what no scan may touch."""
     return frozenset(
         (*decision[:4], branch)
         for decision in log.uncommitted(driver.history)

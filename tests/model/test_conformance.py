@@ -29,7 +29,7 @@ from tests.simulation.scheduler import Process
 from tests.simulation.supervisor import run
 from tests.simulation.telling import Started, Telling
 from twophase import events
-from twophase.coordinator.coordinator import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.finish import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import TwoPhaseError
 from twophase.protocol.committable import Committable

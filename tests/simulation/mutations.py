@@ -22,6 +22,7 @@ from tests.simulation.options import Mishap
 from twophase.coordinator import coordinator
 from twophase.coordinator.commit import Committer
 from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.coordinator.finish import Finisher
 from twophase.coordinator.orphans import Orphans
 from twophase.coordinator.recovery import check_restore
 from twophase.errors import DeclinedError, FencedError
@@ -191,7 +192,7 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
     "orphans are looked for only before the fence": [(Orphans, "close", _close_with_one_scan)],
     "recovery takes decided pieces for orphans": [
         (coordinator, "commit_decided", lambda *_: 0),
-        (CheckpointCoordinator, "_pieces_to_commit", lambda _: frozenset()),
+        (Finisher, "pieces_to_commit", lambda _: frozenset()),
     ],
     "a decision of unclear outcome is aborted": [(JobLog, "_in_doubt", lambda _, __, error: OSError(str(error)))],
     "a declined checkpoint returns": [(CheckpointCoordinator, "checkpoint", _swallow_declined)],

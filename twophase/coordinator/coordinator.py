@@ -3,26 +3,30 @@
     1. trigger        `checkpoint`: a pending checkpoint with frozen offsets under a new attempt
     2. pre-commit     the caller's function lets every sink write, and acknowledges for each
     3. decide         `_decide`: the body, then the record DECIDED(n) in the log. This is the decision
-    4. commit         `_finish`: repeated until every sink has proven it, then COMMITTED(n)
-    5. notify         `_notify`: listeners hear of it
-    6. subsume        `_subsume`: older checkpoints go, sinks collapse their proofs
+    4. to 6.          commit, notify, subsume: `coordinator.finish`
 
 A failure before step 3 declines the attempt: its pieces are aborted, its attempt is closed in every sink, and it is
 retried whole while `checkpoint.tolerable_failures` allows. A failure after step 3 aborts nothing.
+
+With `checkpoint.max_concurrent` above 1 a thread takes steps 4 to 6 while the next checkpoints take 1 to 3
+(`coordinator.behind`). An attempt is only closed when nothing is left to commit: its fence would wait for what is.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from twophase.config import JobOptions
+from twophase.coordinator.behind import CommitsBehind, Spawn, plain_thread
 from twophase.coordinator.clock import Clock
 from twophase.coordinator.commit import Committer
 from twophase.coordinator.failure_reason import CheckpointFailureReason
-from twophase.coordinator.orphans import Orphans, PieceKey, pieces_of
+from twophase.coordinator.finish import Finisher, Listeners
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.recovery import check_histories, check_restore, close_all, commit_decided, take_over
 from twophase.coordinator.state_machine import Signal
@@ -37,11 +41,9 @@ from twophase.errors import (
     OffsetMismatchError,
 )
 from twophase.events import (
-    CheckpointCommitted,
     CheckpointDecided,
     CheckpointDeclined,
     CheckpointReplayed,
-    CheckpointSubsumed,
     CheckpointTriggered,
     Observers,
     RecoveryFinished,
@@ -53,11 +55,9 @@ from twophase.protocol.listener import CheckpointListener
 from twophase.protocol.sink import Sink
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, Decision, History, Lineage, LineageRecord
+from twophase.state.records import Decision, History, Lineage, LineageRecord
 from twophase.state.storage import AlreadyExistsError, Storage, UnclearOutcomeError
 from twophase.state.store import CompletedCheckpointStore
-
-_SUBSUME_SINKS_EVERY = 16
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ class CheckpointCoordinator:
         clock: the time.
         snapshot: returns the operator states for a checkpoint; an exception declines the attempt.
         listeners: hear of completed, aborted and subsumed checkpoints.
+        spawn: makes the thread that commits behind the next batch.
+        on_failure: called by that thread when a decided checkpoint cannot be committed and the job must end.
     """
 
     def __init__(
@@ -97,6 +99,8 @@ class CheckpointCoordinator:
         clock: Clock,
         snapshot: Callable[[int, FrozenOffsets], Mapping[str, Any]],
         listeners: Sequence[CheckpointListener] = (),
+        spawn: Spawn = plain_thread,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self.job = job
         self.log = JobLog(storage, job)
@@ -107,14 +111,15 @@ class CheckpointCoordinator:
         self._observers = observers
         self._clock = clock
         self._snapshot = snapshot
-        self._listeners = listeners
+        self._listeners = Listeners(listeners)
         self._generation = 0
         self._counter = 0
         self._last_commit_s = float("-inf")
-        self._committed_since_subsume = 0
         self._committer = Committer(
             sinks, observers, clock, self.stopping, options.commit_backoff_s, options.commit_backoff_max_s
         )
+        self._finisher = Finisher(sinks, self._committer, self.log, self.store, self._listeners, observers)
+        self._behind = CommitsBehind(spawn, on_failure)
 
     @property
     def lineage(self) -> Lineage:
@@ -130,6 +135,16 @@ class CheckpointCoordinator:
     def newest(self) -> Decision | None:
         """The newest decided checkpoint of the current lineage."""
         return self.log.history.newest(self.lineage.id)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why a decided checkpoint could not be committed behind the next batch, if so."""
+        return self._behind.failure
+
+    def close(self) -> None:
+        """Stop, and wait until nothing more is being committed. What is left is committed by the next recovery."""
+        self.stopping.set()
+        self._behind.close()
 
     # -- recovery ------------------------------------------------------------------------------------------------------
 
@@ -174,7 +189,7 @@ class CheckpointCoordinator:
         self._generation = take_over(self.log, remembered, check)
         self._observers(RecoveryStarted(self.job, self._generation))
         failpoint("C18")
-        recommitted = commit_decided(self.log.history, self._recommit)
+        recommitted = commit_decided(self.log.history, self._finisher.recommit)
         for checkpoint in adopting:
             recommitted += self._committer.commit(checkpoint)
         if self.stopping.is_set():
@@ -219,10 +234,11 @@ class CheckpointCoordinator:
             decision: as `classify` returned it.
             execute: runs the batch without sinks, for plans with state or a watermark (hazard H42).
         """
+        self._behind.wait(0)
         if decision.committed:
-            self._recommit(decision)
+            self._finisher.recommit(decision)
         else:
-            commit_decided(self.log.history, self._recommit)
+            commit_decided(self.log.history, self._finisher.recommit)
         if execute is not None:
             execute()
         self._observers(CheckpointReplayed(self.job, decision.checkpoint, execute is not None))
@@ -239,7 +255,7 @@ class CheckpointCoordinator:
             DeclinedError: no attempt was decided; nothing of it is visible.
             StopJobError: the job must stop.
         """
-        self._commit_older(number)
+        self._make_room(number)
         for failures in range(self._options.tolerable_failures + 1):
             self._pause()
             failpoint("C01")
@@ -255,10 +271,15 @@ class CheckpointCoordinator:
             self._finish(pending, completed, stopwatch)
             return
 
-    def _commit_older(self, number: int) -> None:
-        """What is decided commits before anything new begins (hazard rule HD4). Only a stop leaves something over."""
-        commit_decided(self.log.history, self._recommit)
-        if left := self.log.history.uncommitted():
+    def _make_room(self, number: int) -> None:
+        """What is decided commits before anything new begins (hazard rule HD4), but for what may be under way."""
+        at_most = self._options.max_concurrent - 1
+        if at_most:
+            self._behind.wait(at_most)
+        else:
+            commit_decided(self.log.history, self._finisher.recommit)
+        left = self.log.history.uncommitted()
+        if len(left) > at_most:  # only a stop leaves something over
             raise DeclinedError(
                 f"Job {self.job!r}: checkpoint {number} was not begun: checkpoint {left[0].checkpoint} is decided but not "
                 "committed yet, and the job is stopping."
@@ -299,7 +320,8 @@ class CheckpointCoordinator:
 
     def _states(self, number: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
         try:
-            return self._snapshot(number, offsets)
+            with self._listeners.lock:
+                return self._snapshot(number, offsets)
         except Exception as error:
             raise DeclinedError(f"Checkpoint {number}: an operator state could not be snapshotted: {error}.") from error
 
@@ -332,71 +354,32 @@ class CheckpointCoordinator:
         return completed
 
     def _finish(self, pending: PendingCheckpoint, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> None:
-        """Steps 4 to 6."""
-        failpoint("C11")
+        """Steps 4 to 6, now or behind the next batch."""
+        if self._options.max_concurrent == 1:
+            self._complete(pending, completed, stopwatch)
+            return
+        queued = ExitStack()
+        queued.enter_context(stopwatch.elsewhere())
+        self._behind.submit(partial(self._complete, pending, completed, stopwatch, queued))
+
+    def _complete(
+        self,
+        pending: PendingCheckpoint,
+        completed: CompletedCheckpoint,
+        stopwatch: Stopwatch,
+        queued: ExitStack | None = None,
+    ) -> bool:
+        if queued is not None:
+            queued.close()
         try:
-            with stopwatch.elsewhere():
-                done = self._committer.commit(completed)
+            done = self._finisher.finish(completed, stopwatch)
         except LostPreparedError:
             pending.signal(Signal.LOST)
             raise
-        if not done:
-            return
-        pending.signal(Signal.PROVEN)
-        self.log.append(CommittedRecord(completed.lineage, completed.checkpoint))
-        self._notify(completed, stopwatch)
-        with stopwatch.elsewhere():
-            self._abort_losers(completed.attempt)
-            self._subsume_sinks(completed)
-        self._subsume()
-        self._last_commit_s = self._clock.monotonic_s()
-        failpoint("C16")
-        self._observers(
-            CheckpointCommitted(
-                self.job,
-                completed.checkpoint,
-                completed.rows,
-                tuple(line or "" for line in completed.offsets.end),
-                stopwatch.total_s,
-                stopwatch.protocol_s,
-            )
-        )
-
-    def _recommit(self, decision: Decision) -> bool:
-        """Commit a decided checkpoint again; sinks answer from proof what is committed already.
-
-        Returns:
-            Whether it is committed; False if the job is stopping before that.
-        """
-        done = self._committer.commit(self.store.read(decision))
-        if done and not decision.committed:
-            self.log.append(CommittedRecord(decision.lineage, decision.checkpoint))
+        if done:
+            pending.signal(Signal.PROVEN)
+            self._last_commit_s = self._clock.monotonic_s()
         return done
-
-    def _notify(self, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> None:
-        with stopwatch.elsewhere():
-            for listener in self._listeners:
-                listener.notify_checkpoint_complete(completed.checkpoint)
-
-    def _abort_losers(self, attempt: Attempt) -> None:
-        """Task attempts that lost to another attempt of their task may have pre-committed; nobody else aborts them."""
-        below, kept = Attempt(attempt.generation, attempt.counter + 1), self._pieces_to_commit()
-        for name, sink in self._sinks.items():
-            Orphans(self.job, name, sink, self._observers).abort(below, kept)
-
-    def _subsume_sinks(self, completed: CompletedCheckpoint) -> None:
-        self._committed_since_subsume += 1
-        if self._committed_since_subsume < _SUBSUME_SINKS_EVERY:
-            return
-        self._committed_since_subsume = 0
-        for sink in self._sinks.values():
-            sink.subsume(completed.lineage, completed.checkpoint)
-
-    def _subsume(self) -> None:
-        for decision in self.store.subsume():
-            self._observers(CheckpointSubsumed(self.job, decision.checkpoint))
-            for listener in self._listeners:
-                listener.notify_checkpoint_subsumed(decision.checkpoint)
 
     # -- a declined attempt --------------------------------------------------------------------------------------------
 
@@ -406,20 +389,17 @@ class CheckpointCoordinator:
         pending.signal(Signal.EXPIRED if isinstance(error, CheckpointExpiredError) else Signal.DECLINED)
         will_retry = error.restartable and reason.counts and not last and not self.stopping.is_set()
         self._observers(CheckpointDeclined(self.job, number, attempt, reason.name, str(error), will_retry))
+        if not self._behind.wait(0):
+            return False  # the job is stopping; the next recovery closes the attempt when it has committed the rest
         self._close_below(Attempt(attempt.generation, attempt.counter + 1))
         self.store.discard(self.lineage.id, number, attempt)
         pending.signal(Signal.CLEANED)
-        for listener in self._listeners:
-            listener.notify_checkpoint_aborted(number)
+        self._listeners.aborted(number)
         return will_retry
 
     def _close_below(self, below: Attempt) -> int:
         """Close all older attempts in every sink; pieces of decided checkpoints that wait for their commit stay."""
-        return close_all(self.job, self._sinks, below, self._pieces_to_commit(), self._observers)
-
-    def _pieces_to_commit(self) -> frozenset[PieceKey]:
-        """The pieces that no scan for orphans may touch (I2)."""
-        return pieces_of(self.store.read(decision) for decision in self.log.history.uncommitted())
+        return close_all(self.job, self._sinks, below, self._finisher.pieces_to_commit(), self._observers)
 
     def _mismatch(self, checkpoint: int, reason: str) -> OffsetMismatchError:
         return OffsetMismatchError(

@@ -11,9 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 class CheckpointListener(Protocol):
     """Hears what becomes of checkpoints.
 
-    Runs on the driver, in the query's thread, in the order of the checkpoints. A crash may lose a notification: never
-    rely on one for correctness (Flink's CheckpointListener has the same rule). An exception from
-    `notify_checkpoint_complete` stops the job after the checkpoint, which stays decided.
+    Runs on the driver, in the order of the checkpoints, and never at the same time as another notification or a snapshot:
+    in the query's thread, or, with `checkpoint.max_concurrent` above 1, in the thread that commits. Then a checkpoint may
+    complete after the snapshot for the next one. A crash may lose a notification: never rely on one for correctness
+    (Flink's CheckpointListener has the same rule). An exception from `notify_checkpoint_complete` stops the job after the
+    checkpoint, which stays decided.
     """
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:

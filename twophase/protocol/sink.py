@@ -12,6 +12,10 @@ The coordinator calls a sink in this order (the numbers are marked in `coordinat
     8. close         once
 
 A declined attempt goes through step 4 before the next one begins.
+
+All of these are called by one thread at a time, but for step 5: with `checkpoint.max_concurrent` above 1, steps 6 and 7 and
+the scan for losers (`in_doubt`, `abort`) run in a thread of their own beside the pre-commit of later checkpoints. Step 4
+never does: it waits until all that is decided is committed.
 """
 
 from __future__ import annotations
@@ -42,6 +46,8 @@ class SinkContext:
         schema: the columns of the rows to come.
         parallelism: how many writers may run at once, at the most.
         speculation: whether Spark may run a task twice at the same time.
+        max_concurrent: how many checkpoints may be under way. Above 1 a checkpoint is pre-committed while those before it
+            wait for their commit; a sink that would wait for itself refuses that in `open` (hazard H51).
     """
 
     job: str
@@ -49,6 +55,7 @@ class SinkContext:
     schema: pa.Schema
     parallelism: int
     speculation: bool = False
+    max_concurrent: int = 1
 
 
 @dataclass(frozen=True)

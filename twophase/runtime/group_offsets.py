@@ -34,11 +34,12 @@ class GroupOffsetsListener:
 
     def remember(self, checkpoint: int, lines: tuple[str | None, ...]) -> None:
         """Keep the end offsets of a checkpoint until it is complete."""
-        self._lines = {checkpoint: lines}
+        self._lines[checkpoint] = lines
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Commit, never backwards."""
         lines = self._lines.pop(checkpoint_id, None)
+        self._lines = {later: kept for later, kept in self._lines.items() if later > checkpoint_id}
         for position, group in self._groups.items():
             line = lines[position] if lines else None
             if line is None:

@@ -25,7 +25,7 @@ from twophase import errors
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.errors import ConfigError, InDoubtError, SparkLostError, TwoPhaseError
+from twophase.errors import ConfigError, InDoubtError, SparkLostError, StopJobError, TwoPhaseError
 from twophase.events import JobRestarting, JobStopped, Observer, Observers
 from twophase.ids import new_lineage_id
 from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
@@ -123,12 +123,7 @@ class Job:
     def stop(self) -> None:
         """Stop the job. An undecided checkpoint is aborted; a decided one is committed now or by the next start."""
         self._stopping.set()
-        with self._lock:
-            coordinator, query = self._coordinator, self._query
-        if coordinator is not None:
-            coordinator.stopping.set()
-        if query is not None:
-            query.stop()
+        self._stop_query()
         self._finished.wait()
 
     def start(self) -> None:
@@ -160,7 +155,16 @@ class Job:
         context = self._description.frame.sparkSession.sparkContext
         speculation = context.getConf().get("spark.speculation", "false") == "true"
         for name, entry in self._description.sinks.items():
-            entry.sink.open(SinkContext(self.name, name, self._schema(name), context.defaultParallelism, speculation))
+            entry.sink.open(
+                SinkContext(
+                    self.name,
+                    name,
+                    self._schema(name),
+                    context.defaultParallelism,
+                    speculation,
+                    self._description.options.max_concurrent,
+                )
+            )
         targets: dict[str, str] = {}
         for name, sink in self._sinks.items():
             other = targets.setdefault(sink.target(), name)
@@ -194,6 +198,8 @@ class Job:
             clock=SystemClock(),
             snapshot=self._snapshot,
             listeners=(self._groups, *self._states.listeners(), *description.listeners),
+            spawn=lambda run: InheritableThread(target=run, name=f"twophase-{self.name}-commit", daemon=True),
+            on_failure=self._stop_query,
         )
         with self._lock:
             self._coordinator = coordinator
@@ -301,6 +307,8 @@ class Job:
                 if self._stopping.wait(delay_s):
                     break
                 error = self._await(self._restart)
+            if isinstance(error, StopJobError):
+                self._error = error  # found by a commit behind the query, while the job was being stopped
         finally:
             self._close()
             self._observers(JobStopped(self.name, str(self._error) if self._error else ""))
@@ -317,14 +325,27 @@ class Job:
         self._await_query()
 
     def _await_query(self) -> None:
-        """Wait for the end of the query; raise what made it fail."""
-        query, handler = self._query, self._handler
-        if query is None or handler is None:
+        """Wait for the end of the query, and of the commits behind it; raise what made either fail."""
+        query, handler, coordinator = self._query, self._handler, self._coordinator
+        if query is None or handler is None or coordinator is None:
             return
         try:
             query.awaitTermination()
         except Exception as error:
-            raise handler.error or declined(error, f"The query of job {self.name!r}") from error
+            coordinator.close()
+            raise coordinator.failure or handler.error or declined(error, f"The query of job {self.name!r}") from error
+        coordinator.close()
+        if coordinator.failure is not None:
+            raise coordinator.failure
+
+    def _stop_query(self) -> None:
+        """No further micro-batch may begin. Also called by the thread that commits behind the query, when it has failed."""
+        with self._lock:
+            coordinator, query = self._coordinator, self._query
+        if coordinator is not None:
+            coordinator.stopping.set()
+        if query is not None:
+            query.stop()
 
     @staticmethod
     def _await(run: Callable[[], None]) -> BaseException | None:

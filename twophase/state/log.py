@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import threading
 from dataclasses import dataclass
 
 from twophase.errors import CorruptRecordError, FencedError, InDoubtError
@@ -59,7 +60,7 @@ def job_of(storage: Storage) -> str | None:
 
 
 class JobLog:
-    """The log of one job, as one driver sees it.
+    """The log of one job, as one driver sees it. Safe to use from several threads.
 
     Args:
         storage: the job's folder.
@@ -67,6 +68,7 @@ class JobLog:
 
     Attributes:
         history: the fold of all records seen so far.
+        lock: held by every append; hold it while a record is made from the history, so that none comes in between.
     """
 
     def __init__(self, storage: Storage, job: str) -> None:
@@ -75,7 +77,9 @@ class JobLog:
         self._first = 1
         self._last = 0
         self._last_nonce = ""
+        self._over: FencedError | InDoubtError | None = None
         self.history = History()
+        self.lock = threading.RLock()
 
     def read(self) -> History:
         """Read the log anew, durably: what is found is synced before it is returned.
@@ -95,6 +99,7 @@ class JobLog:
         self._first = entries[0].sequence if entries else 1
         self._last = entries[-1].sequence if entries else 0
         self._last_nonce = entries[-1].nonce if entries else ""
+        self._over = None
         return history
 
     def append(self, record: Record) -> None:
@@ -102,17 +107,25 @@ class JobLog:
 
         Raises:
             FencedError: another driver has appended since this one read the log.
-            InDoubtError: the outcome is unknown; neither act on the record nor undo what it is about.
+            InDoubtError: the outcome is unknown; neither act on the record nor undo what it is about. After either, no
+                thread appends anything until the log is read anew.
             OSError: the record was certainly not written.
             ValueError: it contradicts the history; nothing was written.
         """
-        history = self.history.apply(record)
-        sequence = self._last + 1
-        nonce = secrets.token_hex(16)
-        self._create(sequence, record, nonce)
-        self._check_predecessor(sequence)
-        self._last, self._last_nonce = sequence, nonce
-        self.history = history
+        with self.lock:
+            if self._over is not None:
+                raise self._over
+            history = self.history.apply(record)
+            sequence = self._last + 1
+            nonce = secrets.token_hex(16)
+            try:
+                self._create(sequence, record, nonce)
+                self._check_predecessor(sequence)
+            except (FencedError, InDoubtError) as error:
+                self._over = error
+                raise
+            self._last, self._last_nonce = sequence, nonce
+            self.history = history
 
     def check_fence(self) -> None:
         """Find out whether this driver is fenced, without appending.
@@ -122,16 +135,19 @@ class JobLog:
         Raises:
             FencedError: another driver has appended since this one read the log.
         """
-        if (newest := max(self._sequences(), default=0)) > self._last:
-            raise self._fenced(f"record {newest} of its log was written by another driver")
+        with self.lock:
+            if (newest := max(self._sequences(), default=0)) > self._last:
+                raise self._fenced(f"record {newest} of its log was written by another driver")
 
     def fold(self, history: History) -> None:
         """Write `history` as the new beginning of the log and delete what came before, oldest first."""
-        self.append(SubsumedRecord(history))
-        for sequence in range(self._first, self._last):
+        with self.lock:
+            self.append(SubsumedRecord(history))
+            last = self._last
+        for sequence in range(self._first, last):
             self._storage.delete(_name(sequence))
             failpoint("C17")
-        self._first = self._last
+        self._first = last
 
     def _create(self, sequence: int, record: Record, nonce: str) -> None:
         points = DECISION_CRASH_POINTS if isinstance(record, DecidedRecord) else NO_CRASH_POINTS

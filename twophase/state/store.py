@@ -112,9 +112,16 @@ class CompletedCheckpointStore:
         self._since_fold += 1
         if self._since_fold >= _FOLD_EVERY:
             self._since_fold = 0
-            self._log.fold(History(history.generation, history.lineages, tuple(kept)))
+            self._fold()
             self._gone.clear()
         return gone
+
+    def _fold(self) -> None:
+        """Fold the log to what is kept of it; a decision that another thread has just appended is kept."""
+        with self._log.lock:
+            history = self._log.history
+            kept = tuple(decision for decision in history.decisions if decision not in self._gone)
+            self._log.fold(History(history.generation, history.lineages, kept))
 
     def sweep(self) -> None:
         """Delete bodies that no decision names: of declined attempts, and of drivers that died before the decision.

@@ -1,0 +1,158 @@
+"""Steps 4 to 6 of a checkpoint: what follows its decision.
+
+4. commit     repeated until every sink has proven it, then COMMITTED(n)
+5. notify     listeners hear of it
+6. subsume    pieces of losers are aborted, older checkpoints go, sinks collapse their proofs
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from twophase.coordinator.commit import Committer
+from twophase.coordinator.orphans import Orphans, PieceKey, pieces_of
+from twophase.coordinator.stopwatch import Stopwatch
+from twophase.events import CheckpointCommitted, CheckpointSubsumed, Observers
+from twophase.failpoints import failpoint
+from twophase.ids import Attempt
+from twophase.protocol.listener import CheckpointListener
+from twophase.protocol.sink import Sink
+from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.log import JobLog
+from twophase.state.records import CommittedRecord, Decision
+from twophase.state.store import CompletedCheckpointStore
+
+_SUBSUME_SINKS_EVERY = 16
+
+
+class Listeners:
+    """The listeners of a job, told one thing at a time.
+
+    Args:
+        listeners: in the order in which they hear.
+
+    Attributes:
+        lock: held while they hear; hold it while their state is snapshotted.
+    """
+
+    def __init__(self, listeners: Sequence[CheckpointListener]) -> None:
+        self.lock = threading.RLock()
+        self._listeners = listeners
+
+    def complete(self, checkpoint: int) -> None:
+        """The checkpoint is decided and committed."""
+        with self.lock:
+            for listener in self._listeners:
+                listener.notify_checkpoint_complete(checkpoint)
+
+    def aborted(self, checkpoint: int) -> None:
+        """An attempt at the checkpoint was declined."""
+        with self.lock:
+            for listener in self._listeners:
+                listener.notify_checkpoint_aborted(checkpoint)
+
+    def subsumed(self, checkpoint: int) -> None:
+        """The checkpoint is not kept any more."""
+        with self.lock:
+            for listener in self._listeners:
+                listener.notify_checkpoint_subsumed(checkpoint)
+
+
+class Finisher:
+    """Finishes decided checkpoints, oldest first. For one thread at a time.
+
+    Args:
+        sinks: by name.
+        committer: of these sinks.
+        log: the job's log.
+        store: the job's checkpoints.
+        listeners: hear of completed and subsumed checkpoints.
+        observers: hear of everything.
+    """
+
+    def __init__(
+        self,
+        sinks: Mapping[str, Sink],
+        committer: Committer,
+        log: JobLog,
+        store: CompletedCheckpointStore,
+        listeners: Listeners,
+        observers: Observers,
+    ) -> None:
+        self._sinks = sinks
+        self._committer = committer
+        self._log = log
+        self._store = store
+        self._listeners = listeners
+        self._observers = observers
+        self._committed_since_subsume = 0
+
+    def finish(self, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> bool:
+        """All steps, for a checkpoint that this driver has decided.
+
+        Returns:
+            Whether it is committed; False if the job is stopping before that.
+
+        Raises:
+            LostPreparedError: a piece is proven absent.
+            StopJobError: the job must not go on.
+        """
+        failpoint("C11")
+        with stopwatch.elsewhere():
+            done = self._committer.commit(completed)
+        if not done:
+            return False
+        self._log.append(CommittedRecord(completed.lineage, completed.checkpoint))
+        with stopwatch.elsewhere():
+            self._listeners.complete(completed.checkpoint)
+            self._abort_losers(completed)
+            self._subsume_sinks(completed)
+        self._subsume(completed.job)
+        failpoint("C16")
+        self._observers(
+            CheckpointCommitted(
+                completed.job,
+                completed.checkpoint,
+                completed.rows,
+                tuple(line or "" for line in completed.offsets.end),
+                stopwatch.total_s,
+                stopwatch.protocol_s,
+            )
+        )
+        return True
+
+    def recommit(self, decision: Decision) -> bool:
+        """Commit a decided checkpoint of whatever driver; sinks answer from proof what is committed already.
+
+        Returns:
+            Whether it is committed; False if the job is stopping before that.
+        """
+        done = self._committer.commit(self._store.read(decision))
+        if done and not decision.committed:
+            self._log.append(CommittedRecord(decision.lineage, decision.checkpoint))
+        return done
+
+    def pieces_to_commit(self) -> frozenset[PieceKey]:
+        """The pieces that no scan for orphans may touch (I2)."""
+        return pieces_of(self._store.read(decision) for decision in self._log.history.uncommitted())
+
+    def _abort_losers(self, completed: CompletedCheckpoint) -> None:
+        """Task attempts that lost to another attempt of their task may have pre-committed; nobody else aborts them."""
+        generation, counter = completed.attempt.generation, completed.attempt.counter
+        below, kept = Attempt(generation, counter + 1), self.pieces_to_commit()
+        for name, sink in self._sinks.items():
+            Orphans(completed.job, name, sink, self._observers).abort(below, kept)
+
+    def _subsume_sinks(self, completed: CompletedCheckpoint) -> None:
+        self._committed_since_subsume += 1
+        if self._committed_since_subsume < _SUBSUME_SINKS_EVERY:
+            return
+        self._committed_since_subsume = 0
+        for sink in self._sinks.values():
+            sink.subsume(completed.lineage, completed.checkpoint)
+
+    def _subsume(self, job: str) -> None:
+        for decision in self._store.subsume():
+            self._observers(CheckpointSubsumed(job, decision.checkpoint))
+            self._listeners.subsumed(decision.checkpoint)
