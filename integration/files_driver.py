@@ -58,11 +58,13 @@ def main(settings: dict[str, Any]) -> None:
 def run(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
     """One job, as a user would write it."""
     options = dict(settings["jobs"][name])
+    concurrent = options.pop("max_concurrent", 1)
     sink = SINKS[options.pop("type")](**options)
     (
         twophase.write_stream(read(spark, settings), name=name)
         .sink("lake", sink)
         .option("checkpointLocation", f"{settings['location']}/{name}")
+        .option("checkpoint.max_concurrent", concurrent)
         .option("restart.delay", "100 ms")
         .trigger(availableNow=True)
         .start()

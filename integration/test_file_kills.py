@@ -27,6 +27,8 @@ RECOVERY_AND_AFTER = ("C18", "C19", "C20", "C22", "C01", "C02", "C09", "C10", "C
 # The worker itself dies, and Spark runs its task again; after E02 the first attempt has left a piece behind (E03).
 OF_WORKER = ("E01", "E02")
 JOBS = tuple(f"orders-{number:02d}" for number in range(len(RECOVERY_AND_AFTER)))
+# Every other job commits behind the next micro-batch, so a kill may find several checkpoints of it decided.
+BEHIND = [{"max_concurrent": 1 + number % 2} for number in range(len(JOBS))]
 # A worker that is held keeps a slot of Spark's.
 HELD_AND_FREE_SLOTS = "local[8]"
 
@@ -46,17 +48,18 @@ def _files(scratch: Path) -> FilesArena:
     tables = {job: scratch / "lake" / job for job in JOBS}
     (scratch / "lake").mkdir()
     jobs = {
-        job: {"type": "file", "path": str(tables[job]), "format": form, "partition_by": ["kafka_partition"]}
-        for job, form in zip(JOBS, itertools.cycle(["parquet", "orc", "json", "csv"]), strict=False)
+        job: {"type": "file", "path": str(tables[job]), "format": form, "partition_by": ["kafka_partition"], **behind}
+        for job, form, behind in zip(JOBS, itertools.cycle(["parquet", "orc", "json", "csv"]), BEHIND, strict=False)
     }
     return FilesArena(scratch, jobs, tables, CONTROLS)
 
 
 def _hive(scratch: Path) -> FilesArena:
     names = {job: job.replace("-", "_") for job in JOBS}
+    table = {"type": "hive", "create": True, "partition_by": ["kafka_partition"]}
     jobs = {
-        job: {"type": "hive", "table": names[job], "create": True, "format": form, "partition_by": ["kafka_partition"]}
-        for job, form in zip(JOBS, itertools.cycle(["parquet", "orc"]), strict=False)
+        job: {**table, "table": names[job], "format": form, **behind}
+        for job, form, behind in zip(JOBS, itertools.cycle(["parquet", "orc"]), BEHIND, strict=False)
     }
     tables = {job: scratch / "warehouse" / name for job, name in names.items()}
     return FilesArena(scratch, jobs, tables, CONTROLS, conf=hive_settings(scratch, str(scratch / "metastore")))

@@ -99,7 +99,9 @@ def test_checkpoints_may_be_under_way_at_once_unless_each_is_to_be_followed_by_a
     assert parse().max_concurrent == 1
     assert parse(**{"checkpoint.max_concurrent": "3"}).max_concurrent == 3
     said = refuses(**{"checkpoint.max_concurrent": 2, "checkpoint.min_pause": "1 s"})
-    assert "option 'checkpoint.min_pause' is '1 s': a pause after each commit needs checkpoint.max_concurrent = 1" in said
+    assert (
+        "option 'checkpoint.min_pause' is '1 s': a pause after each commit needs checkpoint.max_concurrent = 1" in said
+    )
     assert "option 'checkpoint.max_concurrent'" in refuses(**{"checkpoint.max_concurrent": 0})
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, ManualClock, visible
+from tests.coordinator.conftest import JOB, Driver, visible
 from twophase.coordinator.behind import CommitsBehind, plain_thread
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import DeclinedError, InDoubtError, LostPreparedError
@@ -21,9 +21,8 @@ from twophase.ids import Attempt
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
 from twophase.state.log import JobLog
-from twophase.state.records import DecidedRecord, History, Lineage, LineageRecord, SubsumedRecord
+from twophase.state.records import SubsumedRecord
 from twophase.state.storage import NO_CRASH_POINTS, CrashPoints, LocalStorage, UnclearOutcomeError
-from twophase.state.store import CompletedCheckpointStore
 from twophase.testing.memory import MemorySink, MemoryTarget
 
 PATIENCE_S = 30.0
@@ -204,6 +203,23 @@ def test_a_job_that_stops_while_a_sink_is_down_leaves_the_attempt_and_the_commit
     assert targets["facts"].prepared == targets["lake"].prepared == {}
 
 
+def test_a_query_that_has_ended_waits_for_its_commits_as_long_as_it_takes(
+    driver: Driver, gated: Gated, targets: Targets
+) -> None:
+    gated.down = True
+    driver.run(0)
+    gated.has_begun()
+    thread, errors = in_thread(lambda: driver.coordinator.close(retry=True))
+    for _ in range(5):
+        gated.has_begun()
+    assert thread.is_alive()
+    gated.down = False
+    gated.let()
+    ends(thread)
+    assert errors == []
+    assert visible(targets["facts"]) == list(range(10))
+
+
 def test_a_job_that_stops_commits_what_can_be_committed(driver: Driver, gated: Gated, targets: Targets) -> None:
     for number in (0, 1, 2):
         driver.run(number)
@@ -217,9 +233,10 @@ def test_h1_a_loss_behind_the_next_batch_stops_the_job_by_name(driver: Driver, g
     gated.has_begun()
     targets["facts"].prepared.clear()
     gated.let()
+    driver.run(1)
+    driver.run(2)
     with pytest.raises(LostPreparedError):
-        for number in (1, 2, 3):
-            driver.run(number)
+        driver.run(3)
     assert isinstance(driver.coordinator.failure, LostPreparedError)
     assert checkpoints(driver, CheckpointCommitted) == []
 

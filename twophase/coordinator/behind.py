@@ -65,7 +65,7 @@ class CommitsBehind:
             return len(self._left) <= at_most
 
     def close(self) -> None:
-        """Finish what is left, as far as a stopping job does, and end the thread."""
+        """Finish what is left, unless the job is stopping before that, and end the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()

@@ -141,9 +141,14 @@ class CheckpointCoordinator:
         """Why a decided checkpoint could not be committed behind the next batch, if so."""
         return self._behind.failure
 
-    def close(self) -> None:
-        """Stop, and wait until nothing more is being committed. What is left is committed by the next recovery."""
-        self.stopping.set()
+    def close(self, *, retry: bool = False) -> None:
+        """Wait until nothing more is being committed; what is left then is committed by the next recovery.
+
+        Args:
+            retry: until everything is committed or the job is stopped; otherwise what is left is tried once.
+        """
+        if not retry:
+            self.stopping.set()
         self._behind.close()
 
     # -- recovery ------------------------------------------------------------------------------------------------------

@@ -334,7 +334,7 @@ class Job:
         except Exception as error:
             coordinator.close()
             raise coordinator.failure or handler.error or declined(error, f"The query of job {self.name!r}") from error
-        coordinator.close()
+        coordinator.close(retry=True)
         if coordinator.failure is not None:
             raise coordinator.failure
 

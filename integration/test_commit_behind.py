@@ -1,0 +1,106 @@
+"""Commits behind the next micro-batch, with real Spark, Kafka and MySQL: SIGKILL with several checkpoints decided (H48).
+
+The tests of this module run in order on one job. A failpoint holds the thread that commits; the query goes on until as many
+checkpoints are decided as may be under way, and no further; then the driver is killed. The next driver recovers that, dies
+at a point of the next test, and so on. In the end every record must be there once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.arena import Arena
+from integration.nemesis import DriverProcess
+from twophase.errors import LostPreparedError, PreflightError
+from twophase.state.log import JobLog
+from twophase.state.records import Decision
+from twophase.state.storage import LocalStorage
+from twophase.testing.services import KafkaService, MySqlService
+
+BATCH = 1000
+UNDER_WAY = 3
+OPTIONS = {"checkpoint.max_concurrent": UNDER_WAY}
+# Longer than any test waits: what a failpoint holds, only a kill ends.
+_HELD = "delay:3600000@{}"
+# Where the thread is held, and how often a checkpoint of two pieces passes there when a recovery commits it.
+IN_COMMIT = {"C11": 0, "C12": 1, "C13": 1, "C14": 2, "C15": 1, "C16": 0}
+
+
+@pytest.fixture(scope="module")
+def arena(kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+    arena = Arena(kafka, {"facts": mysql}, tmp_path_factory.mktemp("behind"), options=OPTIONS)
+    arena.produce(BATCH)
+    arena.finish()
+    arena.verify()
+    return arena
+
+
+def waiting(arena: Arena) -> list[Decision]:
+    """What is decided and not committed, as the job's folder has it."""
+    return JobLog(LocalStorage(arena.scratch / "job"), "orders").read().uncommitted()
+
+
+def wait_until_decided(arena: Arena, driver: DriverProcess, point: str, count: int) -> None:
+    driver.wait_for(
+        lambda: point in driver.points() and len(waiting(arena)) == count, f"{count} checkpoints decided at {point}"
+    )
+
+
+@pytest.mark.parametrize(("point", "passes"), IN_COMMIT.items())
+def test_h48_the_driver_is_killed_with_several_decided_while_a_commit_is_at(
+    arena: Arena, point: str, passes: int
+) -> None:
+    arena.produce(8 * BATCH)
+    # Recovery passes there with each checkpoint that the driver before has left, and Spark may ask for one of them again.
+    hit = (len(waiting(arena)) + 1) * passes + 1
+    driver = arena.start(f"{point}={_HELD.format(hit)}")
+    try:
+        wait_until_decided(arena, driver, point, UNDER_WAY - 1 if point == "C16" else UNDER_WAY)
+    finally:
+        driver.kill()
+    verdict = arena.verdict("facts")
+    assert (verdict.duplicated, verdict.foreign) == (0, 0), verdict
+
+
+def test_h48_recovery_is_killed_when_it_has_committed_the_oldest(arena: Arena) -> None:
+    before = waiting(arena)
+    assert len(before) > 1
+    assert arena.run("C19=kill@1").killed
+    assert waiting(arena) == before[1:]
+
+
+def test_a_permanent_failure_of_a_commit_behind_stops_a_query_that_waits_for_records(
+    arena: Arena, mysql: MySqlService
+) -> None:
+    """An operator rolls a decided branch back by hand: nobody may overlook it because no further micro-batch comes."""
+    arena.finish()
+    arena.verify()
+    arena.produce(BATCH)
+    driver = arena.start("C11=stop@1")
+    driver.wait_until_stopped("C11")
+    wait_until_decided(arena, driver, "C11", 1)
+    branches = arena.sql("facts", "XA RECOVER CONVERT XID")
+    assert branches
+    for _, gtrid_length, bqual_length, data in branches:
+        xid = str(data).removeprefix("0x")
+        gtrid, bqual = xid[: 2 * gtrid_length], xid[2 * gtrid_length : 2 * (gtrid_length + bqual_length)]
+        arena.sql("facts", f"XA ROLLBACK X'{gtrid}', X'{bqual}', {int(branches[0][0])}")
+    driver.thaw()
+    ended = driver.wait()
+    assert ended.code == LostPreparedError.exit_code, ended.output
+    assert f"{BATCH} rows are lost" in ended.output
+
+
+def test_h51_a_table_with_a_unique_key_is_refused_before_anything_is_written(
+    kafka: KafkaService, mysql: MySqlService, tmp_path: Path
+) -> None:
+    keyed = "id BIGINT PRIMARY KEY, customer VARCHAR(20), amount DOUBLE, kafka_partition INT, kafka_offset BIGINT"
+    arena = Arena(kafka, {"facts": mysql}, tmp_path, columns=keyed, options=OPTIONS)
+    arena.produce(BATCH)
+    ended = arena.run()
+    assert ended.code == PreflightError.exit_code, ended.output
+    assert "leave checkpoint.max_concurrent at 1" in ended.output
+    assert arena.count("facts") == 0
