@@ -161,6 +161,7 @@ def _run_twophase(spark: SparkSession, settings: dict[str, Any], sink: Sink, obs
         twophase.write_stream(_read(spark, settings), name="orders")
         .sink("facts", sink)
         .option("checkpointLocation", settings["location"])
+        .options(**settings.get("options", {}))
         .observer(observe)
         .trigger(availableNow=True)
         .start()

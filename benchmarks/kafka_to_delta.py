@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -38,18 +39,32 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, warm
         Pipeline("twophase-delta", "twophase", "exactly once"),
         Pipeline("spark-delta", "Delta's streaming sink", "exactly once"),
     )
-    conf = {**DeltaSink.spark_conf(), **_ARROW, "spark.jars.packages": "", "spark.jars": delta_jars()}
+    conf = spark_settings()
     with new_kafka() as kafka:
         topic = produce(kafka, records, partitions)
-        alternate(pipelines, rounds, lambda name: _run(kafka, name, topic, records, batch_records, conf))
+        alternate(pipelines, rounds, lambda name: run_to_delta(kafka, name, topic, records, batch_records, conf))
     measured = f"{records:,} records, batches of {batch_records:,}, {partitions} tasks"
     show(f"Kafka to Delta: {measured}", pipelines, warm_up, batch_records)
 
 
-def _run(kafka: KafkaService, name: str, topic: str, records: int, batch_records: int, conf: dict[str, str]) -> Run:
+def spark_settings() -> dict[str, str]:
+    """What Spark needs to write to Delta."""
+    return {**DeltaSink.spark_conf(), **_ARROW, "spark.jars.packages": "", "spark.jars": delta_jars()}
+
+
+def run_to_delta(
+    kafka: KafkaService,
+    name: str,
+    topic: str,
+    records: int,
+    batch_records: int,
+    conf: dict[str, str],
+    **settings: Any,
+) -> Run:
+    """Run a pipeline into a new table, and count its rows."""
     with tempfile.TemporaryDirectory(prefix="twophase-bench-") as folder:
         table = Path(folder) / "orders"
-        done = run_pipeline(kafka, name, topic, batch_records, path=str(table), spark=conf)
+        done = run_pipeline(kafka, name, topic, batch_records, path=str(table), spark=conf, **settings)
         stored = _count(table)
     if stored != records:
         raise RuntimeError(f"{name} wrote {stored} of {records} records")
