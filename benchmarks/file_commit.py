@@ -1,9 +1,10 @@
-"""What phase 2 of the file sink costs: files renamed into the folders of their partitions, synced, and proven.
+"""What phase 2 of the sinks that write files costs: files renamed into the folders of their partitions, synced, and proven.
 
 Each commit is of one checkpoint with some number of pieces, each with one file for every partition. The partitions are new in
-every commit: their folders are made and synced too. The cost of a file has to stay the same when there are more of them.
+every commit: their folders are made and synced too, and with `--metastore` they are added to the embedded metastore of Spark,
+on disk, as the Hive sink does. The cost of a file has to stay the same when there are more of them.
 
-    python -m benchmarks file_commit --files 1000 --partitions 100
+    python -m benchmarks file_commit --files 1000 --partitions 100 --metastore
 """
 
 from __future__ import annotations
@@ -11,13 +12,18 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from benchmarks.report import console, table
 from sinks.file.sink import FileSink
+from sinks.hive.sink import HiveSink
+from sinks.staging.sink import StagedSink
 from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Committed
@@ -27,6 +33,9 @@ _SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
 _GOAL_S = 2.0
 _FIRST = Attempt(1, 1)
 
+NewSink = Callable[[str], tuple[StagedSink, Path]]
+"""Makes the sink of a new table of that name, and says where its folder is."""
+
 
 @click.command("file_commit")
 @click.option("--files", default=1_000, show_default=True, help="Files of the commit the goal is for.")
@@ -35,15 +44,23 @@ _FIRST = Attempt(1, 1)
 @click.option(
     "--folder", type=click.Path(path_type=Path), default=None, help="Where to write; a temporary folder else."
 )
-def command(files: int, partitions: int, repeat: int, folder: Path | None) -> None:
+@click.option("--metastore", is_flag=True, help="Add the partitions to Spark's embedded metastore: the Hive sink.")
+def command(files: int, partitions: int, repeat: int, folder: Path | None, metastore: bool) -> None:
     """Commit files over partitions: seconds, and the cost of a file at four sizes."""
-    shown = table(f"Commit of files over {partitions} new partitions", "files", "p50 s", "max s", "p50 ms a file")
+    where = "and the metastore" if metastore else ""
+    shown = table(
+        f"Commit of files over {partitions} new partitions {where}", "files", "p50 s", "max s", "p50 ms a file"
+    )
     sizes = [files // 4, files // 2, files, 2 * files]
     medians = {}
-    with tempfile.TemporaryDirectory(prefix="twophase-bench-", dir=folder) as path:
+    with (
+        tempfile.TemporaryDirectory(prefix="twophase-bench-", dir=folder) as path,
+        _sinks(Path(path), metastore) as new,
+    ):
+        _commit(new, "orders_warm_up", 1, partitions)
         for size in sizes:
             costs = [
-                _commit(Path(path) / f"{size}-{number}", size // partitions, partitions) for number in range(repeat)
+                _commit(new, f"orders_{size}_{number}", size // partitions, partitions) for number in range(repeat)
             ]
             medians[size] = statistics.median(costs)
             shown.add_row(
@@ -58,8 +75,29 @@ def command(files: int, partitions: int, repeat: int, folder: Path | None) -> No
     )
 
 
-def _commit(folder: Path, tasks: int, partitions: int) -> float:
-    sink = FileSink(path=str(folder), partition_by=["part"])
+@contextmanager
+def _sinks(folder: Path, metastore: bool) -> Iterator[NewSink]:
+    if not metastore:
+        yield lambda name: (FileSink(path=str(folder / name), partition_by=["part"]), folder / name)
+        return
+    spark = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.hadoop.javax.jdo.option.ConnectionURL", f"jdbc:derby:{folder / 'metastore'};create=true")
+        .config("spark.driver.extraJavaOptions", f"-Dderby.stream.error.file={folder / 'derby.log'}")
+        .enableHiveSupport()
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield lambda name: (HiveSink(table=name, create=True, partition_by=["part"]), folder / "warehouse" / name)
+    finally:
+        spark.stop()
+
+
+def _commit(new: NewSink, name: str, tasks: int, partitions: int) -> float:
+    sink, folder = new(name)
     sink.open(SinkContext("bench", "files", _SCHEMA, parallelism=tasks))
     sink.fence(_FIRST)
     transaction = TransactionId("bench", new_lineage_id(), 0, _FIRST, "files", "0" * 64)
