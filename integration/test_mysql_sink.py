@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
+import pymysql
 import pytest
 
 import sinks.mysql.committer
@@ -265,6 +266,18 @@ def test_subsume_does_not_wait_for_a_branch_that_is_prepared(harness, sink):
     sink.subsume(LINEAGE, 0)
     assert harness.sql("SELECT COUNT(*) FROM twophase_ledger WHERE checkpoint = 0") == [(0,)]
     assert commit(sink, second) == [Committed()]
+
+
+def test_a_session_in_whose_transaction_something_failed_is_not_used_again(harness, sink):
+    """What came next would belong to that transaction, and be rolled back with it: a fence that nobody else sees."""
+    commit(sink, harness.write(sink, harness.rows([0])))
+    with closing(harness.server.connect(harness.database)) as other, other.cursor() as cursor:
+        other.begin()
+        cursor.execute("SELECT * FROM twophase_ledger FOR UPDATE")
+        with pytest.raises(pymysql.Error, match="Lock wait timeout"):
+            sink.subsume(LINEAGE, 0)
+    sink.fence(Attempt(1, 7))
+    assert harness.sql("SELECT generation, counter FROM twophase_fence") == [(1, 7)]
 
 
 def test_a_thousand_ledger_rows_and_more_collapse(harness, sink):

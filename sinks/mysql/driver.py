@@ -31,7 +31,9 @@ class DriverLink:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """A working session; after an error that leaves doubt about it, the next one is new.
+        """A working session; after an error that leaves this block, the next one is new.
+
+        The session may be inside a transaction then, and whatever is done in it next would be rolled back with it.
 
         Raises:
             TargetUnreachableError: the server does not answer, or stopped answering; what was asked may be done.
@@ -42,13 +44,12 @@ class DriverLink:
         self._used_s = time.monotonic()
         try:
             yield self._session
-        except SecurityError as error:
+        except BaseException as error:
             self.close()
-            raise hostile(error) from None
-        except pymysql.Error as error:
-            if not is_connection_lost(error):
+            if isinstance(error, SecurityError):
+                raise hostile(error) from None
+            if not (isinstance(error, pymysql.Error) and is_connection_lost(error)):
                 raise
-            self.close()
             raise TargetUnreachableError(
                 f"The session with {self._endpoint} broke: {error.args[-1]} ({code_of(error)}).",
                 remedy="find out what became of the server; what is decided is committed when it is back.",

@@ -23,6 +23,10 @@ _COLUMNS = (
 _UNIQUE = (
     "SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0"
 )
+_FOREIGN = (
+    "SELECT COUNT(*) FROM information_schema.TABLE_CONSTRAINTS"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND CONSTRAINT_TYPE = 'FOREIGN KEY'"
+)
 _CREATE = "CREATE TABLE IF NOT EXISTS `shop`.`"
 
 
@@ -61,6 +65,7 @@ class Catalogue:
                 (column, "bigint", "bigint(20)", "NO", None, "", None, 19, 0, None) for column in ("checkpoint", "id")
             ],
             _UNIQUE: lambda _: [(int(self._keyed),)],
+            _FOREIGN: lambda _: [(0,)],
         }
 
     def answer(self, sql: str, arguments: Sequence[Any]) -> Rows | None:
