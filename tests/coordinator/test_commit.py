@@ -74,6 +74,12 @@ def test_every_piece_of_every_sink_is_committed_with_one_call_a_sink() -> None:
     assert (facts.asked, lake.asked) == ([[0, 1, 2]], [[0]])
 
 
+def test_sinks_commit_in_the_order_of_the_job_whichever_acknowledged_first() -> None:
+    bench = Bench(facts=Scripted(), lake=Scripted(), hive=Scripted())
+    assert bench.commit(lake=1, hive=1, facts=1)
+    assert [event.sink for event in bench.events if isinstance(event, PieceCommitted)] == ["facts", "lake", "hive"]
+
+
 def test_h10_a_sink_without_pieces_is_not_asked() -> None:
     facts, lake = Scripted(), Scripted()
     assert Bench(facts=facts, lake=lake).commit(facts=1, lake=0)

@@ -24,7 +24,7 @@ class Committer:
     """Commits decided checkpoints.
 
     Args:
-        sinks: all sinks of the job, by name.
+        sinks: all sinks of the job, by name; they commit in this order.
         observers: hear of every piece and every retry.
         clock: for the back-off.
         stopping: when set, an unfinished commit is left to the next recovery.
@@ -49,7 +49,7 @@ class Committer:
         self._backoff_max_s = backoff_max_s
 
     def commit(self, checkpoint: CompletedCheckpoint) -> bool:
-        """Commit every piece.
+        """Commit every piece, sink by sink in the order of the job.
 
         Returns:
             True once all pieces are proven committed; False if the job is stopping before that.
@@ -59,7 +59,8 @@ class Committer:
             StopJobError: a sink says that the job must stop, or a sink of the checkpoint is not part of the job.
         """
         self._check_sinks(checkpoint)
-        left = {sink: list(pieces) for sink, pieces in checkpoint.committables.items() if pieces}
+        # In the order of the job: that of the checkpoint is the order in which the sinks happened to acknowledge.
+        left = {sink: list(pieces) for sink in self._sinks if (pieces := checkpoint.committables.get(sink))}
         retries, delay_s, began_s = 0, self._backoff_s, self._clock.monotonic_s()
         while True:
             reasons: dict[str, str] = {}
