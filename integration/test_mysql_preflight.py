@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 import pyarrow as pa
@@ -238,3 +239,21 @@ def test_the_target_is_the_same_for_every_sink_on_the_table_and_no_other(harness
         sink.open(harness.context(sink=name))
     assert one.target() == two.target() != other.target()
     assert harness.database in one.target()
+
+
+class TestItsOwnTables:
+    def test_that_another_job_is_making_at_this_moment_are_waited_for(self, harness):
+        """It may take longer than the one second that the driver's session waits for a lock."""
+        harness.opened().close()
+        harness.sql("DELETE FROM twophase_schema")
+        maker = harness.server.connect(harness.database)
+        maker.begin()
+        with maker, maker.cursor() as cursor:
+            cursor.execute("INSERT INTO twophase_schema (one, id) VALUES (1, 'of the other job')")
+            done = threading.Timer(2.5, maker.commit)
+            done.start()
+            sink = harness.new_sink()
+            sink.open(harness.context())
+            done.join()
+            sink.close()
+        assert harness.sql("SELECT id FROM twophase_schema") == [("of the other job",)]

@@ -10,16 +10,17 @@ Names of jobs and sinks and lineage ids are ASCII, so the keys are short whateve
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pymysql
 
-from sinks.mysql.codes import DENIED, code_of
+from sinks.mysql.codes import DENIED, LOCK_WAIT_TIMEOUT, code_of
 from sinks.mysql.connection import Session
 from sinks.mysql.identifiers import qualified, quote
-from twophase.errors import PreflightError
+from twophase.errors import PreflightError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask, TransactionId
 
 _NAME = "VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
@@ -31,6 +32,7 @@ _KEY = (
     " AND generation = %s AND counter = %s AND subtask = %s AND task_attempt = %s"
 )
 _DELETE_ROWS = 1000
+_LOCKED_TIMEOUT_S = 60.0
 
 _TABLES = {
     "twophase_schema": f"one TINYINT NOT NULL PRIMARY KEY, id {_LINEAGE}",
@@ -60,9 +62,26 @@ class Books:
     def create(self, session: Session, user: str) -> str:
         """Make what is missing and return the id of this set of tables.
 
+        Other jobs may be making the same tables, and hold them locked meanwhile.
+
         Raises:
             PreflightError: rights are missing; prints the SQL that an administrator has to run.
+            TargetUnreachableError: somebody keeps them locked.
         """
+        deadline_s = time.monotonic() + _LOCKED_TIMEOUT_S
+        while True:
+            try:
+                return self._create(session, user)
+            except pymysql.Error as error:  # every try has waited for the session's lock timeout
+                if code_of(error) != LOCK_WAIT_TIMEOUT:
+                    raise
+                if time.monotonic() >= deadline_s:
+                    raise TargetUnreachableError(
+                        f"The sink's own tables in {self.schema!r} are locked since {_LOCKED_TIMEOUT_S:g} s.",
+                        remedy="find out by whom (performance_schema.metadata_locks, SHOW PROCESSLIST), then start again.",
+                    ) from None
+
+    def _create(self, session: Session, user: str) -> str:
         try:
             present = {
                 str(name).lower()
