@@ -17,9 +17,9 @@ import click
 from benchmarks.contest import Pipeline, alternate, check_batches, show
 from benchmarks.launch import Run, new_kafka, run_pipeline
 from benchmarks.orders import produce
-from integration.delta_jars import delta_jars
 from sinks.delta.sink import DeltaSink
 from twophase.testing.services import KafkaService
+from twophase.testing.services.delta import fetch_delta
 
 # What twophase sets for every sink; for the peer as well, so that the sinks are compared.
 _ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "50000"}
@@ -38,7 +38,7 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, warm
         Pipeline("twophase-delta", "twophase", "exactly once"),
         Pipeline("spark-delta", "Delta's streaming sink", "exactly once"),
     )
-    conf = {**DeltaSink.spark_conf(), **_ARROW, "spark.jars.packages": "", "spark.jars": delta_jars()}
+    conf = {**DeltaSink.spark_conf(), **_ARROW, **fetch_delta()}
     with new_kafka() as kafka:
         topic = produce(kafka, records, partitions)
         alternate(pipelines, rounds, lambda name: _run(kafka, name, topic, records, batch_records, conf))

@@ -54,7 +54,7 @@ def main(settings: dict[str, Any]) -> None:
     work: list[Callable[[], None]] = [partial(run, spark, name, settings) for name in settings["jobs"]]
     work += [partial(control, spark, name, settings) for name in settings["controls"]]
     if f"{BEFORE_CHECKPOINT}=" in os.environ.get(VARIABLE, ""):
-        work[0] = partial(run_to_checkpoint, spark, settings["jobs"][0], settings)
+        work[0] = partial(run_to_checkpoint, spark, work[0], Path(settings["lake"]) / settings["jobs"][0])
     with ThreadPoolExecutor(len(work)) as pool:
         done, _ = wait([pool.submit(job) for job in work], None, FIRST_EXCEPTION)
         failed = [job.exception() for job in done if job.exception() is not None]
@@ -117,20 +117,19 @@ def pause(point: str, table: str) -> None:
         failpoint(point)
 
 
-def run_to_checkpoint(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
-    """Run a job when all others are held; stop Spark at the commit before a checkpoint of the table.
+def run_to_checkpoint(spark: SparkSession, job: Callable[[], None], table: Path) -> None:
+    """Run a job when all others are held; stop Spark at the commit before a checkpoint of its table.
 
     Delta has no crash point there, so its process is stopped from outside when the commit is seen.
     """
     others = [entry.partition("=")[0] for entry in os.environ[VARIABLE].split(",")]
     others.remove(BEFORE_CHECKPOINT)
     _wait_until(lambda: all(map(_acted, others)), f"jobs at {others}")
-    table = Path(settings["lake"]) / name
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '{_CHECKPOINT_INTERVAL}')")
     before = len(delta_lake.commits(table)) + 1  # the first one is the fence
     [java] = [child for child in psutil.Process().children() if "java" in child.name()]
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(run, spark, name, settings)
+        pool.submit(job)
         _wait_until(lambda: _awaits_checkpoint(table, before), f"a commit in {table}")
         java.send_signal(signal.SIGSTOP)
         failpoint(BEFORE_CHECKPOINT)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from integration.files_arena import FilesArena
-from integration.hive_harness import hive_settings
+from integration.hive_settings import hive_settings
 
 CONTROLS = ("duplicates", "losses")
 # Points in the driver: pieces without a decision, decided ones, and half committed ones.
