@@ -10,10 +10,12 @@ READY  := $(VENV)/.ready
 TESTS  ?= tests integration
 SEEDS  ?= 20000
 MINUTES ?= 10
+# Images for `make integration`: public, or local to have them built of what this machine has.
+IMAGES  ?= public
 # Files of tests that run side by side, each with servers of its own.
 JOBS   ?= 2
 
-.PHONY: help demo test soak proof cluster-test unit simulate model lint types layers format services bench constraints clean check
+.PHONY: help demo test integration soak proof cluster-test unit simulate model lint types layers format services bench constraints clean check
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +25,11 @@ demo: $(READY)  ## Kafka to MySQL, Delta and Hive, 1,000,000 orders, the driver 
 	@$(BIN)/python -m examples.demo
 
 test: services  ## Every test that needs no Docker; starts its own Kafka, MySQL and MariaDB
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --ignore integration/containers $(TESTS)
+
+integration: $(READY)  ## Kafka, MySQL and MariaDB in containers, if a Docker engine answers; IMAGES=local builds the images
+	@$(if $(filter local,$(IMAGES)),images="$$($(BIN)/python -m integration.images)"; export $$images;) \
+	  $(BIN)/python -m pytest integration/containers
 
 soak: services  ## Kill everything while records flow, with a reader watching: make soak MINUTES=30
 	@$(BIN)/python -m integration.soak --minutes $(MINUTES)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from integration import checker, workload
 from integration.nemesis import DriverProcess, Ended, run
-from twophase.testing.services import KafkaService, SqlService
+from twophase.testing.services.access import SqlAccess
 
 CANARY = "another_application"
+
+
+class Broker(Protocol):
+    """A Kafka, whoever runs it."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
 
 
 class Arena:
@@ -30,8 +37,8 @@ class Arena:
 
     def __init__(
         self,
-        kafka: KafkaService,
-        servers: dict[str, SqlService],
+        kafka: Broker,
+        servers: dict[str, SqlAccess],
         scratch: Path,
         columns: str = workload.COLUMNS,
         options: dict[str, Any] | None = None,

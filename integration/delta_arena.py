@@ -12,7 +12,9 @@ from integration.nemesis import DriverProcess, Ended, held_at
 from twophase.testing.services import KafkaService
 
 BATCH = 200
-_TIMEOUT_S = 540
+_TIMEOUT_S = 1500
+# So many jobs in one driver keep a small machine busy when they start.
+_PATIENT = {"spark.python.authenticate.socketTimeout": "120s"}
 
 
 class DeltaDriver(DriverProcess):
@@ -75,4 +77,4 @@ class DeltaArena:
         return [path.name for path in folder.rglob("*") if path.suffix in (".intent", ".manifest")]
 
     def _driver(self, arm: str) -> DeltaDriver:
-        return DeltaDriver(self._settings, self._scratch, arm, delta_settings())
+        return DeltaDriver(self._settings, self._scratch, arm, {**delta_settings(), **_PATIENT})

@@ -2,8 +2,8 @@
 
     python -m integration.delta_driver '{"servers": ..., "topic": ..., "location": ..., "lake": ..., "jobs": ["one", "two"]}'
 
-A failpoint armed with `delay:...@1` holds the first job that gets there and lets the others pass, so that with as many
-points as jobs each job is held at another one: then one SIGKILL catches them all. Points of this harness:
+A failpoint armed with `delay:...@1` holds the first job that gets there and lets the others pass. Each job begins when the one
+before it is held, so that every job is held at another point: then one SIGKILL catches them all. Points of this harness:
 
     C03, E01, E02, E03    in a task that feeds Delta's writer, when another task's data file is complete: before the first
                           row; in the middle; after the last row; after the last row of a second attempt
@@ -21,7 +21,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,9 @@ from twophase.testing.leash import die_with_parent
 
 CONTROL = "CONTROL-{}"
 BEFORE_CHECKPOINT = "D03"
-_WAIT_S = 300.0
-_POLL_S = 0.002
+_AT_ONCE = 4
+_WAIT_S = 900.0
+_POLL_S = 0.005
 _CHECKPOINT_INTERVAL = 2
 
 
@@ -51,13 +52,20 @@ def main(settings: dict[str, Any]) -> None:
     die_with_parent()
     # Tasks that are held keep their slot. A task gets a second attempt.
     spark = session("local[4,2]")
-    work: list[Callable[[], None]] = [partial(run, spark, name, settings) for name in settings["jobs"]]
-    work += [partial(control, spark, name, settings) for name in settings["controls"]]
-    if f"{BEFORE_CHECKPOINT}=" in os.environ.get(VARIABLE, ""):
-        work[0] = partial(run_to_checkpoint, spark, work[0], Path(settings["lake"]) / settings["jobs"][0])
-    with ThreadPoolExecutor(len(work)) as pool:
-        done, _ = wait([pool.submit(job) for job in work], None, FIRST_EXCEPTION)
-        failed = [job.exception() for job in done if job.exception() is not None]
+    work: list[Callable[[], None]] = [partial(control, spark, name, settings) for name in settings["controls"]]
+    work += [partial(run, spark, name, settings) for name in settings["jobs"]]
+    if _armed(BEFORE_CHECKPOINT):
+        work[-1] = partial(run_to_checkpoint, spark, work[-1], Path(settings["lake"]) / settings["jobs"][-1])
+    holding = "=delay:" in os.environ.get(VARIABLE, "")
+    with ThreadPoolExecutor(len(work) if holding else _AT_ONCE) as pool:
+        jobs: list[Future[None]] = []
+        for job in work:
+            held = _held()
+            jobs.append(pool.submit(job))
+            if holding:
+                _wait_until(lambda held=held: _held() > held or jobs[-1].done(), "a job to be held")
+        done, _ = wait(jobs, None, FIRST_EXCEPTION)
+        failed = [error for ended in done if (error := ended.exception()) is not None]
         if failed:  # the others would go on for ever
             sys.stderr.write(f"{type(failed[0]).__name__}: {failed[0]}\n")
             sys.stderr.flush()
@@ -112,21 +120,18 @@ def feed(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 def pause(point: str, table: str) -> None:
     """A crash point, reached when the first task's data file is complete."""
-    if f"{point}=" in os.environ.get(VARIABLE, "") and not _acted(point):
+    if _armed(point) and not _acted(point):
         _wait_until(lambda: delta_lake.complete_unnamed_file(Path(table), 0), f"the first task's file in {table}")
         failpoint(point)
 
 
 def run_to_checkpoint(spark: SparkSession, job: Callable[[], None], table: Path) -> None:
-    """Run a job when all others are held; stop Spark at the commit before a checkpoint of its table.
+    """Run a job, the last one; stop Spark at the commit before a checkpoint of its table.
 
     Delta has no crash point there, so its process is stopped from outside when the commit is seen.
     """
-    others = [entry.partition("=")[0] for entry in os.environ[VARIABLE].split(",")]
-    others.remove(BEFORE_CHECKPOINT)
-    _wait_until(lambda: all(map(_acted, others)), f"jobs at {others}")
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '{_CHECKPOINT_INTERVAL}')")
-    before = len(delta_lake.commits(table)) + 1  # the first one is the fence
+    before = int(delta_lake.commits(table)[-1].stem)
     [java] = [child for child in psutil.Process().children() if "java" in child.name()]
     with ThreadPoolExecutor(1) as pool:
         pool.submit(job)
@@ -136,8 +141,20 @@ def run_to_checkpoint(spark: SparkSession, job: Callable[[], None], table: Path)
 
 
 def _awaits_checkpoint(table: Path, before: int) -> bool:
+    """Whether the newest commit has rows, is not an old one, and is one that Delta writes a checkpoint after."""
     newest = delta_lake.commits(table)[-1]
-    return int(newest.stem) > before and int(newest.stem) % _CHECKPOINT_INTERVAL == 0
+    number = int(newest.stem)
+    return number > before and number % _CHECKPOINT_INTERVAL == 0 and delta_lake.added_rows(newest) > 0
+
+
+def _armed(point: str) -> bool:
+    return f"{point}=" in os.environ.get(VARIABLE, "")
+
+
+def _held() -> int:
+    """How many points have acted."""
+    log = Path(os.environ[LOG_VARIABLE])
+    return len(log.read_text().splitlines()) if log.exists() else 0
 
 
 def _acted(point: str) -> bool:

@@ -42,6 +42,7 @@ def live_files(table: Path) -> list[str]:
     for commit in commits(table):
         for action in actions(commit):
             if "add" in action:
+                assert "deletionVector" not in action["add"], "this reader knows no deletion vectors"
                 files[unquote(action["add"]["path"])] = None
             if "remove" in action:
                 files.pop(unquote(action["remove"]["path"]), None)

@@ -84,15 +84,14 @@ class FilesArena:
         assert ended.code == 0, ended.output
         return ended
 
-    def kill_at(self, points: Sequence[str], controls: bool = False, **settings: Any) -> Ended:
+    def kill_at(self, points: Sequence[str], controls: bool = False, **settings: Any) -> None:
         """Wait until a job is held at each of the points, then kill them all at once."""
-        points = [*points, *(CONTROL.format(name) for name in self.controls)] if controls else points
-        driver = FilesDriver(self._settings | settings, self._scratch, held_at(points), self._conf)
-        ended = driver.kill_when_at(points, _TIMEOUT_S)
+        held = [*points, *(CONTROL.format(name) for name in self.controls)] if controls else points
+        driver = FilesDriver(self._settings | settings, self._scratch, held_at(held), self._conf)
+        ended = driver.kill_when_at(held, _TIMEOUT_S)
         assert ended.killed, ended.output
-        assert {*ended.points} == {*points}
+        assert {*ended.points} == {*held}
         self.hit.update(points)
-        return ended
 
     def verdict(self, job: str) -> checker.Verdict:
         """What the independent checker says of one table."""

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from integration.hive_harness import HiveHarness
 from integration.metastore_server import MetastoreProgram, metastore_server
@@ -26,8 +27,6 @@ def main(folder: Path) -> None:
     server.start()
     try:
         os.environ.update(spark_environment(_settings(folder, program.port)))
-        from pyspark.sql import SparkSession
-
         spark = SparkSession.builder.master("local[2]").getOrCreate()
         table = HiveHarness(spark, create=True, partition_by=["name"])
         sink = table.opened()
@@ -59,6 +58,8 @@ def _settings(folder: Path, port: int) -> dict[str, str]:
         "spark.hadoop.hive.metastore.client.connect.retry.delay": "1",
         "spark.hadoop.hive.metastore.connect.retries": "1",
         "spark.hadoop.hive.metastore.failure.retries": "1",
+        "spark.hadoop.hive.metastore.client.socket.timeout": "60",
+        "spark.sql.shuffle.partitions": "1",
         "spark.ui.enabled": "false",
         "spark.log.level": "OFF",
     }

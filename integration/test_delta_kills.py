@@ -16,6 +16,9 @@ from integration.delta_arena import BATCH, DeltaArena
 from integration.delta_driver import BEFORE_CHECKPOINT, CONTROL
 from twophase.testing.services import KafkaService
 
+# A deadline, not a measure: on a machine that others keep busy a driver takes many times as long.
+pytestmark = pytest.mark.timeout(1800)
+
 CONTROLS = ("duplicates", "losses")
 # Pieces without a decision, decided ones, and commits that have landed: what the second round has to recover.
 FIRST = ("C03", "C04", "C05", "F01", "F02", "C06", "C07", "C11", "C12", "D01", "D02", "F04", "C14", "C15")
@@ -31,7 +34,9 @@ _hit: set[str] = set()
 
 @pytest.fixture(scope="module")
 def arena(kafka: KafkaService, tmp_path_factory: pytest.TempPathFactory) -> DeltaArena:
-    return DeltaArena(kafka, tmp_path_factory.mktemp("delta"), JOBS, CONTROLS)
+    arena = DeltaArena(kafka, tmp_path_factory.mktemp("delta"), JOBS, CONTROLS)
+    arena.finish()  # the first micro-batch of a job is empty: a kill in it would show little
+    return arena
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +64,7 @@ def test_every_job_is_killed_at_another_point(
 
 
 def test_the_last_kill_was_between_a_commit_and_the_checkpoint_of_the_table(arena: DeltaArena) -> None:
-    newest = delta_lake.commits(arena.tables[JOBS[0]])[-1]
+    newest = delta_lake.commits(arena.tables[JOBS[-1]])[-1]
     assert list(newest.parent.glob(f"{newest.stem}.checkpoint*")) == []
 
 

@@ -16,16 +16,19 @@ from integration.files_arena import FilesArena
 from integration.hive_settings import hive_settings
 
 CONTROLS = ("duplicates", "losses")
-# Points in the driver: pieces without a decision, decided ones, and half committed ones.
-IN_DRIVER = ("C06", "C07", "C08", "C11", "C12", "F03", "F04", "C13", "C14", "C15")
+# Pieces without a decision, decided ones, and half committed ones. C03 to C05, E01, E02, F01, F02 are points in workers.
+NORMAL_WORK = (
+    ("C06", "C07", "C11", "F03", "C14", "C03", "C05", "E02"),
+    ("C08", "C12", "F04", "C13", "C15", "C04", "E01", "F01", "F02"),
+)
 OF_HIVE = ("F05",)
-# Points in the workers; each holds a slot of Spark's.
-IN_WORKER = ("C03", "C04", "C05", "E01", "E02", "F01", "F02")
-# The first four are points of the recovery of what the first round has left.
-IN_RECOVERY_AND_AFTER = ("C18", "C19", "C20", "C22", "C01", "C02", "C09", "C10", "C16", "C17")
+# The first four are points of the recovery of what the rounds before have left.
+RECOVERY_AND_AFTER = ("C18", "C19", "C20", "C22", "C01", "C02", "C09", "C10", "C16", "C17")
 # The worker itself dies, and Spark runs its task again; after E02 the first attempt has left a piece behind (E03).
 OF_WORKER = ("E01", "E02")
-JOBS = tuple(f"orders-{number:02d}" for number in range(len(IN_DRIVER + OF_HIVE + IN_WORKER)))
+JOBS = tuple(f"orders-{number:02d}" for number in range(len(RECOVERY_AND_AFTER)))
+# A worker that is held keeps a slot of Spark's.
+HELD_AND_FREE_SLOTS = "local[8]"
 
 
 @pytest.fixture(scope="module", params=["file", "hive"])
@@ -36,10 +39,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def arena(kind: str, tmp_path_factory: pytest.TempPathFactory) -> FilesArena:
     scratch = tmp_path_factory.mktemp(kind)
-    arena = _files(scratch) if kind == "file" else _hive(scratch)
-    arena.produce(1)
-    arena.finish()
-    return arena
+    return _files(scratch) if kind == "file" else _hive(scratch)
 
 
 def _files(scratch: Path) -> FilesArena:
@@ -62,28 +62,26 @@ def _hive(scratch: Path) -> FilesArena:
     return FilesArena(scratch, jobs, tables, CONTROLS, conf=hive_settings(scratch, str(scratch / "metastore")))
 
 
-def test_every_job_is_killed_at_another_point_in_normal_work(arena: FilesArena, kind: str) -> None:
+@pytest.mark.parametrize("half", [0, 1])
+def test_every_job_is_killed_at_another_point_in_normal_work(arena: FilesArena, kind: str, half: int) -> None:
     arena.produce(3)
-    points = (*IN_DRIVER, *IN_WORKER, *(OF_HIVE if kind == "hive" else ()))
-    arena.kill_at(points, controls=True, master=f"local[{4 + len(IN_WORKER)}]")
+    more = OF_HIVE if (kind, half) == ("hive", 0) else ()
+    arena.kill_at((*NORMAL_WORK[half], *more), controls=half == 0, master=HELD_AND_FREE_SLOTS)
     _nothing_is_there_twice(arena)
 
 
 def test_every_job_is_killed_at_another_point_in_recovery_and_after_it(arena: FilesArena) -> None:
     arena.produce(3)
-    arena.kill_at(IN_RECOVERY_AND_AFTER)
+    arena.kill_at(RECOVERY_AND_AFTER)
     _nothing_is_there_twice(arena)
 
 
-def test_workers_are_killed_and_their_tasks_run_again(arena: FilesArena) -> None:
-    arena.produce(1)
-    ended = arena.finish(",".join(f"{point}=kill@1" for point in OF_WORKER), master="local[2,4]")
+def test_workers_die_too_and_in_the_end_every_record_is_there_once_and_nothing_is_left(
+    arena: FilesArena, kind: str
+) -> None:
+    arena.produce(2)
+    ended = arena.finish(",".join(f"{point}=kill@1" for point in OF_WORKER), master="local[4,4]")
     assert {*ended.points} == {*OF_WORKER}
-
-
-def test_every_record_is_there_once_and_nothing_is_left(arena: FilesArena, kind: str) -> None:
-    arena.produce(1)
-    arena.finish()
     assert len(arena.hit) == {"file": 27, "hive": 28}[kind]
     for job in arena.jobs:
         verdict = arena.verdict(job)

@@ -17,6 +17,11 @@ VERSION = "4.4.0"
 
 SPARK_CONF = {
     "spark.jars.packages": f"io.delta:delta-spark_4.2_2.13:{VERSION}",
+    # For Unity Catalog and the kernel API: thirty more jars, some of other versions than Spark's own.
+    "spark.jars.excludes": (
+        "io.delta:delta-kernel-api,io.delta:delta-kernel-defaults,io.delta:delta-kernel-unitycatalog,"
+        "io.unitycatalog:unitycatalog-client,io.unitycatalog:unitycatalog-hadoop"
+    ),
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }

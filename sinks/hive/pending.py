@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class Pending:
             folder.mkdir(mode=0o700, exist_ok=True)
         sync(self._pending.parent)
 
-    def add(self, partitions: Sequence[Values]) -> None:
+    def add(self, partitions: Iterable[Values]) -> None:
         """Let partitions wait."""
         for values in partitions:
             path = self._path(values)
@@ -48,11 +48,10 @@ class Pending:
                 path.with_name(f".{path.name}").unlink(missing_ok=True)  # of a driver that died
                 write_durably(path, [frame("partition", json.dumps(values).encode("ascii"))])
 
-    def remove(self, partitions: Sequence[Values]) -> None:
-        """They are committed."""
+    def remove(self, partitions: Iterable[Values]) -> None:
+        """They are committed. If a crash brings them back, they are committed again."""
         for values in partitions:
             self._path(values).unlink(missing_ok=True)
-        sync(self._pending)
 
     def partitions(self) -> list[Values]:
         """All that wait."""
@@ -63,10 +62,10 @@ class Pending:
         """The highest event time so far; None if there is none."""
         return max((int(path.name) for path in self._watermark.iterdir() if _NUMBER.fullmatch(path.name)), default=None)
 
-    def raise_watermark(self, to_us: int) -> None:
-        """Raise it; never lowers it."""
-        now = self.watermark_us()
-        if now is None or to_us > now:
+    def raise_watermark(self, seen_us: Sequence[int]) -> None:
+        """Raise it to the highest event time that was seen; never lowers it."""
+        now, to_us = self.watermark_us(), max(seen_us, default=None)
+        if to_us is not None and (now is None or to_us > now):
             (self._watermark / str(to_us)).touch(mode=0o600)  # no content: there whole, or not
             sync(self._watermark)
             for path in list(self._watermark.iterdir()):

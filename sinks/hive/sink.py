@@ -87,19 +87,22 @@ class HiveSink(StagedSink):
         """See `StagedSink.publish`: partitions wait until they are due, then the policies run, then they wait no longer."""
         if self._policies is None:
             raise StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
-        pending = Pending(self.table.home.stage())
-        pending.add(sorted({file.partition for piece in pieces for file in piece.files}, key=str))
-        for piece in pieces:
-            if piece.watermark_us is not None:
-                pending.raise_watermark(piece.watermark_us)
-        due = [values for values in pending.partitions() if self._is_due(values, pending.watermark_us())]
+        pending, time = Pending(self.table.home.stage()), self.table.time
+        got = {file.partition for piece in pieces for file in piece.files}
+        if time is None:
+            due = got | {*pending.partitions()}  # some may wait from a time when there was another trigger
+        else:
+            pending.add(got)
+            pending.raise_watermark([piece.watermark_us for piece in pieces if piece.watermark_us is not None])
+            watermark_us = pending.watermark_us()
+            due = {
+                values
+                for values in pending.partitions()
+                if watermark_us is not None and watermark_us >= time.due_us(values)
+            }
         if due:
-            self._policies.run(due)
+            self._policies.run(sorted(due, key=str))
             pending.remove(due)
-
-    def _is_due(self, values: tuple[str | None, ...], watermark_us: int | None) -> bool:
-        time = self.table.time
-        return time is None or (watermark_us is not None and watermark_us >= time.due_us(values))
 
     def _find(self, catalog: Catalog, schema: pa.Schema) -> HiveTable:
         options = self._options

@@ -51,7 +51,7 @@ class Home:
 
     def make(self) -> None:
         """Make it, fenced for nobody, if it is not there. It appears whole, so that there is never a second fence."""
-        new = self.path.with_name(f"{self.path.name}.new")
+        new = self.root / self.owner.new_folder
         stage = new / fence_name(_NOBODY)
         for _ in range(_TRIES):
             if self.path.exists():

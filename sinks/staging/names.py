@@ -42,6 +42,11 @@ class Owner:
         """The hidden folder below the table's. `~` is in no name of a job or sink, so no two owners share one."""
         return f"_twophase~{self.job}~{self.sink}"
 
+    @property
+    def new_folder(self) -> str:
+        """What it is called while it is made; no owner's."""
+        return f"{self.folder}~new"
+
 
 @dataclass(frozen=True, order=True)
 class PieceName:

@@ -17,6 +17,7 @@ How to read it
     faults           what goes wrong, what operators do
     invariants       I1 to I8 and the goal: how each is expressed is in its docstring
     world, configurations, mutants    the worlds that are checked, and the deliberate mistakes that must be found
+    conformance, told                 what the product told of its runs, held against the model event by event
 
 What is in it
     Two sinks of two branches, three checkpoints, two of them under way at once. Drivers that die at any step or pause
@@ -40,5 +41,7 @@ Why it is sound to leave steps out or take them together
     - An in-doubt outcome ends the driver, as its death at that step does.
     Everything else errs to the side of more behaviour: pieces are committed in any order, drivers wake up at any time.
 
-Every small world is visited whole, so within its bounds a promise that holds in the model holds.
+Every small world is visited whole, so within its bounds a promise that holds in the model holds. That the product does what
+the model does is checked on what it tells: the events of its runs are accepted, and with one event missing, told twice, in
+the wrong place or with another content they are not.
 """

@@ -71,7 +71,7 @@ def _with_tasks(world: World, place: int, sink: Sink, of: tuple[int, int, int, i
     """Tasks are started. Those that the fence refuses already are left out, as in `raise_fence`."""
     if not sinks.admits(sink.fence, of[2:4]):
         return sink
-    tasks = world.branches + (world.losers if place == 0 else 0)
+    tasks = world.pieces_of(place, of[2:4]) + world.losers_of(place, of[2:4])
     started = [Piece(*of, branch, driver.owner, READY) for branch in range(tasks)]
     return sink._replace(pieces=tuple(sorted((*sink.pieces, *started))))
 
@@ -81,7 +81,7 @@ def running(world: World, state: State, driver: Driver) -> Iterator[Transition[S
     lineage = driver.history.lineages[-1]
     decision = Decision(lineage.id, driver.number, driver.generation, driver.counter)
     for place, sink in enumerate(state.sinks):
-        if place not in driver.acknowledged and _is_pre_committed(world, sink, decision):
+        if place not in driver.acknowledged and _is_pre_committed(world, place, sink, decision):
             acknowledged = tuple(sorted((*driver.acknowledged, place)))
             changed = with_driver(state, driver._replace(acknowledged=acknowledged))
             yield Transition(("hears an acknowledgement", driver.owner, place, *decision[1:4]), changed)
@@ -99,19 +99,24 @@ def running(world: World, state: State, driver: Driver) -> Iterator[Transition[S
         yield Transition(label, declined(fewer, driver._replace(acknowledged=kept)), fault=True)
 
 
-def _pieces(world: World, sink: Sink, decision: Decision) -> list[Piece]:
-    return [piece for piece in sink.pieces if piece[:4] == decision[:4] and piece.branch < world.branches]
+def _has_all(world: World, place: int, decision: Decision, pieces: list[Piece]) -> bool:
+    return len(pieces) == world.pieces_of(place, decision.attempt)
 
 
-def _is_pre_committed(world: World, sink: Sink, decision: Decision) -> bool:
-    pieces = _pieces(world, sink, decision)
-    return len(pieces) == world.branches and all(piece.status in DURABLE for piece in pieces)
+def _pieces(world: World, place: int, sink: Sink, decision: Decision) -> list[Piece]:
+    pieces = world.pieces_of(place, decision.attempt)
+    return [piece for piece in sink.pieces if piece[:4] == decision[:4] and piece.branch < pieces]
+
+
+def _is_pre_committed(world: World, place: int, sink: Sink, decision: Decision) -> bool:
+    pieces = _pieces(world, place, sink, decision)
+    return _has_all(world, place, decision, pieces) and all(piece.status in DURABLE for piece in pieces)
 
 
 def _can_complete(world: World, state: State, driver: Driver, decision: Decision) -> bool:
     """Whether no task has been refused or killed."""
     return all(
-        place in driver.acknowledged or len(_pieces(world, sink, decision)) == world.branches
+        place in driver.acknowledged or _has_all(world, place, decision, _pieces(world, place, sink, decision))
         for place, sink in enumerate(state.sinks)
     )
 
@@ -129,7 +134,7 @@ def commit(world: World, state: State, driver: Driver) -> Iterator[Transition[St
     left = [
         (place, branch)
         for place in range(len(state.sinks))
-        for branch in range(world.branches)
+        for branch in range(world.pieces_of(place, decision.attempt))
         if (place, branch) not in driver.proven
     ]
     for place, branch in left:

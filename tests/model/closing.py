@@ -14,6 +14,7 @@ A sink without sessions has only 1, 3 and 5.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from tests.model import log, sinks, steps
 from tests.model.explore import Transition
@@ -37,7 +38,7 @@ def close(world: World, state: State, driver: Driver) -> Iterator[Transition[Sta
     if driver.step in (steps.SCAN, steps.FINAL_SCAN):
         yield _scan(world, state, driver, sink)
     elif driver.step in (steps.ABORT, steps.FINAL_ABORT):
-        yield from _abort(world, state, driver)
+        yield from aborting(world, state, driver, partial(_after_abort, world))
     elif sink.fence[0] > driver.closing[0]:
         yield Transition(("is fenced by a sink", driver.owner, driver.sink), without_driver(state, driver, DEAD))
     elif driver.step == steps.RAISE and not server.has_sessions:
@@ -54,10 +55,6 @@ def _scan(world: World, state: State, driver: Driver, sink: Sink) -> Transition[
         step = steps.ABORT if driver.step == steps.SCAN else steps.FINAL_ABORT
         return Transition(label, with_driver(state, driver._replace(step=step, work=found)))
     return Transition(label, _after_abort(world, state, driver))
-
-
-def _abort(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
-    yield from aborting(world, state, driver, lambda changed, idle: _after_abort(world, changed, idle))
 
 
 def aborting(world: World, state: State, driver: Driver, then: After) -> Iterator[Transition[State]]:
@@ -80,7 +77,9 @@ def aborting(world: World, state: State, driver: Driver, then: After) -> Iterato
 def kept(world: World, driver: Driver) -> frozenset[Xid]:
     """`_pieces_to_commit`: what no scan may touch."""
     return frozenset(
-        (*decision[:4], branch) for decision in log.uncommitted(driver.history) for branch in range(world.branches)
+        (*decision[:4], branch)
+        for decision in log.uncommitted(driver.history)
+        for branch in range(world.pieces_of(driver.sink, decision.attempt))
     )
 
 

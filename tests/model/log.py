@@ -216,9 +216,9 @@ def _accepted(state: State, driver: Driver, record: Record, then: str) -> Transi
 
 
 def fold(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
-    """`JobLog.fold`: all committed checkpoints but the newest go, then the records before."""
+    """`JobLog.fold`: all committed checkpoints but the newest ones go, then the records before."""
     history = driver.history
-    kept = [found for found in history.decisions if found.committed][-1:] + uncommitted(history)
+    kept = [found for found in history.decisions if found.committed][-world.retained :] + uncommitted(history)
     record = Subsume("SUBSUMED", history._replace(decisions=tuple(kept)))
     state = state._replace(budget=state.budget._replace(folds=state.budget.folds - 1))
     numbers = range(first_of(state.log, driver.last + 1), driver.last + 1)

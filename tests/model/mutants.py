@@ -7,11 +7,12 @@ was first built like that, and this model, or a review, found it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tests.model import configurations as worlds
-from tests.model.explore import Exploration, Violation, explore
+from tests.model.explore import Exploration, Label, Violation, explore
 from tests.model.protocol import specification
-from tests.model.state import Budget, State
+from tests.model.state import Budget, Decision, History, Lineage, State
 from tests.model.world import MARIADB, MEMORY, MYSQL_80, Mistake, World
 
 I1 = "I1 nothing is committed before its decision"
@@ -111,9 +112,39 @@ def told(violation: Violation[State]) -> str:
     return "\n".join([f"violates: {violation.claim}", *lines])
 
 
-def describe(label: tuple[object, ...]) -> str:
+def describe(label: Label) -> str:
     """One step in words."""
-    verb, *rest = label
-    who = f"driver {rest[0]}" if rest and isinstance(rest[0], int) else " ".join(map(str, rest[:2]))
-    details = rest[1:] if rest and isinstance(rest[0], int) else rest[2:]
-    return f"{who} {verb} {' '.join(map(str, details))}".strip()
+    verb, who, *details = label
+    if isinstance(who, int):
+        who = f"driver {who}"
+    elif who == "sink":
+        who = f"sink {details.pop(0)}"
+    return " ".join([who, verb, *_words(details)])
+
+
+def _words(details: list[Any]) -> list[str]:
+    """Checkpoints are written lineage/number, attempts generation.counter."""
+    numbers = all(isinstance(detail, int) for detail in details)
+    match details:
+        case [place, lineage, number, generation, counter, branch] if numbers:
+            return [f"sink {place}:", f"{lineage}/{number}", f"{generation}.{counter}", f"branch {branch}"]
+        case [lineage, number, generation, counter, branch] if numbers:
+            return [f"{lineage}/{number}", f"{generation}.{counter}", f"branch {branch}"]
+        case [lineage, number, generation, counter] if numbers:
+            return [f"{lineage}/{number}", f"{generation}.{counter}"]
+        case _:
+            return [_word(detail) for detail in details]
+
+
+def _word(detail: object) -> str:
+    match detail:
+        case Decision(lineage, number, generation, counter):
+            return f"{lineage}/{number} {generation}.{counter}"
+        case Lineage(lineage, base):
+            return f"{lineage} from range {base}"
+        case History():
+            return "of all before"
+        case tuple():
+            return " ".join(_word(part) for part in detail)
+        case _:
+            return str(detail)

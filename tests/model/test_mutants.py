@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+from tests.model.explore import Label
 from tests.model.mutants import MUTANTS, Mutant, describe, told
+from tests.model.state import Decision
 from tests.model.world import Mistake
 
 
@@ -22,6 +24,15 @@ def test_every_mistake_is_tried() -> None:
     assert sorted(mutant.mistake.name for mutant in MUTANTS) == sorted(mistake.name for mistake in Mistake)
 
 
-def test_a_trace_is_told_in_words() -> None:
-    assert describe(("FENCE", 2, 5)) == "driver 2 FENCE 5"
-    assert describe(("crashes", "sink", 0)) == "sink 0 crashes"
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        (("FENCE", 2, 5), "driver 2 FENCE 5"),
+        (("crashes", "sink", 0), "sink 0 crashes"),
+        (("prepares", "sink", 1, 1, 0, 2, 3, 0), "sink 1 prepares 1/0 2.3 branch 0"),
+        (("commits", 1, 0, 1, 4, 2, 3, 1), "driver 1 commits sink 0: 1/4 2.3 branch 1"),
+        (("DECIDED", 1, Decision(1, 0, 2, 3)), "driver 1 DECIDED 1/0 2.3"),
+    ],
+)
+def test_a_step_is_told_in_words(label: Label, words: str) -> None:
+    assert describe(label) == words

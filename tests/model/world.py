@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from tests.model.pieces import Attempt
 from tests.model.state import Budget
 
 NOTHING_GOES_WRONG = Budget()
@@ -86,6 +87,7 @@ class World:
         splits_sync: a record is linked, and made durable by a step of its own.
         replays: Spark runs the newest checkpoint again after a recovery.
         head_start: the first driver has committed the first checkpoint before anything else can happen.
+        retained: how many committed checkpoints a fold keeps: `checkpoint.num_retained`.
         budget: the faults.
         mistake: what the protocol does wrong.
     """
@@ -101,9 +103,18 @@ class World:
     splits_sync: bool = False
     replays: bool = False
     head_start: bool = False
+    retained: int = 1
     budget: Budget = NOTHING_GOES_WRONG
     mistake: Mistake | None = None
 
     def __post_init__(self) -> None:
         if self.max_concurrent > 1 and (self.splits_append or self.splits_sync or self.losers):
             raise ValueError("a driver with commits behind has no steps for an append or a sweep of its own")
+
+    def pieces_of(self, place: int, attempt: Attempt) -> int:
+        """How many pieces an attempt has in a sink, as a decision lists them."""
+        return self.branches
+
+    def losers_of(self, place: int, attempt: Attempt) -> int:
+        """How many of its task attempts in a sink lose to another of the same task."""
+        return 0 if place else self.losers

@@ -14,11 +14,12 @@ from sinks.mysql.sink import MySqlSink
 from tests.simulation.oracle import FORMAT_ID
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.spark import SCHEMA, Executors, QueryLog
+from tests.simulation.telling import Started
 from tests.simulation.verdict import judge
 from twophase.config import JobOptions
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
-from twophase.events import Observers
+from twophase.events import Observer, Observers
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed
@@ -129,6 +130,7 @@ class Driver:
             for name, host in world.targets.items()
         }
         self._coordinator: CheckpointCoordinator | None = None
+        self._tell: Observer
 
     def run(self) -> None:
         """Live."""
@@ -170,12 +172,14 @@ class Driver:
     def _start_query(self, storage: LocalStorage) -> QueryLog | None:
         """Steps 3 to 6; nothing to run if it is stopping."""
         restore = self._load_restore(storage)
+        started = Started(JOB, self.folder, tuple(self._sinks), restores=restore is not None)
+        self._tell = self._world.telling.begin(self.process, started)
         coordinator = self._coordinator = CheckpointCoordinator(
             JOB,
             storage,
             self._sinks,
             self._options,
-            observers=Observers(),
+            observers=Observers(self._tell),
             clock=SimulatedClock(self._world.scheduler),
             snapshot=lambda _, offsets: {"sources": list(offsets.end)},
         )
@@ -232,7 +236,7 @@ class Driver:
             self._coordinator.replay(found.decision, None)
             return
         self._coordinator.checkpoint(
-            batch, offsets, lambda pending: self.executors.pre_commit(pending, self._sinks, chunk)
+            batch, offsets, lambda pending: self.executors.pre_commit(pending, self._sinks, chunk, self._tell)
         )
 
     def _load_restore(self, storage: LocalStorage) -> Restore | None:

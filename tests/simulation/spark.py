@@ -21,6 +21,7 @@ from tests.simulation.options import Mishap, Options
 from tests.simulation.scheduler import Process, Scheduler, Task
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import CheckpointExpiredError, DeclinedError, OffsetMismatchError, TwoPhaseError
+from twophase.events import Observer, SinkAcknowledged
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink
 from twophase.runtime.writer_task import WriterTask
@@ -144,9 +145,11 @@ class Executors:
         self._faults = faults
         self._attempts = 0
 
-    def pre_commit(self, pending: PendingCheckpoint, sinks: Mapping[str, ArrowSink], chunk: int) -> None:
+    def pre_commit(
+        self, pending: PendingCheckpoint, sinks: Mapping[str, ArrowSink], chunk: int, tell: Observer
+    ) -> None:
         """Let every sink write a chunk, side by side; return or raise when no task of it is known to run."""
-        jobs = [_SinkJob(name, sink, pending) for name, sink in sinks.items()]
+        jobs = [_SinkJob(name, sink, pending, tell) for name, sink in sinks.items()]
         deadline_s = self._scheduler.now_s + TIMEOUT_S
         try:
             for job in jobs:
@@ -221,13 +224,14 @@ class Executors:
 class _SinkJob:
     """The Spark job that writes to one sink."""
 
-    def __init__(self, name: str, sink: ArrowSink, pending: PendingCheckpoint) -> None:
+    def __init__(self, name: str, sink: ArrowSink, pending: PendingCheckpoint, tell: Observer) -> None:
         self.running: dict[Task, int] = {}
         self.results: dict[int, Committable | None] = {}
         self.tries = 0
         self.acknowledged = False
         self._name = name
         self._pending = pending
+        self._tell = tell
         self._task = WriterTask(sink, pending.transaction(name))
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> Committable | None:
@@ -237,10 +241,15 @@ class _SinkJob:
         return Committable.from_json(json.loads(text)) if text is not None else None
 
     def acknowledge(self) -> None:
-        """Every part has a result; the first one counts."""
+        """Every part has a result; the first one counts. Told as `twophase.runtime.batch` does."""
         self.acknowledged = True
-        pieces = [self.results[part] for part in sorted(self.results)]
-        self._pending.acknowledge(self._name, [piece for piece in pieces if piece is not None])
+        pending, results = self._pending, [self.results[part] for part in sorted(self.results)]
+        pieces = [piece for piece in results if piece is not None]
+        pending.acknowledge(self._name, pieces)
+        rows = sum(piece.rows for piece in pieces)
+        self._tell(
+            SinkAcknowledged(pending.job, pending.checkpoint, pending.attempt, self._name, len(pieces), rows, 0.0)
+        )
 
 
 @lru_cache(maxsize=4096)

@@ -16,6 +16,7 @@ from tests.simulation.scheduler import Process
 from tests.simulation.verdict import check_end, check_lost, check_refused
 from tests.simulation.world import World
 from twophase.errors import CheckpointMissingError, ConfigError, FencedError, LostPreparedError
+from twophase.events import Event
 
 _FOLDER, _RESTORED_FOLDER = "/data/job", "/data/restored"
 _STORM_STEPS = 1500
@@ -36,6 +37,7 @@ class Outcome:
         points: how often each crash point was reached.
         steps: inputs and outputs.
         trace: who did what.
+        told: what drivers have told, see `telling`.
     """
 
     options: Options
@@ -43,6 +45,7 @@ class Outcome:
     points: Counter[str]
     steps: int
     trace: list[tuple[str, str]]
+    told: list[tuple[int, Event]]
 
     @property
     def digest(self) -> str:
@@ -64,7 +67,9 @@ def run(options: Options) -> Outcome:
     violation = world.scheduler.failure
     if not violation and operator.error is not None:
         violation = "the simulation itself failed: " + "".join(traceback.format_exception(operator.error))
-    return Outcome(options, violation, world.faults.points, world.scheduler.steps, world.scheduler.trace)
+    return Outcome(
+        options, violation, world.faults.points, world.scheduler.steps, world.scheduler.trace, world.telling.trace
+    )
 
 
 class Supervisor:

@@ -28,6 +28,7 @@ from tests.simulation.scheduler import Scheduler
 from tests.simulation.server import Hooks, Server
 from tests.simulation.spark import Input, QueryLog, context_of
 from tests.simulation.statements import Statements
+from tests.simulation.telling import Telling
 from twophase.state.records import Lineage
 
 MAX_STEPS = 60_000
@@ -56,6 +57,7 @@ class World:
         options: what the run is like.
 
     Attributes:
+        telling: what the drivers tell their observers.
         targets: the host name of each sink's server, by the sink's name, which is also its table's.
     """
 
@@ -65,6 +67,7 @@ class World:
         self.scheduler = Scheduler(random, options.switching, MAX_STEPS)
         self.faults = Faults(options, random, self.scheduler)
         self.source = Input(options)
+        self.telling = Telling()
         self.disk = Disk(random)
         self.files = Files(self.disk, self.scheduler.step, self.faults.of_disk)
         self.oracle = Oracle(self.scheduler, self.disk, self.source.rows)

@@ -16,6 +16,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -78,7 +79,8 @@ def _record(home: Path) -> None:
     program = home / _PYTHON
     program.write_text(_WORKER_PYTHON.format(python=shlex.quote(sys.executable)))
     program.chmod(0o755)
-    with show_progress("Recording Spark's classes for faster starts"):
+    # A machine that is too busy for it starts without.
+    with show_progress("Recording Spark's classes for faster starts"), suppress(subprocess.TimeoutExpired):
         subprocess.run(
             [sys.executable, "-m", "twophase.testing.spark_recording"],
             env=os.environ | _environment(home, [*_SHORT_LIVED, f"-XX:ArchiveClassesAtExit={home / _ARCHIVE}"], {}),

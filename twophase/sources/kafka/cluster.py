@@ -153,7 +153,7 @@ class Cluster:
                     remedy="check user, password and the ACLs: READ and DESCRIBE on the topics, READ on the group.",
                 ) from None
             except kafka_errors.KafkaError as error:
-                if not error.retriable or time.monotonic() >= deadline:
+                if not _may_pass(error) or time.monotonic() >= deadline:
                     raise SourceUnavailableError(
                         f"Kafka at {self._options.bootstrap_servers} did not answer: {what}: {error}.",
                         remedy=f"check that the brokers run and can be reached{_SASL_HINT if self._options.sasl else ''}; "
@@ -166,6 +166,11 @@ class Cluster:
             if self._admin is None:
                 self._admin = Admin(**connection.for_kafka_python(self._options))
             return self._admin
+
+
+def _may_pass(error: kafka_errors.KafkaError) -> bool:
+    """Broker -1, which kafka-python does not know, is the leader of a partition that has none at the moment."""
+    return bool(error.retriable) or isinstance(error, kafka_errors.UnknownBrokerIdError)
 
 
 def _topics(described: Iterable[Mapping[str, Any]], *, skip: bool = False) -> dict[str, Topic]:

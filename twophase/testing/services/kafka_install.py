@@ -19,7 +19,7 @@ from twophase.testing.services.progress import show_progress
 
 HOME = f"kafka-{KAFKA_VERSION}"
 _NODE_ID = 1
-_SETTINGS = {
+SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": _NODE_ID,
     "controller.listener.names": "CONTROLLER",
@@ -43,6 +43,7 @@ _SETTINGS = {
     # The default of 128 MB is a quarter of the heap.
     "log.cleaner.dedupe.buffer.size": 8 << 20,
 }
+"""`server.properties` of every broker of a test, but for where it listens and keeps its data."""
 
 
 def kafka_jars() -> Path:
@@ -66,8 +67,8 @@ def write_identity(logs: Path) -> str:
     Returns:
         The new cluster id.
     """
-    cluster = _random_id()
-    identity = f"version=1\nnode.id={_NODE_ID}\ncluster.id={cluster}\ndirectory.id={_random_id()}\n"
+    cluster = random_id()
+    identity = f"version=1\nnode.id={_NODE_ID}\ncluster.id={cluster}\ndirectory.id={random_id()}\n"
     (logs / "meta.properties").write_text(identity)
     return cluster
 
@@ -78,7 +79,7 @@ def write_properties(
     """Write a `server.properties`; `extra` wins over everything else."""
     client, controller = f"PLAINTEXT://{LOOPBACK}:{client_port}", f"CONTROLLER://{LOOPBACK}:{controller_port}"
     settings = {
-        **_SETTINGS,
+        **SETTINGS,
         "listeners": f"{client},{controller}",
         "advertised.listeners": client,
         "controller.quorum.voters": f"{_NODE_ID}@{LOOPBACK}:{controller_port}",
@@ -97,13 +98,13 @@ def _format(folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="twophase-kafka-format-") as scratch:
         properties = Path(scratch) / "server.properties"
         write_properties(properties, client_port=9092, controller_port=9093, logs=folder, extra={})
-        main = ("kafka.tools.StorageTool", "format", "-t", _random_id(), "-c", str(properties))
+        main = ("kafka.tools.StorageTool", "format", "-t", random_id(), "-c", str(properties))
         done = subprocess.run(java_command([], *main), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ServiceError(f"Kafka's storage could not be formatted:\n{done.stdout}{done.stderr}")
 
 
-def _random_id() -> str:
+def random_id() -> str:
     """An id in Kafka's form: 16 random bytes in URL-safe base 64, no dash in front (it would read as an option)."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -12,17 +12,13 @@ from pathlib import Path
 from typing_extensions import override
 
 from twophase.errors import ServiceError
+from twophase.testing.services.access import USER
 from twophase.testing.services.cache import cached
 from twophase.testing.services.debian import library_path, unpack_packages, with_dependencies
 from twophase.testing.services.pins import MARIADB_SERIES
 from twophase.testing.services.process import Launch
 from twophase.testing.services.progress import show_progress
-from twophase.testing.services.sql import (
-    USER,
-    SqlProgram,
-    SqlService,
-    as_root_if_root,
-)
+from twophase.testing.services.sql import SqlProgram, SqlService, as_root_if_root
 
 URL_VARIABLE = "TWOPHASE_MARIADB_URL"
 PASSWORD_VARIABLE = "TWOPHASE_MARIADB_PASSWORD"  # noqa: S105 - a name
@@ -65,7 +61,7 @@ class _MariaDbProgram(SqlProgram):
 
     @override
     def prepare(self, data: Path) -> None:
-        shutil.copytree(_template(mariadb()), data / "db")
+        shutil.copytree(mariadb_template(mariadb()), data / "db")
         created = f"CREATE USER '{USER}'@'%' IDENTIFIED BY '{self.password}';"
         self._account_file = self._write_account(data / "account.sql", created)
 
@@ -92,7 +88,7 @@ class MariaDbService(SqlService):
 
 def fetch_mariadb() -> None:
     """Bring all that a start needs into the cache."""
-    _template(mariadb())
+    mariadb_template(mariadb())
 
 
 def mariadb() -> MariaDb:
@@ -132,7 +128,7 @@ def _describe(program: Path, environment: dict[str, str]) -> MariaDb:
     raise ServiceError(f"{program} comes without its SQL files under {prefix / 'share'}.", remedy=_INSTALL)
 
 
-def _template(server: MariaDb) -> Path:
+def mariadb_template(server: MariaDb) -> Path:
     """A data folder with the system tables: making them takes seconds, copying does not."""
     return cached(f"mariadb-{server.version}-data", lambda folder: _bootstrap(server, folder))
 

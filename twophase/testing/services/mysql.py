@@ -14,18 +14,14 @@ from pathlib import Path
 from typing_extensions import override
 
 from twophase.errors import ServiceError
+from twophase.testing.services.access import USER
 from twophase.testing.services.cache import cached
 from twophase.testing.services.debian import with_libraries
 from twophase.testing.services.maven import fetch_jars
 from twophase.testing.services.pins import MYSQL_COORDINATES, MYSQL_PINS, MYSQL_VERSION
 from twophase.testing.services.process import Launch
 from twophase.testing.services.progress import show_progress
-from twophase.testing.services.sql import (
-    USER,
-    SqlProgram,
-    SqlService,
-    as_root_if_root,
-)
+from twophase.testing.services.sql import SqlProgram, SqlService, as_root_if_root
 
 URL_VARIABLE = "TWOPHASE_MYSQL_URL"
 PASSWORD_VARIABLE = "TWOPHASE_MYSQL_PASSWORD"  # noqa: S105 - a name
@@ -38,7 +34,7 @@ class _MySqlProgram(SqlProgram):
 
     @override
     def prepare(self, data: Path) -> None:
-        shutil.copytree(_template(), data / "db")
+        shutil.copytree(mysql_template(), data / "db")
         # The server makes a new one: two servers from one template must not have one uuid.
         (data / "db" / "auto.cnf").unlink()
         created = f"CREATE USER '{USER}'@'%' IDENTIFIED WITH mysql_native_password BY '{self.password}';"
@@ -55,7 +51,7 @@ class _MySqlProgram(SqlProgram):
         ]
         if self._account_file is not None:
             command.append(f"--init-file={self._account_file}")
-        return Launch([*command, *self._options], _environment())
+        return Launch([*command, *self._options], mysql_environment())
 
 
 class MySqlService(SqlService):
@@ -77,8 +73,8 @@ def mysql_home() -> Path:
 
 def fetch_mysql() -> None:
     """Bring all that a start needs into the cache."""
-    _environment()
-    _template()
+    mysql_environment()
+    mysql_template()
 
 
 def _fetch(folder: Path) -> None:
@@ -101,14 +97,16 @@ def _fetch(folder: Path) -> None:
                 files.extractall(folder)  # noqa: S202
 
 
-def _template() -> Path:
+def mysql_template() -> Path:
     """An initialised, empty data folder: initialising takes seconds, copying does not."""
     return cached(f"mysql-{MYSQL_VERSION}-data", _initialise)
 
 
 def _initialise(folder: Path) -> None:
     command = [*_mysqld(), "--initialize-insecure", f"--datadir={folder / 'db'}", *as_root_if_root()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **_environment()})
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **mysql_environment()}
+    )
     if done.returncode != 0:
         raise ServiceError(f"MySQL's data folder could not be initialised:\n{done.stdout}{done.stderr}")
     for path in (folder / "db").iterdir():
@@ -122,5 +120,6 @@ def _mysqld() -> list[str]:
     return [*command, f"--lc-messages-dir={home / 'share'}", "--log-error-verbosity=2"]
 
 
-def _environment() -> dict[str, str]:
+def mysql_environment() -> dict[str, str]:
+    """What MySQL's programs need to find their libraries."""
     return with_libraries(mysql_home() / "bin" / "mysqld", _LIBRARIES)

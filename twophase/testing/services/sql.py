@@ -5,52 +5,30 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
-import pymysql
 from typing_extensions import override
 
 from twophase.errors import ServiceError
+from twophase.testing.services.access import USER, Account, SqlAccess
 from twophase.testing.services.local_server import LocalServer
 from twophase.testing.services.ports import LOOPBACK
 from twophase.testing.services.program import Program
 from twophase.testing.services.server import ExternalServer, Server
 from twophase.testing.services.service import Service
 
-USER = "root"
-_CONNECT_TIMEOUT_S = 10
 _DEFAULT_PORT = 3306
-
-
-@dataclass(frozen=True)
-class Account:
-    """Where a server is and who may do everything on it."""
-
-    host: str
-    port: int
-    user: str
-    password: str
-
-    def connect(self, database: str | None = None) -> pymysql.Connection:
-        """A plain connection, autocommit on."""
-        return pymysql.connect(
-            host=self.host,
-            port=self.port,
-            user=self.user,
-            password=self.password,
-            database=database,
-            autocommit=True,
-            local_infile=True,
-            connect_timeout=_CONNECT_TIMEOUT_S,
-        )
-
-    def probe(self) -> None:
-        """Ask the server for one row."""
-        with self.connect() as connection, connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-            cursor.fetchall()
+SETTINGS = (
+    "--skip-log-bin",
+    "--skip-name-resolve",
+    "--innodb-flush-log-at-trx-commit=1",
+    # Warming the buffer pool up makes restarts slow, and benchmarks uneven.
+    "--innodb-buffer-pool-dump-at-shutdown=OFF",
+    "--innodb-buffer-pool-load-at-startup=OFF",
+    "--innodb-buffer-pool-size=256M",
+)
+"""What every server of a test is told: no acknowledged branch is lost, nothing is slower than it must be."""
 
 
 def as_root_if_root() -> list[str]:
@@ -96,10 +74,7 @@ class SqlProgram(Program):
         options = [f"--datadir={data / 'db'}", f"--port={self.port}", f"--bind-address={LOOPBACK}"]
         # Relative to the data folder: a full path can be longer than a socket's name may be.
         options += ["--socket=server.sock", f"--pid-file={data / 'server.pid'}"]
-        options += ["--skip-log-bin", "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=1"]
-        # Warming the buffer pool up makes restarts slow, and benchmarks uneven.
-        options += ["--innodb-buffer-pool-dump-at-shutdown=OFF", "--innodb-buffer-pool-load-at-startup=OFF"]
-        return [*options, "--innodb-buffer-pool-size=256M", *as_root_if_root()]
+        return [*options, *SETTINGS, *as_root_if_root()]
 
     def _write_account(self, file: Path, created: str) -> Path:
         file.touch(mode=0o600)
@@ -107,7 +82,7 @@ class SqlProgram(Program):
         return file
 
 
-class SqlService(Service):
+class SqlService(SqlAccess, Service):
     """A server that speaks MySQL's protocol. Use `MySqlService` or `MariaDbService`.
 
     Args:
@@ -131,7 +106,7 @@ class SqlService(Service):
         own: bool = False,
         startup_timeout_s: float = 60.0,
     ) -> None:
-        self._program = self._program_type(local_infile, _checked(server_options))
+        self._program = self._program_type(local_infile, checked_options(server_options))
         self._external = None if own else _external_account(self._url_variable, self._password_variable)
         server: Server
         if self._external is not None:
@@ -141,41 +116,7 @@ class SqlService(Service):
         super().__init__(server)
 
     @property
-    def host(self) -> str:
-        """Host name or address."""
-        return self._account.host
-
-    @property
-    def port(self) -> int:
-        """TCP port."""
-        return self._account.port
-
-    @property
-    def user(self) -> str:
-        """An account with all rights (of the user's own server: the one in its URL)."""
-        return self._account.user
-
-    @property
-    def password(self) -> str:
-        """The account's password."""
-        return self._account.password
-
-    def url(self, database: str) -> str:
-        """`mysql://user@host:port/database`, without the password."""
-        account = self._account
-        return f"mysql://{quote(account.user, safe='')}@{account.host}:{account.port}/{quote(database, safe='')}"
-
-    def connect(self, database: str | None = None) -> pymysql.Connection:
-        """A plain PyMySQL connection, autocommit on, LOAD DATA LOCAL allowed on the client's side."""
-        return self._account.connect(database)
-
-    def create_database(self, name: str) -> None:
-        """Make an empty utf8mb4 database; an old one of that name is an error."""
-        quoted = name.replace("`", "``")
-        with self.connect() as connection, connection.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE `{quoted}` CHARACTER SET utf8mb4")
-
-    @property
+    @override
     def _account(self) -> Account:
         return self._external or self._program.account
 
@@ -195,7 +136,7 @@ def _external_account(url_variable: str, password_variable: str) -> Account | No
     return Account(parts.hostname, parts.port or _DEFAULT_PORT, unquote(parts.username), password)
 
 
-def _checked(options: Sequence[str]) -> list[str]:
+def checked_options(options: Sequence[str]) -> list[str]:
     """Refuse options that would be taken for something else."""
     for option in options:
         if not option.startswith("--"):

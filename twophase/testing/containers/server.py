@@ -1,0 +1,207 @@
+"""A server in a container.
+
+1. start: a free port is picked, the image pulled if it is absent, the container started, asked until it answers.
+2. kill, restart: as often as wanted, on the same data and port. An engine would give a new port at each start.
+3. stop: the container and its volumes are removed; a copy of its log stays if the server failed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from docker.errors import DockerException
+from testcontainers.core.container import DockerContainer
+from typing_extensions import override
+
+from twophase.errors import ServiceError
+from twophase.testing.containers.engine import REMEDY, engine_problem, host_of_containers
+from twophase.testing.containers.program import ContainerProgram
+from twophase.testing.containers.reach import Address, keeps_connections
+from twophase.testing.services.deadline import Deadline
+from twophase.testing.services.ports import LOOPBACK, free_ports
+from twophase.testing.services.server import Server
+
+_PROBE_INTERVAL_S = 0.1
+_STOP_TIMEOUT_S = 15
+_BIND_TRIES = 4
+_BIND_FAILURES = ("port is already allocated", "address already in use")
+_SHOWN_LOG_LINES = 15
+_ALL_INTERFACES = ""
+
+
+class ContainerServer(Server):
+    """Runs one program in a container.
+
+    Args:
+        program: the kind of server.
+        startup_timeout_s: how long a start may take until the first answer, after the image is there.
+    """
+
+    def __init__(self, program: ContainerProgram, *, startup_timeout_s: float) -> None:
+        self._program = program
+        self._startup_timeout_s = startup_timeout_s
+        self._container: DockerContainer | None = None
+        self._folder: Path | None = None
+        self._failed = False
+
+    @override
+    def start(self) -> None:
+        if self._container is not None:
+            raise ServiceError(f"{self._program.name} is started already.", remedy="use restart().")
+        problem = engine_problem()
+        if problem is not None:
+            raise ServiceError(problem, remedy=REMEDY)
+        self._failed = False
+        self._folder = Path(tempfile.mkdtemp(prefix=f"twophase-{self._program.name.lower()}-"))
+        try:
+            self._start_on_a_free_port()
+            self._wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    @override
+    def stop(self) -> None:
+        if self._folder is None:
+            return
+        if self._container is not None:
+            with self._spoken_of("removed"):
+                self._container.stop()
+            self._container = None
+        if not self._failed:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder = None
+
+    @override
+    def kill(self) -> None:
+        with self._spoken_of("killed"):
+            self._docker.kill()
+            self._docker.wait(timeout=_STOP_TIMEOUT_S)
+
+    @override
+    def restart(self) -> None:
+        with self._spoken_of("started again"):
+            self._docker.reload()
+            if self._docker.status == "paused":
+                self._docker.unpause()  # a frozen server would not see SIGTERM
+            self._docker.stop(timeout=_STOP_TIMEOUT_S)
+            self._docker.start()
+        self._wait_until_ready()
+
+    @override
+    def suspend(self) -> None:
+        with self._spoken_of("frozen"):
+            self._docker.pause()
+
+    @override
+    def resume(self) -> None:
+        with self._spoken_of("let go on"):
+            self._docker.unpause()
+
+    @property
+    @override
+    def pid(self) -> int:
+        """Process id of the server as the machine of the engine sees it; 0 if it does not run."""
+        self._docker.reload()
+        return int(self._docker.attrs["State"]["Pid"])
+
+    @property
+    @override
+    def log(self) -> Path:
+        """A copy, made now, of all the server has printed."""
+        if self._folder is None:
+            raise self._program.not_started()
+        file = self._folder / "server.log"
+        file.write_bytes(self._docker.logs())
+        return file
+
+    @property
+    def _docker(self) -> Any:
+        """The container as the Docker SDK, which has no types, sees it."""
+        if self._container is None:
+            raise self._program.not_started()
+        return self._container.get_wrapped_container()
+
+    def _start_on_a_free_port(self) -> None:
+        """A port found free can be taken before the engine binds it, or be taken on the engine's own machine."""
+        host = host_of_containers()
+        for attempt in range(1, _BIND_TRIES + 1):
+            [port] = free_ports(1)
+            self._program.address = Address(host, port)
+            self._container = self._new_container()
+            try:
+                self._container.start()
+            except DockerException as error:
+                self._container.stop()
+                self._container = None
+                if attempt == _BIND_TRIES or not any(text in str(error) for text in _BIND_FAILURES):
+                    raise self._not_created(error) from error
+            else:
+                return
+
+    def _new_container(self) -> DockerContainer:
+        program = self._program
+        container = DockerContainer(program.image).with_envs(**program.environment()).with_command(program.command())
+        # Only this machine can reach a local engine's container: the servers have no encryption, Kafka no password.
+        interface = LOOPBACK if program.address.host == LOOPBACK else _ALL_INTERFACES
+        ports = cast("dict[str, Any]", container.ports)  # `with_bind_ports` knows no interface
+        ports[f"{program.inside_port}/tcp"] = (interface, program.address.port)
+        return container
+
+    def _wait_until_ready(self) -> None:
+        deadline = Deadline(self._startup_timeout_s)
+        problem: Exception | None = None
+        while not deadline.over:
+            problem = self._problem()
+            if problem is None:
+                return
+            self._docker.reload()
+            if self._docker.status in ("exited", "dead"):
+                code = self._docker.attrs["State"]["ExitCode"]
+                raise self._start_failure(f"ended with exit code {code} while starting") from problem
+            time.sleep(_PROBE_INTERVAL_S)
+        raise self._start_failure(f"gave no answer within {deadline.timeout_s:g} s") from problem
+
+    def _problem(self) -> Exception | None:
+        """Why the server is not ready yet; None if it is."""
+        address = self._program.address
+        if not keeps_connections(address):
+            return ConnectionRefusedError(f"nothing listens behind {address.host}:{address.port}")
+        try:
+            self._program.probe()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is shown if it lasts
+            return error
+        return None
+
+    def _start_failure(self, what: str) -> ServiceError:
+        self._failed = True
+        log = self.log
+        shown = "\n".join(f"    {line}" for line in log.read_text(errors="replace").splitlines()[-_SHOWN_LOG_LINES:])
+        return ServiceError(
+            f"{self._program.name} in a container of {self._program.image} {what}. The end of its log:\n{shown}\n",
+            remedy=f"read the whole log: {log}",
+        )
+
+    def _not_created(self, error: Exception) -> ServiceError:
+        program = self._program
+        return ServiceError(
+            f"No container of the image {program.image} could be started: {error}",
+            remedy=f"pull or build that image, or name another one in {program.image_variable}; where the image "
+            "testcontainers/ryuk cannot be pulled, set TESTCONTAINERS_RYUK_DISABLED=true.",
+        )
+
+    @contextmanager
+    def _spoken_of(self, done: str) -> Iterator[None]:
+        """What the engine refuses is an error of ours, with the name of the server."""
+        try:
+            yield
+        except DockerException as error:
+            raise ServiceError(
+                f"{self._program.name}'s container could not be {done}: {error}", remedy="look into `docker ps -a`."
+            ) from error
