@@ -20,8 +20,8 @@ JOBS   ?= 2
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY)  ## Kafka to MySQL, 1,000,000 orders, the driver killed on the way: count what arrived
-	@$(BIN)/python -m twophase.testing.services fetch kafka mysql spark
+demo: $(READY)  ## Kafka to MySQL, Delta and Hive, 1,000,000 orders, the driver killed on the way: count what arrived
+	@$(BIN)/python -m twophase.testing.services fetch kafka mysql spark delta
 	@$(BIN)/python -m examples.demo
 
 test: services  ## Every test that needs no Docker; starts its own Kafka, MySQL and MariaDB
@@ -68,7 +68,7 @@ format: $(READY)  ## Bring the style in order
 bench: services  ## The benchmarks; each prints a ratio measured in one run
 	@$(BIN)/python -m benchmarks
 
-services: $(READY)  ## Fetch Kafka, MySQL and MariaDB into the cache
+services: $(READY)  ## Fetch Kafka, MySQL, MariaDB and Delta into the cache
 	@$(BIN)/python -m twophase.testing.services fetch
 
 constraints: $(READY)  ## Write down the versions in use

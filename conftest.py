@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.delta_jars import delta_settings
-from integration.hive_harness import hive_settings
+from integration.hive_settings import hive_settings
 from twophase.testing.spark_start import spark_environment
 
 ROOT = Path(__file__).parent

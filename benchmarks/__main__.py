@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import click
 
-from benchmarks import commit_behind, file_commit, kafka_to_delta, kafka_to_mysql, protocol_cost, worker_memory
+from benchmarks import (
+    commit_behind,
+    file_commit,
+    kafka_to_delta,
+    kafka_to_hive,
+    kafka_to_mysql,
+    protocol_cost,
+    several_sinks,
+    visibility,
+    worker_memory,
+)
 
 _COMMANDS = (
     kafka_to_mysql.command,
     kafka_to_delta.command,
+    kafka_to_hive.command,
+    several_sinks.command,
     commit_behind.command,
+    visibility.command,
     protocol_cost.command,
     file_commit.command,
     worker_memory.command,

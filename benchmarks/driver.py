@@ -9,6 +9,8 @@ is everything from asking for offsets to the commit log. The result is the last 
     spark             Spark's Kafka connector, from_json, JDBC append in foreachBatch: at least once
     twophase-delta    twophase-kafka, DeltaSink: exactly once
     spark-delta       twophase-kafka, Delta's own streaming sink: exactly once
+    spark-files       twophase-kafka, Spark's own file sink with parquet: exactly once for readers of its own log
+    several           twophase-kafka, the sinks that the settings name, in one checkpoint: exactly once
 """
 
 from __future__ import annotations
@@ -28,9 +30,13 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 import twophase
 from benchmarks.orders import SCHEMA, TABLE
 from sinks.delta.sink import DeltaSink
+from sinks.hive.sink import HiveSink
 from sinks.mysql.sink import MySqlSink
 from twophase.events import CheckpointCommitted, CheckpointDecided, Event, SinkAcknowledged
 from twophase.protocol.sink import Sink
+
+MYSQL, DELTA, HIVE = "facts", "lake", "hive"
+"""The names of the sinks of a pipeline."""
 
 _JDBC_FLAGS = "rewriteBatchedStatements=true&sslMode=DISABLED&allowPublicKeyRetrieval=true"
 
@@ -103,11 +109,15 @@ def main(settings: dict[str, Any]) -> None:
     checkpoints = _Checkpoints()
     match settings["pipeline"]:
         case "twophase":
-            _run_twophase(spark, settings, _mysql_sink(settings), checkpoints)
+            _run_twophase(spark, settings, {MYSQL: _SINKS[MYSQL](settings)}, checkpoints)
         case "twophase-delta":
-            _run_twophase(spark, settings, DeltaSink(path=settings["path"], create=True), checkpoints)
+            _run_twophase(spark, settings, {DELTA: _SINKS[DELTA](settings)}, checkpoints)
+        case "several":
+            _run_twophase(spark, settings, {name: _SINKS[name](settings) for name in settings["sinks"]}, checkpoints)
         case "spark-delta":
             _run_delta(spark, settings)
+        case "spark-files":
+            _run_files(spark, settings)
         case _:
             _run_spark(spark, settings)
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
@@ -144,6 +154,13 @@ def _mysql_sink(settings: dict[str, Any]) -> MySqlSink:
     )
 
 
+_SINKS: dict[str, Callable[[dict[str, Any]], Sink]] = {
+    MYSQL: _mysql_sink,
+    DELTA: lambda settings: DeltaSink(path=settings["path"], create=True),
+    HIVE: lambda _: HiveSink(table=TABLE, create=True),
+}
+
+
 def _read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
     twophase.register(spark)
     options = {
@@ -156,21 +173,24 @@ def _read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
     return spark.readStream.format("twophase-kafka").options(**options).schema(SCHEMA).load()
 
 
-def _run_twophase(spark: SparkSession, settings: dict[str, Any], sink: Sink, observe: Callable[[Event], None]) -> None:
-    job = (
-        twophase.write_stream(_read(spark, settings), name="orders")
-        .sink("facts", sink)
-        .option("checkpointLocation", settings["location"])
-        .options(**settings.get("options", {}))
-        .observer(observe)
-        .trigger(availableNow=True)
-        .start()
-    )
-    job.await_termination()
+def _run_twophase(
+    spark: SparkSession, settings: dict[str, Any], sinks: dict[str, Sink], observe: Callable[[Event], None]
+) -> None:
+    described = twophase.write_stream(_read(spark, settings), name="orders")
+    for name, sink in sinks.items():
+        described.sink(name, sink)
+    described.option("checkpointLocation", settings["location"]).observer(observe)
+    described.options(**settings.get("options", {}))
+    described.trigger(availableNow=True).start().await_termination()
 
 
 def _run_delta(spark: SparkSession, settings: dict[str, Any]) -> None:
     writer = _read(spark, settings).writeStream.format("delta").option("checkpointLocation", settings["location"])
+    writer.trigger(availableNow=True).start(settings["path"]).awaitTermination()
+
+
+def _run_files(spark: SparkSession, settings: dict[str, Any]) -> None:
+    writer = _read(spark, settings).writeStream.format("parquet").option("checkpointLocation", settings["location"])
     writer.trigger(availableNow=True).start(settings["path"]).awaitTermination()
 
 

@@ -18,12 +18,12 @@ import click
 from benchmarks.contest import Pipeline, alternate, check_batches, show
 from benchmarks.launch import Run, new_kafka, run_pipeline
 from benchmarks.orders import produce
-from integration.delta_jars import delta_jars
 from sinks.delta.sink import DeltaSink
 from twophase.testing.services import KafkaService
+from twophase.testing.services.delta import fetch_delta
 
 # What twophase sets for every sink; for the peer as well, so that the sinks are compared.
-_ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "50000"}
+ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "50000"}
 
 
 @click.command("kafka_to_delta")
@@ -49,7 +49,7 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, warm
 
 def spark_settings() -> dict[str, str]:
     """What Spark needs to write to Delta."""
-    return {**DeltaSink.spark_conf(), **_ARROW, "spark.jars.packages": "", "spark.jars": delta_jars()}
+    return {**DeltaSink.spark_conf(), **ARROW, **fetch_delta()}
 
 
 def run_to_delta(

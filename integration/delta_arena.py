@@ -8,12 +8,10 @@ from pathlib import Path
 
 from integration import checker, delta_lake, workload
 from integration.delta_jars import delta_settings
-from integration.nemesis import DriverProcess, Ended
+from integration.nemesis import DriverProcess, Ended, held_at
 from twophase.testing.services import KafkaService
 
 BATCH = 200
-# Longer than any test waits: what a failpoint holds, only a kill ends.
-_HELD = "delay:3600000@1"
 _TIMEOUT_S = 1500
 # So many jobs in one driver keep a small machine busy when they start.
 _PATIENT = {"spark.python.authenticate.socketTimeout": "120s"}
@@ -66,14 +64,7 @@ class DeltaArena:
 
     def kill_at(self, points: Sequence[str]) -> Ended:
         """Wait until a job is held at each of the points, then kill them all at once."""
-        driver = self._driver(",".join(f"{point}={_HELD}" for point in points))
-        try:
-            driver.wait_for(
-                lambda: {*driver.points()} >= {*points}, f"a job at each of {', '.join(points)}", _TIMEOUT_S
-            )
-        finally:
-            ended = driver.kill()
-        return ended
+        return self._driver(held_at(points)).kill_when_at(points, _TIMEOUT_S)
 
     def verdict(self, job: str) -> checker.Verdict:
         """What the independent checker says of one table."""

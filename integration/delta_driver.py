@@ -55,7 +55,7 @@ def main(settings: dict[str, Any]) -> None:
     work: list[Callable[[], None]] = [partial(control, spark, name, settings) for name in settings["controls"]]
     work += [partial(run, spark, name, settings) for name in settings["jobs"]]
     if _armed(BEFORE_CHECKPOINT):
-        work[-1] = partial(run_to_checkpoint, spark, settings["jobs"][-1], settings)
+        work[-1] = partial(run_to_checkpoint, spark, work[-1], Path(settings["lake"]) / settings["jobs"][-1])
     holding = "=delay:" in os.environ.get(VARIABLE, "")
     with ThreadPoolExecutor(len(work) if holding else _AT_ONCE) as pool:
         jobs: list[Future[None]] = []
@@ -128,17 +128,16 @@ def pause(point: str, table: str) -> None:
         failpoint(point)
 
 
-def run_to_checkpoint(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
-    """Run a job, the last one; stop Spark at the commit before a checkpoint of the table.
+def run_to_checkpoint(spark: SparkSession, job: Callable[[], None], table: Path) -> None:
+    """Run a job, the last one; stop Spark at the commit before a checkpoint of its table.
 
     Delta has no crash point there, so its process is stopped from outside when the commit is seen.
     """
-    table = Path(settings["lake"]) / name
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '{_CHECKPOINT_INTERVAL}')")
     before = int(delta_lake.commits(table)[-1].stem)
     [java] = [child for child in psutil.Process().children() if "java" in child.name()]
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(run, spark, name, settings)
+        pool.submit(job)
         _wait_until(lambda: _awaits_checkpoint(table, before), f"a commit in {table}")
         java.send_signal(signal.SIGSTOP)
         failpoint(BEFORE_CHECKPOINT)

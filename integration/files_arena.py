@@ -14,12 +14,10 @@ import pyarrow.parquet
 
 from integration import checker, workload
 from integration.files_driver import CONTROL
-from integration.nemesis import DriverProcess, Ended
+from integration.nemesis import DriverProcess, Ended, held_at
 
 BATCH = 200
 PARTITIONS = 2
-# Longer than any test waits: what a failpoint holds, only a kill ends.
-_HELD = "delay:3600000@1"
 _TIMEOUT_S = 540
 
 
@@ -89,20 +87,15 @@ class FilesArena:
     def kill_at(self, points: Sequence[str], controls: bool = False, **settings: Any) -> None:
         """Wait until a job is held at each of the points, then kill them all at once."""
         held = [*points, *(CONTROL.format(name) for name in self.controls)] if controls else points
-        arm = ",".join(f"{point}={_HELD}" for point in held)
-        driver = FilesDriver(self._settings | settings, self._scratch, arm, self._conf)
-        try:
-            driver.wait_for(lambda: {*driver.points()} >= {*held}, f"a job at each of {', '.join(held)}", _TIMEOUT_S)
-        finally:
-            ended = driver.kill()
+        driver = FilesDriver(self._settings | settings, self._scratch, held_at(held), self._conf)
+        ended = driver.kill_when_at(held, _TIMEOUT_S)
         assert ended.killed, ended.output
         assert {*ended.points} == {*held}
         self.hit.update(points)
 
     def verdict(self, job: str) -> checker.Verdict:
         """What the independent checker says of one table."""
-        stored = np.concatenate([np.empty(0, checker.RECORD), *map(_records, _visible(self._tables[job]))])
-        return checker.compare(_array(*map(_order, workload.orders(0, self.produced))), stored)
+        return checker.compare(_array(*map(_order, workload.orders(0, self.produced))), orders(self._tables[job]))
 
     def counts(self) -> dict[str, int]:
         """How many rows Spark SQL has seen in each table of the metastore, when the last driver ended."""
@@ -110,7 +103,22 @@ class FilesArena:
 
     def staged(self, job: str) -> list[str]:
         """What lies hidden and is not committed."""
-        return [str(path) for path in self._tables[job].glob("_twophase~*/fence-*/staged/*")]
+        return staged(self._tables[job])
+
+
+def orders(table: Path) -> checker.Records:
+    """Every row of a table that is partitioned by `kafka_partition`, for the checker."""
+    return np.concatenate([np.empty(0, checker.RECORD), *map(_records, _visible(table))])
+
+
+def parquet_rows(table: Path) -> int:
+    """Rows of a table of parquet files, by what each file says of itself."""
+    return sum(pyarrow.parquet.read_metadata(path).num_rows for path in _visible(table))
+
+
+def staged(table: Path) -> list[str]:
+    """What lies hidden in the folder of a table and is not committed."""
+    return [str(path) for path in table.glob("_twophase~*/fence-*/staged/*")]
 
 
 def _visible(table: Path) -> Iterator[Path]:

@@ -22,6 +22,8 @@ from twophase.testing.spark_start import spark_environment
 ROOT = Path(__file__).parent.parent
 TIMEOUT_S = 180
 SIGNAL_TIMEOUT_S = 30
+# Longer than any test waits: what a failpoint holds, only a kill ends.
+_HELD = "delay:3600000@1"
 _POLL_S = 0.05
 
 
@@ -115,6 +117,14 @@ class DriverProcess:
             if time.monotonic() > deadline:
                 raise AssertionError(f"timed out waiting for {what}:\n{self.log.read_text()[-6000:]}")
             time.sleep(_POLL_S)
+
+    def kill_when_at(self, points: Sequence[str], timeout_s: float = TIMEOUT_S) -> Ended:
+        """Wait until something of it is held at each of the points (see `held_at`), then kill all of it."""
+        try:
+            self.wait_for(lambda: {*self.points()} >= {*points}, f"a job at each of {', '.join(points)}", timeout_s)
+        finally:
+            ended = self.kill()
+        return ended
 
     def points(self) -> list[str]:
         """The crash points that acted, in order."""
@@ -232,6 +242,11 @@ def _status(process: psutil.Process) -> str:
         return str(process.status())
     except psutil.NoSuchProcess:
         return psutil.STATUS_DEAD
+
+
+def held_at(points: Sequence[str]) -> str:
+    """Failpoints that each hold the first that gets there, for ever, and let all others pass."""
+    return ",".join(f"{point}={_HELD}" for point in points)
 
 
 def run(settings: dict[str, Any], scratch: Path, arm: str = "", conf: Mapping[str, str] | None = None) -> Ended:

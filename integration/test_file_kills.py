@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from integration.files_arena import FilesArena
-from integration.hive_harness import hive_settings
+from integration.hive_settings import hive_settings
 
 CONTROLS = ("duplicates", "losses")
 # Pieces without a decision, decided ones, and half committed ones. C03 to C05, E01, E02, F01, F02 are points in workers.

@@ -13,14 +13,16 @@ from integration.checker import Verdict
 from twophase.events import CheckpointSubsumed
 
 EXACT = Verdict(1000, 1000, 0, 0, 0, "")
+NOTHING = {"facts": 0, "lake": 0, "hive": 0}
 
 
 def test_a_demo_without_a_fault_passes() -> None:
-    assert what_is_wrong(EXACT, records=1000, prepared=0, kills=4) == ""
+    assert what_is_wrong(dict.fromkeys(NOTHING, EXACT), records=1000, waiting=NOTHING, kills=4) == ""
 
 
+@pytest.mark.parametrize("sink", NOTHING)
 @pytest.mark.parametrize(
-    ("verdict", "records", "prepared", "kills"),
+    ("verdict", "records", "waiting", "kills"),
     [
         (Verdict(1000, 999, 1, 0, 0, "lost: [(0, 1)]"), 1000, 0, 4),
         (Verdict(1000, 1001, 0, 1, 0, "duplicated: [(0, 1)]"), 1000, 0, 4),
@@ -30,12 +32,14 @@ def test_a_demo_without_a_fault_passes() -> None:
         (EXACT, 1000, 0, 2),
     ],
 )
-def test_a_demo_with_a_fault_fails(verdict: Verdict, records: int, prepared: int, kills: int) -> None:
-    assert what_is_wrong(verdict, records, prepared, kills)
+def test_a_demo_with_a_fault_in_any_sink_fails(
+    sink: str, verdict: Verdict, records: int, waiting: int, kills: int
+) -> None:
+    assert what_is_wrong(dict.fromkeys(NOTHING, EXACT) | {sink: verdict}, records, NOTHING | {sink: waiting}, kills)
 
 
 def test_at_least_three_kills_are_planned_at_three_points_and_one_at_random() -> None:
-    assert [kill.point for kill in PLAN] == ["C06", "C11", "C13", ""]
+    assert [kill.point for kill in PLAN] == ["C06", "C11", "D01", ""]
 
 
 def test_figures_add_up_over_all_drivers() -> None:

@@ -1,8 +1,8 @@
-"""`python -m examples.demo`: orders from Kafka into MySQL, exactly once, while drivers are killed.
+"""`python -m examples.demo`: orders from Kafka into MySQL, Delta and Hive, exactly once, while drivers are killed.
 
 1. start Kafka and MySQL, write the orders into Kafka
 2. run the job in a process of its own; kill it, start it again, until everything is read
-3. read Kafka and the table back, independently, and compare
+3. read Kafka and the three tables back, independently, and compare
 """
 
 from __future__ import annotations
@@ -60,25 +60,26 @@ class _Demo:
         """Whether everything arrived once, in spite of enough kills."""
         screen = self._screen
         screen.console.print(
-            f"{self._records:,} orders from Kafka into MySQL, exactly once; {len(PLAN)} drivers are killed.\n"
+            f"{self._records:,} orders from Kafka into MySQL, Delta and Hive, in one checkpoint, exactly once; "
+            f"{len(PLAN)} drivers are killed.\n"
         )
         with ExitStack() as stack:
             kafka = KafkaService()
             mysql = MySqlService(local_infile=True)
             for name, service in (("Kafka", kafka), ("MySQL", mysql)):
                 self._start(stack, name, service)
-            target = Target(mysql)
+            target = Target(mysql, self._folder)
             self._produce(kafka)
             supervisor = self._supervise(kafka, mysql, target)
-            screen.line("reading both back, to compare partition, offset and payload of every record")
-            screen.more("The table has no unique key: it would hold a duplicate, not hide it.")
-            verdict = target.compare(kafka.bootstrap_servers, orders.TOPIC)
-            prepared, figures = target.prepared(), add_up(supervisor.lives)
-            screen.results(verdict, prepared, figures)
-            wrong = what_is_wrong(verdict, self._records, prepared, figures.kills)
+            screen.line("reading all back, to compare partition, offset and payload of every record with each table")
+            screen.more("No table has a unique key: each would hold a duplicate, not hide it.")
+            verdicts = target.compare(kafka.bootstrap_servers, orders.TOPIC)
+            waiting, figures = target.waiting(), add_up(supervisor.lives)
+            screen.results(verdicts, waiting, figures)
+            wrong = what_is_wrong(verdicts, self._records, waiting, figures.kills)
             self._conclude(wrong, figures.kills)
             if self._keep:
-                self._wait(kafka, mysql)
+                self._wait(kafka, mysql, target)
         if not wrong:
             self.forget()
         return not wrong
@@ -108,6 +109,7 @@ class _Demo:
             "DEMO_KAFKA": kafka.bootstrap_servers,
             "DEMO_MYSQL": target.url,
             "DEMO_MYSQL_PASSWORD": mysql.password,
+            "DEMO_LAKE": str(target.tables.delta),
             "DEMO_FOLDER": str(self._folder / "job"),
             "DEMO_RECORDS_PER_CHECKPOINT": str(max(self._records // _CHECKPOINTS, 1)),
         }
@@ -122,13 +124,14 @@ class _Demo:
         if wrong:
             console.print(f"[bold red]Failed.[/bold red] {wrong} Logs and the job's folder: {self._folder}")
         else:
-            console.print(f"[bold green]Every order is in the table exactly once, after {kills} kills.[/bold green]")
+            console.print(f"[bold green]Every order is in each table exactly once, after {kills} kills.[/bold green]")
 
-    def _wait(self, kafka: KafkaService, mysql: MySqlService) -> None:
+    def _wait(self, kafka: KafkaService, mysql: MySqlService, target: Target) -> None:
         """Until Ctrl-C."""
         console = self._screen.console
         console.print(f"\nKafka: {kafka.bootstrap_servers}   MySQL: {mysql.host}:{mysql.port}, table {TABLE}")
         console.print(f"User {mysql.user}, password {mysql.password}")
+        console.print(f"Delta: {target.tables.delta}   Hive: {target.tables.hive}")
         console.print(f"Logs and the job's folder: {self._folder}   Ctrl-C ends the servers.")
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
         try:

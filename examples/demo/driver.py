@@ -27,9 +27,10 @@ class Driver:
         number: counts the drivers of the demo, from 1.
         folder: for its log and its journal.
         environment: more variables.
+        conf: of Spark.
     """
 
-    def __init__(self, number: int, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, number: int, folder: Path, environment: Mapping[str, str], conf: Mapping[str, str]) -> None:
         self.number = number
         self.log = folder / f"driver-{number}.log"
         journal = folder / f"driver-{number}.events"
@@ -39,7 +40,7 @@ class Driver:
                 [sys.executable, "-m", "twophase.testing.leash", "examples.demo.job"],
                 env={
                     **os.environ,
-                    **spark_environment(),
+                    **spark_environment(conf),
                     "DEMO_JOURNAL": str(journal),
                     **environment,
                 },

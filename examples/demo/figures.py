@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from examples.demo.journal import Entry
@@ -74,14 +74,15 @@ def add_up(lives: Sequence[Life]) -> Figures:
     )
 
 
-def what_is_wrong(verdict: Verdict, records: int, prepared: int, kills: int) -> str:
-    """Why the demo has failed; empty if every record is in the table exactly once, in spite of enough kills."""
-    if not verdict.exact:
-        return f"Not exactly once: {verdict.examples}."
-    if verdict.produced != records:
-        return f"Kafka has {verdict.produced:,} records, {records:,} were written."
-    if prepared:
-        return f"{prepared} transactions are left prepared."
+def what_is_wrong(verdicts: Mapping[str, Verdict], records: int, waiting: Mapping[str, int], kills: int) -> str:
+    """Why the demo has failed; empty if every record is in each table exactly once, in spite of enough kills."""
+    for sink, verdict in verdicts.items():
+        if not verdict.exact:
+            return f"Not exactly once in {sink}: {verdict.examples}."
+        if verdict.produced != records:
+            return f"Kafka has {verdict.produced:,} records, {records:,} were written."
+        if waiting[sink]:
+            return f"{waiting[sink]} pieces are left prepared or staged in {sink}."
     if kills < _FEWEST_KILLS:
         return f"Only {kills} drivers were killed."
     return ""

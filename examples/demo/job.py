@@ -1,4 +1,7 @@
-"""The job of the demo, as a user writes it: orders from Kafka into a MySQL table, exactly once. Started by `examples.demo`."""
+"""The job of the demo, as a user writes it: orders from Kafka into MySQL, Delta and Hive, in one checkpoint, exactly once.
+
+Started by `examples.demo`.
+"""
 
 import os
 
@@ -6,9 +9,16 @@ from pyspark.sql import SparkSession
 
 import twophase
 from examples.demo.journal import Journal
+from sinks.delta.sink import DeltaSink
+from sinks.hive.sink import HiveSink
 from sinks.mysql.sink import MySqlSink
 
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark = (
+    SparkSession.builder.master("local[2]")
+    .config("spark.ui.enabled", "false")
+    .config(map={**DeltaSink.spark_conf(), **HiveSink.spark_conf()})
+    .getOrCreate()
+)
 twophase.register(spark)
 orders = (
     spark.readStream.format("twophase-kafka")
@@ -22,6 +32,8 @@ orders = (
 job = (
     twophase.write_stream(orders, name="orders")
     .sink("facts", MySqlSink(url=os.environ["DEMO_MYSQL"], table="orders", password_env="DEMO_MYSQL_PASSWORD"))
+    .sink("lake", DeltaSink(path=os.environ["DEMO_LAKE"], create=True))
+    .sink("hive", HiveSink(table="orders", create=True, partition_by=["kafka_partition"]))
     .option("checkpointLocation", os.environ["DEMO_FOLDER"])
     .trigger(availableNow=True)
     .observer(Journal(os.environ["DEMO_JOURNAL"]))

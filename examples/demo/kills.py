@@ -29,11 +29,22 @@ class Kill:
         return {failpoints.VARIABLE: f"{self.point}=kill@{self.hit}"} if self.point else {}
 
 
-# A driver's first checkpoint may be a replay or the empty checkpoint 0; each of these comes a few checkpoints later.
+# A driver's first checkpoint may be a replay or the empty checkpoint 0, and its recovery commits what the driver before it
+# has left; each of these comes a few checkpoints later.
 PLAN = (
-    Kill("C06", 4, "all of it is prepared, nothing is decided", "Recovery has to abort it; then it is written again."),
-    Kill("C11", 4, "it is decided, and no piece of it is committed", "Recovery has to commit it, not write it again."),
-    Kill("C13", 6, "it is decided; one piece is committed, one is not", "Recovery has to commit the other piece only."),
+    Kill(
+        "C06",
+        4,
+        "all three have it, invisibly; nothing is decided",
+        "Recovery has to abort it; then it is written again.",
+    ),
+    Kill("C11", 4, "it is decided, and committed nowhere yet", "Recovery has to commit it, not write it again."),
+    Kill(
+        "D01",
+        4,
+        "it is decided; MySQL has committed it, Delta and Hive have not",
+        "Recovery has to commit it in those two.",
+    ),
     Kill("", 0, "at a random moment, JVM and workers with it", "Recovery has to find out what was going on."),
 )
 RANDOM_AFTER_S = (0.5, 6.0)

@@ -15,11 +15,15 @@ from examples.demo.figures import Figures, percentile
 from examples.demo.journal import Entry
 from examples.demo.kills import Kill
 from integration.checker import Verdict
+from integration.three_targets import DELTA, HIVE, MYSQL
 
 Bar = Callable[[int], None]
 """Told how much is done."""
 
 _INDENT = " " * 7
+NAMES = {MYSQL: "MySQL", DELTA: "Delta", HIVE: "Hive"}
+"""What the sinks are called."""
+_WAITING = {MYSQL: "prepared transaction", DELTA: "staged file", HIVE: "staged file"}
 
 
 class Screen:
@@ -48,11 +52,12 @@ class Screen:
             yield lambda done: self._progress.update(task, completed=done)
             self._progress.remove_task(task)
 
-    def kill(self, number: int, kill: Kill, checkpoint: str, visible: int, prepared: int) -> None:
-        """A driver was killed; `checkpoint` says which one it was working at."""
+    def kill(self, number: int, kill: Kill, at: str, visible: Mapping[str, int], waiting: Mapping[str, int]) -> None:
+        """A driver was killed; `at` says which checkpoint it was working at."""
         where = f" at crash point {kill.point}" if kill.point else ""
-        self.line(f"[bold red]KILL {number}[/bold red]  SIGKILL{where}, {checkpoint}: {kill.state}.")
-        self.more(f"In MySQL now: {_quantity(visible, 'row')} visible, {_quantity(prepared, 'transaction')} prepared.")
+        self.line(f"[bold red]KILL {number}[/bold red]  SIGKILL{where}, {at}: {kill.state}.")
+        for sink, name in NAMES.items():
+            self.more(f"{name:<5}  {visible[sink]:>9,} rows visible, {_quantity(waiting[sink], _WAITING[sink])}")
         self.more(kill.expected)
 
     def recovery(self, number: int, fields: Mapping[str, Any], pieces: Sequence[Entry]) -> None:
@@ -70,30 +75,43 @@ class Screen:
             f"driver {number}, generation {fields['generation']}: {told}: {', '.join(found) or 'nothing was left'}"
         )
 
-    def results(self, verdict: Verdict, prepared: int, figures: Figures) -> None:
-        """The table at the end."""
+    def results(self, verdicts: Mapping[str, Verdict], waiting: Mapping[str, int], figures: Figures) -> None:
+        """The tables at the end."""
+        self.console.print()
+        compared = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        compared.add_column(style="bold")
+        for sink in verdicts:
+            compared.add_column(NAMES[sink], justify="right")
+        compared.add_column(style="dim")
+        for row in _counts(list(verdicts.values()), [waiting[sink] for sink in verdicts]):
+            compared.add_row(*row)
+        self.console.print(compared)
+        self.console.print()
         table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
         table.add_column(style="bold")
         table.add_column(justify="right")
         table.add_column(style="dim")
-        for row in (*_counts(verdict, prepared, figures), *_times(verdict, figures)):
+        for row in _times(next(iter(verdicts.values())).produced, figures):
             table.add_row(*row)
-        self.console.print()
         self.console.print(table)
 
 
-def _counts(verdict: Verdict, prepared: int, figures: Figures) -> Iterator[tuple[str, str, str]]:
-    yield "produced", f"{verdict.produced:,}", "records, read back with a plain consumer"
-    yield "in the table", f"{verdict.stored:,}", "rows, read back with plain SQL"
-    yield "lost", _good(verdict.lost), "records without a row"
-    yield "duplicated", _good(verdict.duplicated), "rows beyond the first of their record"
-    yield "foreign", _good(verdict.foreign), "rows that are no record"
-    yield "left prepared", _good(prepared), "transactions without an end"
+def _counts(verdicts: Sequence[Verdict], waiting: Sequence[int]) -> Iterator[tuple[str, ...]]:
+    yield "produced", *(f"{one.produced:,}" for one in verdicts), "records, read back with a plain consumer"
+    yield (
+        "rows",
+        *(f"{one.stored:,}" for one in verdicts),
+        "read back with plain SQL, by Delta's log, from Hive's files",
+    )
+    yield "lost", *(_good(one.lost) for one in verdicts), "records without a row"
+    yield "duplicated", *(_good(one.duplicated) for one in verdicts), "rows beyond the first of their record"
+    yield "foreign", *(_good(one.foreign) for one in verdicts), "rows that are no record"
+    yield "left over", *map(_good, waiting), "transactions prepared, files staged"
+
+
+def _times(rows: int, figures: Figures) -> Iterator[tuple[str, str, str]]:
+    share = sum(figures.protocol_s) / max(sum(figures.durations_s), 0.001)
     yield "drivers killed", f"{figures.kills}", "and started again by the supervisor"
-
-
-def _times(verdict: Verdict, figures: Figures) -> Iterator[tuple[str, str, str]]:
-    rows, share = verdict.produced, sum(figures.protocol_s) / max(sum(figures.durations_s), 0.001)
     yield "checkpoints", f"{figures.decided}", f"of {rows // max(figures.decided, 1):,} records or so"
     yield "when warm", f"{percentile(figures.rates, 0.5):,.0f} rows/s", "the median checkpoint"
     yield (

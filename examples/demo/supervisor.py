@@ -13,6 +13,7 @@ from examples.demo.journal import Entry
 from examples.demo.kills import PLAN, RANDOM_AFTER_S, Kill
 from examples.demo.screen import Bar, Screen
 from examples.demo.target import Target
+from twophase.testing.services.delta import fetch_delta
 
 _POLL_S = 0.05
 _MOST_DRIVERS = len(PLAN) + 3
@@ -38,6 +39,7 @@ class Supervisor:
         self._folder = folder
         self._environment = environment
         self._target = target
+        self._conf = {**fetch_delta(), **target.spark_conf()}
         self._screen = screen
         self._bar = bar
         self._decided: dict[int, int] = {}
@@ -60,7 +62,8 @@ class Supervisor:
     def _one_life(self, number: int, kill: Kill | None) -> Life:
         self._screen.line(f"driver {number} starts")
         started_s = time.monotonic()
-        driver = Driver(number, self._folder, {**self._environment, **(kill.environment if kill else {})})
+        environment = {**self._environment, **(kill.environment if kill else {})}
+        driver = Driver(number, self._folder, environment, self._conf)
         entries: list[Entry] = []
         try:
             while driver.exit_code is None:
@@ -81,7 +84,7 @@ class Supervisor:
         if driver.killed and life.kill is not None:
             kills = sum(other.kill is not None for other in self.lives)
             at = f"in checkpoint {self._checkpoint}"
-            self._screen.kill(kills, life.kill, at, self._target.visible(), self._target.prepared())
+            self._screen.kill(kills, life.kill, at, self._target.visible(), self._target.waiting())
         elif driver.exit_code == 0:
             self._screen.line(f"driver {driver.number} has read everything and ends by itself")
         else:

@@ -1,48 +1,64 @@
-"""The table that the demo writes into, looked at from outside."""
+"""The three tables that the demo writes into, looked at from outside."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
 
 from integration import checker
+from integration.hive_settings import hive_settings
+from integration.three_targets import MYSQL, SINKS, Targets
 from twophase.testing.services import MySqlService
 
 DATABASE = "shop"
 TABLE = "orders"
-_COLUMNS = "id BIGINT, customer VARCHAR(64), amount DOUBLE, kafka_partition INT, kafka_offset BIGINT"
 
 
 class Target:
-    """A table without a unique key: a row that is written twice is there twice.
+    """A table in MySQL, one of Delta and one of Hive; none hides a row that is written twice.
 
     Args:
         mysql: the server, started.
+        folder: for the tables that are files.
+
+    Attributes:
+        tables: the three.
     """
 
-    def __init__(self, mysql: MySqlService) -> None:
+    def __init__(self, mysql: MySqlService, folder: Path) -> None:
         self._mysql = mysql
+        self._warehouse = folder / "warehouse"
         mysql.create_database(DATABASE)
-        self._sql(f"CREATE TABLE {TABLE} ({_COLUMNS}) ENGINE = InnoDB")
+        account = {"host": mysql.host, "port": mysql.port, "user": mysql.user, "password": mysql.password}
+        self.tables = Targets(TABLE, account | {"database": DATABASE}, folder / "lake", self._warehouse)
+        self.tables.make_table()
+        self._warehouse.mkdir()
 
     @property
     def url(self) -> str:
-        """As the sink wants it."""
+        """Of MySQL, as the sink wants it."""
         return self._mysql.url(DATABASE)
 
-    def visible(self) -> int:
-        """Rows that any reader sees."""
-        return int(self._sql(f"SELECT COUNT(*) FROM {TABLE}")[0][0])
+    def spark_conf(self) -> Mapping[str, str]:
+        """What Spark's defaults say here: the warehouse is a folder, the metastore embedded, and the machine small."""
+        folder = self._warehouse.parent
+        return {
+            **hive_settings(folder, str(folder / "metastore")),
+            "spark.sql.shuffle.partitions": "2",
+            "spark.databricks.delta.snapshotPartitions": "2",
+        }
 
-    def prepared(self) -> int:
-        """Transactions that are prepared: durable, invisible, and waiting for one word."""
-        return len(self._sql("XA RECOVER"))
+    def visible(self) -> dict[str, int]:
+        """Rows that any reader sees, by sink."""
+        return self.tables.rows()
 
-    def compare(self, servers: str, topic: str) -> checker.Verdict:
-        """Hold the whole table against the whole topic."""
-        with self._mysql.connect(DATABASE) as connection:
-            return checker.check(servers, topic, connection, TABLE)
-
-    def _sql(self, statement: str) -> list[tuple[Any, ...]]:
+    def waiting(self) -> dict[str, int]:
+        """What is durable, invisible, and waiting for one word: prepared transactions of MySQL, files of the others."""
         with self._mysql.connect(DATABASE) as connection, connection.cursor() as cursor:
-            cursor.execute(statement)
-            return list(cursor.fetchall())
+            cursor.execute("XA RECOVER")
+            return {MYSQL: len(cursor.fetchall()), **self.tables.staged()}
+
+    def compare(self, servers: str, topic: str) -> dict[str, checker.Verdict]:
+        """Hold each whole table against the whole topic."""
+        produced = checker.read_topic(servers, topic)
+        return {sink: checker.compare(produced, self.tables.orders(sink)) for sink in SINKS}

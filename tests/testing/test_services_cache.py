@@ -89,4 +89,4 @@ def test_a_changed_missing_or_foreign_jar_is_refused(tmp_path: Path) -> None:
 def test_versions_says_what_is_not_fetched() -> None:
     result = CliRunner().invoke(main, ["versions"])
     assert result.exit_code == 0
-    assert result.output.count("not fetched") == 4
+    assert result.output.count("not fetched") == 5

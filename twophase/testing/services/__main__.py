@@ -12,10 +12,11 @@ from rich.table import Table
 
 from twophase.errors import TwoPhaseError
 from twophase.testing.services.cache import CACHE_VARIABLE, cache_root
+from twophase.testing.services.delta import fetch_delta
 from twophase.testing.services.kafka_program import fetch_kafka
 from twophase.testing.services.mariadb import fetch_mariadb
 from twophase.testing.services.mysql import fetch_mysql
-from twophase.testing.services.pins import KAFKA_VERSION, MARIADB_SERIES, MYSQL_VERSION
+from twophase.testing.services.pins import DELTA_VERSION, KAFKA_VERSION, MARIADB_SERIES, MYSQL_VERSION
 from twophase.testing.spark_start import spark_environment
 
 _FETCHERS: dict[str, Callable[[], object]] = {
@@ -23,12 +24,14 @@ _FETCHERS: dict[str, Callable[[], object]] = {
     "mysql": fetch_mysql,
     "mariadb": fetch_mariadb,
     "spark": spark_environment,
+    "delta": fetch_delta,
 }
 _VERSIONS = (
     ("Kafka", KAFKA_VERSION),
     ("MySQL", MYSQL_VERSION),
     ("MariaDB", MARIADB_SERIES),
     ("Spark", version("pyspark")),
+    ("Delta", DELTA_VERSION),
 )
 _MEGABYTE = 1_000_000
 

@@ -9,6 +9,7 @@ from twophase.testing.services.maven import Coordinate
 KAFKA_VERSION: Final = "4.1.1"
 MYSQL_VERSION: Final = "8.0.12"
 MARIADB_SERIES: Final = "10.11"
+DELTA_VERSION: Final = "4.4.0"
 
 KAFKA_COORDINATES: Final = (
     Coordinate("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
@@ -67,4 +68,12 @@ KAFKA_PINS: Final = {
     "snakeyaml-2.4.jar": ("ef779af5d29a9dde8cc70ce0341f5c6f7735e23edff9685ceaa9d35359b7bb7f"),
     "snappy-java-1.1.10.7.jar": ("4c766cb3f855415ee734b2392949a0b6f12a60879334a74518deaf6270d32e36"),
     "zstd-jni-1.5.6-10.jar": ("b6c3237e24b8252a5a9c3a0e1ae30ef8f323412e74bd358548b7a9e527d676df"),
+}
+DELTA_COORDINATES: Final = (
+    Coordinate("io.delta", "delta-spark_4.2_2.13", DELTA_VERSION, transitive=False),
+    Coordinate("io.delta", "delta-storage", DELTA_VERSION, transitive=False),
+)
+DELTA_PINS: Final = {
+    "delta-spark_4.2_2.13-4.4.0.jar": "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+    "delta-storage-4.4.0.jar": "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc",
 }

@@ -1,0 +1,58 @@
+"""Kafka to a Hive table of parquet: twophase against Spark's own file sink, from the same source.
+
+The same records, batch size, number of tasks and settings. Each pipeline runs in a process of its own, every time into a new
+folder on the local disk; twophase also keeps the table in an embedded metastore. The files of Spark's sink count only for
+readers of the log that it keeps in the folder; those of twophase are in the table when they have their names. The ratio is
+that of the median batch's rows a second.
+
+    python -m benchmarks kafka_to_hive --records 4000000 --batch-records 500000 --rounds 2
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import click
+import pyarrow.parquet
+
+from benchmarks.contest import Pipeline, alternate, check_batches, show
+from benchmarks.driver import HIVE
+from benchmarks.kafka_to_delta import ARROW
+from benchmarks.launch import Run, new_kafka, run_pipeline
+from benchmarks.orders import TABLE, produce
+from integration.hive_settings import hive_settings
+from sinks.hive.sink import HiveSink
+from twophase.testing.services import KafkaService
+
+
+@click.command("kafka_to_hive")
+@click.option("--records", default=4_000_000, show_default=True, help="Records in the topic.")
+@click.option("--batch-records", default=500_000, show_default=True, help="Records in a micro-batch.")
+@click.option("--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks.")
+@click.option("--rounds", default=2, show_default=True, help="Runs of each pipeline.")
+@click.option("--warm-up", default=3, show_default=True, help="Batches at the start of a run that do not count.")
+def command(records: int, batch_records: int, partitions: int, rounds: int, warm_up: int) -> None:
+    """Kafka to Hive parquet against Spark's own file sink, from the same source."""
+    check_batches(records, batch_records, warm_up)
+    pipelines = (
+        Pipeline("several", "twophase", "exactly once"),
+        Pipeline("spark-files", "Spark's file sink", "exactly once"),
+    )
+    with new_kafka() as kafka:
+        topic = produce(kafka, records, partitions)
+        alternate(pipelines, rounds, lambda name: _run(kafka, name, topic, records, batch_records))
+    measured = f"{records:,} records, batches of {batch_records:,}, {partitions} tasks"
+    show(f"Kafka to Hive, parquet: {measured}", pipelines, warm_up, batch_records)
+
+
+def _run(kafka: KafkaService, name: str, topic: str, records: int, batch_records: int) -> Run:
+    with tempfile.TemporaryDirectory(prefix="twophase-bench-") as scratch:
+        folder = Path(scratch)
+        table = folder / "warehouse" / TABLE
+        conf = {**HiveSink.spark_conf(), **ARROW, **hive_settings(folder)}
+        done = run_pipeline(kafka, name, topic, batch_records, path=str(table), sinks=[HIVE], spark=conf)
+        stored = sum(pyarrow.parquet.read_metadata(path).num_rows for path in table.glob("*.parquet"))
+    if stored != records:
+        raise RuntimeError(f"{name} wrote {stored} of {records} records")
+    return done

@@ -1,0 +1,102 @@
+"""MySQL, Delta and Hive in one checkpoint, against the same three one after the other, from the same topic.
+
+Each pipeline runs in a process of its own, every time into new tables: three with one sink, one with all. A micro-batch with
+all sinks reads and parses its records once and writes side by side, so it should take less than the three together. The
+ratio is that of the median batch with all sinks to the sum of the three median batches.
+
+    python -m benchmarks several_sinks --records 2000000 --batch-records 200000
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import pyarrow.parquet
+
+from benchmarks.contest import check_batches
+from benchmarks.driver import DELTA, HIVE, MYSQL
+from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
+from benchmarks.orders import TABLE, count_and_drop, create_table, produce
+from benchmarks.report import console, foot, table
+from integration import delta_lake
+from integration.hive_settings import hive_settings
+from sinks.delta.sink import DeltaSink
+from sinks.hive.sink import HiveSink
+from twophase.testing.services.delta import fetch_delta
+
+_TITLES = {MYSQL: "MySQL", DELTA: "Delta", HIVE: "Hive"}
+_GOAL = 0.8
+
+
+@click.command("several_sinks")
+@click.option("--records", default=2_000_000, show_default=True, help="Records in the topic.")
+@click.option("--batch-records", default=200_000, show_default=True, help="Records in a micro-batch.")
+@click.option("--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks.")
+@click.option("--warm-up", default=3, show_default=True, help="Batches at the start of a run that do not count.")
+def command(records: int, batch_records: int, partitions: int, warm_up: int) -> None:
+    """MySQL, Delta and Hive in one checkpoint, against the sum of the three alone."""
+    check_batches(records, batch_records, warm_up)
+    runs: dict[tuple[str, ...], Run] = {}
+    with new_kafka() as kafka, new_mysql() as mysql:
+        topic = produce(kafka, records, partitions)
+        for sinks in ((MYSQL,), (DELTA,), (HIVE,), (MYSQL, DELTA, HIVE)):
+            console.print(f"Running {_title(sinks)}", style="dim")
+            runs[sinks] = _run(Services(kafka, mysql), sinks, topic, records, batch_records)
+    _show(runs, f"{records:,} records, batches of {batch_records:,}, {partitions} tasks", warm_up, batch_records)
+
+
+def _run(services: Services, sinks: tuple[str, ...], topic: str, records: int, batch_records: int) -> Run:
+    database = create_table(services.mysql)
+    with tempfile.TemporaryDirectory(prefix="twophase-bench-") as name:
+        folder = Path(name)
+        (folder / "warehouse").mkdir()
+        done = run(
+            services,
+            "several",
+            topic,
+            database,
+            batch_records,
+            sinks=sinks,
+            path=str(folder / "lake"),
+            spark={**DeltaSink.spark_conf(), **HiveSink.spark_conf(), **fetch_delta(), **hive_settings(folder)},
+        )
+        stored = {
+            DELTA: delta_lake.count(folder / "lake"),
+            HIVE: sum(
+                pyarrow.parquet.read_metadata(path).num_rows
+                for path in (folder / "warehouse" / TABLE).glob("*.parquet")
+            ),
+        }
+    stored[MYSQL] = count_and_drop(services.mysql, database)
+    for sink in sinks:
+        if stored[sink] != records:
+            raise RuntimeError(f"{stored[sink]} of {records} records are in {sink}")
+    return done
+
+
+def _show(runs: Mapping[tuple[str, ...], Run], measured: str, warm_up: int, batch_records: int) -> None:
+    shown = table(
+        f"Several sinks in one checkpoint: {measured}", "sinks", "s, median batch", "fastest", "slowest", "batches"
+    )
+    medians = {}
+    for sinks, done in runs.items():
+        durations = [batch.duration_s for batch in done.steady(warm_up, batch_records)]
+        medians[sinks] = statistics.median(durations)
+        figures = (medians[sinks], min(durations), max(durations))
+        shown.add_row(_title(sinks), *(f"{figure:.2f}" for figure in figures), str(len(durations)))
+    console.print(shown)
+    *alone, together = medians.values()
+    ratio = together / sum(alone)
+    kept = "kept" if ratio <= _GOAL else "missed"
+    console.print(
+        f"All in one checkpoint / the sum of each alone ({sum(alone):.2f} s): [bold]{ratio:.2f}[/bold]; the goal of {_GOAL} is {kept}."
+    )
+    foot(statistics.mean(done.meter.others_cores() for done in runs.values()))
+
+
+def _title(sinks: tuple[str, ...]) -> str:
+    return " + ".join(_TITLES[sink] for sink in sinks)

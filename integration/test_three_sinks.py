@@ -1,0 +1,95 @@
+"""One checkpoint over MySQL, Delta and Hive from one topic, with a SIGKILL at every crash point: all have it, or none.
+
+Each round starts one driver with several jobs, holds each job at another crash point, and kills them all at once; the next
+driver recovers what that left and goes on. When a job has recovered, its three tables have the same rows; at the end every
+record is in each of them once, and nothing is left prepared or staged.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from integration.delta_driver import BEFORE_CHECKPOINT
+from integration.three_arena import BATCH, ThreeArena
+from integration.three_driver import CONTROL
+from integration.three_targets import DELTA, HIVE, MYSQL
+from twophase.testing.services import KafkaService, MySqlService
+
+# A minute on a quiet machine; on a busy one sixteen jobs with three sinks each take their time.
+pytestmark = pytest.mark.timeout(1800)
+
+CONTROLS = ("duplicates", "losses")
+# Only a checkpoint with rows gets there. Of the driver: decided, and some sinks have more of it than others.
+IN_COMMIT = ("C12", "C13", "C14", "C15", "D01", "D02", "F03", "F04", "F05")
+# Undecided, in the writers of any of the sinks; each holds a slot of Spark's.
+IN_WRITERS = ("C03", "C04", "C05", "E01", "E02", "F01", "F02")
+# The recovery of what the first round has left, and then the rest of the driver's points.
+IN_RECOVERY = ("C18", "C19", "C20", "C22")
+IN_DRIVER = ("C01", "C02", "C06", "C07", "C08", "C09", "C10", "C11", "C16", "C17", BEFORE_CHECKPOINT)
+# The worker itself dies, and Spark runs its task again: a second attempt (E03).
+OF_WORKER = ("E01", "E02")
+PLANNED = {
+    *(f"C{number:02d}" for number in (*range(1, 21), 22)),
+    *("D01", "D02", "D03", "E01", "E02", "F01", "F02", "F03", "F04", "F05"),
+}
+JOBS = tuple(f"orders_{number:02d}" for number in range(max(len(IN_COMMIT + IN_WRITERS), len(IN_RECOVERY + IN_DRIVER))))
+
+
+@pytest.fixture(scope="module")
+def arena(kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeArena:
+    return ThreeArena(kafka, mysql, tmp_path_factory.mktemp("three"), JOBS, CONTROLS)
+
+
+def test_every_job_is_killed_in_a_writer_or_in_a_commit(arena: ThreeArena) -> None:
+    arena.produce(BATCH)
+    points = (*IN_COMMIT, *IN_WRITERS, *map(CONTROL.format, CONTROLS))
+    arena.kill_at(points, master=f"local[{4 + len(IN_WRITERS)}]")
+    _nothing_is_there_twice(arena)
+    seen = [arena.targets(job).rows() for job in JOBS]
+    assert {MYSQL: BATCH, DELTA: 0, HIVE: 0} in seen  # D01
+    assert {MYSQL: BATCH, DELTA: BATCH, HIVE: 0} in seen  # D02
+
+
+def test_every_job_is_killed_in_recovery_or_around_a_decision(arena: ThreeArena) -> None:
+    arena.produce(2 * BATCH)
+    arena.kill_at((*IN_RECOVERY, *IN_DRIVER))
+    _nothing_is_there_twice(arena)
+    _all_recovered_to_the_same_checkpoint(arena)
+
+
+def test_workers_are_killed_and_their_tasks_run_again(arena: ThreeArena) -> None:
+    arena.produce(BATCH)
+    ended = arena.finish(",".join(f"{point}=kill@1" for point in OF_WORKER), master="local[2,4]")
+    assert {*ended.points} == {*OF_WORKER}
+    assert any(arena.entries(job, "OrphansAborted") for job in JOBS), "no attempt has lost to another one"
+    _all_recovered_to_the_same_checkpoint(arena, JOBS)
+
+
+def test_every_record_is_in_every_table_once_and_nothing_is_left(arena: ThreeArena) -> None:
+    assert arena.hit >= PLANNED
+    arena.verify()
+
+
+def test_without_the_protocol_the_checker_sees_what_the_same_kill_does(arena: ThreeArena) -> None:
+    """The negative controls: the same topic, the same kill, the same checker, the protocol switched off in the harness."""
+    twice, less = arena.verdicts("duplicates"), arena.verdicts("losses")
+    assert (twice[MYSQL].duplicated, twice[MYSQL].lost) == (BATCH, 0), twice
+    assert twice[DELTA].exact
+    assert twice[HIVE].exact
+    assert [less[sink].lost for sink in (MYSQL, DELTA, HIVE)] == [0, BATCH, BATCH], less
+
+
+def _nothing_is_there_twice(arena: ThreeArena) -> None:
+    for job in JOBS:
+        for sink, verdict in arena.verdicts(job).items():
+            assert (verdict.duplicated, verdict.foreign) == (0, 0), f"{job}, {sink}: {verdict}"
+
+
+def _all_recovered_to_the_same_checkpoint(arena: ThreeArena, jobs: tuple[str, ...] = ()) -> None:
+    recovered = {job: found for job in JOBS if (found := arena.recovered(job))}
+    assert recovered.keys() >= {*jobs}
+    assert recovered
+    for job, found in recovered.items():
+        for rows in found:
+            assert rows[MYSQL] == rows[DELTA] == rows[HIVE], f"{job} recovered to {rows}"
+            assert rows[MYSQL] % BATCH == 0
