@@ -101,8 +101,7 @@ class FilesArena:
 
     def verdict(self, job: str) -> checker.Verdict:
         """What the independent checker says of one table."""
-        stored = np.concatenate([np.empty(0, checker.RECORD), *map(_records, _visible(self._tables[job]))])
-        return checker.compare(_array(*map(_order, workload.orders(0, self.produced))), stored)
+        return checker.compare(_array(*map(_order, workload.orders(0, self.produced))), read_folder(self._tables[job]))
 
     def counts(self) -> dict[str, int]:
         """How many rows Spark SQL has seen in each table of the metastore, when the last driver ended."""
@@ -110,7 +109,17 @@ class FilesArena:
 
     def staged(self, job: str) -> list[str]:
         """What lies hidden and is not committed."""
-        return [str(path) for path in self._tables[job].glob("_twophase~*/fence-*/staged/*")]
+        return staged_in(self._tables[job])
+
+
+def read_folder(table: Path) -> checker.Records:
+    """Every row in the files of a table."""
+    return np.concatenate([np.empty(0, checker.RECORD), *map(_records, _visible(table))])
+
+
+def staged_in(table: Path) -> list[str]:
+    """What lies hidden in the folder of a table and is not committed."""
+    return [str(path) for path in table.glob("_twophase~*/fence-*/staged/*")]
 
 
 def _visible(table: Path) -> Iterator[Path]:

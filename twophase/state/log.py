@@ -97,6 +97,16 @@ class JobLog:
         self._last_nonce = entries[-1].nonce if entries else ""
         return history
 
+    def refresh(self) -> History:
+        """Read the log anew if there are records that this object has not seen; otherwise only look at the names.
+
+        Raises:
+            CorruptRecordError: as `read`.
+        """
+        if self._last and max(self._sequences(), default=0) == self._last:
+            return self.history
+        return self.read()
+
     def append(self, record: Record) -> None:
         """Append durably, as the only writer.
 
