@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from benchmarks import file_commit, kafka_to_delta, kafka_to_mysql, protocol_cost, worker_memory
+from benchmarks import file_commit, kafka_to_delta, kafka_to_mysql, plugin_form, protocol_cost, worker_memory
 
 _COMMANDS = (
     kafka_to_mysql.command,
     kafka_to_delta.command,
+    plugin_form.command,
     protocol_cost.command,
     file_commit.command,
     worker_memory.command,

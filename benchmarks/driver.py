@@ -6,6 +6,7 @@ All pipelines are measured by the same instrument: the `triggerExecution` that S
 is everything from asking for offsets to the commit log. The result is the last line of the output, as JSON.
 
     twophase          twophase-kafka, JSON parsed by the source, MySqlSink: exactly once
+    twophase-plugin   the same source and sink by writeStream.format("twophase-mysql"): exactly once
     spark             Spark's Kafka connector, from_json, JDBC append in foreachBatch: at least once
     twophase-delta    twophase-kafka, DeltaSink: exactly once
     spark-delta       twophase-kafka, Delta's own streaming sink: exactly once
@@ -103,7 +104,9 @@ def main(settings: dict[str, Any]) -> None:
     checkpoints = _Checkpoints()
     match settings["pipeline"]:
         case "twophase":
-            _run_twophase(spark, settings, _mysql_sink(settings), checkpoints)
+            _run_twophase(spark, settings, MySqlSink(**_mysql_options(settings)), checkpoints)
+        case "twophase-plugin":
+            _run_plugin(spark, settings)
         case "twophase-delta":
             _run_twophase(spark, settings, DeltaSink(path=settings["path"], create=True), checkpoints)
         case "spark-delta":
@@ -134,14 +137,10 @@ def _session(settings: dict[str, Any]) -> SparkSession:
     return spark
 
 
-def _mysql_sink(settings: dict[str, Any]) -> MySqlSink:
+def _mysql_options(settings: dict[str, Any]) -> dict[str, Any]:
     mysql = settings["mysql"]
-    return MySqlSink(
-        url=f"mysql://{mysql['user']}@{mysql['host']}:{mysql['port']}/{mysql['database']}",
-        table=TABLE,
-        password_env=mysql["password_env"],
-        **settings.get("sink", {}),
-    )
+    url = f"mysql://{mysql['user']}@{mysql['host']}:{mysql['port']}/{mysql['database']}"
+    return {"url": url, "table": TABLE, "password_env": mysql["password_env"], **settings.get("sink", {})}
 
 
 def _read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
@@ -166,6 +165,12 @@ def _run_twophase(spark: SparkSession, settings: dict[str, Any], sink: Sink, obs
         .start()
     )
     job.await_termination()
+
+
+def _run_plugin(spark: SparkSession, settings: dict[str, Any]) -> None:
+    writer = _read(spark, settings).writeStream.format("twophase-mysql").options(**_mysql_options(settings))
+    writer = writer.option("name", "orders").option("checkpointLocation", settings["location"])
+    writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def _run_delta(spark: SparkSession, settings: dict[str, Any]) -> None:

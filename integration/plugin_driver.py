@@ -15,10 +15,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 import pymysql
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
@@ -77,7 +79,8 @@ def main(settings: dict[str, Any]) -> int:
     spark.dataSource.register(ControlDataSource)
     queries = [start(spark, settings, name) for name in settings["jobs"]]
     while active := [query for query in queries if query.isActive]:
-        active[0].awaitTermination(_POLL_S)
+        with suppress(StreamingQueryException):
+            active[0].awaitTermination(_POLL_S)
         if failed := [query for query in queries if query.exception() is not None]:
             text = str(failed[0].exception())
             error = errors.from_text(text)
