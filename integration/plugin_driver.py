@@ -51,8 +51,9 @@ class ControlWriter(DataSourceStreamArrowWriter):
         return WriterCommitMessage()
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do; here the driver dies."""
-        failpoint("CONTROL")
+        """Nothing is left to do; here the driver dies. The source's first micro-batch has no tasks."""
+        if messages:
+            failpoint("CONTROL")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing can be done."""

@@ -116,6 +116,17 @@ def test_a_commit_that_is_called_twice_commits_once(world: World) -> None:
     assert len(world.history().decisions) == 1
 
 
+def test_pieces_that_are_written_again_after_the_decision_are_aborted(world: World) -> None:
+    world.freeze(0)
+    plan = world.job().plan()
+    world.job().commit(0, world.write(plan, 0))
+    again = world.write(plan, 0)
+    assert len(world.target.prepared()) == 2
+    world.job().commit(0, again)
+    assert world.target.prepared() == []
+    assert world.ids() == world.expected(1)
+
+
 def test_a_task_attempt_that_lost_is_aborted_after_the_commit(world: World) -> None:
     world.freeze(0)
     plan = world.job().plan()
