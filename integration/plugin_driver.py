@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +36,13 @@ CONTROL = "control"
 _POLL_S = 1.0
 
 
+@dataclass
+class Rows(WriterCommitMessage):
+    """How many rows a task has written."""
+
+    rows: int
+
+
 class ControlWriter(DataSourceStreamArrowWriter):
     """Writes visibly in the tasks."""
 
@@ -43,16 +51,18 @@ class ControlWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Insert all rows."""
+        written = 0
         connection = pymysql.connect(**json.loads(self._options["connection"]), autocommit=True)
         with connection, connection.cursor() as cursor:
             for batch in iterator:
                 rows = [tuple(row.values()) for row in batch.to_pylist()]
                 cursor.executemany(f"INSERT INTO {self._options['table']} VALUES (%s, %s, %s, %s, %s)", rows)
-        return WriterCommitMessage()
+                written += len(rows)
+        return Rows(written)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do; here the driver dies. The source's first micro-batch has no tasks."""
-        if messages:
+        """Nothing is left to do; here the driver dies. The source's first micro-batch is empty, which is one task."""
+        if sum(message.rows for message in messages if isinstance(message, Rows)):
             failpoint("CONTROL")
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
