@@ -10,6 +10,7 @@ from benchmarks import (
     kafka_to_delta,
     kafka_to_hive,
     kafka_to_mysql,
+    plugin_form,
     protocol_cost,
     several_sinks,
     visibility,
@@ -19,6 +20,7 @@ from benchmarks import (
 _COMMANDS = (
     kafka_to_mysql.command,
     kafka_to_delta.command,
+    plugin_form.command,
     kafka_to_hive.command,
     several_sinks.command,
     commit_behind.command,

@@ -6,6 +6,7 @@ All pipelines are measured by the same instrument: the `triggerExecution` that S
 is everything from asking for offsets to the commit log. The result is the last line of the output, as JSON.
 
     twophase          twophase-kafka, JSON parsed by the source, MySqlSink: exactly once
+    twophase-plugin   the same source and sink by writeStream.format("twophase-mysql"): exactly once
     spark             Spark's Kafka connector, from_json, JDBC append in foreachBatch: at least once
     twophase-delta    twophase-kafka, DeltaSink: exactly once
     spark-delta       twophase-kafka, Delta's own streaming sink: exactly once
@@ -110,6 +111,8 @@ def main(settings: dict[str, Any]) -> None:
     match settings["pipeline"]:
         case "twophase":
             _run_twophase(spark, settings, {MYSQL: _SINKS[MYSQL](settings)}, checkpoints)
+        case "twophase-plugin":
+            _run_plugin(spark, settings)
         case "twophase-delta":
             _run_twophase(spark, settings, {DELTA: _SINKS[DELTA](settings)}, checkpoints)
         case "several":
@@ -144,18 +147,14 @@ def _session(settings: dict[str, Any]) -> SparkSession:
     return spark
 
 
-def _mysql_sink(settings: dict[str, Any]) -> MySqlSink:
+def _mysql_options(settings: dict[str, Any]) -> dict[str, Any]:
     mysql = settings["mysql"]
-    return MySqlSink(
-        url=f"mysql://{mysql['user']}@{mysql['host']}:{mysql['port']}/{mysql['database']}",
-        table=TABLE,
-        password_env=mysql["password_env"],
-        **settings.get("sink", {}),
-    )
+    url = f"mysql://{mysql['user']}@{mysql['host']}:{mysql['port']}/{mysql['database']}"
+    return {"url": url, "table": TABLE, "password_env": mysql["password_env"], **settings.get("sink", {})}
 
 
 _SINKS: dict[str, Callable[[dict[str, Any]], Sink]] = {
-    MYSQL: _mysql_sink,
+    MYSQL: lambda settings: MySqlSink(**_mysql_options(settings)),
     DELTA: lambda settings: DeltaSink(path=settings["path"], create=True),
     HIVE: lambda _: HiveSink(table=TABLE, create=True),
 }
@@ -182,6 +181,12 @@ def _run_twophase(
     described.option("checkpointLocation", settings["location"]).observer(observe)
     described.options(**settings.get("options", {}))
     described.trigger(availableNow=True).start().await_termination()
+
+
+def _run_plugin(spark: SparkSession, settings: dict[str, Any]) -> None:
+    writer = _read(spark, settings).writeStream.format("twophase-mysql").options(**_mysql_options(settings))
+    writer = writer.option("name", "orders").option("checkpointLocation", settings["location"])
+    writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def _run_delta(spark: SparkSession, settings: dict[str, Any]) -> None:

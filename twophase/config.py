@@ -40,6 +40,15 @@ Duration = Annotated[float, BeforeValidator(parse_duration_s), Field(ge=0, allow
 """Seconds, zero or more."""
 
 
+def parse_names(value: object) -> object:
+    """Turn 'a, b' into its names, as Spark gives options; leave anything else to the type check."""
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]
+"""Names, as a list or divided by commas."""
+
+
 class Options(BaseModel):
     """A frozen group of options. Unknown keys are refused."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, field_validator
 
 from sinks.staging.formats import Format
-from twophase.config import Options
+from twophase.config import Names, Options
 
 
 class FileOptions(Options):
@@ -20,7 +20,7 @@ class FileOptions(Options):
 
     path: str = Field(min_length=1)
     format: Format = Format.PARQUET
-    partition_by: tuple[str, ...] = ()
+    partition_by: Names = ()
     root: str | None = Field(default=None, min_length=1)
 
     @field_validator("partition_by")

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from sinks.hive.policies import CommittedPartition
 from sinks.staging.formats import Format
-from twophase.config import Duration, Options
+from twophase.config import Duration, Names, Options
 
 
 class Trigger(StrEnum):
@@ -41,7 +41,7 @@ class HiveOptions(Options):
     table: str = Field(min_length=1)
     create: bool = False
     format: Format = Format.PARQUET
-    partition_by: tuple[str, ...] = ()
+    partition_by: Names = ()
     partition: Mapping[str, str] = Field(default_factory=dict)
     root: str | None = Field(default=None, min_length=1)
     success_file: bool = False

@@ -15,18 +15,19 @@ from twophase.cli import sink_types
 from twophase.cli.job_file import load_job_file
 from twophase.errors import ConfigError
 from twophase.protocol.sink import Sink
+from twophase.runtime import sink_entry_points
 from twophase.testing.folder import FolderSink
 
 FOLDER = "twophase.testing.folder:FolderSink"
 ENTRIES = [
-    EntryPoint("folder", FOLDER, sink_types.GROUP),
-    EntryPoint("absent", "module_of_an_extra:Sink", sink_types.GROUP),
+    EntryPoint("folder", FOLDER, sink_entry_points.GROUP),
+    EntryPoint("absent", "module_of_an_extra:Sink", sink_entry_points.GROUP),
 ]
 
 
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_types, "entry_points", lambda group: ENTRIES if group == "twophase.sinks" else [])
+    monkeypatch.setattr(sink_entry_points, "entry_points", lambda group: ENTRIES if group == "twophase.sinks" else [])
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
 

@@ -193,7 +193,7 @@ def _all_proven(world: World, state: State, driver: Driver, decision: Decision) 
 
 
 def sweep(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
-    """`Finisher._abort_losers`."""
+    """`Finisher.abort_losers`."""
     if driver.step == steps.SWEEP_ABORT:
         yield from closing.aborting(world, state, driver, _swept)
         return

@@ -6,20 +6,17 @@ beside the job file. Naming a class runs its code: a job file is as trusted as a
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
 from twophase.cli.job_file import JobFile, SinkSection
 from twophase.errors import ConfigError, TwoPhaseError
 from twophase.protocol.sink import NeedsSparkConf, Sink
-
-GROUP = "twophase.sinks"
+from twophase.runtime.sink_entry_points import load_sink
 
 
 def make_sinks(job: JobFile) -> Mapping[str, Sink]:
@@ -51,7 +48,7 @@ def spark_conf(job: JobFile, sinks: Mapping[str, Sink]) -> Mapping[str, str]:
 
 
 def _make(where: str, section: SinkSection) -> Sink:
-    kind = _find_class(where, section.type) if ":" in section.type else _find_entry_point(where, section.type)
+    kind = _find_class(where, section.type) if ":" in section.type else load_sink(where, section.type)
     try:
         sink = kind(**section.options)
     except TwoPhaseError as error:
@@ -63,29 +60,6 @@ def _make(where: str, section: SinkSection) -> Sink:
     if not isinstance(sink, Sink):
         raise ConfigError(f"{where}: {section.type} is no sink.", remedy="name a subclass of twophase.ArrowSink.")
     return sink
-
-
-def _find_entry_point(where: str, name: str) -> Any:
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if name not in found:
-        near = difflib.get_close_matches(name, found, n=1)
-        raise ConfigError(
-            f"{where}: unknown sink type {name!r}{f'; did you mean {near[0]!r}?' if near else '.'} "
-            f"Known types: {', '.join(sorted(found)) or 'none'}.",
-            remedy="correct it, install the package that brings it, or name a class of your own as module:Class.",
-        )
-    try:
-        return found[name].load()
-    except ImportError as error:
-        raise ConfigError(
-            f"{where}: the sink type {name!r} cannot be loaded: {error}.", remedy=f"run: {_install(found[name])}"
-        ) from error
-
-
-def _install(entry: EntryPoint) -> str:
-    """The extra of a sink has the name of its type."""
-    package = entry.dist.name if entry.dist else "twophase"
-    return f"pip install '{package}[{entry.name}]'"
 
 
 def _find_class(where: str, reference: str) -> Any:

@@ -118,7 +118,7 @@ class CheckpointCoordinator:
         self._committer = Committer(
             sinks, observers, clock, self.stopping, options.commit_backoff_s, options.commit_backoff_max_s
         )
-        self._finisher = Finisher(sinks, self._committer, self.log, self.store, self._listeners, observers)
+        self._finisher = Finisher(job, sinks, self._committer, self.log, self.store, self._listeners, observers)
         self._behind = CommitsBehind(spawn, on_failure)
 
     @property

@@ -63,6 +63,7 @@ class Finisher:
     """Finishes decided checkpoints, oldest first. For one thread at a time.
 
     Args:
+        job: the job's name.
         sinks: by name.
         committer: of these sinks.
         log: the job's log.
@@ -73,6 +74,7 @@ class Finisher:
 
     def __init__(
         self,
+        job: str,
         sinks: Mapping[str, Sink],
         committer: Committer,
         log: JobLog,
@@ -80,6 +82,7 @@ class Finisher:
         listeners: Listeners,
         observers: Observers,
     ) -> None:
+        self._job = job
         self._sinks = sinks
         self._committer = committer
         self._log = log
@@ -106,9 +109,9 @@ class Finisher:
         self._log.append(CommittedRecord(completed.lineage, completed.checkpoint))
         with stopwatch.elsewhere():
             self._listeners.complete(completed.checkpoint)
-            self._abort_losers(completed)
+            self.abort_losers(completed.attempt)
             self._subsume_sinks(completed)
-        self._subsume(completed.job)
+        self._subsume()
         failpoint("C16")
         self._observers(
             CheckpointCommitted(
@@ -137,12 +140,19 @@ class Finisher:
         """The pieces that no scan for orphans may touch (I2)."""
         return pieces_of(self._store.read(decision) for decision in self._log.history.uncommitted())
 
-    def _abort_losers(self, completed: CompletedCheckpoint) -> None:
-        """Task attempts that lost to another attempt of their task may have pre-committed; nobody else aborts them."""
-        generation, counter = completed.attempt.generation, completed.attempt.counter
-        below, kept = Attempt(generation, counter + 1), self.pieces_to_commit()
+    def abort_losers(self, attempt: Attempt) -> None:
+        """Task attempts that lost to another attempt of their task may have pre-committed; nobody else aborts them.
+
+        Args:
+            attempt: the newest one whose losers may go.
+        """
+        below, kept = Attempt(attempt.generation, attempt.counter + 1), self.pieces_to_commit()
         for name, sink in self._sinks.items():
-            Orphans(completed.job, name, sink, self._observers).abort(below, kept)
+            Orphans(self._job, name, sink, self._observers).abort(below, kept)
+
+    def resume(self, number: int) -> None:
+        """Go on where another process of this driver has stopped; only the checkpoint's number tells when to subsume."""
+        self._committed_since_subsume = number % _SUBSUME_SINKS_EVERY
 
     def _subsume_sinks(self, completed: CompletedCheckpoint) -> None:
         self._committed_since_subsume += 1
@@ -152,7 +162,7 @@ class Finisher:
         for sink in self._sinks.values():
             sink.subsume(completed.lineage, completed.checkpoint)
 
-    def _subsume(self, job: str) -> None:
+    def _subsume(self) -> None:
         for decision in self._store.subsume():
-            self._observers(CheckpointSubsumed(job, decision.checkpoint))
+            self._observers(CheckpointSubsumed(self._job, decision.checkpoint))
             self._listeners.subsumed(decision.checkpoint)

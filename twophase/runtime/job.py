@@ -209,7 +209,7 @@ class Job:
         if self._stopping.is_set():
             return
         self._begin_lineage(coordinator, restore)
-        folder = SparkFolder(self._storage.root, coordinator.lineage)
+        folder = SparkFolder(self._storage.root / "spark" / coordinator.lineage.id, coordinator.lineage)
         newest = coordinator.newest()
         try:
             folder.prepare(newest)

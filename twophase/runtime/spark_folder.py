@@ -1,8 +1,8 @@
 """Spark's own checkpoint folder of one lineage: read its offset log, prepare it, and hold it against the store.
 
-    spark/<lineage>/metadata      the query id; ours from the first start on: the lineage id
-    spark/<lineage>/offsets/<n>   written by Spark before micro-batch n runs
-    spark/<lineage>/commits/<n>   written by Spark after micro-batch n
+    metadata      the query id, which is the lineage id
+    offsets/<n>   written by Spark before micro-batch n runs
+    commits/<n>   written by Spark after micro-batch n
 
 Formats: Spark's OffsetSeqLog and CommitLog, version 1, as Spark 4.2 writes them.
 """
@@ -28,13 +28,17 @@ class SparkFolder:
     """The folder of one lineage.
 
     Args:
-        root: the job's folder.
+        path: the folder.
         lineage: the lineage it belongs to.
     """
 
-    def __init__(self, root: Path, lineage: Lineage) -> None:
-        self.path = root / "spark" / lineage.id
+    def __init__(self, path: Path, lineage: Lineage) -> None:
+        self.path = path
         self._lineage = lineage
+
+    def planned(self) -> int:
+        """The newest micro-batch whose offsets are frozen; -1 before the first."""
+        return self._newest("offsets")
 
     def offsets(self, batch: int) -> FrozenOffsets:
         """The frozen offsets of micro-batch `batch`, start and end.
@@ -67,7 +71,23 @@ class SparkFolder:
                     remedy=_RESTORE,
                 )
             self._write_new()
-        self._check_id()
+        self.check(newest)
+
+    def check(self, newest: Decision | None) -> None:
+        """Hold the folder against the store.
+
+        Args:
+            newest: the newest decided checkpoint of the lineage.
+
+        Raises:
+            OffsetMismatchError: the folder is foreign, or an old copy.
+        """
+        if (found := query_id(self.path)) != self._lineage.id:
+            raise OffsetMismatchError(
+                f"Spark's folder {self.path} belongs to query {found}, not to lineage {self._lineage.id}. Nothing was "
+                "written.",
+                remedy=_RESTORE,
+            )
         self._check_position(newest)
 
     def _write_new(self) -> None:
@@ -80,21 +100,9 @@ class SparkFolder:
             _write(self.path / "commits" / "0", "\n".join([_VERSION, json.dumps({"nextBatchWatermarkMs": 0})]))
         _write(self.path / "metadata", json.dumps({"id": self._lineage.id}))
 
-    def _check_id(self) -> None:
-        try:
-            found = json.loads((self.path / "metadata").read_text())["id"]
-        except (ValueError, KeyError, TypeError):
-            found = "unreadable"
-        if found != self._lineage.id:
-            raise OffsetMismatchError(
-                f"Spark's folder {self.path} belongs to query {found}, not to lineage {self._lineage.id}. Nothing was "
-                "written.",
-                remedy=_RESTORE,
-            )
-
     def _check_position(self, newest: Decision | None) -> None:
         """Spark may be at the newest decided batch (it replays it) or have the next one planned; nowhere else."""
-        planned, finished = self._newest("offsets"), self._newest("commits")
+        planned, finished = self.planned(), self._newest("commits")
         decided = newest.checkpoint if newest else self._lineage.first_checkpoint - 1
         if planned in (decided, decided + 1) and finished in (decided - 1, decided):
             return
@@ -123,6 +131,14 @@ class SparkFolder:
                 remedy="use the Spark version that twophase names in setup.cfg.",
             )
         return tuple(None if line == _NO_OFFSET else line for line in lines)
+
+
+def query_id(path: Path) -> str:
+    """The id of the query that a folder of Spark's belongs to; "unreadable" if it does not say."""
+    try:
+        return str(json.loads((path / "metadata").read_text())["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "unreadable"
 
 
 def _write(path: Path, text: str) -> None:

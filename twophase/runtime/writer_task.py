@@ -1,4 +1,4 @@
-"""Phase 1 on the executors: one writer for each task attempt, inside `DataFrame.mapInArrow`.
+"""Phase 1 on the executors: one writer for each task attempt, inside `DataFrame.mapInArrow` or Spark's own write.
 
 The writers are the result stage of the job: no shuffle and no limit comes after them, so the committable of the task
 attempt whose result Spark returns is the one in the checkpoint. What other attempts of the task pre-committed is in no
@@ -44,6 +44,14 @@ class WriterTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of the task, pre-commit, and yield one row with the committable."""
+        subtask, committable = self.run(batches)
+        text = json.dumps(committable.to_json()) if committable else None
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([subtask.index], pa.int32()), pa.array([text], pa.string())], names=["subtask", "committable"]
+        )
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> tuple[Subtask, Committable | None]:
+        """Write all rows of the task and pre-commit; the committable is None if there were no rows."""
         context = TaskContext.get()
         if context is None:
             raise DeclinedError(f"{self._transaction}: the writer runs outside a Spark task.")
@@ -52,10 +60,7 @@ class WriterTask:
         failpoint("C03")
         failpoint("E02")
         spare_collector()
-        text = json.dumps(committable.to_json()) if committable else None
-        yield pa.RecordBatch.from_arrays(
-            [pa.array([subtask.index], pa.int32()), pa.array([text], pa.string())], names=["subtask", "committable"]
-        )
+        return subtask, committable
 
     def _write(self, batches: Iterator[pa.RecordBatch], subtask: Subtask) -> Committable | None:
         writer: SinkWriter | None = None

@@ -102,6 +102,16 @@ class JobLog:
         self._over = None
         return history
 
+    def refresh(self) -> History:
+        """Read the log anew if there are records that this object has not seen; otherwise only look at the names.
+
+        Raises:
+            CorruptRecordError: as `read`.
+        """
+        if self._last and self._over is None and max(self._sequences(), default=0) == self._last:
+            return self.history
+        return self.read()
+
     def append(self, record: Record) -> None:
         """Append durably, as the only writer.
 

@@ -123,6 +123,11 @@ class CompletedCheckpointStore:
             kept = tuple(decision for decision in history.decisions if decision not in self._gone)
             self._log.fold(History(history.generation, history.lineages, kept))
 
+    def resume(self) -> None:
+        """Go on where another process of this driver has stopped: the log is folded as often as if it were one."""
+        history = self._log.history
+        self._since_fold = len(history.decisions) - len(retained(history, self._num_retained))
+
     def sweep(self) -> None:
         """Delete bodies that no decision names: of declined attempts, and of drivers that died before the decision.
 

@@ -1,0 +1,284 @@
+"""The plugin form, each call in a process of its own, as Spark would start them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.plugin_world import Killed, World
+from twophase.errors import DeclinedError, FencedError
+from twophase.runtime.plugin.job import Acknowledged
+from twophase.state.store import _FOLD_EVERY
+
+IN_COMMIT = ["C01", "C02", "C06", "C07", "C08", "C09", "C10", "C11", "C12", "C13", "C14", "C16", "C17"]
+IN_RECOVERY = ["C18", "C19", "C22"]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+# -- runs --------------------------------------------------------------------------------------------------------------
+
+
+def test_each_micro_batch_arrives_once_and_the_run_has_one_fence(world: World) -> None:
+    for number in range(3):
+        world.run(number)
+    assert world.ids() == world.expected(3)
+    assert world.history().generation == 1
+    assert world.history().uncommitted() == []
+    assert world.target.prepared() == []
+
+
+def test_the_next_application_has_a_fence_of_its_own(world: World) -> None:
+    world.run(0)
+    world.application("second")
+    world.run(1)
+    world.run(2)
+    assert world.history().generation == 2
+    assert world.ids() == world.expected(3)
+
+
+def test_a_start_after_a_clean_stop_in_the_same_application_goes_on_as_the_same_driver(world: World) -> None:
+    world.run(0)
+    world.run(1)
+    assert [decision.attempt.counter for decision in world.history().decisions] == [1, 2]
+    assert world.history().generation == 1
+
+
+def test_a_micro_batch_that_is_planned_again_is_a_new_run_and_its_old_pieces_are_aborted_first(world: World) -> None:
+    world.run(0)
+    world.freeze(1)
+    stale = world.job().plan()
+    world.write(stale, 1)
+    plan = world.job().plan()
+    assert (plan.attempt.generation, world.target.prepared()) == (2, [])
+    with pytest.raises(FencedError):
+        world.write(stale, 1)
+    world.job().commit(1, world.write(plan, 1))
+    assert world.ids() == world.expected(2)
+
+
+def test_a_micro_batch_without_tasks_is_decided_like_any_other(world: World) -> None:
+    world.freeze(0)
+    world.job().plan()
+    world.job().commit(0, [])
+    assert [decision.checkpoint for decision in world.history().decisions] == [0]
+    assert world.ids() == []
+
+
+def test_a_task_without_rows_has_no_piece(world: World) -> None:
+    world.freeze(0)
+    plan = world.job().plan()
+    world.job().commit(0, [*world.write(plan, 0, tasks=[0]), Acknowledged(plan.attempt, None)])
+    assert world.ids() == [0, 2, 4, 6, 8]
+
+
+def test_the_log_is_folded_and_the_sink_subsumed_although_no_process_sees_more_than_one_checkpoint(
+    world: World,
+) -> None:
+    for number in range(2 * _FOLD_EVERY + 2):
+        world.run(number)
+    assert len(world.records()) <= 2 * _FOLD_EVERY + 4
+    assert world.target.high_water("orders", "folder") != {}
+    assert world.ids() == world.expected(2 * _FOLD_EVERY + 2)
+
+
+# -- what Spark does twice (H12, C16) -------------------------------------------------------------------------------------
+
+
+def test_a_decided_micro_batch_that_spark_runs_again_writes_nothing(world: World) -> None:
+    world.run(0)
+    world.freeze(1)
+    world.job().commit(1, world.write(world.job().plan(), 1))
+    world.application("second")  # died before Spark's commit log
+    plan = world.job().plan()
+    assert plan.transaction is None
+    world.job().commit(1, world.write(plan, 1))
+    world.finish(1)
+    world.run(2)
+    assert world.ids() == world.expected(3)
+    assert [(found.checkpoint, found.attempt.generation) for found in world.history().decisions] == [
+        (0, 1),
+        (1, 1),
+        (2, 2),
+    ]
+
+
+def test_a_commit_that_is_called_twice_commits_once(world: World) -> None:
+    world.freeze(0)
+    acknowledged = world.write(world.job().plan(), 0)
+    world.job().commit(0, acknowledged)
+    world.job().commit(0, acknowledged)
+    assert world.ids() == world.expected(1)
+    assert len(world.history().decisions) == 1
+
+
+def test_pieces_that_are_written_again_after_the_decision_are_aborted(world: World) -> None:
+    world.freeze(0)
+    plan = world.job().plan()
+    world.job().commit(0, world.write(plan, 0))
+    again = world.write(plan, 0)
+    assert len(world.target.prepared()) == 2
+    world.job().commit(0, again)
+    assert world.target.prepared() == []
+    assert world.ids() == world.expected(1)
+
+
+def test_a_task_attempt_that_lost_is_aborted_after_the_commit(world: World) -> None:
+    world.freeze(0)
+    plan = world.job().plan()
+    world.write(plan, 0, tasks=[0])
+    world.job().commit(0, world.write(plan, 0))
+    assert world.ids() == world.expected(1)
+    assert world.target.prepared() == []
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", IN_COMMIT)
+@pytest.mark.parametrize("aborted", [True, False], ids=["aborted by Spark", "the application dies"])
+def test_nothing_is_lost_or_twice_after_a_failure_at(world: World, point: str, aborted: bool) -> None:
+    world.run(0)
+    world.arm(point)
+    world.freeze(1)
+    acknowledged = world.write(world.job().plan(), 1)
+    with pytest.raises(Killed):
+        world.job().commit(1, acknowledged)
+    world.arm()
+    if aborted:
+        world.job().abort()
+    else:
+        world.application("second")
+    world.run(1)
+    world.run(2)
+    assert world.ids() == world.expected(3)
+    assert world.target.prepared() == []
+
+
+@pytest.mark.parametrize("point", IN_RECOVERY)
+@pytest.mark.parametrize("before", ["C06", "C11"])
+def test_nothing_is_lost_or_twice_after_a_failure_in_recovery_at(world: World, point: str, before: str) -> None:
+    world.run(0)
+    world.arm(before)
+    world.freeze(1)
+    with pytest.raises(Killed):
+        world.job().commit(1, world.write(world.job().plan(), 1))
+    world.arm(point)
+    reached = (before, point) != ("C06", "C19")  # it is between re-commits
+    if reached:
+        with pytest.raises(Killed):
+            world.job().plan()
+    world.arm()
+    world.run(1)
+    assert world.ids() == world.expected(2)
+    assert world.target.prepared() == []
+
+
+def test_an_abort_leaves_nothing_of_what_is_not_decided(world: World) -> None:
+    world.run(0)
+    world.freeze(1)
+    world.write(world.job().plan(), 1)
+    world.job().abort()
+    assert world.target.prepared() == []
+    assert world.ids() == world.expected(1)
+    assert world.history().generation == 2
+
+
+def test_an_abort_touches_nothing_of_what_is_decided(world: World) -> None:
+    world.freeze(0)
+    world.arm("C11")
+    with pytest.raises(Killed):
+        world.job().commit(0, world.write(world.job().plan(), 0))
+    world.arm()
+    prepared = world.target.prepared()
+    world.job().abort()
+    assert world.target.prepared() == prepared
+    assert len(prepared) == 2
+
+
+def test_a_commit_that_outlives_the_abort_of_its_micro_batch_decides_nothing(world: World) -> None:
+    world.freeze(0)
+    acknowledged = world.write(world.job().plan(), 0)
+    late = world.job()
+    late._coordinator.log.read()
+    note = late._notes.read()
+    assert note is not None
+    world.job().abort()
+    late._notes.write(note)  # it has read the note before
+    with pytest.raises(FencedError):
+        late.commit(0, acknowledged)
+    assert world.history().decisions == ()
+    assert world.ids() == []
+
+
+def test_a_commit_of_the_run_before_is_refused(world: World) -> None:
+    world.freeze(0)
+    stale = world.write(world.job().plan(), 0)
+    plan = world.job().plan()
+    with pytest.raises(FencedError, match="was not planned by the run"):
+        world.job().commit(0, stale)
+    assert world.history().decisions == ()
+    assert plan.attempt.generation == 2
+
+
+def test_a_failed_decision_is_declined(world: World) -> None:
+    world.run(0)
+    world.freeze(1)
+    plan = world.job().plan()
+    [first, second] = world.write(plan, 1)
+    assert first.committable is not None
+    doubled = [first, Acknowledged(plan.attempt, first.committable), second]
+    with pytest.raises(DeclinedError):
+        world.job().commit(1, doubled)
+    world.job().abort()
+    world.run(1)
+    assert world.ids() == world.expected(2)
+
+
+# -- two applications ----------------------------------------------------------------------------------------------------
+
+
+def test_a_second_run_fences_the_first_whose_commit_is_refused(world: World) -> None:
+    world.run(0)
+    world.freeze(1)
+    first = world.write(world.job().plan(), 1)
+    world.application("second")
+    second = world.job().plan()
+    world.application("first")
+    with pytest.raises(FencedError):
+        world.job().commit(1, first)
+    world.job().abort()
+    world.application("second")
+    world.job().commit(1, world.write(second, 1))
+    assert world.ids() == world.expected(2)
+
+
+def test_a_fenced_run_does_not_take_over_with_its_next_micro_batch(world: World) -> None:
+    world.run(0)
+    world.application("second")
+    world.run(1)
+    world.application("first")
+    world.freeze(2)
+    with pytest.raises(FencedError):
+        world.job().plan()
+    assert world.history().generation == 2
+    world.application("second")
+    world.run(2)
+    assert world.ids() == world.expected(3)
+
+
+def test_a_start_after_the_end_of_a_fenced_run_takes_over(world: World) -> None:
+    world.run(0)
+    world.application("second")
+    world.run(1)
+    world.application("first")
+    world.freeze(2)
+    with pytest.raises(FencedError):
+        world.job().plan()
+    world.run(2)
+    assert world.history().generation == 3
+    assert world.ids() == world.expected(3)

@@ -1,0 +1,167 @@
+"""The plugin form on real Spark, with a file source and the file sink: what Spark calls, when, and what it carries out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from twophase import errors
+from twophase.errors import ConfigError, OffsetMismatchError, RejectedRowsError, TwoPhaseError
+from twophase.runtime.registration import register
+from twophase.state.log import JobLog
+from twophase.state.records import History
+from twophase.state.storage import LocalStorage
+
+pytestmark = pytest.mark.spark
+
+_TIMEOUT_S = 300
+
+
+class Query:
+    """Input files, and queries on one checkpoint folder that write them to one table."""
+
+    def __init__(self, spark: SparkSession, root: Path) -> None:
+        register(spark)
+        self.spark = spark
+        self.input, self.table, self.folder = root / "input", root / "table", root / "chk"
+        self.input.mkdir()
+        self.files = 0
+
+    def add(self) -> None:
+        text = "".join(json.dumps({"id": 10 * self.files + step}) + "\n" for step in range(10))
+        (self.input / f".{self.files}").write_text(text)
+        (self.input / f".{self.files}").rename(self.input / f"{self.files:05d}.json")
+        self.files += 1
+
+    def frame(self) -> DataFrame:
+        return self.spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(self.input))
+
+    def start(
+        self, frame: DataFrame | None = None, form: str = "twophase-file", mode: str = "append", **options: Any
+    ) -> StreamingQuery:
+        """Begin a run over what is there."""
+        writer = (frame if frame is not None else self.frame()).writeStream.format(form).outputMode(mode)
+        given = {"name": "orders", "checkpointLocation": str(self.folder), "path": str(self.table), **options}
+        return writer.options(**given).trigger(availableNow=True).start()
+
+    def run(self, *args: Any, **options: Any) -> None:
+        """A run to its end."""
+        assert self.start(*args, **options).awaitTermination(_TIMEOUT_S)
+
+    def fails(self, *args: Any, **options: Any) -> TwoPhaseError:
+        """A run that fails; the error of ours that its text carries."""
+        with pytest.raises(StreamingQueryException) as raised:
+            self.run(*args, **options)
+        error = errors.from_text(str(raised.value))
+        assert error is not None, str(raised.value)
+        return error
+
+    def ids(self) -> list[int]:
+        return sorted(
+            number
+            for path in self.table.glob("*.parquet")
+            for number in pyarrow.parquet.read_table(path)["id"].to_pylist()
+        )
+
+    def history(self) -> History:
+        return JobLog(LocalStorage(self.folder / "twophase"), "orders").read()
+
+
+@pytest.fixture
+def query(spark: SparkSession, tmp_path: Path) -> Query:
+    return Query(spark, tmp_path)
+
+
+def test_every_row_arrives_once_over_several_runs(query: Query) -> None:
+    for _ in range(2):
+        query.add()
+        query.add()
+        query.run()
+    query.run()
+    assert query.ids() == list(range(40))
+    assert query.history().generation == 1  # clean starts in one application
+    assert query.history().uncommitted() == []
+
+
+def test_a_decided_micro_batch_that_spark_runs_again_is_executed_and_writes_nothing(query: Query) -> None:
+    query.add()
+    query.run()
+    for path in (query.folder / "commits").glob("*0*"):
+        path.unlink()
+    query.add()
+    query.run()
+    assert query.ids() == list(range(20))
+    assert [found.checkpoint for found in query.history().decisions] == [0, 1]
+
+
+def test_what_a_failed_task_says_reaches_the_user_and_nothing_of_the_micro_batch_is_left(query: Query) -> None:
+    query.add()
+    query.add()
+    poisoned = query.frame().selectExpr("id", "if(id = 15, repeat('x', 300), 'good') as part")
+    assert isinstance(query.fails(poisoned, partition_by="part"), RejectedRowsError)
+    assert not [path for path in query.table.rglob("*.parquet") if "1" in path.name and "staged" in path.parts]
+    query.run(query.frame().selectExpr("id", "'good' as part"), partition_by="part")
+    found = [
+        number
+        for path in query.table.glob("part=good/*")
+        for number in pyarrow.parquet.read_table(path)["id"].to_pylist()
+    ]
+    assert sorted(found) == list(range(20))
+    assert query.history().generation > 1
+
+
+def test_a_query_that_keeps_state_goes_on_after_its_decided_micro_batch_is_run_again(query: Query) -> None:
+    query.add()
+
+    def distinct() -> DataFrame:
+        return query.frame().dropDuplicates(["id"])
+
+    query.run(distinct())
+    for path in (query.folder / "commits").glob("*0*"):
+        path.unlink()
+    query.add()
+    query.run(distinct())
+    assert query.ids() == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "said"),
+    [
+        ({"restore.path": "/somewhere"}, ConfigError, "restore.path"),
+        ({"form": "twophase-delta"}, ConfigError, "write_stream"),
+        ({"surprise": "1"}, ConfigError, "surprise"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(
+    query: Query, settings: dict[str, str], kind: type[TwoPhaseError], said: str
+) -> None:
+    query.add()
+    error = query.fails(**settings)
+    assert isinstance(error, kind)
+    assert said in str(error)
+
+
+def test_the_mode_complete_is_refused_by_name_and_update_by_spark(query: Query) -> None:
+    query.add()
+    counts = query.frame().groupBy("id").count()
+    assert "complete" in str(query.fails(counts, mode="complete"))
+    with pytest.raises(StreamingQueryException, match="does not support Update mode"):
+        query.run(counts, mode="update", checkpointLocation=str(query.folder) + "-2")
+
+
+def test_an_old_folder_of_spark_put_back_is_a_named_error(query: Query) -> None:
+    for _ in range(3):
+        query.add()
+    query.run()
+    for log in ("offsets", "commits"):
+        for path in (*(query.folder / log).glob("*1*"), *(query.folder / log).glob("*2*")):
+            path.unlink()
+    assert isinstance(query.fails(), OffsetMismatchError)
+    assert query.ids() == list(range(30))

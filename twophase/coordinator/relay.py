@@ -1,0 +1,93 @@
+"""A coordinator for a driver that is several processes in turn, with nothing in common but the log.
+
+Each process reads the log and goes on as the same driver, with the generation that was fenced for it. Only the log says
+whether it still may: a process that another driver, or another process of this one, has overtaken is fenced at its next
+append (I7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twophase.coordinator.coordinator import CheckpointCoordinator, Replay, Write
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.coordinator.recovery import take_over
+from twophase.errors import FencedError
+from twophase.ids import Attempt
+from twophase.protocol.committable import Committable
+from twophase.state.checkpoint import FrozenOffsets
+from twophase.state.records import History
+
+
+class RelayCoordinator(CheckpointCoordinator):
+    """A `CheckpointCoordinator` that can take over from another process of its own driver."""
+
+    def join(self, attempt: Attempt) -> None:
+        """Go on as the driver of `attempt`'s generation, which another process of it has recovered.
+
+        Args:
+            attempt: the last one that this driver has begun.
+
+        Raises:
+            FencedError: another driver has taken the job over.
+        """
+        self._check_generation(self.log.refresh(), attempt.generation)
+        self._generation, self._counter = attempt.generation, attempt.counter
+        self.store.resume()
+
+    def acknowledged(
+        self, number: int, offsets: FrozenOffsets, attempt: Attempt, sink: str, pieces: Sequence[Committable]
+    ) -> None:
+        """Decide and commit a checkpoint that every writer of `attempt` has acknowledged already.
+
+        If it is decided (H12), it is only committed again, and what the attempt has pre-committed is aborted.
+
+        Args:
+            number: n.
+            offsets: of micro-batch n, from Spark's offset log.
+            attempt: the attempt that the writers had.
+            sink: the only sink's name.
+            pieces: all their committables.
+
+        Raises:
+            DeclinedError: it was not decided; nothing of it is visible.
+            StopJobError: the job must stop.
+        """
+
+        def acknowledge(pending: PendingCheckpoint) -> None:
+            pending.acknowledge(sink, pieces)
+
+        self.join(Attempt(attempt.generation, attempt.counter - 1))
+        self._finisher.resume(number)
+        match self.classify(number, offsets):
+            case Write():
+                self.checkpoint(number, offsets, acknowledge)
+            case Replay(decision):
+                self.replay(decision, None)
+                self._finisher.abort_losers(attempt)
+
+    def abandon(self, generation: int) -> None:
+        """End the run of this driver after a failure: what it has not decided is aborted, and it can decide no more.
+
+        The process that was about to decide may still live. So the fence comes first, and what the log says then is
+        final. What is decided stays, for the recovery of the next run (I2).
+
+        Args:
+            generation: of the run.
+
+        Raises:
+            FencedError: another driver has taken the job over, and this is its business.
+            Exception: of a sink; pieces may be left, for the next recovery.
+        """
+        self._generation = take_over(self.log, {}, lambda history: self._check_generation(history, generation))
+        if self.log.history.uncommitted():
+            return
+        self._close_below(Attempt(self._generation, 0))
+        self.store.sweep()
+
+    def _check_generation(self, history: History, generation: int) -> None:
+        if history.generation != generation:
+            raise FencedError(
+                f"Job {self.job!r}: a driver of generation {history.generation} has taken over from {generation}.",
+                remedy="leave this driver stopped.",
+            )

@@ -1,0 +1,118 @@
+"""What a plugin query was described with: the options of `writeStream`, divided and checked.
+
+    name                      the job's name; with it the target recognises the job after a restart
+    checkpointLocation        Spark's folder of the query; the job's log lives in it, in `twophase/`
+    sink                      the sink's name within the job; by default its type
+    checkpoint.num_retained, commit.backoff, commit.backoff_max       as in docs/configuration.md
+    every other option        is the sink's
+
+Spark gives option names in lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from twophase.config import JobOptions
+from twophase.errors import ConfigError
+from twophase.ids import check_name
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_LOCATION = "checkpointLocation"
+_OURS = ("name", "sink", _LOCATION.lower())
+_KEPT = ("checkpoint.num_retained", "commit.backoff", "commit.backoff_max")
+_ELSEWHERE = {
+    "checkpoint.interval": "Spark starts a micro-batch when the query's trigger says so: use trigger(processingTime=...).",
+    "checkpoint.mode": "it is exactly once here.",
+}
+_JOB_ONLY = "it needs a driver of twophase's own: use twophase.write_stream, or leave it out."
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What only the session knows in which the format was registered.
+
+    Attributes:
+        parallelism: how many writers may run at once.
+        speculation: whether Spark may run a task twice at the same time.
+        timezone: of the session.
+    """
+
+    parallelism: int
+    speculation: bool
+    timezone: str
+
+
+@dataclass(frozen=True)
+class PluginDescription:
+    """A query that writes to one sink.
+
+    Attributes:
+        job: the job's name.
+        sink_type: the name of the sink's entry point.
+        sink: the sink's name within the job.
+        sink_options: for the sink's class; may name secrets, never print them.
+        options: of the job.
+        schema: the rows' columns.
+        environment: of the session.
+    """
+
+    job: str
+    sink_type: str
+    sink: str
+    sink_options: Mapping[str, Any] = field(repr=False)
+    options: JobOptions
+    schema: StructType
+    environment: Environment
+
+    @property
+    def spark_folder(self) -> Path:
+        """Spark's own folder of the query."""
+        return Path(self.options.checkpoint_location).parent
+
+
+def describe(
+    format_name: str, sink_type: str, options: Mapping[str, str], schema: StructType, environment: Environment
+) -> PluginDescription:
+    """Divide and check the options of a query.
+
+    Raises:
+        ConfigError: an option is missing, or cannot work in this form.
+    """
+    given = {key.lower(): value for key, value in options.items()}
+    where = f"format {format_name!r}"
+    if _LOCATION.lower() not in given:
+        raise ConfigError(
+            f"{where}: the option {_LOCATION!r} is required, in the query itself.",
+            remedy=f".option({_LOCATION!r}, FOLDER); Spark's setting spark.sql.streaming.checkpointLocation does not reach "
+            "the writers.",
+        )
+    if "name" not in given:
+        raise ConfigError(
+            f"{where}: the option 'name' is required: with it the target recognises the job after a restart.",
+            remedy=".option('name', 'orders'), and keep it.",
+        )
+    _refuse(where, given)
+    location = given[_LOCATION.lower()].rstrip("/")
+    job = {key: given[key] for key in _KEPT if key in given}
+    return PluginDescription(
+        job=check_name("job", given["name"]),
+        sink_type=sink_type,
+        sink=check_name("sink", given.get("sink", sink_type)),
+        sink_options={key: value for key, value in given.items() if key not in (*_OURS, *_KEPT)},
+        options=JobOptions.parse({_LOCATION: f"{location}/twophase", **job}, where),
+        schema=schema,
+        environment=environment,
+    )
+
+
+def _refuse(where: str, given: Mapping[str, str]) -> None:
+    of_jobs = JobOptions.keys()
+    if found := sorted(({key.lower() for key in of_jobs} - {*_OURS, *_KEPT}) & given.keys()):
+        reasons = " ".join(f"{key}: {_ELSEWHERE.get(key, _JOB_ONLY)}" for key in found)
+        raise ConfigError(f"{where}: options that cannot work in this form: {reasons}")

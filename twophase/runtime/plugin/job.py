@@ -1,0 +1,240 @@
+"""The driver's side of a plugin query, in whatever process Spark calls it.
+
+Spark has no driver process for a Python sink. For each micro-batch it calls, one after the other and mostly in different
+Python processes on the driver's machine (docs/decisions/0016):
+
+    1. plan      before any task: a run's first one recovers; n is classified, and gets its attempt
+    2. write     in the tasks: phase 1 (runtime/plugin/writer.py)
+    3. commit    the acknowledged pieces are decided and committed
+       abort     or the run has failed: it is fenced out, and its pieces are aborted
+
+What the processes have in common is the job's log, and a note on the micro-batch under way. What a process keeps in memory
+(the opened sink, the log as last read) only saves time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.coordinator import Replay
+from twophase.coordinator.relay import RelayCoordinator
+from twophase.errors import ConfigError, FencedError, PreflightError, StopJobError, TwoPhaseError
+from twophase.events import Observers
+from twophase.ids import Attempt, TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import ArrowSink, SinkContext
+from twophase.runtime.logging_observer import log_event
+from twophase.runtime.plugin.description import PluginDescription
+from twophase.runtime.plugin.run_note import RunNote, RunNotes
+from twophase.runtime.sink_entry_points import load_sink
+from twophase.runtime.spark_folder import SparkFolder, query_id
+from twophase.state.records import Lineage
+from twophase.state.storage import LocalStorage
+
+_jobs: dict[Path, PluginJob] = {}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the tasks of a micro-batch are to do.
+
+    Attributes:
+        checkpoint: the number of the micro-batch.
+        attempt: what they write for.
+        transaction: whose pieces they pre-commit; None if the micro-batch is decided already, and they write nothing.
+        sink: opened.
+    """
+
+    checkpoint: int
+    attempt: Attempt
+    transaction: TransactionId | None
+    sink: ArrowSink
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """What one task has reported.
+
+    Attributes:
+        attempt: what it wrote for.
+        committable: its piece; None if it had no rows.
+    """
+
+    attempt: Attempt
+    committable: Committable | None
+
+
+def job_of(description: PluginDescription) -> PluginJob:
+    """The job, opened; the one of the last call in this process if it was described the same.
+
+    Raises:
+        ConfigError: an option of the sink is not right, or the sink cannot be written in this form.
+        PreflightError: the target cannot keep the protocol's promises.
+    """
+    folder = description.spark_folder
+    known = _jobs.pop(folder, None)
+    if known is None or known.description != description:
+        if known is not None:
+            known.close()
+        known = PluginJob(description)
+    _jobs[folder] = known
+    return known
+
+
+class PluginJob:
+    """One job in one process.
+
+    Args:
+        description: of the query.
+    """
+
+    def __init__(self, description: PluginDescription) -> None:
+        self.description = description
+        path = description.spark_folder
+        if not (path / "metadata").exists():
+            raise PreflightError(
+                f"Job {description.job!r}: Spark's folder of the query is not at {path}.",
+                remedy="give checkpointLocation as the absolute path of a folder on the driver's file system.",
+            )
+        self._sink = _open(description)
+        self._notes = RunNotes(path)
+        self._coordinator = RelayCoordinator(
+            description.job,
+            LocalStorage(description.options.checkpoint_location),
+            {description.sink: self._sink},
+            description.options,
+            observers=Observers(log_event),
+            clock=SystemClock(),
+            snapshot=lambda _, __: {},
+        )
+
+    def close(self) -> None:
+        """Release the sink's connections."""
+        self._sink.close()
+
+    def plan(self) -> Plan:
+        """Step 1: recover if this is a new run, then give the micro-batch whose offsets are frozen its attempt.
+
+        Raises:
+            StopJobError: the job must not go on.
+        """
+        path = self.description.spark_folder
+        number = SparkFolder(path, Lineage("")).planned()
+        note = self._notes.read()
+        # From here to the new note, whatever happens ends the run: nothing else may take a fence of ours for a rival's.
+        self._notes.delete()
+        coordinator = self._coordinator
+        if note is None or note.checkpoint == number:
+            self._recover(note)
+            last = Attempt(coordinator.generation, 0)
+        else:
+            last = note.attempt
+            coordinator.join(last)
+        attempt = Attempt(last.generation, last.counter + 1)
+        offsets = SparkFolder(path, coordinator.lineage).offsets(number)
+        replay = isinstance(coordinator.classify(number, offsets), Replay)
+        self._notes.write(RunNote(number, attempt.generation, attempt.counter, replay))
+        transaction = TransactionId(
+            self.description.job, coordinator.lineage.id, number, attempt, self.description.sink, offsets.hash
+        )
+        return Plan(number, attempt, None if replay else transaction, self._sink)
+
+    def commit(self, number: int, acknowledged: Sequence[Acknowledged]) -> None:
+        """Step 3: decide and commit. Returns only when the checkpoint is committed.
+
+        Args:
+            number: the micro-batch, as Spark names it.
+            acknowledged: from every task.
+
+        Raises:
+            DeclinedError: it was not decided; nothing of it is visible.
+            StopJobError: the job must stop.
+        """
+        note = self._notes.read()
+        if note is None or note.checkpoint != number or any(task.attempt != note.attempt for task in acknowledged):
+            raise FencedError(
+                f"Job {self.description.job!r}: micro-batch {number} was not planned by the run that is going on here "
+                f"({note}).",
+                remedy="leave this run stopped.",
+            )
+        pieces = [task.committable for task in acknowledged if task.committable is not None]
+        try:
+            if note.replay:
+                self._replay(number, note)
+            else:
+                self._acknowledge(number, note, pieces)
+        except FencedError:
+            self._notes.delete()
+            raise
+
+    def abort(self) -> None:
+        """Step 3, other case: the run has failed, what it has not decided is aborted.
+
+        Raises:
+            FencedError: another driver has taken the job over.
+            Exception: of the sink; the next run aborts what is left.
+        """
+        note = self._notes.read()
+        if note is None:
+            return
+        self._notes.delete()
+        self._coordinator.abandon(note.generation)
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    def _recover(self, note: RunNote | None) -> None:
+        """A new run takes the job over, and holds Spark's folder against the store."""
+        coordinator, path = self._coordinator, self.description.spark_folder
+        coordinator.recover(note.generation if note else None)
+        try:
+            if coordinator.log.history.lineage is None:
+                lineage = Lineage(query_id(path))
+                SparkFolder(path, lineage).check(None)
+                coordinator.begin_lineage(lineage)
+            else:
+                SparkFolder(path, coordinator.lineage).check(coordinator.newest())
+        except TwoPhaseError:
+            coordinator.log.check_fence()
+            raise
+
+    def _acknowledge(self, number: int, note: RunNote, pieces: Sequence[Committable]) -> None:
+        coordinator = self._coordinator
+        coordinator.log.refresh()
+        offsets = SparkFolder(self.description.spark_folder, coordinator.lineage).offsets(number)
+        coordinator.acknowledged(number, offsets, note.attempt, self.description.sink, pieces)
+
+    def _replay(self, number: int, note: RunNote) -> None:
+        """Its tasks wrote nothing: it must be decided."""
+        coordinator = self._coordinator
+        coordinator.join(note.attempt)
+        offsets = SparkFolder(self.description.spark_folder, coordinator.lineage).offsets(number)
+        found = coordinator.classify(number, offsets)
+        if not isinstance(found, Replay):
+            raise StopJobError(
+                f"Job {self.description.job!r}: micro-batch {number} was decided when it was planned, and is not any more.",
+                remedy="find out who changed the job's folder, and restore it from a backup.",
+            )
+        coordinator.replay(found.decision, None)
+
+
+def _open(description: PluginDescription) -> ArrowSink:
+    where = f"format 'twophase-{description.sink_type}'"
+    kind = load_sink(where, description.sink_type)
+    if not (isinstance(kind, type) and issubclass(kind, ArrowSink)):
+        raise ConfigError(
+            f"{where}: {kind.__name__} is not written by Spark's tasks alone, so it cannot take part in this form.",
+            remedy="use twophase.write_stream with it.",
+        )
+    try:
+        sink = kind(**description.sink_options)
+    except TypeError as error:
+        raise ConfigError(f"{where}: {kind.__name__} does not take these options: {error}.") from error
+    environment = description.environment
+    schema = to_arrow_schema(description.schema, timezone=environment.timezone)
+    sink.open(SinkContext(description.job, description.sink, schema, environment.parallelism, environment.speculation))
+    return sink

@@ -1,0 +1,99 @@
+"""The writer that Spark calls for each micro-batch: planned on the driver, pickled to the tasks, made anew to commit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from twophase.errors import StopJobError
+from twophase.ids import Attempt
+from twophase.protocol.committable import Committable
+from twophase.runtime.plugin.description import PluginDescription
+from twophase.runtime.plugin.job import Acknowledged, Plan, job_of
+from twophase.runtime.writer_task import WriterTask
+from twophase.workers import spare_collector
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BATCH = "streaming.sql.batchId"
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):
+    """What a task sends to the driver.
+
+    Attributes:
+        generation: of the attempt it wrote for.
+        counter: likewise.
+        committable: its piece, as JSON; None if it had no rows.
+    """
+
+    generation: int
+    counter: int
+    committable: str | None
+
+    def acknowledged(self) -> Acknowledged:
+        """As the job takes it."""
+        piece = Committable.from_json(json.loads(self.committable)) if self.committable else None
+        return Acknowledged(Attempt(self.generation, self.counter), piece)
+
+
+class PluginWriter(DataSourceStreamArrowWriter):
+    """Writes one micro-batch.
+
+    Args:
+        description: of the query.
+        plan: what the tasks do; None where the writer is made to commit or abort.
+    """
+
+    def __init__(self, description: PluginDescription, plan: Plan | None) -> None:
+        self._description = description
+        self._plan = plan
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Phase 1, in a task: all its rows are pre-committed. Runs the rows of a decided micro-batch into nothing."""
+        plan = self._plan
+        if plan is None:
+            raise StopJobError("A writer was sent to a task without a plan.", remedy="report this.")
+        self._check_batch(plan)
+        committable: Committable | None = None
+        if plan.transaction is None:
+            for _ in iterator:
+                pass
+            spare_collector()
+        else:
+            _, committable = WriterTask(plan.sink, plan.transaction).run(iterator)
+        text = json.dumps(committable.to_json()) if committable else None
+        return TaskMessage(plan.attempt.generation, plan.attempt.counter, text)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Decide and commit, in a Python process on the driver's machine."""
+        job_of(self._description).commit(batchId, [_of(message).acknowledged() for message in messages])
+        spare_collector()
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 the log knows
+        """The micro-batch has failed, and with it the query."""
+        job_of(self._description).abort()
+
+    def _check_batch(self, plan: Plan) -> None:
+        """A driver that was paused and overtaken has planned by offsets that are not its own."""
+        context = TaskContext.get()
+        number = context.getLocalProperty(_BATCH) if context else None
+        if number != str(plan.checkpoint):
+            raise StopJobError(
+                f"Job {self._description.job!r}: Spark runs micro-batch {number}, but {plan.checkpoint} was planned. "
+                "Nothing was written.",
+                remedy="see that one query runs on this checkpointLocation.",
+            )
+
+
+def _of(message: WriterCommitMessage | None) -> TaskMessage:
+    if not isinstance(message, TaskMessage):
+        raise StopJobError(f"Spark commits a micro-batch with {message!r} from a task.", remedy="report this.")
+    return message

@@ -1,0 +1,48 @@
+"""Finds sinks by the entry point group `twophase.sinks`, so that nothing here knows a destination."""
+
+from __future__ import annotations
+
+import difflib
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from twophase.errors import ConfigError
+
+GROUP = "twophase.sinks"
+
+
+def sink_names() -> list[str]:
+    """The names of all installed sinks, sorted; none is imported."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def load_sink(where: str, name: str) -> Any:
+    """The class of a sink.
+
+    Args:
+        where: what asks for it, for the error.
+        name: of the entry point.
+
+    Raises:
+        ConfigError: there is none, or what it needs is not installed.
+    """
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in found:
+        near = difflib.get_close_matches(name, found, n=1)
+        raise ConfigError(
+            f"{where}: unknown sink type {name!r}{f'; did you mean {near[0]!r}?' if near else '.'} "
+            f"Known types: {', '.join(sorted(found)) or 'none'}.",
+            remedy="correct it, install the package that brings it, or name a class of your own as module:Class.",
+        )
+    try:
+        return found[name].load()
+    except ImportError as error:
+        raise ConfigError(
+            f"{where}: the sink type {name!r} cannot be loaded: {error}.", remedy=f"run: {_install(found[name])}"
+        ) from error
+
+
+def _install(entry: EntryPoint) -> str:
+    """The extra of a sink has the name of its type."""
+    package = entry.dist.name if entry.dist else "twophase"
+    return f"pip install '{package}[{entry.name}]'"
