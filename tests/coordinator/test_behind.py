@@ -104,6 +104,11 @@ def ends(thread: threading.Thread) -> None:
     assert not thread.is_alive(), "it waits for ever"
 
 
+def run_all(driver: Driver, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        driver.run(number)
+
+
 def checkpoints(driver: Driver, kind: type[Any]) -> list[int]:
     return [event.checkpoint for event in driver.of(kind)]
 
@@ -233,10 +238,8 @@ def test_h1_a_loss_behind_the_next_batch_stops_the_job_by_name(driver: Driver, g
     gated.has_begun()
     targets["facts"].prepared.clear()
     gated.let()
-    driver.run(1)
-    driver.run(2)
-    with pytest.raises(LostPreparedError):
-        driver.run(3)
+    with pytest.raises(LostPreparedError):  # by the next checkpoint, or by the one that has to wait
+        run_all(driver, (1, 2, 3))
     assert isinstance(driver.coordinator.failure, LostPreparedError)
     assert checkpoints(driver, CheckpointCommitted) == []
 
