@@ -27,7 +27,7 @@ from twophase.errors import ConfigError, FencedError, PreflightError, StopJobErr
 from twophase.events import Observers
 from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import ArrowSink, SinkContext
+from twophase.protocol.sink import ArrowSink, NeedsSparkConf, SinkContext
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.plugin.description import PluginDescription
 from twophase.runtime.plugin.run_note import RunNote, RunNotes
@@ -228,6 +228,11 @@ def _open(description: PluginDescription) -> ArrowSink:
     if not (isinstance(kind, type) and issubclass(kind, ArrowSink)):
         raise ConfigError(
             f"{where}: {kind.__name__} is not written by Spark's tasks alone, so it cannot take part in this form.",
+            remedy="use twophase.write_stream with it.",
+        )
+    if issubclass(kind, NeedsSparkConf):
+        raise ConfigError(
+            f"{where}: {kind.__name__} commits through a Spark session, and Spark plans and commits this form without one.",
             remedy="use twophase.write_stream with it.",
         )
     try:
