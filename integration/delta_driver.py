@@ -2,8 +2,7 @@
 
     python -m integration.delta_driver '{"servers": ..., "topic": ..., "location": ..., "lake": ..., "jobs": ["one", "two"]}'
 
-A failpoint armed with `delay:...@1` holds the first job that gets there and lets the others pass. Each job begins when the one
-before it is held, so that every job is held at another point: then one SIGKILL catches them all. Points of this harness:
+Every job can be held at another crash point (`integration.holding`). Points of this harness:
 
     C03, E01, E02, E03    in a task that feeds Delta's writer, when another task's data file is complete: before the first
                           row; in the middle; after the last row; after the last row of a second attempt
@@ -19,9 +18,8 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,15 +32,13 @@ from pyspark.sql import DataFrame, SparkSession
 import twophase
 from integration import delta_lake, workload
 from integration.driver import session
+from integration.holding import acted, armed, run_jobs, wait_until
 from sinks.delta.sink import DeltaSink
-from twophase.failpoints import DRIVER_VARIABLE, LOG_VARIABLE, VARIABLE, failpoint
+from twophase.failpoints import DRIVER_VARIABLE, failpoint
 from twophase.testing.leash import die_with_parent
 
 CONTROL = "CONTROL-{}"
 BEFORE_CHECKPOINT = "D03"
-_AT_ONCE = 4
-_WAIT_S = 900.0
-_POLL_S = 0.005
 _CHECKPOINT_INTERVAL = 2
 
 
@@ -54,22 +50,9 @@ def main(settings: dict[str, Any]) -> None:
     spark = session("local[4,2]")
     work: list[Callable[[], None]] = [partial(control, spark, name, settings) for name in settings["controls"]]
     work += [partial(run, spark, name, settings) for name in settings["jobs"]]
-    if _armed(BEFORE_CHECKPOINT):
+    if armed(BEFORE_CHECKPOINT):
         work[-1] = partial(run_to_checkpoint, spark, work[-1], Path(settings["lake"]) / settings["jobs"][-1])
-    holding = "=delay:" in os.environ.get(VARIABLE, "")
-    with ThreadPoolExecutor(len(work) if holding else _AT_ONCE) as pool:
-        jobs: list[Future[None]] = []
-        for job in work:
-            held = _held()
-            jobs.append(pool.submit(job))
-            if holding:
-                _wait_until(lambda held=held: _held() > held or jobs[-1].done(), "a job to be held")
-        done, _ = wait(jobs, None, FIRST_EXCEPTION)
-        failed = [error for ended in done if (error := ended.exception()) is not None]
-        if failed:  # the others would go on for ever
-            sys.stderr.write(f"{type(failed[0]).__name__}: {failed[0]}\n")
-            sys.stderr.flush()
-            os._exit(1)
+    run_jobs(work)
     spark.stop()
 
 
@@ -123,8 +106,8 @@ def feed(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 
 def pause(point: str, table: str) -> None:
     """A crash point, reached when the first task's data file is complete."""
-    if _armed(point) and not _acted(point):
-        _wait_until(lambda: delta_lake.complete_unnamed_file(Path(table), 0), f"the first task's file in {table}")
+    if armed(point) and not acted(point):
+        wait_until(lambda: delta_lake.complete_unnamed_file(Path(table), 0), f"the first task's file in {table}")
         failpoint(point)
 
 
@@ -137,8 +120,11 @@ def run_to_checkpoint(spark: SparkSession, job: Callable[[], None], table: Path)
     before = int(delta_lake.commits(table)[-1].stem)
     [java] = [child for child in psutil.Process().children() if "java" in child.name()]
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(job)
-        _wait_until(lambda: _awaits_checkpoint(table, before), f"a commit in {table}")
+        running = pool.submit(job)
+        wait_until(lambda: running.done() or _awaits_checkpoint(table, before), f"a commit in {table}")
+        if running.done():
+            running.result()
+            raise AssertionError(f"the job ended without a checkpoint of {table}")
         java.send_signal(signal.SIGSTOP)
         failpoint(BEFORE_CHECKPOINT)
 
@@ -148,28 +134,6 @@ def _awaits_checkpoint(table: Path, before: int) -> bool:
     newest = delta_lake.commits(table)[-1]
     number = int(newest.stem)
     return number > before and number % _CHECKPOINT_INTERVAL == 0 and delta_lake.added_rows(newest) > 0
-
-
-def _armed(point: str) -> bool:
-    return f"{point}=" in os.environ.get(VARIABLE, "")
-
-
-def _held() -> int:
-    """How many points have acted."""
-    log = Path(os.environ[LOG_VARIABLE])
-    return len(log.read_text().splitlines()) if log.exists() else 0
-
-
-def _acted(point: str) -> bool:
-    return Path(f"{os.environ[LOG_VARIABLE]}.{point}").exists()
-
-
-def _wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + _WAIT_S
-    while not condition():
-        if time.monotonic() > deadline_s:
-            raise TimeoutError(f"waited {_WAIT_S:g} s for {what}")
-        time.sleep(_POLL_S)
 
 
 def control(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:

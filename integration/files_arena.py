@@ -65,17 +65,9 @@ class FilesArena:
         self._conf = conf or {}
 
     def produce(self, batches: int) -> None:
-        """Write the orders of the next micro-batches, in files that appear whole."""
+        """Write the orders of the next micro-batches."""
         for _ in range(batches):
-            orders = [*workload.orders(self.produced, BATCH)]
-            for partition in range(PARTITIONS):
-                rows = [
-                    {**order, "kafka_partition": partition, "kafka_offset": int(str(order["id"])) // PARTITIONS}
-                    for order in orders[partition::PARTITIONS]
-                ]
-                path = self._orders / f"{self.produced:08d}-{partition}.json"
-                path.with_name(f".{path.name}").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-                path.with_name(f".{path.name}").rename(path)
+            write_orders(self._orders, self.produced)
             self.produced += BATCH
 
     def finish(self, arm: str = "", **settings: Any) -> Ended:
@@ -95,7 +87,7 @@ class FilesArena:
 
     def verdict(self, job: str) -> checker.Verdict:
         """What the independent checker says of one table."""
-        return checker.compare(_array(*map(_order, workload.orders(0, self.produced))), orders(self._tables[job]))
+        return checker.compare(written(self.produced), orders(self._tables[job]))
 
     def counts(self) -> dict[str, int]:
         """How many rows Spark SQL has seen in each table of the metastore, when the last driver ended."""
@@ -104,6 +96,24 @@ class FilesArena:
     def staged(self, job: str) -> list[str]:
         """What lies hidden and is not committed."""
         return staged(self._tables[job])
+
+
+def write_orders(folder: Path, first: int) -> None:
+    """Write the orders of one micro-batch, in files that appear whole."""
+    orders = [*workload.orders(first, BATCH)]
+    for partition in range(PARTITIONS):
+        rows = [
+            {**order, "kafka_partition": partition, "kafka_offset": int(str(order["id"])) // PARTITIONS}
+            for order in orders[partition::PARTITIONS]
+        ]
+        path = folder / f"{first:08d}-{partition}.json"
+        path.with_name(f".{path.name}").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        path.with_name(f".{path.name}").rename(path)
+
+
+def written(count: int) -> checker.Records:
+    """The first `count` orders, for the checker."""
+    return _array(*map(_order, workload.orders(0, count)))
 
 
 def orders(table: Path) -> checker.Records:

@@ -12,8 +12,12 @@ import psutil
 import pytest
 
 from integration.arena import Arena
+from integration.checker import compare
 from integration.cluster import Cluster, executor_of
 from integration.nemesis import DriverProcess, Frozen, is_gone, kill, thaw
+from integration.three_arena import ThreeArena
+from integration.three_driver import IN_DELTA_TASK
+from integration.three_targets import DELTA, HIVE, MYSQL, SINKS
 from twophase.testing.services import KafkaService, MySqlService
 
 BATCH = 1000
@@ -29,6 +33,7 @@ SPECULATIVE = {
     "spark.speculation.minTaskRuntime": "100ms",
     "spark.speculation.quantile": "0.5",
 }
+JOB = "orders"
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +147,69 @@ def test_rows_that_two_sinks_share_and_that_are_lost_decline_the_checkpoint(
         wait_until_all_is_written(driver, arena)
     finally:
         driver.kill()
+
+
+@pytest.fixture(scope="module")
+def three_sinks(cluster: Cluster, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeArena:
+    cluster.bring_back()
+    arena = ThreeArena(mysql, tmp_path_factory.mktemp("three"), [JOB])
+    arena.conf |= cluster.conf | SPECULATIVE
+    return arena
+
+
+@pytest.fixture(scope="module")
+def three_driver(cluster: Cluster, three_sinks: ThreeArena) -> Iterator[DriverProcess]:
+    """Its rows are other ones each time that they are computed."""
+    arm = f"E02=stop@1,{IN_DELTA_TASK}=stop@1"
+    driver = three_sinks.start(arm, forever=True, drawn=True, master=cluster.master)
+    try:
+        yield driver
+    finally:
+        driver.kill()
+
+
+def acknowledged(arena: ThreeArena) -> list[str]:
+    """The sinks that have acknowledged the newest attempt."""
+    attempts = arena.entries(JOB, "SinkAcknowledged", "CheckpointTriggered")
+    newest = max(place for place, entry in enumerate(attempts) if entry.kind == "CheckpointTriggered")
+    return sorted(entry.fields["sink"] for entry in attempts[newest + 1 :])
+
+
+def wait_until_all_have_the_same_rows(driver: DriverProcess, arena: ThreeArena) -> None:
+    tables = arena.targets(JOB)
+    driver.wait_for(lambda: tables.rows() == dict.fromkeys(SINKS, arena.produced), "all records in every sink")
+    driver.wait_for(lambda: [*tables.left(), *arena.prepared()] == [], "what is left to be aborted")
+    rows = tables.orders(MYSQL)
+    assert len({(row["partition"], row["offset"]) for row in rows}) == arena.produced
+    for sink in (DELTA, HIVE):
+        verdict = compare(rows, tables.orders(sink))
+        assert verdict.exact, f"{sink} has other rows than MySQL: {verdict}"
+
+
+def test_the_second_attempts_of_tasks_for_hive_and_delta_win_by_speculation(
+    three_sinks: ThreeArena, three_driver: DriverProcess
+) -> None:
+    arena, driver = three_sinks, three_driver
+    arena.hold_back(MYSQL, DELTA)
+    arena.produce(1)
+    driver.wait_until_stopped("E02")
+    # It has pre-committed and is never let go.
+    driver.wait_for(lambda: acknowledged(arena) == [HIVE], "another attempt of the task to win")
+    arena.let_go(MYSQL, DELTA)
+    driver.wait_until_stopped(IN_DELTA_TASK)
+    wait_until_all_have_the_same_rows(driver, arena)
+    assert not arena.entries(JOB, "CheckpointDeclined")
+
+
+def test_executors_die_between_two_sinks_and_all_three_have_the_same_rows(
+    cluster: Cluster, three_sinks: ThreeArena, three_driver: DriverProcess
+) -> None:
+    """H53: what the executors held of the micro-batch cannot be computed again, so the attempt is declined as a whole."""
+    arena, driver = three_sinks, three_driver
+    arena.hold_back(DELTA)
+    arena.produce(1)
+    driver.wait_for(lambda: acknowledged(arena) == sorted([HIVE, MYSQL]), "two sinks to acknowledge")
+    kill([executor for worker in cluster.workers for executor in worker.executors()])
+    arena.let_go(DELTA)
+    wait_until_all_have_the_same_rows(driver, arena)
+    assert any(LOST_ROWS in entry.fields["cause"] for entry in arena.entries(JOB, "CheckpointDeclined"))

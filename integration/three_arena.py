@@ -1,4 +1,4 @@
-"""Jobs with three sinks under test: their topic, their tables, and what must hold of them."""
+"""Jobs with three sinks under test: their input, their tables, and what must hold of them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from examples.demo.journal import Entry, JournalReader
-from integration import checker, workload
+from integration import checker, files_arena
 from integration.delta_jars import delta_settings
+from integration.files_arena import BATCH
 from integration.hive_settings import hive_settings
 from integration.nemesis import DriverProcess, Ended, held_at
 from integration.three_targets import SINKS, Targets
-from twophase.testing.services import KafkaService, MySqlService
+from twophase.testing.services import MySqlService
 
-BATCH = 200
 _TIMEOUT_S = 1700
+# So many jobs in one driver keep a small machine busy when they start.
+_PATIENT = {"spark.python.authenticate.socketTimeout": "120s"}
 
 
 class ThreeDriver(DriverProcess):
@@ -26,10 +28,9 @@ class ThreeDriver(DriverProcess):
 
 
 class ThreeArena:
-    """A topic of orders, and jobs that each write all of it into MySQL, Delta and Hive.
+    """A folder of orders, and jobs that each write all of it into MySQL, Delta and Hive.
 
     Args:
-        kafka: where the orders come from.
         mysql: where all jobs have their tables.
         scratch: a folder for the jobs' folders, the tables on disk and the logs.
         jobs: their names.
@@ -37,11 +38,11 @@ class ThreeArena:
 
     Attributes:
         hit: the crash points where jobs were killed.
+        conf: of Spark, for the drivers to come.
     """
 
     def __init__(
         self,
-        kafka: KafkaService,
         mysql: MySqlService,
         scratch: Path,
         jobs: Sequence[str],
@@ -50,16 +51,16 @@ class ThreeArena:
         self.jobs = jobs
         self.produced = 0
         self.hit: set[str] = set()
-        self._kafka = kafka
         self._mysql = mysql
         self._scratch = scratch
-        self._topic = f"orders-{uuid.uuid4().hex[:8]}"
         self._database = f"shop_{uuid.uuid4().hex[:8]}"
         self._runs = 0
-        self._conf = {**delta_settings(), **hive_settings(scratch, str(scratch / "metastore"))}
-        workload.create_topic(kafka.bootstrap_servers, self._topic)
+        self.conf = {**delta_settings(), **hive_settings(scratch, str(scratch / "metastore")), **_PATIENT}
         mysql.create_database(self._database)
-        (scratch / "warehouse").mkdir()
+        self._gates = scratch / "gates"
+        self._orders = scratch / "orders"
+        for folder in (scratch / "warehouse", self._gates, self._orders):
+            folder.mkdir()
         password = scratch / "password"
         password.touch(mode=0o600)
         password.write_text(mysql.password)
@@ -71,9 +72,7 @@ class ThreeArena:
             "database": self._database,
         }
         self._settings = {
-            "servers": kafka.bootstrap_servers,
-            "topic": self._topic,
-            "records_per_batch": BATCH,
+            "orders": str(self._orders),
             "location": str(scratch / "jobs"),
             "connection": self._connection,
             "mysql": {"url": mysql.url(self._database), "password_file": str(password)},
@@ -83,23 +82,26 @@ class ThreeArena:
             "jobs": list(jobs),
             "controls": list(controls),
             "options": {"restart.delay": "100 ms"},
+            "gates": str(self._gates),
+            "drawn": False,
             "forever": False,
             "master": "local[4]",
         }
         for name in (*jobs, *controls):
             self.targets(name).make_table()
 
-    def produce(self, count: int) -> None:
-        """Write the next `count` orders."""
-        workload.produce(self._kafka.bootstrap_servers, self._topic, self.produced, count)
-        self.produced += count
+    def produce(self, batches: int) -> None:
+        """Write the orders of the next micro-batches."""
+        for _ in range(batches):
+            files_arena.write_orders(self._orders, self.produced)
+            self.produced += BATCH
 
     def start(self, arm: str = "", **settings: object) -> ThreeDriver:
         """Start a driver."""
         self._runs += 1
         self._journals.mkdir()
         given = self._settings | {"journals": str(self._journals)} | settings
-        return ThreeDriver(given, self._scratch, arm, self._conf)
+        return ThreeDriver(given, self._scratch, arm, self.conf)
 
     def finish(self, arm: str = "", **settings: object) -> Ended:
         """A driver ends cleanly, every job having written everything."""
@@ -115,13 +117,23 @@ class ThreeArena:
         assert {*ended.points} == {*points}
         self.hit.update(points)
 
+    def hold_back(self, *sinks: str) -> None:
+        """These sinks wait with their next pre-commit."""
+        for sink in sinks:
+            (self._gates / sink).touch()
+
+    def let_go(self, *sinks: str) -> None:
+        """These sinks wait no longer."""
+        for sink in sinks:
+            (self._gates / sink).unlink()
+
     def targets(self, job: str) -> Targets:
         """The tables of a job."""
         return Targets(job, self._connection, self._scratch / "lake", self._scratch / "warehouse")
 
     def verdicts(self, job: str) -> dict[str, checker.Verdict]:
         """What the independent checker says of each table of a job."""
-        produced = checker.read_topic(self._kafka.bootstrap_servers, self._topic)
+        produced = files_arena.written(self.produced)
         return {sink: checker.compare(produced, self.targets(job).orders(sink)) for sink in SINKS}
 
     def recovered(self, job: str) -> list[dict[str, int]]:
@@ -129,9 +141,9 @@ class ThreeArena:
         path = self._journals / f"{job}.recovered"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
-    def entries(self, job: str, kind: str) -> list[Entry]:
-        """What the newest driver has reported of a job so far, of one kind of event."""
-        return [entry for entry in JournalReader(self._journals / f"{job}.events").new() if entry.kind == kind]
+    def entries(self, job: str, *kinds: str) -> list[Entry]:
+        """What the newest driver has reported of a job so far, of some kinds of events."""
+        return [entry for entry in JournalReader(self._journals / f"{job}.events").new() if entry.kind in kinds]
 
     def counts(self) -> dict[str, int]:
         """How many rows Spark SQL has seen in each table of the metastore, when the last driver ended."""

@@ -1,10 +1,15 @@
-"""The driver process of the tests with three sinks: jobs from Kafka into MySQL, Delta and Hive, in one checkpoint.
+"""The driver process of the tests with three sinks: jobs into MySQL, Delta and Hive, in one checkpoint.
 
-    python -m integration.three_driver '{"servers": ..., "topic": ..., "location": ..., "jobs": ["one", "two"], ...}'
+    python -m integration.three_driver '{"orders": ..., "location": ..., "jobs": ["one", "two"], ...}'
 
-Several jobs run side by side, each into tables of its own. A failpoint armed with `delay:...@1` holds the first job that gets
-there and lets the others pass, so that with as many points as jobs each job is held at another one: then one SIGKILL catches
-them all. Each time a job has recovered, the rows of its three tables are noted, before it writes anything new.
+The orders come from JSON files by Spark's own file source, so that many jobs fit on a small machine (`integration.files_driver`).
+
+Several jobs run side by side, each into tables of its own; every one can be held at another crash point
+(`integration.holding`). Each time a job has recovered, the rows of its three tables are noted, before it writes anything new.
+
+What a test may do to a job: hold a sink back, before its pre-commit, as long as a file in the folder `gates` has its name; have
+every row get another customer, by chance, each time that it is computed (`drawn`); arm the point DELTA, in a task that has
+given all its rows to Delta's writer.
 
 Jobs named in `controls` run with the protocol switched off, here in the harness only, and die between MySQL and the others:
 `duplicates` notes a batch as done after all three have it; `losses` before.
@@ -15,28 +20,30 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import twophase
 from examples.demo.journal import Journal
-from integration import delta_driver
+from integration import delta_driver, files_driver
 from integration.driver import session
+from integration.holding import armed, run_jobs, wait_until
 from integration.three_targets import DELTA, HIVE, MYSQL, PARTITION, Targets
 from sinks.delta.sink import DeltaSink
 from sinks.hive.sink import HiveSink
 from sinks.mysql.sink import MySqlSink
-from twophase.errors import TwoPhaseError
 from twophase.events import Event, RecoveryFinished
-from twophase.failpoints import DRIVER_VARIABLE, VARIABLE, failpoint
+from twophase.failpoints import DRIVER_VARIABLE, failpoint
 from twophase.testing.leash import die_with_parent
 
 CONTROL = "CONTROL-{}"
+IN_DELTA_TASK = "DELTA"
 
 
 def main(settings: dict[str, Any]) -> None:
@@ -44,18 +51,13 @@ def main(settings: dict[str, Any]) -> None:
     os.environ[DRIVER_VARIABLE] = str(os.getpid())
     die_with_parent()
     spark = session(settings["master"])
-    work: list[Callable[[], None]] = [partial(run, spark, name, settings) for name in settings["jobs"]]
-    work += [partial(control, spark, name, settings) for name in settings["controls"]]
-    if f"{delta_driver.BEFORE_CHECKPOINT}=" in os.environ.get(VARIABLE, ""):
-        table = Path(settings["lake"]) / settings["jobs"][0]
-        work[0] = partial(delta_driver.run_to_checkpoint, spark, work[0], table)
-    with ThreadPoolExecutor(len(work)) as pool:
-        done, _ = wait([pool.submit(job) for job in work], None, FIRST_EXCEPTION)
-        failed = [error for job in done if (error := job.exception()) is not None]
-        if failed:  # the others would go on for ever
-            sys.stderr.write(f"{type(failed[0]).__name__}: {failed[0]}\n")
-            sys.stderr.flush()
-            os._exit(failed[0].exit_code if isinstance(failed[0], TwoPhaseError) else 1)
+    spark.conf.set("spark.sql.files.openCostInBytes", "128MB")  # a task for each file
+    work: list[Callable[[], None]] = [partial(control, spark, name, settings) for name in settings["controls"]]
+    work += [partial(run, spark, name, settings) for name in settings["jobs"]]
+    if armed(delta_driver.BEFORE_CHECKPOINT):
+        table = Path(settings["lake"]) / settings["jobs"][-1]
+        work[-1] = partial(delta_driver.run_to_checkpoint, spark, work[-1], table)
+    run_jobs(work)
     counts = {name: spark.table(name).count() for name in settings["jobs"]}
     Path(settings["counts"]).write_text(json.dumps(counts))
     spark.stop()
@@ -76,11 +78,17 @@ def run(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
                 file.write(json.dumps(tables.rows()) + "\n")
 
     trigger: dict[str, Any] = {"processingTime": "0 seconds"} if settings["forever"] else {"availableNow": True}
+    rows = files_driver.read(spark, settings)
+    gates = Path(settings["gates"])
     (
-        twophase.write_stream(delta_driver.read(spark, name, settings), name=name)
-        .sink(MYSQL, MySqlSink(**settings["mysql"], table=name))
-        .sink(DELTA, DeltaSink(path=str(tables.delta), create=True))
-        .sink(HIVE, HiveSink(table=name, create=True, partition_by=[PARTITION]))
+        twophase.write_stream(rows.mapInArrow(draw, rows.schema) if settings["drawn"] else rows, name=name)
+        .sink(MYSQL, MySqlSink(**settings["mysql"], table=name), transform=partial(pass_gate, gates / MYSQL))
+        .sink(DELTA, DeltaSink(path=str(tables.delta), create=True), transform=partial(feed, gates / DELTA))
+        .sink(
+            HIVE,
+            HiveSink(table=name, create=True, partition_by=[PARTITION]),
+            transform=partial(pass_gate, gates / HIVE),
+        )
         .option("checkpointLocation", f"{settings['location']}/{name}")
         .options(**settings["options"])
         .observer(Journal(f"{settings['journals']}/{name}.events"))
@@ -89,6 +97,29 @@ def run(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
         .start()
         .await_termination()
     )
+
+
+def pass_gate(gate: Path, rows: DataFrame) -> DataFrame:
+    """The rows of one sink, when nothing holds it back."""
+    wait_until(lambda: not gate.exists(), f"{gate} to be gone")
+    return rows
+
+
+def feed(gate: Path, rows: DataFrame) -> DataFrame:
+    """The rows for Delta, with its crash point if that is armed."""
+
+    def given(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        failpoint(IN_DELTA_TASK)
+
+    return pass_gate(gate, rows.mapInArrow(given, rows.schema) if armed(IN_DELTA_TASK) else rows)
+
+
+def draw(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Orders of customers that nobody can compute a second time."""
+    for batch in batches:
+        customers = pa.array([uuid.uuid4().hex for _ in range(batch.num_rows)], pa.string())
+        yield batch.set_column(batch.schema.get_field_index("customer"), "customer", customers)
 
 
 def control(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
@@ -109,7 +140,7 @@ def control(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
         batch.write.partitionBy(PARTITION).mode("append").parquet(str(tables.hive))
         done.touch()
 
-    query = delta_driver.read(spark, name, settings).writeStream.foreachBatch(write).trigger(availableNow=True)
+    query = files_driver.read(spark, settings).writeStream.foreachBatch(write).trigger(availableNow=True)
     query.option("checkpointLocation", str(folder / "spark")).start().awaitTermination()
 
 
