@@ -162,6 +162,7 @@ class JobStopped(Event):
 
 
 Observer = Callable[[Event], None]
+"""Hears of events, in the thread in which they happen: several at once with `checkpoint.max_concurrent` above 1."""
 
 _log = logging.getLogger("twophase")
 
