@@ -119,7 +119,7 @@ class ProgressTracker:
                     committed=now.committed + 1,
                     last=event,
                     last_s=now_s,
-                    current=None,
+                    current=None if now.current == number else now.current,
                     pending=now.pending - {number},
                 )
             case CheckpointReplayed(checkpoint=number):
