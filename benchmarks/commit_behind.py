@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import click
 
-from benchmarks.contest import Pipeline, alternate, check_batches, show
+from benchmarks.contest import Pipeline, alternate, check_batches, contest_options, show
 from benchmarks.kafka_to_delta import run_to_delta, spark_settings
 from benchmarks.launch import new_kafka
 from benchmarks.orders import produce
@@ -19,11 +19,7 @@ _BEHIND, _BEFORE = "behind", "before"
 
 
 @click.command("commit_behind")
-@click.option("--records", default=1_200_000, show_default=True, help="Records in the topic.")
-@click.option("--batch-records", default=50_000, show_default=True, help="Records in a micro-batch.")
-@click.option("--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks.")
-@click.option("--rounds", default=2, show_default=True, help="Runs of each kind.")
-@click.option("--warm-up", default=8, show_default=True, help="Batches at the start of a run that do not count.")
+@contest_options(records=1_200_000, batch_records=50_000, warm_up=8)
 def command(records: int, batch_records: int, partitions: int, rounds: int, warm_up: int) -> None:
     """Commits behind the next micro-batch against commits before it."""
     check_batches(records, batch_records, warm_up)

@@ -5,6 +5,7 @@ The first batches of a run, in which the JVM warms up, are left out.
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,6 +15,22 @@ import click
 from benchmarks.launch import Run, began_s
 from benchmarks.machine import OTHERS
 from benchmarks.report import console, foot, table
+
+
+def contest_options(
+    *, records: int, batch_records: int, warm_up: int
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options of a contest, with these defaults; two tasks and two rounds by default."""
+    options = (
+        click.option("--records", default=records, show_default=True, help="Records in the topic."),
+        click.option("--batch-records", default=batch_records, show_default=True, help="Records in a micro-batch."),
+        click.option("--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks."),
+        click.option("--rounds", default=2, show_default=True, help="Runs of each pipeline."),
+        click.option(
+            "--warm-up", default=warm_up, show_default=True, help="Batches at the start of a run that do not count."
+        ),
+    )
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
 
 
 @dataclass

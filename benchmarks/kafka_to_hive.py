@@ -14,24 +14,20 @@ import tempfile
 from pathlib import Path
 
 import click
-import pyarrow.parquet
 
-from benchmarks.contest import Pipeline, alternate, check_batches, show
+from benchmarks.contest import Pipeline, alternate, check_batches, contest_options, show
 from benchmarks.driver import HIVE
 from benchmarks.kafka_to_delta import ARROW
 from benchmarks.launch import Run, new_kafka, run_pipeline
 from benchmarks.orders import TABLE, produce
+from integration.files_arena import parquet_rows
 from integration.hive_settings import hive_settings
 from sinks.hive.sink import HiveSink
 from twophase.testing.services import KafkaService
 
 
 @click.command("kafka_to_hive")
-@click.option("--records", default=4_000_000, show_default=True, help="Records in the topic.")
-@click.option("--batch-records", default=500_000, show_default=True, help="Records in a micro-batch.")
-@click.option("--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks.")
-@click.option("--rounds", default=2, show_default=True, help="Runs of each pipeline.")
-@click.option("--warm-up", default=3, show_default=True, help="Batches at the start of a run that do not count.")
+@contest_options(records=4_000_000, batch_records=500_000, warm_up=3)
 def command(records: int, batch_records: int, partitions: int, rounds: int, warm_up: int) -> None:
     """Kafka to Hive parquet against Spark's own file sink, from the same source."""
     check_batches(records, batch_records, warm_up)
@@ -52,7 +48,7 @@ def _run(kafka: KafkaService, name: str, topic: str, records: int, batch_records
         table = folder / "warehouse" / TABLE
         conf = {**HiveSink.spark_conf(), **ARROW, **hive_settings(folder)}
         done = run_pipeline(kafka, name, topic, batch_records, path=str(table), sinks=[HIVE], spark=conf)
-        stored = sum(pyarrow.parquet.read_metadata(path).num_rows for path in table.glob("*.parquet"))
+        stored = parquet_rows(table)
     if stored != records:
         raise RuntimeError(f"{name} wrote {stored} of {records} records")
     return done

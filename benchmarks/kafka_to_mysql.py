@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import click
 
-from benchmarks.contest import Pipeline, alternate, check_batches, show
+from benchmarks.contest import Pipeline, alternate, check_batches, contest_options, show
 from benchmarks.jars import peer_jars
 from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
 from benchmarks.orders import count_and_drop, create_table, produce
 
 
 @click.command("kafka_to_mysql")
-@click.option("--records", default=4_000_000, show_default=True, help="Records in the topic.")
-@click.option("--batch-records", default=500_000, show_default=True, help="Records in a micro-batch.")
-@click.option("--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks.")
-@click.option("--rounds", default=2, show_default=True, help="Runs of each pipeline.")
-@click.option("--warm-up", default=3, show_default=True, help="Batches at the start of a run that do not count.")
+@contest_options(records=4_000_000, batch_records=500_000, warm_up=3)
 def command(records: int, batch_records: int, partitions: int, rounds: int, warm_up: int) -> None:
     """Kafka to MySQL, exactly once, against Spark's own connectors."""
     check_batches(records, batch_records, warm_up)

@@ -12,7 +12,7 @@ import statistics
 
 import click
 
-from benchmarks.contest import Pipeline, alternate, check_batches, show
+from benchmarks.contest import Pipeline, alternate, check_batches, contest_options, show
 from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
 from benchmarks.orders import count_and_drop, create_table, produce
 from benchmarks.report import console
@@ -21,11 +21,7 @@ _GOAL = 1.15
 
 
 @click.command("plugin_form")
-@click.option("--records", default=2_000_000, show_default=True, help="Records in the topic.")
-@click.option("--batch-records", default=50_000, show_default=True, help="Records in a micro-batch.")
-@click.option("--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks.")
-@click.option("--rounds", default=2, show_default=True, help="Runs of each form.")
-@click.option("--warm-up", default=8, show_default=True, help="Batches at the start of a run that do not count.")
+@contest_options(records=2_000_000, batch_records=50_000, warm_up=8)
 def command(records: int, batch_records: int, partitions: int, rounds: int, warm_up: int) -> None:
     """The plugin form against write_stream, seconds a micro-batch."""
     check_batches(records, batch_records, warm_up)

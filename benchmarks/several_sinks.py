@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import click
-import pyarrow.parquet
 
 from benchmarks.contest import check_batches
 from benchmarks.driver import DELTA, HIVE, MYSQL
@@ -23,6 +22,7 @@ from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
 from benchmarks.orders import TABLE, count_and_drop, create_table, produce
 from benchmarks.report import console, foot, table
 from integration import delta_lake
+from integration.files_arena import parquet_rows
 from integration.hive_settings import hive_settings
 from sinks.delta.sink import DeltaSink
 from sinks.hive.sink import HiveSink
@@ -62,20 +62,22 @@ def _run(services: Services, sinks: tuple[str, ...], topic: str, records: int, b
             batch_records,
             sinks=sinks,
             path=str(folder / "lake"),
-            spark={**DeltaSink.spark_conf(), **HiveSink.spark_conf(), **fetch_delta(), **hive_settings(folder)},
+            spark=spark_settings(folder),
         )
         stored = {
             DELTA: delta_lake.count(folder / "lake"),
-            HIVE: sum(
-                pyarrow.parquet.read_metadata(path).num_rows
-                for path in (folder / "warehouse" / TABLE).glob("*.parquet")
-            ),
+            HIVE: parquet_rows(folder / "warehouse" / TABLE),
         }
     stored[MYSQL] = count_and_drop(services.mysql, database)
     for sink in sinks:
         if stored[sink] != records:
             raise RuntimeError(f"{stored[sink]} of {records} records are in {sink}")
     return done
+
+
+def spark_settings(folder: Path) -> dict[str, str]:
+    """What Spark needs to write to Delta and to Hive, with its warehouse in a folder."""
+    return {**DeltaSink.spark_conf(), **HiveSink.spark_conf(), **fetch_delta(), **hive_settings(folder)}
 
 
 def _show(runs: Mapping[tuple[str, ...], Run], measured: str, warm_up: int, batch_records: int) -> None:

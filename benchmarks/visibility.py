@@ -23,12 +23,9 @@ from benchmarks.driver import DELTA, HIVE, MYSQL
 from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
 from benchmarks.orders import TABLE, create_table, produce
 from benchmarks.report import console, foot, table
+from benchmarks.several_sinks import spark_settings
 from integration import delta_lake
-from integration.hive_settings import hive_settings
-from sinks.delta.sink import DeltaSink
-from sinks.hive.sink import HiveSink
 from twophase.testing.services import MySqlService
-from twophase.testing.services.delta import fetch_delta
 
 # So that the reader does not take the processors of the job.
 _PAUSE_S = 0.001
@@ -80,7 +77,6 @@ def _run(services: Services, sink: str, topic: str, batch_records: int) -> Looks
     with tempfile.TemporaryDirectory(prefix="twophase-bench-") as name, ThreadPoolExecutor(1) as pool:
         folder = Path(name)
         (folder / "warehouse").mkdir()
-        settings = {**DeltaSink.spark_conf(), **HiveSink.spark_conf(), **fetch_delta(), **hive_settings(folder)}
         job = pool.submit(
             run,
             services,
@@ -90,7 +86,7 @@ def _run(services: Services, sink: str, topic: str, batch_records: int) -> Looks
             batch_records,
             sinks=[sink],
             path=str(folder / "lake"),
-            spark=settings,
+            spark=spark_settings(folder),
         )
         counts: Mapping[str, Callable[[], int]] = {
             MYSQL: _mysql_count(services.mysql, database),

@@ -22,8 +22,8 @@ from twophase.testing.spark_start import spark_environment
 ROOT = Path(__file__).parent.parent
 TIMEOUT_S = 180
 SIGNAL_TIMEOUT_S = 30
-# Longer than any test waits: what a failpoint holds, only a kill ends.
-_HELD = "delay:3600000@1"
+# What a failpoint holds, only a kill ends.
+_LONGER_THAN_ANY_TEST_MS = 3_600_000
 _POLL_S = 0.05
 
 
@@ -244,9 +244,9 @@ def _status(process: psutil.Process) -> str:
         return psutil.STATUS_DEAD
 
 
-def held_at(points: Sequence[str]) -> str:
-    """Failpoints that each hold the first that gets there, for ever, and let all others pass."""
-    return ",".join(f"{point}={_HELD}" for point in points)
+def held_at(points: Sequence[str], hit: int | str = 1) -> str:
+    """Failpoints that each hold one that gets there, for ever: the first, or `hit` says which; "*" holds all."""
+    return ",".join(f"{point}=delay:{_LONGER_THAN_ANY_TEST_MS}@{hit}" for point in points)
 
 
 def run(settings: dict[str, Any], scratch: Path, arm: str = "", conf: Mapping[str, str] | None = None) -> Ended:

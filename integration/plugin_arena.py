@@ -11,14 +11,12 @@ from typing import Any
 from integration import checker, workload
 from integration.arena import Broker
 from integration.files_arena import orders, staged
-from integration.nemesis import DriverProcess, Ended
+from integration.nemesis import DriverProcess, Ended, held_at
 from twophase.state.log import JobLog
 from twophase.state.records import History
 from twophase.state.storage import LocalStorage
 from twophase.testing.services.access import SqlAccess
 
-# Longer than any test waits: what a failpoint holds, only a kill ends.
-_HELD = "delay:3600000@1"
 _TIMEOUT_S = 540
 
 
@@ -106,11 +104,7 @@ class PluginArena:
 
     def kill_at(self, points: Sequence[str], **settings: Any) -> None:
         """Wait until a query is held at each of the points, then kill the driver and everything it has started."""
-        driver = self.driver(",".join(f"{point}={_HELD}" for point in points), **settings)
-        try:
-            driver.wait_for(lambda: {*driver.points()} >= {*points}, f"a query at each of {points}", _TIMEOUT_S)
-        finally:
-            ended = driver.kill()
+        ended = self.driver(held_at(points), **settings).kill_when_at(points, _TIMEOUT_S)
         assert ended.killed, ended.output
         assert {*ended.points} == {*points}
         self.hit.update(points)

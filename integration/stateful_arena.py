@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from integration import stateful_workload, workload
-from integration.nemesis import DriverProcess
+from integration.nemesis import DriverProcess, held_at
 from integration.stateful_queries import QUERIES
 from integration.stateful_workload import Row
 from twophase.testing.services import KafkaService, MySqlService
 
-# Longer than any test waits: what a failpoint holds, only a kill ends.
-_HELD = "delay:3600000@*"
 TIMEOUT_S = 600
 """Of one driver."""
 
@@ -93,7 +91,7 @@ class StatefulArena:
         Returns:
             The crash points that acted: one entry for each job.
         """
-        driver = StatefulDriver(self._settings, self._scratch, f"{point}={_HELD}")
+        driver = StatefulDriver(self._settings, self._scratch, held_at([point], "*"))
         try:
             driver.wait_for(lambda: len(driver.points()) >= len(QUERIES), f"all jobs to come to {point}", TIMEOUT_S)
         finally:

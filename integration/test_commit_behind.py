@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from integration.arena import Arena
-from integration.nemesis import DriverProcess
+from integration.nemesis import DriverProcess, held_at
 from twophase.errors import LostPreparedError, PreflightError
 from twophase.state.log import JobLog
 from twophase.state.records import Decision
@@ -23,8 +23,6 @@ from twophase.testing.services import KafkaService, MySqlService
 BATCH = 1000
 UNDER_WAY = 3
 OPTIONS = {"checkpoint.max_concurrent": UNDER_WAY}
-# Longer than any test waits: what a failpoint holds, only a kill ends.
-_HELD = "delay:3600000@{}"
 # Where the thread is held, and how often a checkpoint of two pieces passes there when a recovery commits it.
 IN_COMMIT = {"C11": 0, "C12": 1, "C13": 1, "C14": 2, "C15": 1, "C16": 0}
 
@@ -56,7 +54,7 @@ def test_h48_the_driver_is_killed_with_several_decided_while_a_commit_is_at(
     arena.produce(8 * BATCH)
     # Recovery passes there with each checkpoint that the driver before has left, and Spark may ask for one of them again.
     hit = (len(waiting(arena)) + 1) * passes + 1
-    driver = arena.start(f"{point}={_HELD.format(hit)}")
+    driver = arena.start(held_at([point], hit))
     try:
         wait_until_decided(arena, driver, point, UNDER_WAY - 1 if point == "C16" else UNDER_WAY)
     finally:

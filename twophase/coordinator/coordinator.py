@@ -18,7 +18,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from twophase.config import JobOptions
@@ -365,17 +364,15 @@ class CheckpointCoordinator:
             return
         queued = ExitStack()
         queued.enter_context(stopwatch.elsewhere())
-        self._behind.submit(partial(self._complete, pending, completed, stopwatch, queued))
 
-    def _complete(
-        self,
-        pending: PendingCheckpoint,
-        completed: CompletedCheckpoint,
-        stopwatch: Stopwatch,
-        queued: ExitStack | None = None,
-    ) -> bool:
-        if queued is not None:
+        def complete() -> bool:
             queued.close()
+            return self._complete(pending, completed, stopwatch)
+
+        self._behind.submit(complete)
+
+    def _complete(self, pending: PendingCheckpoint, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> bool:
+        """Returns whether it is committed; False if the job is stopping before that."""
         try:
             done = self._finisher.finish(completed, stopwatch)
         except LostPreparedError:
