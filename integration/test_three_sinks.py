@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 
+from integration import delta_lake
 from integration.delta_driver import BEFORE_CHECKPOINT
 from integration.files_arena import BATCH
 from integration.three_arena import ThreeArena
@@ -53,9 +54,10 @@ def test_every_job_is_killed_in_a_writer_or_in_a_commit(arena: ThreeArena) -> No
 
 def test_every_job_is_killed_in_recovery_or_around_a_decision(arena: ThreeArena) -> None:
     arena.produce(2)
+    # D03 needs a table: one job may have been held at two points of the first round, and the last one then never began.
+    *rest, last = sorted(JOBS, key=lambda job: bool(delta_lake.commits(arena.targets(job).delta)))
     # The jobs that were caught first have orphans. Others take the points before C20.
-    others, orphaned, last = JOBS[-3:-1], JOBS[:-3], JOBS[-1:]
-    arena.kill_at((*IN_RECOVERY, *IN_DRIVER), controls=[], jobs=[*others, *orphaned, *last])
+    arena.kill_at((*IN_RECOVERY, *IN_DRIVER), controls=[], jobs=[*rest[-2:], *rest[:-2], last])
     _nothing_is_there_twice(arena)
     _all_recovered_to_the_same_checkpoint(arena)
 
