@@ -7,8 +7,9 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+from pathlib import Path
 
-from twophase.testing.spark_start import spark_environment
+from twophase.testing.spark_start import _WORKER_PYTHON, _drop_outdated, spark_environment
 
 ZIPS = "/spark/python/lib/pyspark.zip:/spark/python/lib/py4j-0.10.9.9-src.zip"
 
@@ -45,7 +46,22 @@ def test_more_of_sparks_configuration_is_handed_on() -> None:
     assert arguments == ["--conf", "spark.a=b c", "pyspark-shell"]
 
 
-def test_the_archive_was_recorded_and_is_used() -> None:
-    options = shlex.split(spark_environment()["SPARK_SUBMIT_OPTS"])
-    [archive] = [option.split("=", 1)[1] for option in options if option.startswith("-XX:SharedArchiveFile=")]
-    assert os.path.getsize(archive) > 50_000_000
+def test_the_archive_was_recorded_and_is_used(tmp_path: Path) -> None:
+    """A JVM that does not accept it says nothing, and takes twice as long."""
+    loaded = tmp_path / "loaded"
+    environment = spark_environment({"spark.ui.enabled": "false"})
+    environment["SPARK_SUBMIT_OPTS"] += f" -Xlog:class+load:file={loaded}"
+    program = "from pyspark.sql import SparkSession; SparkSession.builder.master('local[1]').getOrCreate().stop()"
+    subprocess.run([sys.executable, "-c", program], env=os.environ | environment, check=True, capture_output=True)
+    [line] = [line for line in loaded.read_text().splitlines() if " org.apache.spark.SparkContext source: " in line]
+    assert line.endswith("shared objects file (top)")
+
+
+def test_archives_of_this_python_and_of_those_that_are_gone_are_outdated(tmp_path: Path) -> None:
+    for name, interpreter in (("spark-1", sys.executable), ("spark-2", "/gone/bin/python"), ("spark-3", "/bin/sh")):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "python").write_text(_WORKER_PYTHON.format(python=shlex.quote(interpreter)))
+    (tmp_path / "spark-peer").mkdir()
+    _drop_outdated(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"spark-3", "spark-peer"}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -60,10 +61,15 @@ def spark_environment(conf: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def _name() -> str:
-    """Of the folder in the cache: an archive fits one JVM and one pyspark, the program of the workers one Python."""
+    """Of the folder in the cache: an archive fits one JVM and the very jars it was recorded with, the workers' program one Python.
+
+    The JVM compares the time of each jar, and without a word loads nothing from an archive of others: a new installation
+    in the same folder needs a new archive.
+    """
     runtime = Path(java()).resolve()
-    identity = f"{runtime}:{runtime.stat().st_mtime_ns}:{pyspark_jars()}:{sys.executable}"
-    return f"spark-{version('pyspark')}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+    files = [runtime, *sorted(pyspark_jars().iterdir())]
+    identity = [sys.executable, *(f"{file}:{file.stat().st_size}:{file.stat().st_mtime_ns}" for file in files)]
+    return f"spark-{version('pyspark')}-{hashlib.sha256(chr(0).join(identity).encode()).hexdigest()[:12]}"
 
 
 def _environment(home: Path, options: Sequence[str], conf: Mapping[str, str]) -> dict[str, str]:
@@ -88,3 +94,12 @@ def _record(home: Path) -> None:
             timeout=_RECORD_TIMEOUT_S,
             check=False,
         )
+    _drop_outdated(home.parent)
+
+
+def _drop_outdated(cache: Path) -> None:
+    """Remove what was recorded for this Python before, and for those that are gone: each archive takes 160 MB."""
+    for program in cache.glob(f"spark-*/{_PYTHON}"):
+        *_, interpreter, _ = shlex.split(program.read_text().splitlines()[-1])
+        if interpreter == sys.executable or not Path(interpreter).exists():
+            shutil.rmtree(program.parent)
