@@ -23,7 +23,6 @@ from tests.coordinator.interleaving import Crash, SteppingDriver
 from tests.model.conformance import Rejected, accept
 from tests.model.told import TracedWorld
 from tests.simulation.mutations import MISTAKES, broken
-from tests.simulation.options import Options
 from tests.simulation.oracle import Oracle
 from tests.simulation.scheduler import Process
 from tests.simulation.supervisor import run
@@ -42,7 +41,7 @@ SEEDS = int(os.environ.get("TWOPHASE_CONFORMANCE_SEEDS", "300"))
 @pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, SEEDS, 50)], ids=str)
 def test_the_model_accepts_what_is_told_in(seeds: range) -> None:
     for seed in seeds:
-        options = Options.of(seed)
+        options = TracedWorld.options(seed)
         outcome = run(options)
         assert not outcome.violation, outcome
         assert accept(TracedWorld.of_run(options, outcome.told), outcome.told) > len(outcome.told) > 0
@@ -138,7 +137,7 @@ def test_the_model_accepts_what_is_told_whichever_step_a_driver(
 )
 def test_a_product_is_refused_in_which(mistake: str) -> None:
     for seed in range(100):
-        options = replace(Options.of(seed), **MISTAKES[mistake].options)
+        options = replace(TracedWorld.options(seed), **MISTAKES[mistake].options)
         with broken(mistake), mock.patch.object(Oracle, "violated", return_value=None):
             outcome = run(options)
         try:

@@ -16,7 +16,6 @@ import pytest
 
 from tests.model.conformance import Rejected, accept
 from tests.model.told import VERBS, Trace, TracedWorld
-from tests.simulation.options import Options
 from tests.simulation.supervisor import run
 from tests.simulation.telling import Ended, Started
 from twophase import events
@@ -32,12 +31,12 @@ Control = Callable[[Trace, int], Iterable[Trace]]
 
 @cache
 def told(seed: int) -> Trace:
-    return run(Options.of(seed)).told
+    return run(TracedWorld.options(seed)).told
 
 
 def is_refused(seed: int, trace: Trace) -> bool:
     try:
-        accept(TracedWorld.of_run(Options.of(seed), trace), trace)
+        accept(TracedWorld.of_run(TracedWorld.options(seed), trace), trace)
     except Rejected:
         return True
     return False

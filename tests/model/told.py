@@ -7,7 +7,7 @@ task a piece was of that nobody commits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from tests.model.explore import Label
@@ -127,6 +127,11 @@ class TracedWorld(World):
         for _, event in trace:
             world._note(event)
         return world
+
+    @staticmethod
+    def options(seed: int) -> Options:
+        """Of a run that such a world can follow: it has no commits behind the next micro-batch."""
+        return replace(Options.of(seed), max_concurrent=1)
 
     @classmethod
     def of_run(cls, options: Options, trace: Trace) -> TracedWorld:

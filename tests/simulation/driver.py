@@ -15,6 +15,7 @@ from tests.simulation.oracle import FORMAT_ID
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.spark import SCHEMA, Executors, QueryLog
 from tests.simulation.telling import Started
+from tests.simulation.threads import Thread
 from tests.simulation.verdict import judge
 from twophase.config import JobOptions
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
@@ -119,6 +120,7 @@ class Driver:
                 "checkpointLocation": folder,
                 "checkpoint.tolerable_failures": world.options.tolerable_failures,
                 "checkpoint.num_retained": world.options.num_retained,
+                "checkpoint.max_concurrent": world.options.max_concurrent,
                 **({"restore.path": restore_path} if restore_path else {}),
             },
             "job",
@@ -155,7 +157,8 @@ class Driver:
         """Steps 2 to 7. A failure of the first start ends the process, as in the real job."""
         storage = LocalStorage(self._options.checkpoint_location)
         for name, sink in self._sinks.items():
-            sink.open(SinkContext(JOB, name, SCHEMA, self._world.options.writers))
+            options = self._world.options
+            sink.open(SinkContext(JOB, name, SCHEMA, options.writers, max_concurrent=options.max_concurrent))
         query = self._start_query(storage)
         policy = restart_policy(self._options)
         error = _error_of(lambda: self._run_query(query))
@@ -182,6 +185,8 @@ class Driver:
             observers=Observers(self._tell),
             clock=SimulatedClock(self._world.scheduler),
             snapshot=lambda _, offsets: {"sources": list(offsets.end)},
+            spawn=lambda run: Thread(self._world.scheduler, self.process, run),
+            on_failure=lambda: coordinator.stopping.set(),
         )
         self._recover(coordinator, restore)
         if self.stopping:
@@ -215,12 +220,24 @@ class Driver:
             self._world.oracle.recovered([sink.hash for sink in self._sinks.values()], coordinator.generation)
 
     def _run_query(self, query: QueryLog | None) -> None:
-        """Spark: plan, run, note as finished; the newest micro-batch again if it was not finished."""
-        if query is None:
+        """The query, and the commits behind it."""
+        coordinator = self._coordinator
+        if query is None or coordinator is None:
             return
+        try:
+            self._run_batches(query, coordinator.stopping)
+        except Exception as error:
+            coordinator.close()
+            raise coordinator.failure or error from error
+        coordinator.close(retry=True)
+        if coordinator.failure is not None:
+            raise coordinator.failure
+
+    def _run_batches(self, query: QueryLog, stopping: threading.Event) -> None:
+        """Spark: plan, run, note as finished; the newest micro-batch again if it was not finished."""
         scheduler = self._world.scheduler
         batch = query.planned if query.planned > query.finished else query.planned + 1
-        while query.chunk(batch) < self._goal and not self.stopping:
+        while query.chunk(batch) < self._goal and not stopping.is_set():
             scheduler.step("spark plans", _SPARK_S)
             query.planned = max(query.planned, batch)
             self._run_batch(batch, query.chunk(batch), query.offsets(batch))

@@ -6,7 +6,7 @@ The first group are mistakes that the design rules out; the second undoes what t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from sinks.mysql.fence import Fence
 from sinks.mysql.sink import MySqlSink
 from tests.simulation.options import Mishap
 from twophase.coordinator import coordinator
+from twophase.coordinator.behind import CommitsBehind
 from twophase.coordinator.commit import Committer
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.finish import Finisher
@@ -166,6 +167,26 @@ def _check_restore_against_sinks(job: str, history: History, lineage: Any, sinks
     _real_check_restore(job, replace(history, decisions=tuple(history.uncommitted())), lineage, sinks)
 
 
+def _newest_first(self: CommitsBehind) -> Any:
+    found = _real_next(self)
+    if found is not None:
+        self._left.rotate(1)
+        found = self._left[0]
+    return found
+
+
+def _append_without_lock(self: JobLog, record: Any) -> None:
+    self.lock = nullcontext()
+    _real_append(self, record)
+
+
+def _append_after_doubt(self: JobLog, record: Any) -> None:
+    self._over = None
+    _real_append(self, record)
+
+
+_real_next = CommitsBehind._next
+_real_append = JobLog.append
 _real_check_restore = check_restore
 _real_checkpoint = CheckpointCoordinator.checkpoint
 _real_create = JobLog._create
@@ -211,6 +232,11 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
     "a checkpoint is subsumed by itself": [(store, "retained", lambda history, _: history.uncommitted())],
     "the ledger is collapsed and no mark is raised": [(Books, "raise_high_water", _nothing)],
     "the body is never written": [(CompletedCheckpointStore, "prepare", _decide_before_the_body)],
+    "the newest commit is made first": [(CommitsBehind, "_next", _newest_first)],
+    "more checkpoints are under way than allowed": [(CheckpointCoordinator, "_make_room", _nothing)],
+    "two threads append at once": [(JobLog, "append", _append_without_lock)],
+    "one thread appends after the other has met a doubt": [(JobLog, "append", _append_after_doubt)],
+    "the end does not wait for the commits behind": [(CommitsBehind, "close", _nothing)],
 }
 
 _FOUND: dict[str, Sequence[Any]] = {
@@ -233,7 +259,13 @@ _WORKERS_OUTLIVE_THEIR_DRIVER = {
     "mishaps": (Mishap("C05", 1, 0.0), Mishap("IS_USED_LOCK", 1, 0.5)) * 3,
     "writers": 3,
 }
+_BEHIND = {"max_concurrent": 3, "keyed": False, "checkpoints": 5}
 _SOONER = {
+    "the newest commit is made first": _BEHIND,
+    "more checkpoints are under way than allowed": _BEHIND,
+    "two threads append at once": _BEHIND,
+    "one thread appends after the other has met a doubt": _BEHIND | {"disk_rate": 0.02, "disk_budget": 2},
+    "the end does not wait for the commits behind": _BEHIND,
     "a restore is held against what sinks knew before": _TWO_AT_ONCE,
     "neither a lock nor a fence keeps old writers out": _WORKERS_OUTLIVE_THEIR_DRIVER,
     "orphans are looked for only before the fence": _WORKERS_OUTLIVE_THEIR_DRIVER,

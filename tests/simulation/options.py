@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from random import Random
 
 from tests.simulation.dialects import DIALECTS
@@ -88,6 +88,7 @@ class Options:
             "elsewhere" in another one.
         meddling: what somebody does by hand to a decided piece: "commit", "roll back", or nothing.
         emptied: whether the job's folder is emptied in the end: a start must be refused.
+        max_concurrent: the job's option; 1 if the targets have a primary key, where the sink refuses more.
     """
 
     seed: int
@@ -120,6 +121,7 @@ class Options:
     restore: str
     meddling: str
     emptied: bool
+    max_concurrent: int
 
     @classmethod
     def of(cls, seed: int) -> Options:
@@ -128,7 +130,7 @@ class Options:
         count = random.choice((1, 1, 2))
         dialects = [random.choice(list(DIALECTS)) for _ in range(count)]
         one_server = random.random() < 0.5
-        return cls(
+        options = cls(
             seed=seed,
             sinks=tuple(dialects[:1] * count if one_server else dialects),
             one_server=one_server,
@@ -159,7 +161,9 @@ class Options:
             restore=random.choice(("here", "elsewhere", *[""] * 14)),
             meddling=random.choice(("commit", "roll back", *[""] * 30)),
             emptied=random.random() < 0.05,
+            max_concurrent=random.choice((1, 1, 2, 3)),
         )
+        return replace(options, max_concurrent=1) if options.keyed else options
 
     def __str__(self) -> str:
         return "\n".join(f"  {field.name} = {getattr(self, field.name)!r}" for field in fields(self))

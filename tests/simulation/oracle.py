@@ -64,6 +64,7 @@ class Oracle:
         scheduler: stopped at the first violation.
         disk: where the job's folders are.
         expected: the rows of a chunk of the input and a subtask.
+        most_under_way: how many checkpoints of a lineage may be decided and not committed.
         decided: by lineage and number.
         lost: what somebody has rolled back by hand although it is decided.
         on_decided: hears of each decision.
@@ -75,6 +76,7 @@ class Oracle:
     scheduler: Scheduler
     disk: Disk
     expected: Callable[[int, int], list[tuple[int, int]]]
+    most_under_way: int = 1
     decided: dict[tuple[str, int], Decision] = field(default_factory=dict)
     generation: dict[str, int] = field(default_factory=dict)
     records: Counter[str] = field(default_factory=Counter)
@@ -153,6 +155,8 @@ class Oracle:
             self.holds(self._is_prepared(xid), f"H14: {name} is decided, its branch {xid} is not prepared")
         chunk = json.loads(body["offsets"]["end"][0])["next"] - 1
         self.decided[key] = Decision(path, body_path, *key, attempt, chunk, xids)
+        under_way = [found.checkpoint for found in self._of(key[0]) if not found.committed]
+        self.holds(len(under_way) <= self.most_under_way, f"H48: {under_way} are decided and not committed")
         self.on_decided(self.decided[key])
 
     def _body(self, path: str, digest: str) -> Any:
@@ -171,8 +175,15 @@ class Oracle:
             return self.violated(f"COMMITTED({checkpoint}) without a decision")
         for xid in decision.xids:
             self.holds(xid in self.visible, f"I2: COMMITTED({checkpoint}), and {xid} is not")
+        early = [
+            found.checkpoint for found in self._of(lineage) if found.checkpoint < checkpoint and not found.committed
+        ]
+        self.holds(not early, f"I4: COMMITTED({checkpoint}) before that of {early}")
         decision.committed = True
         return None
+
+    def _of(self, lineage: str) -> list[Decision]:
+        return [decision for (its, _), decision in self.decided.items() if its == lineage]
 
     def _newest_fence(self, root: str) -> int:
         newest = 0
@@ -257,3 +268,7 @@ class Oracle:
     def believes_committed(self, xid: str) -> None:
         """A sink says that a piece is visible."""
         self.holds(xid in self.visible, f"I4: {xid} is taken for committed and is not")
+        piece = Piece.of(xid)
+        before = [found for found in self._of(piece.lineage) if found.checkpoint < piece.checkpoint]
+        early = [other for found in before for other in found.xids if other not in self.visible]
+        self.holds(not early, f"I4: {xid} is committed before {early}")

@@ -29,6 +29,7 @@ from tests.simulation.server import Hooks, Server
 from tests.simulation.spark import Input, QueryLog, context_of
 from tests.simulation.statements import Statements
 from tests.simulation.telling import Telling
+from tests.simulation.threads import Condition, Lock
 from twophase.state.records import Lineage
 
 MAX_STEPS = 60_000
@@ -71,7 +72,7 @@ class World:
         self.telling = Telling()
         self.disk = Disk(random)
         self.files = Files(self.disk, self.scheduler.step, self.faults.of_disk)
-        self.oracle = Oracle(self.scheduler, self.disk, self.source.rows)
+        self.oracle = Oracle(self.scheduler, self.disk, self.source.rows, options.max_concurrent)
         self.files.on_link, self.files.on_sync = self.oracle.linked, self.oracle.synced
         self.targets: dict[str, str] = {}
         self._lines: dict[str, Line] = {}
@@ -105,6 +106,8 @@ class World:
         secrets = SimpleNamespace(token_hex=lambda count: f"{random.getrandbits(8 * count):0{2 * count}x}")
         clock = SimpleNamespace(monotonic=lambda: self.scheduler.now_s, sleep=self.scheduler.sleep)
         replaced: dict[str, Any] = {
+            "twophase.coordinator.behind.threading": SimpleNamespace(Condition=lambda: Condition(self.scheduler)),
+            "twophase.state.log.threading": SimpleNamespace(RLock=lambda: Lock(self.scheduler)),
             "twophase.state.storage.os": self.files,
             "twophase.state.storage.Path": self._path,
             "twophase.state.storage.secrets": secrets,
