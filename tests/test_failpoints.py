@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -112,8 +113,20 @@ for hit in range(3):
     print(hit, flush=True)
 """
 
+IN_A_THREAD = """
+import threading
+from twophase.failpoints import failpoint
 
-def start(points: str, log: Path, **variables: str) -> subprocess.Popen[str]:
+def run():
+    for hit in range(9):
+        failpoint("C06")
+        print(hit, end="", flush=True)
+
+threading.Thread(target=run).start()
+"""
+
+
+def start(points: str, log: Path, program: str = PROGRAM, **variables: str) -> subprocess.Popen[str]:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),
@@ -122,7 +135,7 @@ def start(points: str, log: Path, **variables: str) -> subprocess.Popen[str]:
         **variables,
     }
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", program], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
 
 
@@ -149,6 +162,22 @@ def test_a_stopped_process_stands_still_until_it_is_continued(tmp_path: Path) ->
         process.send_signal(signal.SIGCONT)
         output, _ = process.communicate(timeout=60)
     assert output == "0\n1\n2\n"
+
+
+def test_a_thread_does_not_run_on_while_another_one_takes_the_signal(tmp_path: Path) -> None:
+    with start("C06=stop@*", tmp_path / "log", IN_A_THREAD) as process:
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        printed = ""
+        try:
+            for hit in range(9):
+                os.waitpid(process.pid, os.WUNTRACED)
+                with contextlib.suppress(BlockingIOError):
+                    printed += os.read(process.stdout.fileno(), 9).decode()
+                assert printed == "012345678"[:hit]
+                process.send_signal(signal.SIGCONT)
+        finally:
+            process.kill()
 
 
 def test_a_mistake_in_the_environment_is_refused_at_the_start(tmp_path: Path) -> None:

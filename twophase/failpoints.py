@@ -83,7 +83,8 @@ def failpoint(name: str) -> None:
         case "kill_driver":
             os.kill(int(os.environ[DRIVER_VARIABLE]), signal.SIGKILL)
         case "stop":
-            os.kill(os.getpid(), signal.SIGSTOP)
+            # To this very thread: sent to the process, the signal may take another one, and this one would run on meanwhile.
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case "raise":
             raise FailpointError(f"failpoint {name}")
         case _:
