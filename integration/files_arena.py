@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from integration.nemesis import DriverProcess, Ended, held_at
 
 BATCH = 200
 PARTITIONS = 2
+_HIDDEN = ("_", ".")
 _TIMEOUT_S = 540
 
 
@@ -132,10 +134,10 @@ def staged(table: Path) -> list[str]:
 
 
 def _visible(table: Path) -> Iterator[Path]:
-    for path in sorted(table.rglob("*")):
-        hidden = any(name.startswith(("_", ".")) for name in path.relative_to(table).parts)
-        if path.is_file() and not hidden:
-            yield path
+    """The files that readers of such a table see. What is hidden is not looked into: it comes and goes meanwhile."""
+    for folder, folders, files in os.walk(table):
+        folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
+        yield from (Path(folder, name) for name in sorted(files) if not name.startswith(_HIDDEN))
 
 
 def _records(path: Path) -> checker.Records:
