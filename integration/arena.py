@@ -6,7 +6,11 @@ import uuid
 from pathlib import Path
 from typing import Any, Protocol
 
+from pyspark.sql import SparkSession
+
+import twophase
 from integration import checker, workload
+from integration.driver import run_job
 from integration.nemesis import DriverProcess, Ended, run
 from twophase.testing.services.access import SqlAccess
 
@@ -30,6 +34,7 @@ class Arena:
         columns: of the table `orders`; without a unique key, so that duplicates show instead of failing.
         options: of the job.
         protocol: options of every sink.
+        spark: runs the drivers that nothing is going to befall; without it each has a process of its own.
 
     Attributes:
         conf: of Spark, for the drivers to come.
@@ -43,6 +48,7 @@ class Arena:
         columns: str = workload.COLUMNS,
         options: dict[str, Any] | None = None,
         protocol: dict[str, Any] | None = None,
+        spark: SparkSession | None = None,
     ) -> None:
         name = uuid.uuid4().hex[:8]
         self.topic = f"orders-{name}"
@@ -52,6 +58,7 @@ class Arena:
         self.produced = 0
         self.conf: dict[str, str] = {}
         self._kafka = kafka
+        self._spark = spark
         workload.create_topic(kafka.bootstrap_servers, self.topic)
         for sink, server in servers.items():
             server.create_database(self.databases[sink])
@@ -80,7 +87,11 @@ class Arena:
 
     def run(self, arm: str = "", **settings: Any) -> Ended:
         """Run a driver to its end."""
-        return run(self.settings | settings, self.scratch, arm, self.conf)
+        if self._spark is None or arm:
+            return run(self.settings | settings, self.scratch, arm, self.conf)
+        twophase.register(self._spark)
+        code, message = run_job(self._spark, self.settings | settings)
+        return Ended(code, message, [])
 
     def start(self, arm: str = "", **settings: Any) -> DriverProcess:
         """Start a driver that reads for ever."""

@@ -30,6 +30,20 @@ def main(settings: dict[str, Any]) -> int:
     os.environ[DRIVER_VARIABLE] = str(os.getpid())
     die_with_parent()
     spark = session(settings.get("master", "local[2]"))
+    try:
+        code, message = run_job(spark, settings)
+    finally:
+        spark.stop()
+    sys.stderr.write(message)
+    return code
+
+
+def run_job(spark: SparkSession, settings: dict[str, Any]) -> tuple[int, str]:
+    """Run the job to its end.
+
+    Returns:
+        The exit code of a process that runs it, and what it prints at its end.
+    """
     frame = read(spark, settings)
     trigger = {"processingTime": "0 seconds"} if settings.get("forever") else {"availableNow": True}
     try:
@@ -38,11 +52,8 @@ def main(settings: dict[str, Any]) -> int:
         else:
             writer(frame, settings).trigger(**trigger).start().await_termination()
     except TwoPhaseError as error:
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        return error.exit_code
-    finally:
-        spark.stop()
-    return 0
+        return error.exit_code, f"{type(error).__name__}: {error}\n"
+    return 0, ""
 
 
 def session(master: str) -> SparkSession:

@@ -7,10 +7,10 @@ at a point of the next test, and so on. In the end every record must be there on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from integration.arena import Arena
 from integration.nemesis import DriverProcess, held_at
@@ -28,8 +28,10 @@ IN_COMMIT = {"C11": 0, "C12": 1, "C13": 1, "C14": 2, "C15": 1, "C16": 0}
 
 
 @pytest.fixture(scope="module")
-def arena(kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    arena = Arena(kafka, {"facts": mysql}, tmp_path_factory.mktemp("behind"), options=OPTIONS)
+def arena(
+    kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
+) -> Arena:
+    arena = Arena(kafka, {"facts": mysql}, tmp_path_factory.mktemp("behind"), options=OPTIONS, spark=spark)
     arena.produce(BATCH)
     arena.finish()
     arena.verify()
@@ -96,10 +98,10 @@ def test_a_permanent_failure_of_a_commit_behind_stops_a_query_that_waits_for_rec
 
 
 def test_h51_a_table_with_a_unique_key_is_refused_before_anything_is_written(
-    kafka: KafkaService, mysql: MySqlService, tmp_path: Path
+    kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession
 ) -> None:
     keyed = "id BIGINT PRIMARY KEY, customer VARCHAR(20), amount DOUBLE, kafka_partition INT, kafka_offset BIGINT"
-    arena = Arena(kafka, {"facts": mysql}, tmp_path, columns=keyed, options=OPTIONS)
+    arena = Arena(kafka, {"facts": mysql}, tmp_path, columns=keyed, options=OPTIONS, spark=spark)
     arena.produce(BATCH)
     ended = arena.run()
     assert ended.code == PreflightError.exit_code, ended.output

@@ -7,11 +7,11 @@ and then every record must be there once, also after one more checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pyspark.sql import SparkSession
 
 from integration.arena import Arena
 from integration.checker import RECORD, compare, read_topic
@@ -20,22 +20,25 @@ from twophase.testing.services import KafkaService, MySqlService
 
 BATCH = 1000
 
-# The driver dies in its second checkpoint of the run (the first may be what the driver before it left).
-IN_DRIVER = ["C01", "C02", "C06", "C07", "C08", "C09", "C10", "C11", "C12", "C13", "C14", "C15", "C16", "C17"]
+# In the order of the kills. A point of the recovery comes after one that leaves it something to do, or after another one of them.
+KILLS = [
+    *("C01", "C02", "C03", "C04", "C05", "C06", "C22", "C20", "C07", "C08", "C09", "C10"),
+    *("C11", "C18", "C19", "C12", "C13", "C14", "C15", "C16", "C17"),
+]
+IN_RECOVERY = {"C18", "C19", "C20", "C22"}
 # The point is in a Python worker; it kills the driver from there.
-IN_WORKER = ["C03", "C04", "C05"]
-# The point is in the recovery that follows a death at another point, which leaves it something to do.
-IN_RECOVERY = {"C18": "C11", "C19": "C11", "C20": "C06", "C22": "C06"}
+IN_WORKER = {"C03", "C04", "C05"}
 # The worker itself dies; the driver lives and takes the checkpoint again.
 OF_WORKER = ["E01", "E02"]
-PLANNED = {*IN_DRIVER, *IN_WORKER, *IN_RECOVERY, *OF_WORKER}
 
 _hit: set[str] = set()
 
 
 @pytest.fixture(scope="module")
-def arena(kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    arena = Arena(kafka, {"facts": mysql}, tmp_path_factory.mktemp("kills"))
+def arena(
+    kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory, spark: SparkSession
+) -> Arena:
+    arena = Arena(kafka, {"facts": mysql}, tmp_path_factory.mktemp("kills"), spark=spark)
     arena.produce(BATCH)
     arena.finish()
     return arena
@@ -46,31 +49,17 @@ def note(ended: Ended, point: str) -> None:
     _hit.add(point)
 
 
-def kill_at(arena: Arena, point: str, action: str = "kill", hit: int = 2) -> None:
+@pytest.mark.parametrize("point", KILLS)
+def test_the_driver_is_killed_at(arena: Arena, point: str) -> None:
+    arena.produce(2 * BATCH)
+    action = "kill_driver" if point in IN_WORKER else "kill"
+    # Of the driver's own points the second: its first checkpoint may be what the driver before it has left.
+    hit = 1 if point in IN_RECOVERY | IN_WORKER else 2
     ended = arena.run(f"{point}={action}@{hit}")
     assert ended.killed, f"exit code {ended.code}:\n{ended.output}"
     note(ended, point)
     verdict = arena.verdict("facts")
     assert (verdict.duplicated, verdict.foreign) == (0, 0), verdict
-
-
-@pytest.mark.parametrize("point", IN_DRIVER)
-def test_the_driver_is_killed_at(arena: Arena, point: str) -> None:
-    arena.produce(2 * BATCH)
-    kill_at(arena, point)
-
-
-@pytest.mark.parametrize("point", IN_WORKER)
-def test_the_driver_is_killed_while_a_worker_is_at(arena: Arena, point: str) -> None:
-    arena.produce(2 * BATCH)
-    kill_at(arena, point, "kill_driver", hit=1)
-
-
-@pytest.mark.parametrize(("point", "before"), IN_RECOVERY.items())
-def test_the_driver_is_killed_in_recovery_at(arena: Arena, point: str, before: str) -> None:
-    arena.produce(2 * BATCH)
-    kill_at(arena, before)
-    kill_at(arena, point, hit=1)
 
 
 @pytest.mark.parametrize("point", OF_WORKER)
@@ -86,15 +75,15 @@ def test_every_planned_crash_point_was_hit_and_one_more_checkpoint_changes_nothi
     arena.produce(BATCH)
     arena.finish()
     arena.verify()
-    assert _hit == PLANNED
+    assert _hit == {*KILLS, *OF_WORKER}
 
 
 @pytest.mark.parametrize(("control", "seen"), [("duplicates", "duplicated"), ("losses", "lost")])
 def test_without_the_protocol_the_checker_sees(
-    kafka: KafkaService, mysql: MySqlService, tmp_path: Path, control: str, seen: str
+    kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession, control: str, seen: str
 ) -> None:
     """The negative controls: the same kill, the protocol switched off in the harness."""
-    arena = Arena(kafka, {"facts": mysql}, tmp_path)
+    arena = Arena(kafka, {"facts": mysql}, tmp_path, spark=spark)
     arena.settings["control"] = control
     arena.settings["connection"] = {
         "host": mysql.host,

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from integration.arena import Arena
 from twophase.errors import FencedError
@@ -15,8 +16,8 @@ BATCH = 1000
 
 
 @pytest.fixture
-def arena(kafka: KafkaService, mysql: MySqlService, tmp_path: Path) -> Arena:
-    arena = Arena(kafka, {"facts": mysql}, tmp_path)
+def arena(kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession) -> Arena:
+    arena = Arena(kafka, {"facts": mysql}, tmp_path, spark=spark)
     arena.produce(BATCH)
     return arena
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from pyspark.sql import SparkSession
 
 from integration.arena import Arena
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
@@ -20,9 +21,13 @@ def mariadb() -> Iterator[MariaDbService]:
 
 @pytest.fixture(scope="module")
 def arena(
-    kafka: KafkaService, mysql: MySqlService, mariadb: MariaDbService, tmp_path_factory: pytest.TempPathFactory
+    kafka: KafkaService,
+    mysql: MySqlService,
+    mariadb: MariaDbService,
+    tmp_path_factory: pytest.TempPathFactory,
+    spark: SparkSession,
 ) -> Arena:
-    arena = Arena(kafka, {"facts": mysql, "copy": mariadb}, tmp_path_factory.mktemp("two"))
+    arena = Arena(kafka, {"facts": mysql, "copy": mariadb}, tmp_path_factory.mktemp("two"), spark=spark)
     arena.produce(BATCH)
     arena.finish()
     arena.verify()
@@ -47,14 +52,13 @@ def test_the_driver_is_killed_when(arena: Arena, arm: str, meaning: str) -> None
 def test_a_server_that_dies_before_the_decision_aborts_the_checkpoint_on_both(
     arena: Arena, mariadb: MariaDbService
 ) -> None:
-    driver = arena.start()
-    arena.produce(BATCH)
-    driver.wait_for(
-        lambda: arena.count("copy") == arena.count("facts") == arena.produced, "both servers to have it all"
-    )
+    arena.produce(2 * BATCH)
+    driver = arena.start("C02=stop@2")
+    driver.wait_until_stopped("C02")
+    assert arena.count("copy") == arena.count("facts") == arena.produced - BATCH
     mariadb.kill()
+    driver.thaw()
     try:
-        arena.produce(BATCH)
         driver.wait_for(lambda: "CheckpointDeclined" in driver.log.read_text(errors="replace"), "a declined checkpoint")
         assert arena.count("facts") == arena.produced - BATCH
     finally:
