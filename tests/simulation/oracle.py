@@ -155,8 +155,8 @@ class Oracle:
             self.holds(self._is_prepared(xid), f"H14: {name} is decided, its branch {xid} is not prepared")
         chunk = json.loads(body["offsets"]["end"][0])["next"] - 1
         self.decided[key] = Decision(path, body_path, *key, attempt, chunk, xids)
-        under_way = [found.checkpoint for found in self._of(key[0]) if not found.committed]
-        self.holds(len(under_way) <= self.most_under_way, f"H48: {under_way} are decided and not committed")
+        waiting = [found.checkpoint for found in self._before(self.decided[key]) if not found.committed]
+        self.holds(len(waiting) < self.most_under_way, f"H48: {name} is decided, and {waiting} are not committed")
         self.on_decided(self.decided[key])
 
     def _body(self, path: str, digest: str) -> Any:
@@ -175,15 +175,18 @@ class Oracle:
             return self.violated(f"COMMITTED({checkpoint}) without a decision")
         for xid in decision.xids:
             self.holds(xid in self.visible, f"I2: COMMITTED({checkpoint}), and {xid} is not")
-        early = [
-            found.checkpoint for found in self._of(lineage) if found.checkpoint < checkpoint and not found.committed
-        ]
+        early = [found.checkpoint for found in self._before(decision) if not found.committed]
         self.holds(not early, f"I4: COMMITTED({checkpoint}) before that of {early}")
         decision.committed = True
         return None
 
-    def _of(self, lineage: str) -> list[Decision]:
-        return [decision for (its, _), decision in self.decided.items() if its == lineage]
+    def _before(self, decision: Decision) -> list[Decision]:
+        """Older decisions of its lineage."""
+        own = [found for found in self.decided.values() if found.lineage == decision.lineage]
+        return [found for found in own if found.checkpoint < decision.checkpoint]
+
+    def _decision_of(self, xid: str) -> Decision | None:
+        return next((found for found in self.decided.values() if xid in found.xids), None)
 
     def _newest_fence(self, root: str) -> int:
         newest = 0
@@ -222,7 +225,7 @@ class Oracle:
     def commits(self, branch: Branch) -> None:
         """XA COMMIT is about to make rows visible."""
         piece = Piece.of(branch.xid)
-        decision = next((found for found in self.decided.values() if branch.xid in found.xids), None)
+        decision = self._decision_of(branch.xid)
         if decision is None:
             return self.violated(f"I1: {branch.xid} is committed and in no decision")
         self.holds(decision.durable, f"I1: {branch.xid} is committed before its decision is durable")
@@ -268,7 +271,7 @@ class Oracle:
     def believes_committed(self, xid: str) -> None:
         """A sink says that a piece is visible."""
         self.holds(xid in self.visible, f"I4: {xid} is taken for committed and is not")
-        piece = Piece.of(xid)
-        before = [found for found in self._of(piece.lineage) if found.checkpoint < piece.checkpoint]
+        decision = self._decision_of(xid)
+        before = self._before(decision) if decision else []
         early = [other for found in before for other in found.xids if other not in self.visible]
         self.holds(not early, f"I4: {xid} is committed before {early}")
