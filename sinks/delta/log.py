@@ -60,6 +60,13 @@ class Snapshot:
         found = self._jvm.delta.DeltaLog.minSetTransactionRetentionInterval(self._java.metadata())
         return int(found.get()) if found.isDefined() else None
 
+    @property
+    def names_folders_by_value(self) -> bool:
+        """Whether a data file is in a folder that is named after its partition; otherwise the folder's name is random."""
+        mapped = self.shape.properties.get("delta.columnMapping.mode", "none") != "none"
+        randomised = self._jvm.delta.DeltaConfigs.RANDOMIZE_FILE_PREFIXES().fromMetaData(self._java.metadata())
+        return not (mapped or randomised)
+
     @cached_property
     def transactions(self) -> dict[str, int]:
         """The version of every application id, from the log. A Spark job that reads the state of the whole table."""

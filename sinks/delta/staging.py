@@ -24,6 +24,7 @@ from sinks.delta.fence import Fence
 from sinks.delta.jvm import Jvm
 from sinks.delta.log import Log, Snapshot, Transaction
 from sinks.delta.names import PieceName
+from sinks.delta.partition_values import REFUSED, refusing
 from sinks.delta.pieces import Pieces
 from sinks.delta.records import Intent, Manifest, data_file
 from sinks.delta.rows import fit
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _FIRST_TASK = "-part-00000-"
-_REJECTED = ("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED")
+_REJECTED = ("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", REFUSED)
 
 
 class Staging:
@@ -101,7 +102,7 @@ class Staging:
             if any(condition in str(error) for condition in _REJECTED):
                 raise RejectedRowsError(
                     f"{intent.transaction}: {_reason(error)}.",
-                    remedy="correct or filter these rows before the sink, or change the table's constraint.",
+                    remedy="correct or filter these rows before the sink, or change the table.",
                 ) from error
             raise
         for action in actions:
@@ -126,7 +127,9 @@ class Staging:
             )
         if found.missing:
             add_columns(log, found.missing)
-        return found.apply(batch)
+        return refusing(
+            found.apply(batch), snapshot.shape.partition_columns, in_folder_names=snapshot.names_folders_by_value
+        )
 
 
 def _has_empty_file(manifest: Manifest) -> bool:
@@ -149,4 +152,5 @@ def _check_name(action: str, prefix: str) -> None:
 
 def _reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if any(condition in line for condition in _REJECTED)]
-    return lines[0][:600] if lines else type(error).__name__
+    first = lines[0] if lines else type(error).__name__
+    return (first.partition(f"{REFUSED} ")[2] or first)[:600]

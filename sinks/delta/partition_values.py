@@ -1,0 +1,60 @@
+"""Partition values that Delta would change, or could not write, are refused before they are written.
+
+Delta keeps a partition value as text: in its log, and in the name of a folder unless the table's folders have random
+names. An empty text comes back as null, and so does Hive's name for null; bytes that are no UTF-8 come back as others.
+A folder's name holds no NUL and has a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StringType
+
+from sinks.delta.alter import quoted
+from sinks.staging.partitions import MAX_NAME_BYTES, NULL_NAME, escape
+
+REFUSED = "TWOPHASE_PARTITION_VALUE"
+"""What the text of the error begins with that Spark raises for a row."""
+
+_ESCAPED = "".join(character for character in map(chr, range(1, 128)) if escape(character) != character)
+_SHOWN = 40
+
+
+def refusing(rows: DataFrame, partition_columns: Sequence[str], *, in_folder_names: bool) -> DataFrame:
+    """The same rows; Spark raises an error with `REFUSED` for one with a partition value that would not read back equal.
+
+    Args:
+        rows: to be written.
+        partition_columns: of the table; those that the rows do not have are Delta's to compute.
+        in_folder_names: whether the values become names of folders.
+    """
+    partitioned = {name.lower() for name in partition_columns}
+    texts = [
+        field.name
+        for field in rows.schema.fields
+        if field.name.lower() in partitioned and isinstance(field.dataType, StringType | BinaryType)
+    ]
+    return rows.withColumns({name: _checked(name, rows[quoted(name)], in_folder_names) for name in texts})
+
+
+def _checked(name: str, value: Column, in_folder_names: bool) -> Column:
+    text = value.cast("string")
+    problem = F.when(text.isin("", NULL_NAME), "would read back as null").when(
+        ~F.is_valid_utf8(text), "is not UTF-8, so it would read back as another value"
+    )
+    if in_folder_names:
+        problem = problem.when(text.contains("\0"), "holds a NUL, which no folder's name can").when(
+            _name_bytes(name, text) > MAX_NAME_BYTES, f"makes a folder's name of more than {MAX_NAME_BYTES} bytes"
+        )
+    shown = F.substring(text, 1, _SHOWN)
+    error = F.raise_error(F.concat(F.lit(f"{REFUSED} partition column {name!r}: "), problem, F.lit(": "), shown))
+    return F.when(problem.isNull(), value).otherwise(error)
+
+
+def _name_bytes(name: str, text: Column) -> Column:
+    """The length of the folder's name. Each character that is escaped is one byte, and three afterwards."""
+    kept = F.translate(text, _ESCAPED, "")
+    return F.lit(len(escape(name).encode()) + 1) + F.octet_length(text) + 2 * (F.length(text) - F.length(kept))
