@@ -38,7 +38,7 @@ proof: services  ## Kill each database server 100 times under load; `make test` 
 	@$(BIN)/python -m pytest -s --kills 100 integration/test_servers_die.py
 
 unit: $(READY)  ## The tests that need no server
-	@$(BIN)/python -m pytest tests
+	@$(BIN)/python -m pytest tests --ignore tests/testing/test_services.py
 
 cluster-test: services  ## On a Spark cluster of local processes: executors and machines die, freeze, come back
 	@$(BIN)/python -m pytest integration/test_cluster.py
@@ -59,14 +59,14 @@ types: $(READY)  ## Types, strict
 layers: $(READY)  ## Who may know whom
 	@$(BIN)/lint-imports --no-logo
 
-check: lint types layers test  ## All of the above
+check: lint types layers test  ## Style, types, layers, and every test that needs no Docker
 
 format: $(READY)  ## Bring the style in order
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: services  ## The benchmarks; each prints a ratio measured in one run
-	@$(BIN)/python -m benchmarks
+bench: services  ## All benchmarks in turn, which takes hours; `.venv/bin/python -m benchmarks` lists them
+	@$(BIN)/python -m benchmarks all
 
 services: $(READY)  ## Fetch Kafka, MySQL, MariaDB and Delta into the cache
 	@$(BIN)/python -m twophase.testing.services fetch

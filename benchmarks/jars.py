@@ -1,7 +1,7 @@
 """The peer's jars: Spark's own Kafka connector, and MySQL Connector/J for Spark's JDBC writer.
 
 The connector of Spark 4.2.0 names a token provider of its own version, which Maven Central does not have: the one of
-4.1.0-preview1 is named instead (FACTS). Handed to Spark by `spark.jars`, so that Spark's own Ivy has nothing to resolve.
+4.1.0-preview1 is named instead. Handed to Spark by `spark.jars`, so that Spark's own Ivy has nothing to resolve.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def _explain(cls: type[Options], error: ValidationError, where: str) -> str:
 
 
 class CheckpointMode(StrEnum):
-    """Delivery guarantee. `at_least_once`: sinks write visibly at once, the decision follows."""
+    """Delivery guarantee. There is one; a job that asks for another is refused."""
 
     EXACTLY_ONCE = "exactly_once"
 

@@ -11,7 +11,7 @@
     |   |-- BadRecordError         a record of the source does not fit the schema; a retry meets it again
     |   |-- SourceUnavailableError the source did not answer, or a read of it stands still
     |   `-- CheckpointExpiredError the attempt took longer than checkpoint.timeout
-    `-- StopJobError               the job stops and does not restart by itself
+    `-- StopJobError               the job stops and does not restart by itself, but for InDoubtError
         |-- FencedError            another driver has taken the job over
         |-- InDoubtError           the outcome of writing the decision is unknown; recovery finds out
         |-- LostPreparedError      a decided piece is proven absent from its target
@@ -126,7 +126,7 @@ class CheckpointExpiredError(DeclinedError):
 
 
 class StopJobError(TwoPhaseError):
-    """A condition that no restart mends: an operator has to look."""
+    """A condition that no restart mends, but for `InDoubtError`: an operator has to look."""
 
     exit_code = 3
 

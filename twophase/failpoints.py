@@ -5,10 +5,29 @@
 `name=action@k` acts on the k-th time the point is reached in this process (default 1), and only then; `name=action@*`
 acts each time. Actions: `kill` (SIGKILL to this process), `kill_driver` (SIGKILL to the process that `TWOPHASE_DRIVER_PID`
 names, from a worker), `stop` (SIGSTOP), `raise` (`FailpointError`), `delay:ms`.
-Unset, a failpoint is one dictionary look-up. The names are those of the protocol's crash points (C01 to C22, E01 to E03,
-D01, D02 around the commit to a Delta table, F01 to F05 around files that are staged, listed and renamed).
+Unset, a failpoint is one dictionary look-up.
 `TWOPHASE_FAILPOINTS_LOG` names a file that gets a line for each point acted on, synced before the action. Processes that
 share it act on `name=action@k` once among all of them, so that a worker started after a kill does not die again.
+
+The crash points of the protocol:
+
+    C01  an attempt begins                      C02  states are snapshotted, no sink has begun
+    C03  a task has pre-committed, the driver has not heard of it
+    C04  a piece is not durable yet             C05  it is
+    C06  all sinks have acknowledged, nothing is decided
+    C07  the record of the decision is half written; C08 not synced; C09 not linked; C10 its folder is not synced
+    C11  decided, committed nowhere             C12  before a sink's first piece is committed
+    C13  between two pieces                     C14  a piece is committed, the driver has not heard of it
+    C15  a sink has committed all of them       C16  the job's log says committed, Spark has not been told
+    C17  old bodies and records are being deleted
+    C18  recovery has appended its fence        C19  it has committed one decided checkpoint
+    C20  it is aborting orphans                 C22  it has committed all that is decided
+    E01  a worker has written rows              E02  as C03, where only the worker dies
+    D01, D02  before and after a commit to a Delta table
+    F01  a staged file is not durable yet (Delta: the manifest)
+    F02  the manifest is written                F03  between the renames of two partitions
+    F04  all files are visible, the proof is not there
+    F05  the partitions are in the metastore, other policies have not run
 """
 
 from __future__ import annotations

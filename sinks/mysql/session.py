@@ -1,7 +1,7 @@
 """What every session is told before it is used, and the check that it has understood.
 
 Nothing is left to the server's defaults: a non-strict `sql_mode` clips values, an `init_connect` or a proxy may have
-changed any of this, and the default lock waits are up to a year long (FACTS).
+changed any of this, and the default lock waits are up to a year long.
 """
 
 from __future__ import annotations

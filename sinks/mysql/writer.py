@@ -169,8 +169,8 @@ def _decline(transaction: TransactionId, doing: str, error: pymysql.Error) -> De
         return DeclinedError(
             what,
             remedy="the attempt is retried; if this goes on, find who holds the rows or the table: a task of the same "
-            "checkpoint with the same keys (H9), another writer, or DDL.",
+            "checkpoint with the same keys, another writer, or DDL.",
         )
     if code == DEADLOCK:
-        return DeclinedError(what, remedy="the attempt is retried; write rows of one key from one task only (H8).")
+        return DeclinedError(what, remedy="the attempt is retried; write rows of one key from one task only.")
     return DeclinedError(what, remedy="the attempt is retried; look at the server's log if this goes on.")

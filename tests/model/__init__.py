@@ -1,6 +1,6 @@
 """The protocol as a model, and a checker that visits every state of it.
 
-DESIGN, section 3, promises what must hold whatever crashes, pauses or gets lost, and whenever. Tests try some of those
+The invariants of docs/architecture.md say what must hold whatever crashes, pauses or gets lost, and whenever. Tests try some of those
 moments. Here the protocol is written down as states and steps, and all moments are tried: between any two steps of any
 driver, task or server, everything else may happen.
 

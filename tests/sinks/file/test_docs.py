@@ -1,4 +1,4 @@
-"""The page about sinks knows every option of the sinks that write files."""
+"""The page about sinks knows every option of every sink."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from sinks.delta.options import DeltaOptions
 from sinks.file.options import FileOptions
 from sinks.hive.options import HiveOptions
+from sinks.mysql.options import MySqlOptions
 from twophase.config import Options
 
 PAGE = (Path(__file__).parents[3] / "sinks" / "README.md").read_text()
@@ -15,7 +17,12 @@ PAGE = (Path(__file__).parents[3] / "sinks" / "README.md").read_text()
 
 @pytest.mark.parametrize(
     ("heading", "options"),
-    [("### What the file sink needs", FileOptions), ("### What the Hive sink needs", HiveOptions)],
+    [
+        ("### What the MySQL sink needs", MySqlOptions),
+        ("### What the Delta sink needs", DeltaOptions),
+        ("### What the file sink needs", FileOptions),
+        ("### What the Hive sink needs", HiveOptions),
+    ],
 )
 def test_every_option_is_documented_in_order(heading: str, options: type[Options]) -> None:
     table = PAGE.partition(heading)[2].partition("| option |")[2].partition("\n\n")[0]
