@@ -14,11 +14,13 @@ import sinks.mysql.committer
 import sinks.mysql.writer
 from integration.mysql_harness import MySqlHarness, Server, commit, xid_sql
 from integration.tcp_proxy import CuttingProxy
-from twophase.errors import DeclinedError, FencedError, StopJobError, TargetUnreachableError
+from sinks.mysql.sink import MySqlSink
+from twophase.errors import DeclinedError, FencedError, StopJobError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.testing.contract import ArrowSinkContract
 from twophase.testing.harness import LINEAGE, transaction_id
+from twophase.testing.services import MariaDbService
 
 SECOND = Attempt(1, 2)
 
@@ -287,3 +289,19 @@ def test_a_thousand_ledger_rows_and_more_collapse(harness, sink):
     sink.subsume(LINEAGE, 2400)
     assert harness.sql("SELECT COUNT(*) FROM twophase_ledger") == [(99,)]
     assert sink.history().committed == {LINEAGE: 2499}
+
+
+def test_a_name_that_leads_to_another_server_in_the_meantime_gets_no_rows(
+    sink: MySqlSink, harness: MySqlHarness
+) -> None:
+    bound = sink._binding
+    assert bound is not None
+    if isinstance(harness.server, MariaDbService):
+        assert bound.endpoint.server_uuid is None  # MariaDB has no id that lasts; the next start finds out
+        return
+    sink._binding = dataclasses.replace(
+        bound, endpoint=dataclasses.replace(bound.endpoint, server_uuid="of the one that failed")
+    )
+    with pytest.raises(TargetChangedError, match="was the server of the one that failed"):
+        harness.begun(sink, range(3))
+    assert harness.rows_visible() == []

@@ -77,7 +77,7 @@ class DeltaSink(BatchSink):
             for app_id, version in snapshot.transactions.items()
             if (lineage := bound.owner.lineage_of(app_id)) is not None
         }
-        return SinkHistory(fence.generation if fence else 0, committed)
+        return SinkHistory(fence.generation if fence else 0, committed, forgets=snapshot.retention_ms is not None)
 
     def fence(self, attempt: Attempt) -> None:
         """See `Sink.fence`."""

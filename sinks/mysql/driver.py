@@ -29,6 +29,10 @@ class DriverLink:
         self._session: Session | None = None
         self._used_s = 0.0
 
+    def follow(self, endpoint: Endpoint) -> None:
+        """Open further sessions here; the one that is open stays."""
+        self._endpoint = endpoint
+
     @contextmanager
     def session(self) -> Iterator[Session]:
         """A working session; after an error that leaves this block, the next one is new.

@@ -77,6 +77,7 @@ class Endpoint:
         connect_timeout_s: deadline of a connection attempt, handshake included.
         io_timeout_s: deadline of one wait for the server.
         lock_wait_timeout_s: how long a statement waits for a row or table lock; whole seconds.
+        server_uuid: the id of the server that was checked, which every later session has to find; None where there is none.
     """
 
     host: str
@@ -90,6 +91,7 @@ class Endpoint:
     connect_timeout_s: float = 10.0
     io_timeout_s: float = 120.0
     lock_wait_timeout_s: int = 5
+    server_uuid: str | None = None
 
     def __str__(self) -> str:
         return f"{self.user}@{self.unix_socket or f'{self.host}:{self.port}'}"

@@ -13,7 +13,7 @@ import pymysql
 from sinks.mysql.codes import code_of
 from sinks.mysql.connection import Session, connect
 from sinks.mysql.options import Endpoint
-from twophase.errors import PreflightError, TargetUnreachableError
+from twophase.errors import PreflightError, TargetChangedError, TargetUnreachableError
 
 # NO_AUTO_VALUE_ON_ZERO: a 0 in an AUTO_INCREMENT column is a 0. Without ANSI_QUOTES and NO_BACKSLASH_ESCAPES, so that
 # quotes and backslashes in our statements mean what we think.
@@ -34,6 +34,7 @@ def open_writer_session(endpoint: Endpoint, *, local_infile: bool) -> Session:
 def _open(endpoint: Endpoint, *, autocommit: bool, local_infile: bool, lock_wait_s: int) -> Session:
     session = connect(endpoint, local_infile=local_infile)
     try:
+        _check_server(session, endpoint)
         _settle(session, autocommit=autocommit, lock_wait_s=lock_wait_s)
     except pymysql.Error as error:
         session.end()
@@ -44,6 +45,18 @@ def _open(endpoint: Endpoint, *, autocommit: bool, local_infile: bool, lock_wait
         session.end()
         raise
     return session
+
+
+def _check_server(session: Session, endpoint: Endpoint) -> None:
+    """A name may lead to another server after a failover, which need not have what the first one acknowledged (H6)."""
+    if endpoint.server_uuid is None:
+        return
+    [(found,)] = session.rows("SELECT @@server_uuid")
+    if found != endpoint.server_uuid:
+        raise TargetChangedError(
+            f"{endpoint} was the server {endpoint.server_uuid} when the job started, and is {found} now.",
+            remedy="bring the first one back, or see that the other has all that is committed, then start the job again.",
+        )
 
 
 def _settle(session: Session, *, autocommit: bool, lock_wait_s: int) -> None:

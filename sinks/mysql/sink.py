@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sinks.mysql.binding import Binding
@@ -61,6 +62,7 @@ class MySqlSink(ArrowSink):
         try:
             with self._link.session() as session:
                 self._binding = self._bind(session, endpoint, context)
+            self._link.follow(self._binding.endpoint)
         except BaseException:
             self._link.close()
             raise
@@ -132,7 +134,7 @@ class MySqlSink(ArrowSink):
         if not local:
             _log.warning("sink %s: rows go by INSERT, which is slower than LOAD DATA LOCAL", context.sink)
         return Binding(
-            endpoint=endpoint,
+            endpoint=replace(endpoint, server_uuid=_server_uuid(server)),
             owner=owner,
             books=books,
             slots=Slots(owner),
@@ -164,5 +166,9 @@ def _loader(server: Server, table: Table, plans: tuple[ColumnPlan, ...], *, loca
 
 
 def _server_id(server: Server, owner: Owner) -> str:
-    uuid = server.variables.get("server_uuid")
-    return f"mysql:{uuid}" if uuid and not server.is_mariadb else f"mariadb:{owner.namespace}"
+    uuid = _server_uuid(server)
+    return f"mysql:{uuid}" if uuid else f"mariadb:{owner.namespace}"
+
+
+def _server_uuid(server: Server) -> str | None:
+    return None if server.is_mariadb else server.variables.get("server_uuid") or None

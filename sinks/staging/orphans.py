@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from sinks.staging.disk import sync
 from sinks.staging.home import STAGED, remove
 from sinks.staging.manifest import FILE, DamagedRecordError, Manifest
-from sinks.staging.names import PieceName
+from sinks.staging.names import PieceName, file_name
+from sinks.staging.partitions import folders
 from sinks.staging.table import Table
+from twophase.errors import StopJobError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 
@@ -25,8 +27,31 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
         if number:
             failpoint("C20")
         name = PieceName.of(committable.transaction, committable.subtask)
+        _check_unseen(table, name)
         remove(stage / STAGED / str(name))
     sync(stage / STAGED)
+
+
+def _check_unseen(table: Table, name: PieceName) -> None:
+    """No file of the piece is in the table: one that is means that the piece was decided, in a log that we have not read.
+
+    Raises:
+        StopJobError: one is.
+    """
+    try:
+        manifest = Manifest.decode((table.home.staged(name) / FILE).read_bytes())
+    except (FileNotFoundError, DamagedRecordError):
+        return
+    for file in manifest.files:
+        folder = table.home.root.joinpath(*folders(table.partition_by, file.partition))
+        final = folder / file_name(manifest.transaction, manifest.subtask, file.number, table.format.suffix)
+        if final.exists():
+            raise StopJobError(
+                f"Piece {name} is in no decision of this job's folder, and {final} is in the table: its checkpoint was "
+                "decided in another folder, and its commit has begun. Nothing was deleted.",
+                remedy="put the job's folder (checkpointLocation) back as it was, and start the job: it commits the rest. If "
+                "it is gone for good, decide by hand whether the table is to have the piece.",
+            )
 
 
 def _committable(table: Table, name: PieceName) -> Committable:

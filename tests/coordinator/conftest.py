@@ -17,9 +17,11 @@ from twophase.coordinator.pending import PendingCheckpoint
 from twophase.events import Event, Observers
 from twophase.ids import Subtask, new_lineage_id
 from twophase.protocol.sink import SinkContext
-from twophase.state.checkpoint import FrozenOffsets
+from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.log import JobLog
 from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage, Storage
+from twophase.state.store import CompletedCheckpointStore
 from twophase.testing.memory import MemorySink, MemoryTarget
 
 JOB = "orders"
@@ -106,6 +108,21 @@ class Driver:
 
     def of(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
+
+
+def completed_of(folder: Path, number: int) -> CompletedCheckpoint:
+    log = JobLog(LocalStorage(folder), JOB)
+    found = next(entry for entry in log.read().decisions if entry.checkpoint == number)
+    return CompletedCheckpointStore(LocalStorage(folder), log, 1).read(found)
+
+
+def continuing(checkpoint: CompletedCheckpoint) -> Lineage:
+    return Lineage(
+        new_lineage_id(),
+        restored_from="/copy/chk/x",
+        first_checkpoint=1,
+        ancestors={checkpoint.lineage: checkpoint.checkpoint},
+    )
 
 
 def visible(target: MemoryTarget) -> list[int]:

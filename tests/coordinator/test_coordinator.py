@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, visible
+from tests.coordinator.conftest import JOB, Driver, completed_of, continuing, visible
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.recovery import commit_decided, take_over
 from twophase.errors import CheckpointMissingError, DeclinedError, FencedError, InDoubtError, OffsetMismatchError
@@ -21,14 +21,12 @@ from twophase.events import (
     CheckpointSubsumed,
     RecoveryFinished,
 )
-from twophase.ids import Attempt, new_lineage_id
+from twophase.ids import Attempt
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
-from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.log import JobLog
 from twophase.state.records import Decision, FenceRecord, History, Lineage
 from twophase.state.storage import LocalStorage
-from twophase.state.store import CompletedCheckpointStore
 from twophase.testing.memory import MemorySink, MemoryTarget
 
 Targets = dict[str, MemoryTarget]
@@ -314,21 +312,6 @@ def test_h16_of_two_drivers_started_at_once_the_second_to_fence_has_the_job(driv
 
 
 # -- restore -----------------------------------------------------------------------------------------------------------
-
-
-def completed_of(folder: Path, number: int) -> CompletedCheckpoint:
-    log = JobLog(LocalStorage(folder), JOB)
-    found = next(entry for entry in log.read().decisions if entry.checkpoint == number)
-    return CompletedCheckpointStore(LocalStorage(folder), log, 1).read(found)
-
-
-def continuing(checkpoint: CompletedCheckpoint) -> Lineage:
-    return Lineage(
-        new_lineage_id(),
-        restored_from="/copy/chk/x",
-        first_checkpoint=1,
-        ancestors={checkpoint.lineage: checkpoint.checkpoint},
-    )
 
 
 def test_h30_restoring_a_checkpoint_that_is_not_committed_yet_commits_it_before_orphans_are_aborted(

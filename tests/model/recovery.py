@@ -63,8 +63,9 @@ def _restoring(world: World, state: State, owner: int) -> Iterator[tuple[Driver,
                 first=1,
                 ancestors=(*continued.ancestors, decision[:2]),
             )
-            before = tuple(found for found in history.decisions[:place] if not found.committed)
-            adopting = () if world.mistake is Mistake.RESTORE_WITHOUT_ADOPTING else (*before, decision)
+            adopting = tuple(found for found in history.decisions[: place + 1] if not found.committed)
+            if world.mistake is Mistake.RESTORE_WITHOUT_ADOPTING:
+                adopting = ()
             yield Driver(owner, steps.REMEMBER, begins=lineage, adopting=adopting), decision
 
 

@@ -55,6 +55,7 @@ class Catalogue:
             self._variables["server_uuid"] = f"uuid-of-{name}"
         self._answers: dict[str, Callable[[Sequence[Any]], Rows]] = {
             "SELECT VERSION()": lambda _: [(dialect.version,)],
+            "SELECT @@server_uuid": lambda _: [(self._variables["server_uuid"],)],
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN %s": lambda asked: [
                 (key, value) for key, value in self._variables.items() if key in asked[0]
             ],

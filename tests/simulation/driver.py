@@ -206,9 +206,10 @@ class Driver:
 
     def _recover(self, coordinator: CheckpointCoordinator, restore: Restore | None) -> None:
         try:
-            coordinator.recover(
-                self.generation, restore.lineage if restore else None, restore.adopting if restore else ()
-            )
+            if restore is None:
+                coordinator.recover(self.generation)
+            else:
+                coordinator.recover(self.generation, restore.lineage, restore.adopting, restore.continuing)
         except InDoubtError:
             self.generation = None
             raise

@@ -27,7 +27,14 @@ from twophase.coordinator.commit import Committer
 from twophase.coordinator.failure_reason import CheckpointFailureReason
 from twophase.coordinator.finish import Finisher, Listeners
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.recovery import check_histories, check_restore, close_all, commit_decided, take_over
+from twophase.coordinator.recovery import (
+    check_histories,
+    check_kept,
+    check_restore,
+    close_all,
+    commit_decided,
+    take_over,
+)
 from twophase.coordinator.state_machine import Signal
 from twophase.coordinator.stopwatch import Stopwatch
 from twophase.errors import (
@@ -51,7 +58,7 @@ from twophase.events import (
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
 from twophase.protocol.listener import CheckpointListener
-from twophase.protocol.sink import Sink
+from twophase.protocol.sink import Sink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.log import JobLog
 from twophase.state.records import Decision, History, Lineage, LineageRecord
@@ -162,15 +169,16 @@ class CheckpointCoordinator:
         previous_generation: int | None = None,
         restoring: Lineage | None = None,
         adopting: Sequence[CompletedCheckpoint] = (),
+        continuing: CompletedCheckpoint | None = None,
     ) -> None:
         """Take the job over and finish what older drivers left. See `coordinator.recovery` for the order.
 
         Args:
             previous_generation: what this very driver had before a restart; if the log has a newer one, it is fenced.
             restoring: the lineage that an explicit restore is about to begin; then the store may know less than the sinks.
-            adopting: the checkpoints that the restore continues, oldest first, decided in the log of another folder.
-                They may be uncommitted there: they are committed under their own identity (H30), before orphans are
-                aborted.
+            adopting: what the restore continues and is not committed in the log that it was decided in, oldest first. It
+                is committed under its own identity (H30), before orphans are aborted.
+            continuing: the checkpoint that the restore continues, if it is committed.
 
         Raises:
             StopJobError: the job must not go on.
@@ -187,9 +195,11 @@ class CheckpointCoordinator:
                 check_histories(self.job, history, remembered)
             else:
                 check_restore(self.job, history, restoring, remembered)
+            if committed := continuing or self._newest_committed(history):
+                check_kept(self.job, committed, self._sinks, remembered, may_move=restoring is not None)
 
         began_s = self._clock.monotonic_s()
-        remembered = {name: sink.history() for name, sink in self._sinks.items()}
+        remembered = self._remembered()
         self._generation = take_over(self.log, remembered, check)
         self._observers(RecoveryStarted(self.job, self._generation))
         failpoint("C18")
@@ -200,9 +210,30 @@ class CheckpointCoordinator:
             return
         failpoint("C22")
         aborted = self._close_below(Attempt(self._generation, 0))
+        if restoring is not None:  # a driver over another folder could still commit until here
+            check_restore(self.job, self.log.history, restoring, self._remembered())
         self.store.sweep()
+        self._resume()
         duration_s = self._clock.monotonic_s() - began_s
         self._observers(RecoveryFinished(self.job, self._generation, recommitted, aborted, duration_s))
+
+    def _remembered(self) -> dict[str, SinkHistory]:
+        return {name: sink.history() for name, sink in self._sinks.items()}
+
+    def _newest_committed(self, history: History) -> CompletedCheckpoint | None:
+        """Of the current lineage. None also if its body is gone: another driver has gone on, and the fence will fail."""
+        current = history.lineage.id if history.lineage else None
+        found = [decision for decision in history.decisions if decision.committed and decision.lineage == current]
+        try:
+            return self.store.read(found[-1]) if found else None
+        except (CheckpointMissingError, FencedError):
+            return None
+
+    def _resume(self) -> None:
+        """Fold the log and the sinks' proofs as often as if older drivers and this one were one."""
+        self.store.resume()
+        if self.log.history.decisions:
+            self._finisher.resume(self.log.history.decisions[-1].checkpoint + 1)
 
     def begin_lineage(self, lineage: Lineage) -> None:
         """Begin a new lineage, after `recover`."""
@@ -239,10 +270,7 @@ class CheckpointCoordinator:
             execute: runs the batch without sinks, for plans with state or a watermark (hazard H42).
         """
         self._behind.wait(0)
-        if decision.committed:
-            self._finisher.recommit(decision)
-        else:
-            commit_decided(self.log.history, self._finisher.recommit)
+        commit_decided(self.log.history, self._finisher.recommit)
         if execute is not None:
             execute()
         self._observers(CheckpointReplayed(self.job, decision.checkpoint, execute is not None))

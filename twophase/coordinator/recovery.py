@@ -4,7 +4,8 @@
     2. commit     every decided checkpoint without COMMITTED, oldest first, of all lineages (hazard H48)
     3. close      in each sink: abort orphans, raise its fence, abort again
 
-Before step 1 nothing is written, and what the sinks remember is held against what the store remembers (I6).
+Before step 1 nothing is written, and what the sinks remember is held against what the store remembers (I6): a sink that
+knows more means that the store is old, one that knows less that its target is.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from twophase.coordinator.orphans import Orphans, PieceKey
-from twophase.errors import CheckpointMissingError, FencedError
+from twophase.errors import CheckpointMissingError, FencedError, TargetChangedError
 from twophase.events import Observers
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
 from twophase.protocol.sink import Sink, SinkHistory
+from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.log import JobLog
 from twophase.state.records import Decision, FenceRecord, History, Lineage
 
@@ -83,6 +85,46 @@ def check_restore(job: str, history: History, lineage: Lineage, sinks: Mapping[s
                     "The rows in between would be written twice; nothing was written.",
                     remedy="restore from the newest checkpoint, or give the job another name and target.",
                 )
+
+
+def check_kept(
+    job: str,
+    checkpoint: CompletedCheckpoint,
+    sinks: Mapping[str, Sink],
+    remembered: Mapping[str, SinkHistory],
+    *,
+    may_move: bool,
+) -> None:
+    """Refuse a target that does not know of a committed checkpoint any more: it was put back, or is another one.
+
+    Args:
+        job: the job's name.
+        checkpoint: one that the log calls committed.
+        sinks: by name.
+        remembered: what each of them said before the log was read; one that has missed the checkpoint is asked again.
+        may_move: whether a sink may have got another target since; it begins there without the rows of the old one.
+
+    Raises:
+        TargetChangedError: going on would leave a hole.
+    """
+    for name, sink in sinks.items():
+        pieces = checkpoint.committables.get(name, ())
+        if not pieces or (may_move and pieces[0].target != sink.target()):
+            continue
+        if not _knows(remembered[name], checkpoint) and not _knows(history := sink.history(), checkpoint):
+            newest = history.committed.get(checkpoint.lineage)
+            raise TargetChangedError(
+                f"Job {job!r}: checkpoint {checkpoint.checkpoint} of lineage {checkpoint.lineage} is committed, and sink "
+                f"{name!r} ({sink.target()}) knows {'none' if newest is None else f'up to {newest}'} of that lineage: its "
+                f"target was put back, or is another one than {pieces[0].target}. The rows in between are not in it. "
+                "Nothing was written.",
+                remedy="put the target back as it was. If it is to be another one from here on, start a new lineage with "
+                "restore.path.",
+            )
+
+
+def _knows(history: SinkHistory, checkpoint: CompletedCheckpoint) -> bool:
+    return history.forgets or history.committed.get(checkpoint.lineage, -1) >= checkpoint.checkpoint
 
 
 def _missing(job: str, what: str) -> CheckpointMissingError:

@@ -78,11 +78,14 @@ class SinkHistory:
     Attributes:
         generation: the highest generation that has fenced it; 0 if it has never seen the job.
         committed: for each lineage id, the highest checkpoint that the target has proof of (from the ledger and the
-            high-water marks). Checkpoints without rows leave no proof, so this may lag, never lead.
+            high-water marks). Checkpoints without pieces leave no proof, so this may lag, never lead.
+        forgets: whether the target drops proofs by itself after a while. Where it does not, a committed checkpoint with
+            pieces that is missing in `committed` means that the target was put back, or is another one.
     """
 
     generation: int = 0
     committed: Mapping[str, int] = field(default_factory=dict)
+    forgets: bool = False
 
 
 @runtime_checkable

@@ -96,9 +96,9 @@ class BatchHandler:
         try:
             self._handle(batch, number)
         except BaseException as error:
+            self.error = error
             if self._coordinator.stopping.is_set():
                 raise RuntimeError(_STOPPED) from None
-            self.error = error
             raise
 
     def _handle(self, batch: DataFrame, number: int) -> None:

@@ -230,9 +230,10 @@ class Job:
     def _recover(self, coordinator: CheckpointCoordinator, restore: Restore | None) -> None:
         """Step 3. A restart must not take a fence of its own, of a recovery that failed half-way, for a rival's."""
         try:
-            coordinator.recover(
-                self._generation, restore.lineage if restore else None, restore.adopting if restore else ()
-            )
+            if restore is None:
+                coordinator.recover(self._generation)
+            else:
+                coordinator.recover(self._generation, restore.lineage, restore.adopting, restore.continuing)
         except InDoubtError:
             self._generation = None
             raise
@@ -337,6 +338,8 @@ class Job:
         coordinator.close(retry=True)
         if coordinator.failure is not None:
             raise coordinator.failure
+        if isinstance(handler.error, StopJobError):
+            raise handler.error  # found while the query was being stopped, which then ended cleanly
 
     def _stop_query(self) -> None:
         """No further micro-batch may begin. Also called by the thread that commits behind the query, when it has failed."""

@@ -27,12 +27,17 @@ class Restore:
     Attributes:
         checkpoint: the restored checkpoint.
         lineage: the lineage that begins with it.
-        adopting: it and what was decided before it in its own log, as far as it may be uncommitted; oldest first.
+        adopting: what of it, and of what was decided before it, is not committed in its own log; oldest first.
     """
 
     checkpoint: CompletedCheckpoint
     lineage: Lineage
     adopting: tuple[CompletedCheckpoint, ...]
+
+    @property
+    def continuing(self) -> CompletedCheckpoint | None:
+        """The restored checkpoint, if it is committed."""
+        return None if self.checkpoint in self.adopting else self.checkpoint
 
 
 def load_restore(
@@ -59,8 +64,7 @@ def load_restore(
     begun = JobLog(storage, job).read().lineage
     if begun is not None and begun.restored_from == str(folder):
         return None
-    history, adopting = _read(job, folder)
-    checkpoint = adopting[-1]
+    history, checkpoint, adopting = _read(job, folder)
     [continued] = [known for known in history.lineages if known.id == checkpoint.lineage]
     lineage = Lineage(
         id=new_lineage_id(),
@@ -72,8 +76,8 @@ def load_restore(
     return Restore(checkpoint, lineage, adopting)
 
 
-def _read(job: str, folder: Path) -> tuple[History, tuple[CompletedCheckpoint, ...]]:
-    """The log beside `folder`, and the checkpoint in it, last, after those decided before it that may be uncommitted."""
+def _read(job: str, folder: Path) -> tuple[History, CompletedCheckpoint, tuple[CompletedCheckpoint, ...]]:
+    """The log beside `folder`, the checkpoint in it, and what is uncommitted up to it, oldest first."""
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
         raise ConfigError(
@@ -99,5 +103,5 @@ def _read(job: str, folder: Path) -> tuple[History, tuple[CompletedCheckpoint, .
             remedy=f"restore from {root / later[-1].folder}.",
         )
     store = CompletedCheckpointStore(storage, log, num_retained=1)
-    before = [decision for decision in decisions[:place] if not decision.committed]
-    return history, tuple(store.read(decision) for decision in (*before, named[0]))
+    uncommitted = [decision for decision in decisions[: place + 1] if not decision.committed]
+    return history, store.read(named[0]), tuple(store.read(decision) for decision in uncommitted)

@@ -96,6 +96,21 @@ def test_h23_a_commit_that_died_is_finished_by_the_next_driver(
     assert table.staged() == []
 
 
+@pytest.mark.parametrize("point", ["F03", "F04"])
+def test_a_piece_with_files_in_the_table_is_never_aborted(
+    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt, point: str
+) -> None:
+    interrupt(point)
+    with pytest.raises(FailpointError):
+        commit(sink, piece)
+    interrupt("")
+    again = table.opened()  # of a job whose folder was put back: no decision of it names the piece
+    with pytest.raises(StopJobError, match="decided in another folder, and its commit has begun"):
+        again.abort(again.in_doubt())
+    assert commit(again, piece) == [Committed()]
+    assert sorted(row["id"] for row in table.rows_visible()) == [0, 1, 2]
+
+
 def test_h23_a_commit_that_died_between_two_markers_is_finished_for_the_other_piece(
     table: FileHarness, sink: FileSink, interrupt: Interrupt
 ) -> None:
