@@ -119,13 +119,3 @@ def test_a_restore_may_go_to_another_target_and_not_to_one_that_was_put_back(
     put_back(targets["facts"], MemoryTarget())
     with pytest.raises(TargetChangedError):
         Driver(tmp_path / "new", targets).coordinator.recover(None, continuing(restored), continuing=restored)
-
-
-def test_short_runs_fold_the_log_and_the_proofs_as_one_long_run_does(
-    driver: Driver, targets: Targets, another: Another, tmp_path: Path
-) -> None:
-    for number in range(40):
-        another().recover().run(number)
-    assert len(list((tmp_path / "job" / "log").iterdir())) < 60
-    assert set(targets["facts"].high_water.values()) == {31}
-    assert len(targets["facts"].ledger) == 2 * 8

@@ -213,7 +213,6 @@ class CheckpointCoordinator:
         if restoring is not None:  # a driver over another folder could still commit until here
             check_restore(self.job, self.log.history, restoring, self._remembered())
         self.store.sweep()
-        self._resume()
         duration_s = self._clock.monotonic_s() - began_s
         self._observers(RecoveryFinished(self.job, self._generation, recommitted, aborted, duration_s))
 
@@ -228,12 +227,6 @@ class CheckpointCoordinator:
             return self.store.read(found[-1]) if found else None
         except (CheckpointMissingError, FencedError):
             return None
-
-    def _resume(self) -> None:
-        """Fold the log and the sinks' proofs as often as if older drivers and this one were one."""
-        self.store.resume()
-        if self.log.history.decisions:
-            self._finisher.resume(self.log.history.decisions[-1].checkpoint + 1)
 
     def begin_lineage(self, lineage: Lineage) -> None:
         """Begin a new lineage, after `recover`."""
@@ -270,7 +263,10 @@ class CheckpointCoordinator:
             execute: runs the batch without sinks, for plans with state or a watermark (hazard H42).
         """
         self._behind.wait(0)
-        commit_decided(self.log.history, self._finisher.recommit)
+        if decision.committed:
+            self._finisher.recommit(decision)
+        else:
+            commit_decided(self.log.history, self._finisher.recommit)
         if execute is not None:
             execute()
         self._observers(CheckpointReplayed(self.job, decision.checkpoint, execute is not None))

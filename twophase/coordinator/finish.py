@@ -126,13 +126,13 @@ class Finisher:
         return True
 
     def recommit(self, decision: Decision) -> bool:
-        """Commit a decided checkpoint of whatever driver that is not known to be committed; sinks answer from proof.
+        """Commit a decided checkpoint of whatever driver; sinks answer from proof what is committed already.
 
         Returns:
             Whether it is committed; False if the job is stopping before that.
         """
         done = self._committer.commit(self._store.read(decision))
-        if done:
+        if done and not decision.committed:
             self._log.append(CommittedRecord(decision.lineage, decision.checkpoint))
         return done
 
@@ -151,7 +151,7 @@ class Finisher:
             Orphans(self._job, name, sink, self._observers).abort(below, kept)
 
     def resume(self, number: int) -> None:
-        """Go on where another process has stopped; only the number of the next checkpoint tells when to subsume."""
+        """Go on where another process of this driver has stopped; only the checkpoint's number tells when to subsume."""
         self._committed_since_subsume = number % _SUBSUME_SINKS_EVERY
 
     def _subsume_sinks(self, completed: CompletedCheckpoint) -> None:

@@ -124,7 +124,7 @@ class CompletedCheckpointStore:
             self._log.fold(History(history.generation, history.lineages, kept))
 
     def resume(self) -> None:
-        """Go on where another process has stopped: the log is folded as often as if it were one."""
+        """Go on where another process of this driver has stopped: the log is folded as often as if it were one."""
         history = self._log.history
         self._since_fold = len(history.decisions) - len(retained(history, self._num_retained))
 
