@@ -41,7 +41,7 @@ unit: $(READY)  ## The tests that need no server
 	@$(BIN)/python -m pytest tests --ignore tests/testing/test_services.py
 
 cluster-test: services  ## On a Spark cluster of local processes: executors and machines die, freeze, come back
-	@$(BIN)/python -m pytest integration/test_cluster.py
+	@$(BIN)/python -m pytest integration/test_cluster.py integration/test_shuffle_attempts.py
 
 simulate: $(READY)  ## The real protocol over simulated disks and servers: make simulate SEEDS=100000
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)

@@ -4,25 +4,37 @@
 
 With `control` the protocol is switched off, here in the harness only: `duplicates` writes a batch row by row and visibly
 before anything is noted; `losses` notes a batch as done before it is written. The checker must see what they do.
+
+With `scattered` the rows are spread over two tasks by chance, anew each time that a row is computed; the point SHUFFLED is in
+those tasks, before their first row. With `unchecked` the product does not look whether Spark would notice that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import secrets
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import pyarrow as pa
 import pymysql
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import twophase
 from integration import workload
 from sinks.mysql.sink import MySqlSink
 from twophase.errors import TwoPhaseError
 from twophase.failpoints import DRIVER_VARIABLE, failpoint
+from twophase.runtime import shuffles
 from twophase.testing.leash import die_with_parent
+
+SHUFFLED = "SHUFFLED"
 
 
 def main(settings: dict[str, Any]) -> int:
@@ -30,6 +42,7 @@ def main(settings: dict[str, Any]) -> int:
     os.environ[DRIVER_VARIABLE] = str(os.getpid())
     die_with_parent()
     spark = session(settings.get("master", "local[2]"))
+    spark.sparkContext.setLogLevel(settings.get("log_level", "OFF"))
     try:
         code, message = run_job(spark, settings)
     finally:
@@ -45,12 +58,14 @@ def run_job(spark: SparkSession, settings: dict[str, Any]) -> tuple[int, str]:
         The exit code of a process that runs it, and what it prints at its end.
     """
     frame = read(spark, settings)
+    frame = scatter(frame) if settings.get("scattered") else frame
     trigger = {"processingTime": "0 seconds"} if settings.get("forever") else {"availableNow": True}
     try:
         if "control" in settings:
             control(frame, settings, trigger)
         else:
-            writer(frame, settings).trigger(**trigger).start().await_termination()
+            with unchecked() if settings.get("unchecked") else contextlib.nullcontext():
+                writer(frame, settings).trigger(**trigger).start().await_termination()
     except TwoPhaseError as error:
         return error.exit_code, f"{type(error).__name__}: {error}\n"
     return 0, ""
@@ -81,6 +96,23 @@ def read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
         "maxRecordsPerTrigger": str(settings.get("records_per_batch", 1000)),
     }
     return spark.readStream.format("twophase-kafka").options(**options).schema(workload.SCHEMA).load()
+
+
+def scatter(frame: DataFrame) -> DataFrame:
+    """The rows in two partitions, by chance; a recomputed row may come to lie in the other one."""
+    dice = F.udf(lambda: secrets.randbits(31), "int").asNondeterministic()
+    return frame.repartition(2, dice()).mapInArrow(pass_shuffled, frame.schema)
+
+
+def unchecked() -> contextlib.AbstractContextManager[Any]:
+    """The product without its look at Spark's settings for shuffles."""
+    return mock.patch.object(shuffles, "check")
+
+
+def pass_shuffled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task has read from a shuffle."""
+    failpoint(SHUFFLED)
+    yield from batches
 
 
 def writer(frame: DataFrame, settings: dict[str, Any]) -> twophase.StreamWriter:

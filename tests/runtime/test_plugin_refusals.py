@@ -21,6 +21,7 @@ from twophase.errors import (
 )
 from twophase.runtime.plugin.description import Environment
 from twophase.runtime.plugin.source import SinkDataSource
+from twophase.runtime.shuffles import PUSH, Fault
 from twophase.state.log import JobLog
 from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage
@@ -170,6 +171,13 @@ def test_a_process_that_spark_did_not_start_is_refused(world: World, monkeypatch
         world.job()
 
 
+def test_shuffles_that_spark_would_not_look_at_are_refused(world: World) -> None:
+    options = {"name": "orders", "checkpointLocation": str(world.folder), "path": str(world.target.root)}
+    with pytest.raises(PreflightError, match="does not know whether its plan shuffles rows"):
+        source(options, environment=Environment(2, False, "UTC", Fault(PUSH, "false"))).streamWriter(SCHEMA, False)
+    assert not (world.folder / "twophase" / "log").exists()
+
+
 def test_only_the_source_that_spark_makes_for_a_micro_batch_plans(world: World) -> None:
     world.freeze(0)
     options = {"name": "orders", "checkpointLocation": str(world.folder), "path": str(world.target.root)}
@@ -187,6 +195,6 @@ class SourceOfFolder(SinkDataSource):
     environment = Environment(2, False, "UTC")
 
 
-def source(options: dict[str, Any], sink_type: str = "folder") -> SinkDataSource:
-    kind = type("Source", (SourceOfFolder,), {"sink_type": sink_type})
+def source(options: dict[str, Any], sink_type: str = "folder", **more: Any) -> SinkDataSource:
+    kind = type("Source", (SourceOfFolder,), {"sink_type": sink_type, **more})
     return kind(options)

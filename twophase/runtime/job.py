@@ -30,7 +30,7 @@ from twophase.events import JobRestarting, JobStopped, Observer, Observers
 from twophase.ids import new_lineage_id
 from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
 from twophase.protocol.sink import SinkContext
-from twophase.runtime import plan
+from twophase.runtime import plan, shuffles
 from twophase.runtime.batch import BatchHandler, JobSink, declined
 from twophase.runtime.group_offsets import GroupOffsetsListener
 from twophase.runtime.logging_observer import log_event
@@ -185,9 +185,11 @@ class Job:
             raise ConfigError(f"Job {self.name!r}: the columns for sink {name!r} cannot be known: {error}.") from error
 
     def _start_query(self) -> None:
-        """Steps 3 to 6."""
+        """Steps 3 to 6, if Spark's settings allow."""
         description = self._description
-        stateful = plan.is_stateful(description.frame)
+        frame = description.frame
+        shuffles.check(self.name, frame.sparkSession, (entry.rows(frame) for entry in description.sinks.values()))
+        stateful = plan.is_stateful(frame)
         restore = self._restore(stateful=stateful)
         coordinator = CheckpointCoordinator(
             self.name,

@@ -1,4 +1,4 @@
-"""What the logical plan of a streaming DataFrame tells: its sources, and whether it keeps state."""
+"""What the logical plan of a streaming DataFrame tells: its sources, and whether it keeps state or shuffles."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ _STATELESS = frozenset(
     }
 )
 
+_SHUFFLING = frozenset({"Repartition", "RepartitionByExpression"})
+
 
 @dataclass(frozen=True)
 class SourceLeg:
@@ -58,6 +60,17 @@ def sources(frame: DataFrame) -> list[SourceLeg]:
 def is_stateful(frame: DataFrame) -> bool:
     """Whether the plan may keep state or a watermark; True if in doubt."""
     return any(node.nodeName() not in _STATELESS for node in _nodes(_plan(frame)))
+
+
+def may_shuffle(frame: DataFrame) -> bool:
+    """Whether the plan shuffles rows; True if in doubt."""
+    return any(_may_shuffle(node) for node in _nodes(_plan(frame)))
+
+
+def _may_shuffle(node: Any) -> bool:
+    if node.nodeName() == "Repartition":
+        return bool(node.shuffle())  # coalesce is one that does not
+    return node.nodeName() not in _STATELESS - _SHUFFLING
 
 
 def _plan(frame: DataFrame) -> Any:

@@ -108,7 +108,7 @@ class StreamWriter:
 
         Raises:
             ConfigError: an option or a sink is not right; nothing was written.
-            PreflightError: a target cannot keep the protocol's promises; nothing was written.
+            PreflightError: a target, or Spark as it is set, cannot keep the protocol's promises; nothing was written.
             StopJobError: the job must not go on, see the error.
         """
         job = self.build()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from twophase.config import JobOptions
 from twophase.errors import ConfigError
 from twophase.ids import check_name
+from twophase.runtime.shuffles import Fault
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -41,11 +42,13 @@ class Environment:
         parallelism: how many writers may run at once.
         speculation: whether Spark may run a task twice at the same time.
         timezone: of the session.
+        fault: a setting with which Spark would not notice that a shuffle has given other rows.
     """
 
     parallelism: int
     speculation: bool
     timezone: str
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True)

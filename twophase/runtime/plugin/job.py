@@ -240,6 +240,8 @@ def _open(description: PluginDescription) -> ArrowSink:
     except TypeError as error:
         raise ConfigError(f"{where}: {kind.__name__} does not take these options: {error}.") from error
     environment = description.environment
+    if environment.fault is not None:
+        raise environment.fault.refusal(description.job, "this form does not know whether its plan shuffles rows")
     schema = to_arrow_schema(description.schema, timezone=environment.timezone)
     sink.open(SinkContext(description.job, description.sink, schema, environment.parallelism, environment.speculation))
     return sink

@@ -10,6 +10,7 @@ from twophase.errors import ConfigError
 from twophase.runtime.plugin.description import Environment, describe
 from twophase.runtime.plugin.job import job_of
 from twophase.runtime.plugin.writer import PluginWriter
+from twophase.runtime.shuffles import find_fault
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +68,7 @@ def data_source(sink_type: str, spark: SparkSession) -> type[SinkDataSource]:
         parallelism=context.defaultParallelism,
         speculation=context.getConf().get("spark.speculation", "false") == "true",
         timezone=str(spark.conf.get("spark.sql.session.timeZone")),
+        fault=find_fault(spark),
     )
     return type(
         f"{sink_type.title()}DataSource", (SinkDataSource,), {"sink_type": sink_type, "environment": environment}
