@@ -19,6 +19,7 @@ from tests.sinks.file.corpus import READABLE
 from tests.sinks.file.harness import commit, orders
 from twophase.errors import ConfigError, PreflightError, RejectedRowsError, TwoPhaseError
 from twophase.failpoints import FailpointError
+from twophase.ids import Attempt
 from twophase.protocol.outcome import AlreadyCommitted, Committed
 from twophase.testing.harness import fresh_name
 
@@ -339,6 +340,70 @@ def test_a_commit_that_died_around_the_metastore_is_finished_by_the_next_driver(
     commit(table.opened(), piece)
     assert sorted(table.rows_visible(), key=lambda row: row["id"]) == orders(range(3), dt="a")
     assert table.partitions() == ["dt=a"]
+
+
+@pytest.mark.parametrize("point", ["F05", "F04", "C14"])
+def test_partitions_that_wait_outlive_a_driver_that_died_and_a_raised_fence(
+    hive_spark: SparkSession, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    table = HiveHarness(hive_spark, TIMED, **HOURLY)
+    sink = table.opened(success_file=True)
+    assert commit(sink, table.write(sink, [timed(1, at(1, 7)), timed(2, at(1, 7, 59))])) == [Committed()]
+    assert table.partitions() == []
+    # With these rows 07, which waits since the piece before, is due; 08 waits from now on.
+    piece = table.write(sink, [timed(3, at(1, 8)), timed(4, at(1, 8, 59))], 1)
+    hit = dying_at(monkeypatch, point)
+    with pytest.raises(FailpointError):
+        commit(sink, piece)
+    assert hit == [point]
+    monkeypatch.undo()
+    again = table.opened(Attempt(2, 1), success_file=True)
+    [outcome] = commit(again, piece)
+    assert isinstance(outcome, AlreadyCommitted if point == "C14" else Committed)
+    assert (table.partitions(), ids(table)) == (["dt=2026-08-01/hour=07"], [1, 2])
+    later = table.write(again, [timed(5, at(1, 9))], 2, Attempt(2, 1))
+    assert commit(again, later) == [Committed()]
+    assert (table.partitions()[1:], ids(table)) == (["dt=2026-08-01/hour=08"], [1, 2, 3, 4])
+    last = table.write(again, [timed(6, at(1, 10))], 3, Attempt(2, 1))
+    assert commit(again, piece, later, last) == [*2 * [AlreadyCommitted("done marker")], Committed()]
+    assert (table.partitions()[2:], ids(table)) == (["dt=2026-08-01/hour=09"], [1, 2, 3, 4, 5])
+    assert sorted(path.parent.name for path in table.path.rglob("_SUCCESS")) == ["hour=07", "hour=08", "hour=09"]
+
+
+def test_partitions_of_a_driver_that_died_before_any_was_due_are_committed_when_they_are(
+    hive_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = HiveHarness(hive_spark, TIMED, **HOURLY)
+    sink = table.opened()
+    piece = table.write(sink, [timed(1, at(1, 7))])
+    hit = dying_at(monkeypatch, "C14")
+    with pytest.raises(FailpointError):
+        commit(sink, piece)
+    assert hit == ["C14"]
+    monkeypatch.undo()
+    again = table.opened(Attempt(2, 1))
+    assert commit(again, piece) == [AlreadyCommitted("done marker")]
+    assert (table.partitions(), ids(table)) == ([], [])
+    assert commit(again, table.write(again, [timed(2, at(1, 8))], 1, Attempt(2, 1))) == [Committed()]
+    assert (table.partitions(), ids(table)) == (["dt=2026-08-01/hour=07"], [1])
+
+
+def dying_at(monkeypatch: pytest.MonkeyPatch, point: str) -> list[str]:
+    """Let a commit die at a crash point; returns the points at which it did."""
+    hit: list[str] = []
+
+    def dies(name: str) -> None:
+        if name == point:
+            hit.append(name)
+            raise FailpointError(name)
+
+    monkeypatch.setattr("sinks.staging.committer.failpoint", dies)
+    monkeypatch.setattr(policies, "failpoint", dies)
+    return hit
+
+
+def ids(table: HiveHarness) -> list[int]:
+    return sorted(row["id"] for row in table.rows_visible())
 
 
 def test_a_name_that_is_no_table_is_refused(hive_spark: SparkSession) -> None:
