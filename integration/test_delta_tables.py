@@ -152,6 +152,46 @@ def test_a_table_of_the_catalog_in_another_format_is_refused(delta_spark: SparkS
         delta_spark.sql(f"DROP TABLE {name}")
 
 
+@pytest.mark.parametrize(
+    ("options", "more", "what"),
+    [
+        ({"partition_by": ["day"]}, (), r"partition columns \['day'\] are not in the rows"),
+        ({"partition_by": ["NAME"]}, (), r"partition columns \['NAME'\] are not in the rows"),
+        ({"partition_by": ["id", "name", "amount"]}, (), "ALL_PARTITION_COLUMNS_NOT_ALLOWED"),
+        ({"partition_by": ["many"]}, (("many", pa.list_(pa.int32())),), "INVALID_PARTITION_COLUMN_DATA_TYPE"),
+        ({}, (("ID", pa.int32()),), "COLUMN_ALREADY_EXISTS"),
+        ({}, (("a b", pa.int32()),), "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"),
+        ({}, (("wait", pa.duration("us")),), "DELTA_UNSUPPORTED_DATA_TYPES"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("by", ["path", "table"])
+def test_what_is_refused_leaves_no_new_table_behind(
+    delta_spark: SparkSession, tmp_path: Path, by: str, options: dict[str, Any], more: tuple[Any, ...], what: str
+) -> None:
+    where = {"path": str(tmp_path / "new" / "orders"), "table": fresh_name("orders")}
+    table = DeltaHarness(delta_spark, tmp_path / "new" / "orders", columns="", create=True, **options)
+    table.options |= {"path": None, "table": None, by: where[by]}
+    table.fields = pa.schema([*table.schema, *more])
+    with pytest.raises(ConfigError, match=what):
+        table.opened()
+    assert list(tmp_path.iterdir()) == []
+    assert not delta_spark.catalog.tableExists(where["table"])
+
+
+def test_where_nothing_can_be_written_no_table_is_made(delta_spark: SparkSession, tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    try:
+        with pytest.raises(PreflightError, match="cannot be written"):
+            sink_for(delta_spark, path=str(tmp_path / "new" / "orders"), create=True)
+    finally:
+        tmp_path.chmod(0o755)
+    (tmp_path / "file").write_text("theirs")
+    with pytest.raises(PreflightError, match=r"could not be made|cannot be written"):
+        sink_for(delta_spark, path=str(tmp_path / "file" / "orders"), create=True)
+    assert [path.name for path in tmp_path.rglob("*")] == ["file"]
+
+
 def test_the_rows_bring_the_partition_columns(delta_spark: SparkSession, tmp_path: Path) -> None:
     table = DeltaHarness(delta_spark, tmp_path / "orders", f"{COLUMNS}, day DATE", "PARTITIONED BY (day)")
     with pytest.raises(ConfigError, match="column 'day' is not in the rows and is a partition column"):
@@ -192,6 +232,9 @@ def test_a_storage_on_which_delta_keeps_one_process_apart_from_itself_only_is_re
         table = DeltaHarness(delta_spark, tmp_path / "orders")
         with pytest.raises(PreflightError, match="S3SingleDriverLogStore"):
             table.opened()
+        with pytest.raises(PreflightError, match="S3SingleDriverLogStore"):
+            sink_for(delta_spark, path=str(tmp_path / "new"), create=True)
+        assert not (tmp_path / "new").exists()
         append_twice(DeltaHarness(delta_spark, tmp_path / "alone", allow_single_driver_log_store=True))
     finally:
         conf.remove(key)

@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from sinks.delta.alter import by_name, by_path, create_table
+from sinks.delta.alter import by_name
+from sinks.delta.create import first_line, make_by_path, make_table
 from sinks.delta.features import refusals
 from sinks.delta.jvm import SPARK_CONF, Jvm
 from sinks.delta.log import Log, Snapshot
@@ -24,7 +25,6 @@ from twophase.protocol.sink import SinkContext
 _OF_THE_SESSION = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 _STATISTICS = "spark.databricks.delta.stats.collect"
 _SINGLE_DRIVER = ("S3SingleDriverLogStore",)
-_LOG_FOLDER = "_delta_log"
 _DAY_MS = 24 * 3600 * 1000
 _RETENTION_DAYS = 30
 
@@ -74,7 +74,8 @@ def open_table(jvm: Jvm, options: DeltaOptions, context: SinkContext) -> Log:
     snapshot = log.snapshot()
     if snapshot.version < 0:
         _check_vacant(jvm, folder, options)
-        create_table(jvm, by_path(folder), rows, options.partition_by)
+        _check_store(log, options)
+        make_by_path(jvm, folder, rows, options.partition_by)
         snapshot = log.snapshot()
     _check_table(log, snapshot, options, rows)
     return log
@@ -87,12 +88,12 @@ def _folder(jvm: Jvm, options: DeltaOptions, rows: StructType) -> str:
     assert options.table is not None  # noqa: S101 the options say so
     try:
         name = by_name(jvm, options.table)
-        if options.create:
-            create_table(jvm, name, rows, options.partition_by)
+        if options.create and not jvm.session.catalog.tableExists(name):
+            make_table(jvm, name, rows, options.partition_by)
         detail = jvm.session.sql(f"DESCRIBE DETAIL {name}").select("format", "location").first()
     except PySparkException as error:
         raise ConfigError(
-            f"The table {options.table!r} is not there, or is no Delta table: {_first_line(error)}",
+            f"The table {options.table!r} is not there, or is no Delta table: {first_line(error)}",
             remedy="create it, or set create=True.",
         ) from None
     if detail is None or detail["format"] != "delta":
@@ -105,7 +106,7 @@ def _qualified(jvm: Jvm, folder: str) -> str:
         path = jvm.hadoop.Path(folder)
         return str(path.getFileSystem(_configuration(jvm)).makeQualified(path).toString())
     except (Py4JJavaError, PySparkException) as error:
-        raise ConfigError(f"The path {folder!r} cannot be used: {_first_line(error)}") from None
+        raise ConfigError(f"The path {folder!r} cannot be used: {first_line(error)}") from None
 
 
 def _configuration(jvm: Jvm) -> Any:
@@ -134,11 +135,6 @@ def _check_vacant(jvm: Jvm, folder: str, options: DeltaOptions) -> None:
         raise ConfigError(f"{folder} holds something that is no Delta table. Nothing was written.")
     if not options.create:
         raise ConfigError(f"There is no Delta table in {folder}.", remedy="create it, or set create=True.")
-    parent = path.getParent()
-    while parent is not None:
-        if files.exists(jvm.hadoop.Path(parent, _LOG_FOLDER)):
-            raise ConfigError(f"{folder} is inside another Delta table, {parent.toString()}. Nothing was written.")
-        parent = parent.getParent()
 
 
 def _check_table(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: StructType) -> None:
@@ -150,13 +146,9 @@ def _check_table(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: Stru
             f"delta.setTransactionRetentionDuration is {retention_ms / _DAY_MS:g} days: the table would forget within an "
             f"outage which checkpoints it has; it has to be {_RETENTION_DAYS} days at least, or not set"
         )
-    if log.store.rpartition(".")[2] in _SINGLE_DRIVER and not options.allow_single_driver_log_store:
-        problems.append(
-            f"{log.store} keeps commits apart within one process only, so two drivers could overwrite each other's; "
-            "configure S3DynamoDBLogStore, or set allow_single_driver_log_store=True if nothing else ever writes"
-        )
     if problems:
         raise PreflightError(f"The table in {log.storage.root} cannot be written exactly once: {'; '.join(problems)}.")
+    _check_store(log, options)
     if options.partition_by and options.partition_by != shape.partition_columns:
         raise ConfigError(
             f"The table in {log.storage.root} is partitioned by {list(shape.partition_columns)}, the option "
@@ -174,6 +166,15 @@ def _check_table(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: Stru
     _check_rights(log)
 
 
+def _check_store(log: Log, options: DeltaOptions) -> None:
+    if log.store.rpartition(".")[2] in _SINGLE_DRIVER and not options.allow_single_driver_log_store:
+        raise PreflightError(
+            f"The table in {log.storage.root} cannot be written exactly once: {log.store} keeps commits apart within one "
+            "process only, so two drivers could overwrite each other's.",
+            remedy="configure S3DynamoDBLogStore, or set allow_single_driver_log_store=True if nothing else ever writes.",
+        )
+
+
 def _check_rights(log: Log) -> None:
     """The folder can be written, as far as its file system says so without a write."""
     refused = log.storage.refuses_writing()
@@ -182,7 +183,3 @@ def _check_rights(log: Log) -> None:
             f"The folder {log.storage.root} cannot be written: {refused}.",
             remedy="give the driver's account the right.",
         )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0][:300]

@@ -51,7 +51,7 @@ class Storage:
             self._fs.access(self._path(self.root), self._jvm.hadoop.permission.FsAction.WRITE)
         except Py4JJavaError as error:
             return str(error.java_exception.getMessage())
-        return ""
+        return "" if self._local is None else refused_locally(self._local)
 
     def make_folder(self, name: str) -> None:
         """Make a folder and those above it."""
@@ -155,6 +155,11 @@ class Storage:
 
     def _relative(self, path: Any) -> str:
         return str(path.toString()).removeprefix(f"{self.root}/")
+
+
+def refused_locally(folder: Path) -> str:
+    """What the kernel says against writing into a local folder, a read-only mount for one; empty if nothing."""
+    return "" if os.access(folder, os.W_OK | os.X_OK) else "the operating system refuses it"
 
 
 def _sync(path: Path) -> None:

@@ -1,0 +1,144 @@
+"""Making a table: what can be wrong is looked for first, what Spark refuses has a name, and nothing stays behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql.types import StructType
+
+from sinks.delta.alter import by_path, create_table
+from sinks.delta.jvm import Jvm
+from sinks.delta.storage import refused_locally
+from twophase.errors import ConfigError, PreflightError
+
+_LOG_FOLDER = "_delta_log"
+_STAGED_COMMITS = "_staged_commits"
+
+
+def make_by_path(jvm: Jvm, folder: str, rows: StructType, partition_by: Sequence[str]) -> None:
+    """Make a table in a folder that is empty, or not there.
+
+    Args:
+        jvm: the JVM of Spark.
+        folder: qualified.
+        rows: the columns.
+        partition_by: the partition columns.
+
+    Raises:
+        ConfigError: a column cannot be as it is, or the folder is inside another table.
+        PreflightError: the folder cannot be written.
+    """
+    path = jvm.hadoop.Path(folder)
+    files = path.getFileSystem(jvm.java_session.sessionState().newHadoopConf())
+    missing = _missing(files, path)
+    _check_parents(jvm, files, path)
+    _check_rights(jvm, files, missing[-1].getParent() if missing else path)
+    try:
+        make_table(jvm, by_path(folder), rows, partition_by)
+    except PreflightError:
+        _tidy(jvm, files, path, missing)
+        raise
+
+
+def make_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[str]) -> None:
+    """Make a table, unless it is there already.
+
+    Args:
+        jvm: the JVM of Spark.
+        table: its name, quoted.
+        rows: the columns.
+        partition_by: the partition columns.
+
+    Raises:
+        ConfigError: Spark does not take its name or a column.
+        PreflightError: it cannot be written.
+    """
+    # Spark would find a column of another case, and the table's partition columns would not be those of the option.
+    unknown = [name for name in partition_by if name not in rows.names]
+    if unknown:
+        raise ConfigError(
+            f"The table {table} cannot be made: the partition columns {unknown} are not in the rows. Nothing was written.",
+            remedy="correct partition_by, or the rows.",
+        )
+    try:
+        create_table(jvm, table, rows, partition_by)
+    except AnalysisException as error:
+        raise ConfigError(
+            f"The table {table} cannot be made: {first_line(error)} Nothing was written.",
+            remedy="change the rows, for example with select and cast, or the sink's options.",
+        ) from error
+    except (Py4JJavaError, PySparkException) as error:
+        raise PreflightError(
+            f"The table {table} could not be made: {_cause(error)}.",
+            remedy="see that there is room, and give the driver's account the right to write there.",
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """What an error of Spark says first, 300 characters at most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def _missing(files: Any, path: Any) -> list[Any]:
+    """A folder and those above it, as far as they are not there."""
+    missing = []
+    while path.getParent() is not None and not files.exists(path):
+        missing.append(path)
+        path = path.getParent()
+    return missing
+
+
+def _check_parents(jvm: Jvm, files: Any, path: Any) -> None:
+    parent = path.getParent()
+    while parent is not None:
+        if files.exists(jvm.hadoop.Path(parent, _LOG_FOLDER)):
+            raise ConfigError(
+                f"{path.toString()} is inside another Delta table, {parent.toString()}. Nothing was written."
+            )
+        parent = parent.getParent()
+
+
+def _check_rights(jvm: Jvm, files: Any, folder: Any) -> None:
+    """A folder that is there can be written, as far as its file system says so without a write."""
+    try:
+        files.access(folder, jvm.hadoop.permission.FsAction.WRITE)
+        refused = "" if files.getScheme() != "file" else refused_locally(Path(folder.toUri().getPath()))
+    except Py4JJavaError as error:
+        refused = str(error.java_exception.getMessage())
+    if refused:
+        raise PreflightError(
+            f"The folder {folder.toString()} cannot be written: {refused}. Nothing was written.",
+            remedy="give the driver's account the right.",
+        )
+
+
+def _tidy(jvm: Jvm, files: Any, path: Any, missing: Sequence[Any]) -> None:
+    """Remove what is left of a table that was not made. Another driver may make it now: what is not empty stays."""
+    log = jvm.hadoop.Path(path, _LOG_FOLDER)
+    with suppress(Py4JJavaError):
+        for name in _names(files, log):
+            if name.startswith(".") and name.endswith(".tmp"):  # a commit that Delta could not write
+                files.delete(jvm.hadoop.Path(log, name), False)
+    for folder in (jvm.hadoop.Path(log, _STAGED_COMMITS), log, *missing):
+        with suppress(Py4JJavaError):
+            files.delete(folder, False)
+
+
+def _names(files: Any, folder: Any) -> list[str]:
+    return [str(status.getPath().getName()) for status in files.listStatus(folder)]
+
+
+def _cause(error: Exception) -> str:
+    """What went wrong in the first place."""
+    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    text = first_line(error)
+    while java is not None:
+        text = str(java.getMessage() or text).splitlines()[0][:300]
+        java = java.getCause()
+    return text
