@@ -46,12 +46,14 @@ NewSink = Callable[[str], tuple[StagedSink, Path]]
 )
 @click.option("--metastore", is_flag=True, help="Add the partitions to Spark's embedded metastore: the Hive sink.")
 def command(files: int, partitions: int, repeat: int, folder: Path | None, metastore: bool) -> None:
-    """Commit files over partitions: seconds, and the cost of a file at four sizes."""
+    """Commit files over partitions: seconds, and the cost of a file at up to four sizes."""
+    if not files or files % partitions:
+        raise click.UsageError(f"{files} files are not as many, and at least one, for each of {partitions} partitions.")
     where = "and the metastore" if metastore else ""
     shown = table(
         f"Commit of files over {partitions} new partitions {where}", "files", "p50 s", "max s", "p50 ms a file"
     )
-    sizes = [files // 4, files // 2, files, 2 * files]
+    sizes = _sizes(files, partitions)
     medians = {}
     with (
         tempfile.TemporaryDirectory(prefix="twophase-bench-", dir=folder) as path,
@@ -94,6 +96,12 @@ def _sinks(folder: Path, metastore: bool) -> Iterator[NewSink]:
         yield lambda name: (HiveSink(table=name, create=True, partition_by=["part"]), folder / "warehouse" / name)
     finally:
         spark.stop()
+
+
+def _sizes(files: int, partitions: int) -> list[int]:
+    """A quarter, half, all and twice of so many files, as near as whole pieces come: each has a file for every partition."""
+    pieces = files // partitions
+    return [partitions * number for number in sorted({max(pieces // 4, 1), max(pieces // 2, 1), pieces, 2 * pieces})]
 
 
 def _commit(new: NewSink, name: str, tasks: int, partitions: int) -> float:

@@ -4,6 +4,7 @@ The same records, batch size, number of tasks and settings. Each pipeline runs i
 table on the local disk. The ratio is that of the median batch's rows a second.
 
     python -m benchmarks kafka_to_delta --records 4000000 --batch-records 500000 --rounds 2
+    python -m benchmarks kafka_to_delta --snapshot-partitions 50
 """
 
 from __future__ import annotations
@@ -25,29 +26,40 @@ from twophase.testing.services.delta import fetch_delta
 # What twophase sets for every sink; for the peer as well, so that the sinks are compared.
 ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "50000"}
 # As few as the tasks, like spark.sql.shuffle.partitions: with Delta's 50, reading a small log costs the peer more than its rows.
-SMALL_LOG = {"spark.databricks.delta.snapshotPartitions": "2"}
+SNAPSHOT_PARTITIONS = 2
 
 
 @click.command("kafka_to_delta")
 @contest_options(records=4_000_000, batch_records=500_000, warm_up=3)
-def command(records: int, batch_records: int, partitions: int, rounds: int, warm_up: int) -> None:
+@click.option(
+    "--snapshot-partitions",
+    default=SNAPSHOT_PARTITIONS,
+    show_default=True,
+    help="Tasks of the Spark job that reads a table's log, for both; Delta's own default is 50.",
+)
+def command(
+    records: int, batch_records: int, partitions: int, rounds: int, warm_up: int, snapshot_partitions: int
+) -> None:
     """Kafka to Delta against Delta's own streaming sink, from the same source."""
     check_batches(records, batch_records, warm_up)
     pipelines = (
         Pipeline("twophase-delta", "twophase", "exactly once"),
         Pipeline("spark-delta", "Delta's streaming sink", "exactly once"),
     )
-    conf = spark_settings()
+    conf = spark_settings(snapshot_partitions)
     with new_kafka() as kafka:
         topic = produce(kafka, records, partitions)
         alternate(pipelines, rounds, lambda name: run_to_delta(kafka, name, topic, records, batch_records, conf))
-    measured = f"{records:,} records, batches of {batch_records:,}, {partitions} tasks"
+    measured = (
+        f"{records:,} records, batches of {batch_records:,}, {partitions} tasks, {snapshot_partitions} of the log"
+    )
     show(f"Kafka to Delta: {measured}", pipelines, warm_up, batch_records)
 
 
-def spark_settings() -> dict[str, str]:
+def spark_settings(snapshot_partitions: int = SNAPSHOT_PARTITIONS) -> dict[str, str]:
     """What Spark needs to write to Delta."""
-    return {**DeltaSink.spark_conf(), **ARROW, **SMALL_LOG, **fetch_delta()}
+    small_log = {"spark.databricks.delta.snapshotPartitions": str(snapshot_partitions)}
+    return {**DeltaSink.spark_conf(), **ARROW, **small_log, **fetch_delta()}
 
 
 def run_to_delta(

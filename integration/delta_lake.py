@@ -7,8 +7,6 @@ protocol of Delta at its plainest: what `add` names and no `remove` takes away.
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,11 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from integration import checker
+from integration.poller import Poller
 
 Action = dict[str, Any]
 
 _LOG = "_delta_log"
-_POLL_S = 0.01
 _PARQUET_END = b"PAR1"
 
 
@@ -93,51 +91,29 @@ def _orders(table: Path) -> Iterator[checker.Records]:
         )
 
 
-class PollingReader:
-    """Reads the newest version of several tables again and again, in a thread of its own, for as long as it is entered.
+class PollingReader(Poller):
+    """Reads the newest version of several tables again and again.
 
     Args:
         tables: by name; they need not be there yet.
 
     Attributes:
-        reads: how often a table was read.
+        reads: how often a table with rows was read.
         counts: the numbers of rows that a reader has seen, by table.
     """
 
     def __init__(self, tables: Mapping[str, Path]) -> None:
+        super().__init__()
         self.reads = 0
         self.counts: dict[str, set[int]] = {name: set() for name in tables}
         self._tables = tables
         self._rows: dict[Path, int] = {}
-        self._stop = threading.Event()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="polling-reader")
 
-    def __enter__(self) -> PollingReader:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-
-    def wait_for(self, reads: int, timeout_s: float) -> None:
-        """Wait until so many reads are done."""
-        deadline = time.monotonic() + timeout_s
-        while self.reads < reads and self._thread.is_alive():
-            assert time.monotonic() < deadline, f"{self.reads} of {reads} reads after {timeout_s:g} s"
-            self._stop.wait(_POLL_S)
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.wait(_POLL_S):
-                for name, table in self._tables.items():
-                    self.counts[name].add(self._count(commits(table)))
-                    self.reads += 1
-        except BaseException as error:  # noqa: BLE001 raised by the thread that waits for this one
-            self._error = error
+    def look(self) -> None:
+        for name, table in self._tables.items():
+            rows = self._count(commits(table))
+            self.counts[name].add(rows)
+            self.reads += rows > 0
 
     def _count(self, log: Sequence[Path]) -> int:
         """Rows of the newest version. What has successors is read once; the newest commit anew each time."""

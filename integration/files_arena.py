@@ -101,7 +101,10 @@ class FilesArena:
 
 
 def write_orders(folder: Path, first: int) -> None:
-    """Write the orders of one micro-batch, in files that appear whole."""
+    """Write the orders of one micro-batch, in files that appear whole, each younger than the one before.
+
+    Spark reads files in the order of their time, and two that are written at once would have the same.
+    """
     orders = [*workload.orders(first, BATCH)]
     for partition in range(PARTITIONS):
         rows = [
@@ -109,8 +112,10 @@ def write_orders(folder: Path, first: int) -> None:
             for order in orders[partition::PARTITIONS]
         ]
         path = folder / f"{first:08d}-{partition}.json"
-        path.with_name(f".{path.name}").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        path.with_name(f".{path.name}").rename(path)
+        hidden = path.with_name(f".{path.name}")
+        hidden.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        os.utime(hidden, times=(first + partition, first + partition))
+        hidden.rename(path)
 
 
 def written(count: int) -> checker.Records:
@@ -120,24 +125,24 @@ def written(count: int) -> checker.Records:
 
 def orders(table: Path) -> checker.Records:
     """Every row of a table that is partitioned by `kafka_partition`, for the checker."""
-    return np.concatenate([np.empty(0, checker.RECORD), *map(_records, _visible(table))])
+    return np.concatenate([np.empty(0, checker.RECORD), *map(_records, visible(table))])
 
 
 def parquet_rows(table: Path) -> int:
     """Rows of a table of parquet files, by what each file says of itself."""
-    return sum(pyarrow.parquet.read_metadata(path).num_rows for path in _visible(table))
+    return sum(pyarrow.parquet.read_metadata(path).num_rows for path in visible(table))
+
+
+def visible(table: Path) -> Iterator[Path]:
+    """The files that readers of such a table see. What is hidden is not looked into: it comes and goes meanwhile."""
+    for folder, folders, files in os.walk(table):
+        folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
+        yield from (Path(folder, name) for name in sorted(files) if not name.startswith(_HIDDEN))
 
 
 def staged(table: Path) -> list[str]:
     """What lies hidden in the folder of a table and is not committed."""
     return [str(path) for path in table.glob("_twophase~*/fence-*/staged/*")]
-
-
-def _visible(table: Path) -> Iterator[Path]:
-    """The files that readers of such a table see. What is hidden is not looked into: it comes and goes meanwhile."""
-    for folder, folders, files in os.walk(table):
-        folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
-        yield from (Path(folder, name) for name in sorted(files) if not name.startswith(_HIDDEN))
 
 
 def _records(path: Path) -> checker.Records:

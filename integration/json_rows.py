@@ -14,11 +14,17 @@ ROWS = 20
 def make_input(folder: Path, batches: int) -> int:
     """One file of rows a micro-batch; returns how many rows there are."""
     folder.mkdir()
-    for number in range(batches):
-        ids = range(ROWS * number, ROWS * (number + 1))
-        lines = (json.dumps({"id": id, "name": f"row {id}", "amount": id / 2}) for id in ids)
-        (folder / f"{number:03d}.json").write_text("\n".join(lines))
-    return ROWS * batches
+    return sum(feed(folder, number) for number in range(batches))
+
+
+def feed(folder: Path, number: int) -> int:
+    """One more file of rows, which appears whole; returns how many rows it has."""
+    ids = range(ROWS * number, ROWS * (number + 1))
+    lines = (json.dumps({"id": id, "name": f"row {id}", "amount": id / 2}) for id in ids)
+    hidden = folder / f".{number:03d}.json"
+    hidden.write_text("\n".join(lines))
+    hidden.rename(folder / f"{number:03d}.json")
+    return ROWS
 
 
 def read(spark: SparkSession, folder: Path) -> DataFrame:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections import Counter
-from itertools import cycle
+from collections.abc import Mapping
+from itertools import count, cycle
 from pathlib import Path
+from typing import Any
 
+import pytest
 import yaml
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -18,47 +20,75 @@ import twophase
 from integration import delta_lake
 from integration.delta_harness import DeltaHarness
 from integration.delta_jars import delta_settings
-from integration.json_rows import make_input, read
+from integration.holding import wait_until
+from integration.json_rows import feed, make_input, read
 from integration.nemesis import ROOT
 from sinks.delta.sink import DeltaSink
 from twophase.runtime.job import Job
 
 THEIRS = 1_000_000
+# By the names that Delta's log has for them.
+STATEMENTS = {
+    "WRITE": "INSERT INTO {table} (id) VALUES ({id})",
+    "DELETE": f"DELETE FROM {{table}} WHERE id >= {THEIRS}",
+    "OPTIMIZE": "OPTIMIZE {table}",
+    "ADD COLUMNS": "ALTER TABLE {table} ADD COLUMNS (note{id} STRING)",
+}
+ALL_INPUT: Mapping[str, Any] = {"availableNow": True}
+FOR_EVER: Mapping[str, Any] = {"processingTime": "0 seconds"}
 _TIMEOUT_S = 300
 
 
-def start(frame: DataFrame, location: Path, **sinks: DeltaSink) -> Job:
+def start(frame: DataFrame, location: Path, trigger: Mapping[str, Any] = ALL_INPUT, **sinks: DeltaSink) -> Job:
     writer = twophase.write_stream(frame, name="orders").option("checkpointLocation", str(location))
     for name, sink in sinks.items():
         writer.sink(name, sink)
-    return writer.trigger(availableNow=True).start()
+    return writer.trigger(**trigger).start()
 
 
+def ours(table: DeltaHarness) -> list[int]:
+    """The rows of the job that are in the table."""
+    return [id for id in table.ids() if id < THEIRS]
+
+
+def meanwhile(table: DeltaHarness) -> set[str]:
+    """What others did between two commits of the job, as the table's log tells it: the job was at work before and after."""
+    done = [action["commitInfo"] for commit in table.commits() for action in commit if "commitInfo" in action]
+    ours = [number for number, info in enumerate(done) if "twophase" in info.get("userMetadata", "")]
+    return {info["operation"] for info in done[ours[0] : ours[-1]]} if ours else set()
+
+
+def landed(table: DeltaHarness, statement: str) -> bool:
+    """Whether a statement of somebody else has gone in; if the job came first, it is theirs to try again."""
+    try:
+        table.sql(statement)
+    except (Py4JJavaError, PySparkException) as error:
+        if "conflict" not in str(error):
+            raise
+        return False
+    return True
+
+
+@pytest.mark.timeout(1800)
 def test_others_append_delete_optimize_and_alter_the_table_while_the_job_runs(
     delta_spark: SparkSession, tmp_path: Path
 ) -> None:
-    rows = make_input(tmp_path / "in", 6)
+    """The job is fed before each statement, until each kind has landed between two of its commits."""
+    rows = make_input(tmp_path / "in", 1)
     table = DeltaHarness(delta_spark, tmp_path / "orders")
-    job = start(read(delta_spark, tmp_path / "in"), tmp_path / "job", lake=table.new_sink())
-    done: Counter[str] = Counter()
-    statements = {
-        "append": "INSERT INTO {table} (id) VALUES ({id})",
-        "delete": f"DELETE FROM {{table}} WHERE id >= {THEIRS}",
-        "optimize": "OPTIMIZE {table}",
-        "alter": "ALTER TABLE {table} ADD COLUMNS (note{id} STRING)",
-    }
-    for number, name in enumerate(cycle(statements)):
-        if not job.is_active and len(done) == len(statements):
+    job = start(read(delta_spark, tmp_path / "in"), tmp_path / "job", FOR_EVER, lake=table.new_sink())
+    statements = cycle(STATEMENTS.values())
+    for number in count(1):
+        if meanwhile(table) >= {*STATEMENTS}:
             break
-        try:
-            table.sql(statements[name].replace("{id}", str(THEIRS + number)))
-            done[name] += 1
-        except (Py4JJavaError, PySparkException) as error:  # the job came first: theirs to try again
-            if "conflict" not in str(error):
-                raise
-    assert job.await_termination(_TIMEOUT_S)
-    assert [id for id in table.ids() if id < THEIRS] == list(range(rows))
-    assert {*done} == {*statements}
+        rows += feed(tmp_path / "in", number)
+        statement = next(statements).replace("{id}", str(THEIRS + number))
+        while not landed(table, statement):
+            assert job.is_active, job.exception()
+        assert job.is_active, job.exception()
+    wait_until(lambda: not job.is_active or len(ours(table)) >= rows, "the rows of all files")
+    job.stop()
+    assert ours(table) == list(range(rows))
     assert table.records() == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +39,7 @@ class ThreeArena:
 
     Attributes:
         hit: the crash points where jobs were killed.
+        starts_s: when drivers were started, on the clock `time.monotonic`.
         conf: of Spark, for the drivers to come.
     """
 
@@ -51,6 +53,7 @@ class ThreeArena:
         self.jobs = jobs
         self.produced = 0
         self.hit: set[str] = set()
+        self.starts_s: list[float] = []
         self._mysql = mysql
         self._scratch = scratch
         self._database = f"shop_{uuid.uuid4().hex[:8]}"
@@ -100,6 +103,7 @@ class ThreeArena:
         """Start a driver."""
         self._runs += 1
         self._journals.mkdir()
+        self.starts_s.append(time.monotonic())
         given = self._settings | {"journals": str(self._journals)} | settings
         return ThreeDriver(given, self._scratch, arm, self.conf)
 
@@ -130,6 +134,10 @@ class ThreeArena:
     def targets(self, job: str) -> Targets:
         """The tables of a job."""
         return Targets(job, self._connection, self._scratch / "lake", self._scratch / "warehouse")
+
+    def location(self, job: str) -> str:
+        """The folder of a job."""
+        return f"{self._settings['location']}/{job}"
 
     def verdicts(self, job: str) -> dict[str, checker.Verdict]:
         """What the independent checker says of each table of a job."""

@@ -37,12 +37,12 @@ class Targets:
 
     def make_table(self) -> None:
         """Make the one in MySQL, without a unique key: it would hold a duplicate, not hide it. The sinks make the others."""
-        with self._connect() as connection, connection.cursor() as cursor:
+        with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE TABLE {self.job} ({workload.COLUMNS}) ENGINE = InnoDB")
 
     def insert(self, rows: list[tuple[Any, ...]]) -> None:
         """Write rows into MySQL, visible at once."""
-        with self._connect() as connection, connection.cursor() as cursor:
+        with self.connect() as connection, connection.cursor() as cursor:
             cursor.executemany(f"INSERT INTO {self.job} VALUES (%s, %s, %s, %s, %s)", rows)
 
     def orders(self, sink: str) -> checker.Records:
@@ -51,7 +51,7 @@ class Targets:
             return delta_lake.orders(self.delta)
         if sink == HIVE:
             return files_arena.orders(self.hive)
-        with self._connect() as connection:
+        with self.connect() as connection:
             return checker.read_table(connection, self.job)
 
     def rows(self, *sinks: str) -> dict[str, int]:
@@ -70,14 +70,15 @@ class Targets:
         ]
         return [*beside, *sorted(delta_lake.unnamed_files(self.delta)), *files_arena.staged(self.hive)]
 
+    def connect(self) -> pymysql.connections.Connection[Any]:
+        """To MySQL."""
+        return pymysql.connect(**self._connection, autocommit=True)
+
     def _count(self, sink: str) -> int:
         if sink == DELTA:
             return delta_lake.count(self.delta)
         if sink == HIVE:
             return files_arena.parquet_rows(self.hive)
-        with self._connect() as connection, connection.cursor() as cursor:
+        with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"SELECT COUNT(*) FROM {self.job}")
             return int(cursor.fetchone()[0])
-
-    def _connect(self) -> pymysql.connections.Connection[Any]:
-        return pymysql.connect(**self._connection, autocommit=True)

@@ -1,0 +1,50 @@
+"""A thread that looks again and again, for as long as it is entered; it may be entered many times."""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from typing import Self
+
+_PAUSE_S = 0.01
+_PAUSES = 2
+"""How many times as long as a look takes is waited at the least, so that the drivers keep their processors."""
+
+
+class Poller(ABC):
+    """Tests enter it for as long as a driver runs: looks when nothing is killed would prove nothing.
+
+    What makes a look fail is raised when the thread is left.
+    """
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread()
+
+    @abstractmethod
+    def look(self) -> None:
+        """Look once at everything."""
+
+    def __enter__(self) -> Self:
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run, name="poller")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            pause_s = _PAUSE_S
+            while not self._stop.wait(pause_s):
+                began_s = time.monotonic()
+                self.look()
+                pause_s = max(_PAUSE_S, _PAUSES * (time.monotonic() - began_s))
+        except BaseException as error:  # noqa: BLE001 raised by the thread that waits for this one
+            self._error = error
