@@ -123,8 +123,7 @@ class PluginJob:
         Raises:
             StopJobError: the job must not go on.
         """
-        path = self.description.spark_folder
-        number = SparkFolder(path, Lineage("")).planned()
+        number = self._folder(Lineage("")).planned()
         note = self._notes.read()
         # From here to the new note, whatever happens ends the run: nothing else may take a fence of ours for a rival's.
         self._notes.delete()
@@ -136,7 +135,7 @@ class PluginJob:
             last = note.attempt
             coordinator.join(last)
         attempt = Attempt(last.generation, last.counter + 1)
-        offsets = SparkFolder(path, coordinator.lineage).offsets(number)
+        offsets = self._folder(coordinator.lineage).offsets(number)
         replay = isinstance(coordinator.classify(number, offsets), Replay)
         self._notes.write(RunNote(number, attempt.generation, attempt.counter, replay))
         transaction = TransactionId(
@@ -187,17 +186,20 @@ class PluginJob:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
+    def _folder(self, lineage: Lineage) -> SparkFolder:
+        return SparkFolder(self.description.spark_folder, lineage)
+
     def _recover(self, note: RunNote | None) -> None:
         """A new run takes the job over, and holds Spark's folder against the store."""
-        coordinator, path = self._coordinator, self.description.spark_folder
+        coordinator = self._coordinator
         coordinator.recover(note.generation if note else None)
         try:
             if coordinator.log.history.lineage is None:
-                lineage = Lineage(query_id(path))
-                SparkFolder(path, lineage).check(None)
+                lineage = Lineage(query_id(self.description.spark_folder))
+                self._folder(lineage).check(None)
                 coordinator.begin_lineage(lineage)
             else:
-                SparkFolder(path, coordinator.lineage).check(coordinator.newest())
+                self._folder(coordinator.lineage).check(coordinator.newest())
         except TwoPhaseError:
             coordinator.log.check_fence()
             raise
@@ -205,14 +207,16 @@ class PluginJob:
     def _acknowledge(self, number: int, note: RunNote, pieces: Sequence[Committable]) -> None:
         coordinator = self._coordinator
         coordinator.log.refresh()
-        offsets = SparkFolder(self.description.spark_folder, coordinator.lineage).offsets(number)
+        folder = self._folder(coordinator.lineage)
+        offsets = folder.offsets(number)
+        folder.sync(number)
         coordinator.acknowledged(number, offsets, note.attempt, self.description.sink, pieces)
 
     def _replay(self, number: int, note: RunNote) -> None:
         """Its tasks wrote nothing: it must be decided."""
         coordinator = self._coordinator
         coordinator.join(note.attempt)
-        offsets = SparkFolder(self.description.spark_folder, coordinator.lineage).offsets(number)
+        offsets = self._folder(coordinator.lineage).offsets(number)
         found = coordinator.classify(number, offsets)
         if not isinstance(found, Replay):
             raise StopJobError(
