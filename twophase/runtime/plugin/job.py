@@ -36,6 +36,11 @@ from twophase.runtime.spark_folder import SparkFolder, query_id
 from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage
 
+_REMEDY = (
+    "put the query's checkpointLocation back whole, with `twophase` in it, from one backup; this form has no restore. A query "
+    "that has run without twophase until now needs a new checkpointLocation."
+)
+
 _jobs: dict[Path, PluginJob] = {}
 
 
@@ -187,7 +192,7 @@ class PluginJob:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _folder(self, lineage: Lineage) -> SparkFolder:
-        return SparkFolder(self.description.spark_folder, lineage)
+        return SparkFolder(self.description.spark_folder, lineage, _REMEDY)
 
     def _recover(self, note: RunNote | None) -> None:
         """A new run takes the job over, and holds Spark's folder against the store."""
