@@ -107,7 +107,7 @@ class PluginJob:
                 remedy="give checkpointLocation as the absolute path of a folder on the driver's file system.",
             )
         self._sink = _open(description)
-        self._notes = RunNotes(path)
+        self._notes = RunNotes(path, description.fingerprint)
         self._coordinator = RelayCoordinator(
             description.job,
             LocalStorage(description.options.checkpoint_location),
