@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.runtime.sync_tape import SyncTape
 from twophase.errors import (
     CheckpointExpiredError,
     CheckpointMissingError,
@@ -23,6 +24,7 @@ from twophase.errors import (
 )
 from twophase.events import CheckpointDeclined, CheckpointReplayed, Event, JobRestarting
 from twophase.protocol.listener import InitializationContext, SnapshotContext
+from twophase.runtime import spark_folder as folder_module
 from twophase.runtime.job import Job
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.stream_writer import StreamWriter, write_stream
@@ -320,6 +322,31 @@ def test_the_folder_of_another_query_is_noticed(pipeline: Pipeline) -> None:
     (spark_folder(pipeline) / ".metadata.crc").unlink(missing_ok=True)
     with pytest.raises(OffsetMismatchError, match="belongs to query 11111111"):
         pipeline.run()
+
+
+def test_what_spark_wrote_is_durable_before_the_decision_and_its_state_too(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Path] = []
+    monkeypatch.setattr(folder_module, "sync_file_system", lambda path: found.extend(path.glob("state/*/*/*.delta")))
+    tape = SyncTape(monkeypatch)
+    pipeline.add()
+    pipeline.run(pipeline.writer(pipeline.frame().dropDuplicates(["id"])))
+    assert {"offsets/0", "file system"} <= set(tape.before_decision())
+    assert {path.name for path in found} == {"1.delta"}
+
+
+def test_offsets_that_a_power_cut_emptied_are_named_and_deleting_them_loses_nothing(pipeline: Pipeline) -> None:
+    pipeline.add()
+    pipeline.run()
+    pipeline.add()
+    torn = spark_folder(pipeline) / "offsets" / "1"
+    torn.touch()
+    with pytest.raises(OffsetMismatchError, match=r"offsets/1 is empty"):
+        pipeline.run(pipeline.writer(**{"restart.strategy": "exponential"}))
+    torn.unlink()
+    pipeline.run()
+    assert pipeline.ids() == list(range(20))
 
 
 def test_the_job_s_folder_deleted_is_noticed(pipeline: Pipeline) -> None:

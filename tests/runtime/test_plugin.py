@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.plugin_world import Killed, World
-from twophase.errors import DeclinedError, FencedError
+from twophase.errors import CheckpointMissingError, DeclinedError, FencedError
+from twophase.ids import Attempt
 from twophase.runtime.plugin.job import Acknowledged
 from twophase.state.store import _FOLD_EVERY
+from twophase.testing.folder import FolderTarget
 
 IN_COMMIT = ["C01", "C02", "C06", "C07", "C08", "C09", "C10", "C11", "C12", "C13", "C14", "C16", "C17"]
 IN_RECOVERY = ["C18", "C19", "C22"]
@@ -282,3 +284,53 @@ def test_a_start_after_the_end_of_a_fenced_run_takes_over(world: World) -> None:
     world.run(2)
     assert world.history().generation == 3
     assert world.ids() == world.expected(3)
+
+
+# -- another query in the same application -------------------------------------------------------------------------------
+
+
+def test_a_query_with_another_target_is_a_run_of_its_own_which_fences_that_target(world: World) -> None:
+    world.run(0)
+    other = FolderTarget(world.root / "other")
+    world.freeze(1)
+    plan = world.job(path=str(other.root)).plan()
+    assert plan.attempt == Attempt(2, 1)
+    assert other.fence("orders", "folder").generation == 2
+    world.job(path=str(other.root)).commit(1, world.write(plan, 1))
+    assert sorted(row["id"] for row in other.rows()) == list(range(10, 20))
+    assert world.ids() == world.expected(1)
+
+
+def test_a_query_with_another_target_is_held_against_what_that_target_remembers(world: World) -> None:
+    world.run(0)
+    other = FolderTarget(world.root / "other")
+    with other.lock():
+        other.raise_high_water("orders", "folder", "another-lineage", 7)
+    world.freeze(1)
+    with pytest.raises(CheckpointMissingError, match="another-lineage"):
+        world.job(path=str(other.root)).plan()
+
+
+def test_an_abort_of_the_query_before_leaves_the_run_of_the_next_one_alone(world: World) -> None:
+    world.run(0)
+    world.freeze(1)
+    world.job().plan()
+    changed = {"path": str(FolderTarget(world.root / "other").root)}
+    plan = world.job(**changed).plan()
+    world.job().abort()
+    world.job(**changed).commit(1, world.write(plan, 1))
+    assert [decision.attempt.generation for decision in world.history().decisions] == [1, 2]
+
+
+def test_a_commit_of_the_query_before_is_refused(world: World) -> None:
+    world.freeze(0)
+    stale = world.write(world.job().plan(), 0)
+    world.job(path=str(FolderTarget(world.root / "other").root)).plan()
+    with pytest.raises(FencedError, match="was not planned by the run"):
+        world.job().commit(0, stale)
+
+
+def test_the_note_of_a_run_holds_no_option_s_value(world: World) -> None:
+    world.run(0)
+    (note,) = (world.root / "blockmgr-first").iterdir()
+    assert str(world.target.root) not in note.read_text()

@@ -58,8 +58,10 @@ def test_an_old_folder_of_spark_put_back_stops_the_job(world: World) -> None:
     shutil.rmtree(world.folder / "offsets")
     (world.root / "offsets").rename(world.folder / "offsets")
     world.application("second")
-    with pytest.raises(OffsetMismatchError):
+    with pytest.raises(OffsetMismatchError, match="has planned micro-batch 0") as raised:
         world.job().plan()
+    assert "restore.path" not in str(raised.value)  # this form has none
+    assert "with `twophase` in it" in str(raised.value)
 
 
 def test_the_folder_of_another_query_stops_the_job(world: World) -> None:

@@ -160,7 +160,7 @@ def _make_folder_that_is_not_there(self: LocalStorage, path: Path) -> None:
         return
     self._make_folder(path.parent)
     path.mkdir(mode=0o700)
-    storage._sync_path(path.parent)
+    storage.sync_path(path.parent)
 
 
 def _check_restore_against_sinks(job: str, history: History, lineage: Any, sinks: Any) -> None:
@@ -219,7 +219,7 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
     "a declined checkpoint returns": [(CheckpointCoordinator, "checkpoint", _swallow_declined)],
     "a checkpoint is called committed before it is": [(Committer, "commit", lambda *_: True)],
     "a record is linked before it is synced": [(LocalStorage, "_write", staticmethod(_write_unsynced))],
-    "a folder is not synced after the link": [(storage, "_sync_path", _nothing)],
+    "a folder is not synced after the link": [(storage, "sync_path", _nothing)],
     "a reader does not sync what it acts on": [(LocalStorage, "sync", _nothing)],
     "a taken place in the log is taken for one's own": [(JobLog, "_create", _create_unchecked)],
     "a folded log is not noticed": [(JobLog, "_check_predecessor", _nothing)],

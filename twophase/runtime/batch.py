@@ -2,7 +2,7 @@
 
 1. read the frozen offsets of batch n from Spark's offset log
 2. decided already: commit again, execute without sinks if the plan keeps state
-3. otherwise: let every sink pre-commit, side by side, on rows that are computed once
+3. otherwise: let every sink pre-commit, side by side, on rows that are computed once; make durable what Spark wrote for it
 4. return only when the checkpoint is decided; otherwise raise, also while the query is being stopped, because Spark
    takes a normal return for success (hazards H54, H56)
 """
@@ -128,6 +128,7 @@ class BatchHandler:
                 deadline_s - time.monotonic(),
                 partial(self._acknowledge, pending, began_s),
             )
+            self._folder.sync(pending.checkpoint)
         except TwoPhaseError:
             rows.forget()
             raise

@@ -4,24 +4,30 @@
     offsets/<n>   written by Spark before micro-batch n runs
     commits/<n>   written by Spark after micro-batch n
 
-Formats: Spark's OffsetSeqLog and CommitLog, version 1, as Spark 4.2 writes them.
+Formats: Spark's OffsetSeqLog and CommitLog, version 1, as Spark 4.2 writes them. Spark syncs nothing of it (measured: it does
+not miss a checksum file, `.<n>.crc`, that is gone or empty, and fails on an empty `<n>` with an error that has no name).
 """
 
 from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
-from twophase.errors import CheckpointMissingError, OffsetMismatchError
+from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatchError
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Decision, Lineage
+from twophase.state.storage import AlreadyExistsError, LocalStorage, sync_file_system, sync_path
 
 _NO_OFFSET = "-"
 _VERSION = "v1"
-_RESTORE = (
+_LOGS = ("offsets", "commits")
+_KEPT = ("sources", "state")
+RESTORE = (
     "put the job's folder back from one backup, or start a new lineage with restore.path set to the newest checkpoint."
 )
+"""What helps a job of `write_stream` whose folder does not belong to its store."""
 
 
 class SparkFolder:
@@ -30,11 +36,13 @@ class SparkFolder:
     Args:
         path: the folder.
         lineage: the lineage it belongs to.
+        remedy: what to do when the folder does not belong to the store.
     """
 
-    def __init__(self, path: Path, lineage: Lineage) -> None:
+    def __init__(self, path: Path, lineage: Lineage, remedy: str = RESTORE) -> None:
         self.path = path
         self._lineage = lineage
+        self._remedy = remedy
 
     def planned(self) -> int:
         """The newest micro-batch whose offsets are frozen; -1 before the first."""
@@ -50,6 +58,35 @@ class SparkFolder:
         start = self._read_offsets(batch - 1) if batch > 0 else (None,) * len(end)
         return FrozenOffsets(start, end)
 
+    def sync(self, batch: int) -> None:
+        """Make durable what the decision on micro-batch `batch` relies on: a power cut must not take less than the decision.
+
+        That is its offsets, the note that the one before is finished, and what the state stores and logs of sources have
+        written meanwhile, which no list names.
+
+        Args:
+            batch: every sink has pre-committed it.
+
+        Raises:
+            DeclinedError: it may not be durable, so nothing may be decided.
+        """
+        try:
+            self._sync_logs(batch)
+            if any(any((self.path / kept).glob("*/*")) for kept in _KEPT):
+                sync_file_system(self.path)
+        except OSError as error:
+            raise DeclinedError(f"Spark's folder {self.path} cannot be made durable: {error}.") from error
+
+    def _sync_logs(self, batch: int) -> None:
+        if batch == self._lineage.first_checkpoint:
+            sync_path(self.path / "metadata")
+            sync_path(self.path)
+        sync_path(self.path / "offsets" / str(batch))
+        with suppress(FileNotFoundError):  # before the first micro-batch
+            sync_path(self.path / "commits" / str(batch - 1))
+        for log in _LOGS:
+            sync_path(self.path / log)
+
     def prepare(self, newest: Decision | None) -> None:
         """Make the folder ready for the start of the query.
 
@@ -61,14 +98,14 @@ class SparkFolder:
 
         Raises:
             CheckpointMissingError: the folder is gone, the store has decisions.
-            OffsetMismatchError: the folder is foreign, or an old copy.
+            OffsetMismatchError: the folder is foreign, an old copy, or damaged.
         """
         if not (self.path / "metadata").exists():
             if newest is not None:
                 raise CheckpointMissingError(
                     f"Spark's folder {self.path} is gone, but checkpoint {newest.checkpoint} of this lineage is decided. "
                     "No data is lost; nothing was written.",
-                    remedy=_RESTORE,
+                    remedy=self._remedy,
                 )
             self._write_new()
         self.check(newest)
@@ -80,36 +117,61 @@ class SparkFolder:
             newest: the newest decided checkpoint of the lineage.
 
         Raises:
-            OffsetMismatchError: the folder is foreign, or an old copy.
+            OffsetMismatchError: the folder is foreign, an old copy, or damaged.
         """
         if (found := query_id(self.path)) != self._lineage.id:
             raise OffsetMismatchError(
                 f"Spark's folder {self.path} belongs to query {found}, not to lineage {self._lineage.id}. Nothing was "
                 "written.",
-                remedy=_RESTORE,
+                remedy=self._remedy,
             )
-        self._check_position(newest)
+        decided = newest.checkpoint if newest else self._lineage.first_checkpoint - 1
+        self._check_position(decided)
+        self._check_not_empty("offsets", durable=decided)
+        self._check_not_empty("commits", durable=decided - 1)
 
     def _write_new(self) -> None:
-        for folder in (self.path.parent, self.path, self.path / "offsets", self.path / "commits"):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Each file whole and durable before the next, `metadata` last; what a start before this one has written stays."""
+        storage = LocalStorage(self.path)
+        for log in _LOGS:
+            (self.path / log).mkdir(mode=0o700, exist_ok=True)
         if self._lineage.start:
             lines = [line or _NO_OFFSET for line in self._lineage.start]
             header = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})
-            _write(self.path / "offsets" / "0", "\n".join([_VERSION, header, *lines]))
-            _write(self.path / "commits" / "0", "\n".join([_VERSION, json.dumps({"nextBatchWatermarkMs": 0})]))
-        _write(self.path / "metadata", json.dumps({"id": self._lineage.id}))
+            _create(storage, "offsets/0", "\n".join([_VERSION, header, *lines]))
+            _create(storage, "commits/0", "\n".join([_VERSION, json.dumps({"nextBatchWatermarkMs": 0})]))
+        for log in _LOGS:
+            storage.sync(log)
+        _create(storage, "metadata", json.dumps({"id": self._lineage.id}))
 
-    def _check_position(self, newest: Decision | None) -> None:
+    def _check_position(self, decided: int) -> None:
         """Spark may be at the newest decided batch (it replays it) or have the next one planned; nowhere else."""
         planned, finished = self.planned(), self._newest("commits")
-        decided = newest.checkpoint if newest else self._lineage.first_checkpoint - 1
         if planned in (decided, decided + 1) and finished in (decided - 1, decided):
             return
         raise OffsetMismatchError(
             f"Spark's folder {self.path} does not belong to the checkpoint store: it has planned micro-batch {planned} "
             f"and finished {finished} (-1: none), while the newest decided checkpoint is {decided}. Nothing was written.",
-            remedy=_RESTORE,
+            remedy=self._remedy,
+        )
+
+    def _check_not_empty(self, log: str, durable: int) -> None:
+        """A power cut can empty what Spark wrote last, and Spark would fail on it at every start.
+
+        Args:
+            log: the folder.
+            durable: the newest number in it that a decision relies on. A newer one Spark can do without: it plans the
+                micro-batch anew, or runs a decided one again, which writes nothing.
+        """
+        number = self._newest(log)
+        path = self.path / log / str(number)
+        if number < 0 or path.read_bytes().strip(b"\0"):
+            return
+        raise OffsetMismatchError(
+            f"Spark's log {path} is empty: the machine stopped before it was on disk. Nothing was written.",
+            remedy=f"delete it and start again; no decision relies on it, so nothing is lost by that (rm {path})."
+            if number > durable
+            else self._remedy,
         )
 
     def _newest(self, log: str) -> int:
@@ -124,7 +186,9 @@ class SparkFolder:
         try:
             version, _, *lines = path.read_text().split("\n")
         except (OSError, ValueError) as error:
-            raise OffsetMismatchError(f"Spark's offset log {path} cannot be read: {error}.", remedy=_RESTORE) from None
+            raise OffsetMismatchError(
+                f"Spark's offset log {path} cannot be read: {error}.", remedy=self._remedy
+            ) from None
         if version != _VERSION or not lines:
             raise OffsetMismatchError(
                 f"Spark's offset log {path} has the form {version[:20]!r}, expected {_VERSION!r}.",
@@ -141,15 +205,6 @@ def query_id(path: Path) -> str:
         return "unreadable"
 
 
-def _write(path: Path, text: str) -> None:
-    """Durable before Spark starts; a file torn by a crash is written anew, because `metadata` is written last."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+def _create(storage: LocalStorage, name: str, text: str) -> None:
+    with suppress(AlreadyExistsError):  # it is whole, and says the same
+        storage.create(name, text.encode())

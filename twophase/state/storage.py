@@ -11,6 +11,7 @@ A name is created at most once, whole, and durable before `create` returns (haza
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import re
@@ -26,6 +27,7 @@ from twophase.failpoints import failpoint
 from twophase.state.codec import MAX_BYTES
 
 _TEMPORARY = ".tmp-"
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class AlreadyExistsError(Exception):
@@ -116,7 +118,7 @@ class LocalStorage(Storage):
             self._link(temporary, final)
             failpoint(crash_points.before_folder_sync)
             try:
-                _sync_path(final.parent)
+                sync_path(final.parent)
             except OSError as error:
                 raise UnclearOutcomeError(f"{name}: {error}") from error
         finally:
@@ -171,7 +173,7 @@ class LocalStorage(Storage):
                 _sync_found(path / name)
         if path.exists():
             _sync_found(path)
-        _sync_path(self.root)
+        sync_path(self.root)
 
     def names(self, folder: str) -> list[str]:
         """See `Storage.names`."""
@@ -209,7 +211,7 @@ class LocalStorage(Storage):
             with suppress(FileExistsError):
                 path.mkdir(mode=0o700)
                 path.chmod(0o700)
-            _sync_path(path.parent)
+            sync_path(path.parent)
         self._durable_folders.add(path)
 
 
@@ -285,7 +287,8 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _sync_path(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -293,10 +296,21 @@ def _sync_path(path: Path) -> None:
         os.close(descriptor)
 
 
+def sync_file_system(path: Path) -> None:
+    """Make everything durable that was written to the file system that `path` is on, by whatever process."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if _libc.syncfs(descriptor):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(path))
+    finally:
+        os.close(descriptor)
+
+
 def _sync_if_allowed(path: Path) -> None:
     """Sync a folder that may be above the job's: one that cannot be read, or cannot be synced, is not of our making."""
     try:
-        _sync_path(path)
+        sync_path(path)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS):
             raise

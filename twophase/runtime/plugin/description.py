@@ -11,6 +11,7 @@ Spark gives option names in lower case.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from twophase.config import JobOptions
 from twophase.errors import ConfigError
-from twophase.ids import check_name
+from twophase.ids import check_name, short_hash
 from twophase.runtime.shuffles import Fault
 
 if TYPE_CHECKING:
@@ -77,6 +78,16 @@ class PluginDescription:
     def spark_folder(self) -> Path:
         """Spark's own folder of the query."""
         return Path(self.options.checkpoint_location).parent
+
+    @property
+    def fingerprint(self) -> str:
+        """The same as long as the query writes the same columns to the same target, whichever process asks.
+
+        It shows nothing of the options, and those hold secrets by name only.
+        """
+        options = {key: str(value) for key, value in self.sink_options.items()}
+        written = [self.job, self.sink_type, self.sink, options, self.schema.jsonValue()]
+        return short_hash(json.dumps(written, sort_keys=True), 32)
 
 
 def describe(

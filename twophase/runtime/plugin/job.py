@@ -36,6 +36,11 @@ from twophase.runtime.spark_folder import SparkFolder, query_id
 from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage
 
+_REMEDY = (
+    "put the query's checkpointLocation back whole, with `twophase` in it, from one backup; this form has no restore. A query "
+    "that has run without twophase until now needs a new checkpointLocation."
+)
+
 _jobs: dict[Path, PluginJob] = {}
 
 
@@ -102,7 +107,7 @@ class PluginJob:
                 remedy="give checkpointLocation as the absolute path of a folder on the driver's file system.",
             )
         self._sink = _open(description)
-        self._notes = RunNotes(path)
+        self._notes = RunNotes(path, description.fingerprint)
         self._coordinator = RelayCoordinator(
             description.job,
             LocalStorage(description.options.checkpoint_location),
@@ -123,8 +128,7 @@ class PluginJob:
         Raises:
             StopJobError: the job must not go on.
         """
-        path = self.description.spark_folder
-        number = SparkFolder(path, Lineage("")).planned()
+        number = self._folder(Lineage("")).planned()
         note = self._notes.read()
         # From here to the new note, whatever happens ends the run: nothing else may take a fence of ours for a rival's.
         self._notes.delete()
@@ -136,7 +140,7 @@ class PluginJob:
             last = note.attempt
             coordinator.join(last)
         attempt = Attempt(last.generation, last.counter + 1)
-        offsets = SparkFolder(path, coordinator.lineage).offsets(number)
+        offsets = self._folder(coordinator.lineage).offsets(number)
         replay = isinstance(coordinator.classify(number, offsets), Replay)
         self._notes.write(RunNote(number, attempt.generation, attempt.counter, replay))
         transaction = TransactionId(
@@ -187,17 +191,20 @@ class PluginJob:
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
+    def _folder(self, lineage: Lineage) -> SparkFolder:
+        return SparkFolder(self.description.spark_folder, lineage, _REMEDY)
+
     def _recover(self, note: RunNote | None) -> None:
         """A new run takes the job over, and holds Spark's folder against the store."""
-        coordinator, path = self._coordinator, self.description.spark_folder
+        coordinator = self._coordinator
         coordinator.recover(note.generation if note else None)
         try:
             if coordinator.log.history.lineage is None:
-                lineage = Lineage(query_id(path))
-                SparkFolder(path, lineage).check(None)
+                lineage = Lineage(query_id(self.description.spark_folder))
+                self._folder(lineage).check(None)
                 coordinator.begin_lineage(lineage)
             else:
-                SparkFolder(path, coordinator.lineage).check(coordinator.newest())
+                self._folder(coordinator.lineage).check(coordinator.newest())
         except TwoPhaseError:
             coordinator.log.check_fence()
             raise
@@ -205,14 +212,16 @@ class PluginJob:
     def _acknowledge(self, number: int, note: RunNote, pieces: Sequence[Committable]) -> None:
         coordinator = self._coordinator
         coordinator.log.refresh()
-        offsets = SparkFolder(self.description.spark_folder, coordinator.lineage).offsets(number)
+        folder = self._folder(coordinator.lineage)
+        offsets = folder.offsets(number)
+        folder.sync(number)
         coordinator.acknowledged(number, offsets, note.attempt, self.description.sink, pieces)
 
     def _replay(self, number: int, note: RunNote) -> None:
         """Its tasks wrote nothing: it must be decided."""
         coordinator = self._coordinator
         coordinator.join(note.attempt)
-        offsets = SparkFolder(self.description.spark_folder, coordinator.lineage).offsets(number)
+        offsets = self._folder(coordinator.lineage).offsets(number)
         found = coordinator.classify(number, offsets)
         if not isinstance(found, Replay):
             raise StopJobError(

@@ -45,31 +45,35 @@ class RunNotes:
 
     Args:
         folder: the job's folder.
+        query: `PluginDescription.fingerprint`. The note of another query is none: its run has ended, and what it had fenced
+            and checked was its own target.
 
     Raises:
         PreflightError: this process was not started by Spark on the driver.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, query: str) -> None:
         local = os.environ.get(_LOCAL_DIRS, "").split(",")[0]
         if not Path(local).is_dir() or not local:
             raise PreflightError(
                 f"{_LOCAL_DIRS} names no folder ({local!r}): this is no process of a Spark driver.",
                 remedy="use this format in writeStream only.",
             )
+        self._query = query
         self._path = Path(local) / f"twophase-{short_hash(str(folder), 32)}"
 
     def read(self) -> RunNote | None:
-        """The note of the run that is going on in this application, None if there is none."""
+        """The note of this query's run that is going on in this application, None if there is none."""
         try:
-            return RunNote(**json.loads(self._path.read_text()))
+            fields = json.loads(self._path.read_text())
         except FileNotFoundError:
             return None
+        return RunNote(**fields) if fields.pop("query") == self._query else None
 
     def write(self, note: RunNote) -> None:
         """Replace it."""
         temporary = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(asdict(note)))
+        temporary.write_text(json.dumps({"query": self._query, **asdict(note)}))
         temporary.replace(self._path)
 
     def delete(self) -> None:
