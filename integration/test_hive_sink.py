@@ -17,10 +17,10 @@ from sinks.hive import policies
 from sinks.hive.policies import CommittedPartition
 from tests.sinks.file.corpus import READABLE
 from tests.sinks.file.harness import commit, orders
-from twophase.errors import ConfigError, PreflightError, RejectedRowsError, TargetUnreachableError
+from twophase.errors import ConfigError, PreflightError, RejectedRowsError, TwoPhaseError
 from twophase.failpoints import FailpointError
+from twophase.ids import Attempt
 from twophase.protocol.outcome import AlreadyCommitted, Committed
-from twophase.protocol.sink import SinkContext
 from twophase.testing.harness import fresh_name
 
 DT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("dt", pa.string())])
@@ -155,6 +155,81 @@ def test_a_table_that_does_not_fit_is_refused_by_name(
     assert not list(table.path.glob("_twophase*"))
 
 
+@pytest.mark.parametrize(
+    ("options", "kind", "what"),
+    [
+        ({"root": "/lake"}, ConfigError, "where it is allowed to be"),
+        ({"partition_by": ["day"]}, ConfigError, "partition column 'day' is not in the rows"),
+        ({"partition_by": ["DT"]}, ConfigError, "partition column 'DT' is not in the rows"),
+        ({"partition_by": ["amount"]}, ConfigError, "'amount': double does not read back"),
+        ({"partition_by": ["id", "name", "amount", "dt"]}, ConfigError, "no column beside the partition columns"),
+        ({"partition_by": ["dt"], "partition": {"dt": "a"}}, ConfigError, "'dt' is not in the table"),
+        ({"partition_by": ["dt"], "partition": {"day": "a"}}, ConfigError, "'day' is no partition column"),
+        (HOURLY | {"partition_by": ["dt"], "partition_time": "$dt"}, ConfigError, "no column 'at' with the event time"),
+        (HOURLY | {"partition_by": ["dt"], "partition_time": "$d", "event_time": "id"}, ConfigError, "has to name"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else "",
+)
+def test_what_is_refused_leaves_no_new_table_behind(
+    hive_spark: SparkSession, options: dict[str, Any], kind: type[TwoPhaseError], what: str
+) -> None:
+    table = HiveHarness(hive_spark, DT, **{"create": True, **options})
+    with pytest.raises(kind, match=what):
+        table.opened()
+    assert not hive_spark.catalog.tableExists(table.name)
+    assert not table.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "kind", "what"),
+    [
+        (("at", pa.timestamp("us")), "orc", "pyarrow and Spark disagree"),
+        (("at", pa.uint32()), "parquet", "has no place in parquet"),
+        (("ID", pa.int64()), "parquet", "'id' is there twice"),
+        (("deep", pa.struct([("a b", pa.int32())])), "parquet", "could not make table"),
+    ],
+)
+def test_columns_that_are_refused_leave_no_new_table_behind(
+    hive_spark: SparkSession, field: tuple[str, pa.DataType], kind: str, what: str
+) -> None:
+    table = HiveHarness(hive_spark, pa.schema([("id", pa.int64()), field]), create=True, format=kind)
+    with pytest.raises(ConfigError, match=what):
+        table.opened()
+    assert not hive_spark.catalog.tableExists(table.name)
+
+
+def test_a_folder_that_others_can_replace_gets_no_table(hive_spark: SparkSession, tmp_path: Path) -> None:
+    database = fresh_name("shop")
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    hive_spark.sql(f"CREATE DATABASE {database} LOCATION '{tmp_path / 'open'}'")
+    table = HiveHarness(hive_spark, table=f"{database}.orders", create=True)
+    with pytest.raises(PreflightError, match="writable by everyone"):
+        table.opened()
+    assert not hive_spark.catalog.tableExists(table.name)
+
+
+def test_a_folder_with_files_of_others_gets_no_table(hive_spark: SparkSession) -> None:
+    table = HiveHarness(hive_spark, create=True)
+    table.path.mkdir(parents=True)
+    (table.path / "theirs").write_text("theirs")
+    with pytest.raises(ConfigError, match="already exists"):
+        table.opened()
+    assert not hive_spark.catalog.tableExists(table.name)
+
+
+def test_a_new_table_lies_where_it_was_planned(hive_spark: SparkSession, tmp_path: Path) -> None:
+    database = fresh_name("shop")
+    folder = tmp_path / "a lake"
+    hive_spark.sql(f"CREATE DATABASE {database} LOCATION '{folder}'")
+    table = HiveHarness(hive_spark, DT, table=f"{database}.Orders", create=True, partition_by=["dt"])
+    table.path = folder / "orders"
+    sink = table.opened(root=str(folder))
+    assert commit(sink, table.write(sink, orders(range(3), dt="a"))) == [Committed()]
+    assert sorted(table.rows_visible(), key=lambda row: row["id"]) == orders(range(3), dt="a")
+    assert {path.parent for path in table.files()} == {folder / "orders" / "dt=a"}
+
+
 def test_a_session_without_a_metastore_is_refused(hive_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     table = HiveHarness(hive_spark, create=True)
     monkeypatch.setattr(RuntimeConfig, "get", lambda *_: "in-memory")
@@ -267,7 +342,72 @@ def test_a_commit_that_died_around_the_metastore_is_finished_by_the_next_driver(
     assert table.partitions() == ["dt=a"]
 
 
+@pytest.mark.parametrize("point", ["F05", "F04", "C14"])
+def test_partitions_that_wait_outlive_a_driver_that_died_and_a_raised_fence(
+    hive_spark: SparkSession, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    table = HiveHarness(hive_spark, TIMED, **HOURLY)
+    sink = table.opened(success_file=True)
+    assert commit(sink, table.write(sink, [timed(1, at(1, 7)), timed(2, at(1, 7, 59))])) == [Committed()]
+    assert table.partitions() == []
+    # With these rows 07, which waits since the piece before, is due; 08 waits from now on.
+    piece = table.write(sink, [timed(3, at(1, 8)), timed(4, at(1, 8, 59))], 1)
+    hit = dying_at(monkeypatch, point)
+    with pytest.raises(FailpointError):
+        commit(sink, piece)
+    assert hit == [point]
+    monkeypatch.undo()
+    again = table.opened(Attempt(2, 1), success_file=True)
+    [outcome] = commit(again, piece)
+    assert isinstance(outcome, AlreadyCommitted if point == "C14" else Committed)
+    assert (table.partitions(), ids(table)) == (["dt=2026-08-01/hour=07"], [1, 2])
+    later = table.write(again, [timed(5, at(1, 9))], 2, Attempt(2, 1))
+    assert commit(again, later) == [Committed()]
+    assert (table.partitions()[1:], ids(table)) == (["dt=2026-08-01/hour=08"], [1, 2, 3, 4])
+    last = table.write(again, [timed(6, at(1, 10))], 3, Attempt(2, 1))
+    assert commit(again, piece, later, last) == [*2 * [AlreadyCommitted("done marker")], Committed()]
+    assert (table.partitions()[2:], ids(table)) == (["dt=2026-08-01/hour=09"], [1, 2, 3, 4, 5])
+    assert sorted(path.parent.name for path in table.path.rglob("_SUCCESS")) == ["hour=07", "hour=08", "hour=09"]
+
+
+def test_partitions_of_a_driver_that_died_before_any_was_due_are_committed_when_they_are(
+    hive_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = HiveHarness(hive_spark, TIMED, **HOURLY)
+    sink = table.opened()
+    piece = table.write(sink, [timed(1, at(1, 7))])
+    hit = dying_at(monkeypatch, "C14")
+    with pytest.raises(FailpointError):
+        commit(sink, piece)
+    assert hit == ["C14"]
+    monkeypatch.undo()
+    again = table.opened(Attempt(2, 1))
+    assert commit(again, piece) == [AlreadyCommitted("done marker")]
+    assert (table.partitions(), ids(table)) == ([], [])
+    assert commit(again, table.write(again, [timed(2, at(1, 8))], 1, Attempt(2, 1))) == [Committed()]
+    assert (table.partitions(), ids(table)) == (["dt=2026-08-01/hour=07"], [1])
+
+
+def dying_at(monkeypatch: pytest.MonkeyPatch, point: str) -> list[str]:
+    """Let a commit die at a crash point; returns the points at which it did."""
+    hit: list[str] = []
+
+    def dies(name: str) -> None:
+        if name == point:
+            hit.append(name)
+            raise FailpointError(name)
+
+    monkeypatch.setattr("sinks.staging.committer.failpoint", dies)
+    monkeypatch.setattr(policies, "failpoint", dies)
+    return hit
+
+
+def ids(table: HiveHarness) -> list[int]:
+    return sorted(row["id"] for row in table.rows_visible())
+
+
 def test_a_name_that_is_no_table_is_refused(hive_spark: SparkSession) -> None:
     for name in ("a.b.c.d", "orders; DROP TABLE x", "`", "..", fresh_name("no_database") + ".orders"):
-        with pytest.raises((ConfigError, TargetUnreachableError), match="table"):
-            HiveHarness(hive_spark, table=name).new_sink().open(SinkContext("job", "sink", DT, parallelism=1))
+        for create in (False, True):
+            with pytest.raises(ConfigError, match="table"):
+                HiveHarness(hive_spark, table=name, create=create).opened()

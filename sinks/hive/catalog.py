@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from sinks.hive.refusals import is_refusal
 from sinks.staging.formats import Format
 from sinks.staging.partitions import NULL_NAME, Values, folders
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
@@ -78,7 +79,7 @@ class Catalog:
         """Look a table up; None if it is not there.
 
         Raises:
-            ConfigError: files cannot be added to it.
+            ConfigError: files cannot be added to it, or this is no name of a table.
             TargetUnreachableError: the metastore does not answer.
         """
         with self._answering(f"look up table {name}"):
@@ -91,32 +92,61 @@ class Catalog:
             fields = StructType.fromJson(json.loads(found.schema().json())).fields
             return HiveTable(
                 name=found.identifier().unquotedString().removeprefix("spark_catalog."),
-                location=found.location().toString(),
+                location=self._path(found.location()),
                 format=_format(found) or Format.PARQUET,  # `_check` has refused what is neither
                 columns=_arrow([field for field in fields if field.name not in partition_columns]),
                 partition_columns=partition_columns,
                 partition_types=tuple(_arrow([field for field in fields if field.name in partition_columns]).types),
             )
 
-    def create(self, name: str, schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
+    def plan(self, name: str, rows: pa.Schema, kind: Format, partition_by: Sequence[str]) -> HiveTable:
+        """What `create` would make. Nothing is made.
+
+        Args:
+            name: of the table.
+            rows: all columns, the partition columns among them.
+            kind: of its files.
+            partition_by: its partition columns.
+
+        Raises:
+            ConfigError: Spark does not take this name, or its database is not there.
+            TargetUnreachableError: the metastore does not answer.
+        """
+        with self._answering(f"make table {name}"):
+            location = self._path(self._java.sessionState().catalog().defaultTablePath(self._identifier(name)))
+        return HiveTable(
+            name=name,
+            location=location,
+            format=kind,
+            columns=pa.schema([field for field in rows if field.name not in partition_by]),
+            partition_columns=tuple(partition_by),
+            partition_types=tuple(rows.field(column).type for column in partition_by),
+        )
+
+    def create(self, planned: HiveTable) -> None:
         """Make a table, if it is not there.
 
         Raises:
-            ConfigError: Spark does not take this name or these columns.
+            ConfigError: Spark does not take this name or these columns, or something is in its folder.
+            TargetUnreachableError: the metastore does not answer.
         """
+        partitions = zip(planned.partition_columns, planned.partition_types, strict=True)
+        fields = pa.schema([*planned.columns, *(pa.field(name, kind) for name, kind in partitions)])
         columns = ", ".join(
-            f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in from_arrow_schema(schema)
+            f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in from_arrow_schema(fields)
         )
-        parts = f" PARTITIONED BY ({', '.join(map(_quoted, partition_by))})" if partition_by else ""
-        with self._answering(f"make table {name}"):
+        by = ", ".join(map(_quoted, planned.partition_columns))
+        with self._answering(f"make table {planned.name}"):
             parser = self._java.sessionState().sqlParser()
-            quoted = ".".join(_quoted(part) for part in self._items(parser.parseMultipartIdentifier(name)))
-            self._session.sql(f"CREATE TABLE IF NOT EXISTS {quoted} ({columns}) USING {kind.value}{parts}")
+            quoted = ".".join(_quoted(part) for part in self._items(parser.parseMultipartIdentifier(planned.name)))
+            statement = f"CREATE TABLE IF NOT EXISTS {quoted} ({columns}) USING {planned.format.value}"
+            self._session.sql(f"{statement} PARTITIONED BY ({by})" if by else statement)
 
     def add_partitions(self, table: HiveTable, partitions: Sequence[Values]) -> None:
         """Add the partitions that are not there, with their folders.
 
         Raises:
+            ConfigError: the table is gone.
             TargetUnreachableError: the metastore does not answer.
         """
         with self._answering(f"add partitions to table {table.name}"):
@@ -151,6 +181,10 @@ class Catalog:
         nothing = self._jvm.PythonUtils.toScalaMap({})
         return classes.CatalogTablePartition(spec, kept, nothing, 0, -1, self._jvm.scala.Option.apply(None))
 
+    def _path(self, location: Any) -> str:
+        """A URI as the text of its path: a space in it is no `%20`."""
+        return str(self._jvm.org.apache.hadoop.fs.Path(location).toString())
+
     def _items(self, sequence: Any) -> list[Any]:
         return list(self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(sequence))
 
@@ -181,6 +215,10 @@ class Catalog:
         try:
             yield
         except (Py4JError, PySparkException) as error:
+            if is_refusal(error):
+                raise ConfigError(
+                    f"Spark could not {what}: {_brief(error)}.", remedy="correct the sink's options, or the rows."
+                ) from error
             raise TargetUnreachableError(
                 f"The metastore could not {what}: {_brief(error)}.",
                 remedy="see that the metastore runs; what is decided is committed when it is back.",

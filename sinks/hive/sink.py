@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,11 +18,26 @@ from sinks.staging.home import Home
 from sinks.staging.manifest import Manifest
 from sinks.staging.names import Owner
 from sinks.staging.partition_time import PartitionTime
-from sinks.staging.preflight import check_columns, check_folder, check_inside, local_path, make_home
+from sinks.staging.preflight import check_columns, check_folder, check_inside, check_owned, local_path, make_home
 from sinks.staging.sink import StagedSink
 from sinks.staging.table import Table
 from twophase.errors import ConfigError, StopJobError
 from twophase.protocol.sink import SinkContext
+
+
+@dataclass(frozen=True)
+class _Fitting:
+    """How the rows go into a table.
+
+    Attributes:
+        path: the table's folder.
+        columns: what each column of the rows is called in the table.
+        time: how its partitions are timed; None if they are not.
+    """
+
+    path: Path
+    columns: Mapping[str, str]
+    time: PartitionTime | None
 
 
 class HiveSink(StagedSink):
@@ -57,16 +74,9 @@ class HiveSink(StagedSink):
         """See `StagedSink.bind`."""
         options = self._options
         catalog = Catalog.find()
-        found = self._find(catalog, context.schema)
-        path = local_path(found.location, f"the location of table {found.name}")
-        if options.root is not None:
-            check_inside(path, local_path(options.root, "root"))
-        columns = fit(context.schema, found, options.partition)
-        time = self._time(found)
-        in_table = pa.schema([pa.field(columns[field.name], field.type) for field in context.schema])
-        dynamic = [name for name in found.partition_columns if name not in options.partition]
-        check_columns(in_table, found.format, dynamic)
-        self._check_time(time, in_table)
+        found = catalog.table(options.table) or self._made(catalog, context.schema)
+        fitting = self._fitting(found, context.schema)
+        path = fitting.path
         check_folder(path)
         home = Home(path, Owner(context.job, context.sink))
         make_home(home)
@@ -78,8 +88,8 @@ class HiveSink(StagedSink):
             found.partition_columns,
             f"hive:{found.name}:file:{path}",
             static=dict(options.partition),
-            columns=columns,
-            time=time,
+            columns=fitting.columns,
+            time=fitting.time,
             in_metastore=True,
         )
 
@@ -104,20 +114,38 @@ class HiveSink(StagedSink):
             self._policies.run(sorted(due, key=str))
             pending.remove(due)
 
-    def _find(self, catalog: Catalog, schema: pa.Schema) -> HiveTable:
+    def _made(self, catalog: Catalog, rows: pa.Schema) -> HiveTable:
+        """Make the table, after everything that can be wrong with it was looked for: what is refused leaves none behind."""
         options = self._options
-        found = catalog.table(options.table)
-        if found is None and options.create:
-            catalog.create(options.table, schema, options.format, options.partition_by)
-            found = catalog.table(options.table)
-        if found is None:
+        if not options.create:
             raise ConfigError(f"There is no table {options.table!r}.", remedy="make it, or set create.")
-        if options.create and found.partition_columns != options.partition_by:
+        check_columns(rows, options.format, options.partition_by)
+        planned = catalog.plan(options.table, rows, options.format, options.partition_by)
+        check_owned(self._fitting(planned, rows).path)
+        catalog.create(planned)
+        found = catalog.table(options.table)
+        if found is None:
+            raise ConfigError(f"Table {options.table!r} was made and is gone again.", remedy="find out who dropped it.")
+        return found
+
+    def _fitting(self, table: HiveTable, rows: pa.Schema) -> _Fitting:
+        """Hold options and rows against a table, or against what is planned."""
+        options = self._options
+        if options.create and table.partition_columns != options.partition_by:
             raise ConfigError(
-                f"Table {found.name} is partitioned by {list(found.partition_columns)}, not by {list(options.partition_by)}.",
+                f"Table {table.name} is partitioned by {list(table.partition_columns)}, not by {list(options.partition_by)}.",
                 remedy="correct partition_by, or write to another table.",
             )
-        return found
+        path = local_path(table.location, f"the location of table {table.name}")
+        if options.root is not None:
+            check_inside(path, local_path(options.root, "root"))
+        columns = fit(rows, table, options.partition)
+        time = self._time(table)
+        in_table = pa.schema([pa.field(columns[field.name], field.type) for field in rows])
+        dynamic = [name for name in table.partition_columns if name not in options.partition]
+        check_columns(in_table, table.format, dynamic)
+        self._check_time(time, in_table)
+        return _Fitting(path, columns, time)
 
     def _time(self, found: HiveTable) -> PartitionTime | None:
         options = self._options

@@ -83,15 +83,24 @@ def check_folder(path: Path) -> None:
     """
     if not path.is_dir():
         raise PreflightError(f"{path} is no folder.", remedy="name a folder.")
+    check_owned(path)
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise PreflightError(f"{path} cannot be written.", remedy="give the driver's account the right to write there.")
+
+
+def check_owned(path: Path) -> None:
+    """A folder is nobody else's to replace, nor are those above it. It need not be there yet.
+
+    Raises:
+        PreflightError: one is writable by everyone.
+    """
     for folder in (path, *path.parents):
-        mode = folder.stat().st_mode
+        mode = folder.stat().st_mode if folder.exists() else 0
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise PreflightError(
                 f"{folder} is writable by everyone: anyone could replace what is staged in {path}.",
                 remedy=f"run: chmod o-w {folder}",
             )
-    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        raise PreflightError(f"{path} cannot be written.", remedy="give the driver's account the right to write there.")
 
 
 def make_home(home: Home) -> None:
