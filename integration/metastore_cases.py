@@ -12,16 +12,27 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+import twophase
 from integration.hive_harness import HiveHarness
+from integration.json_rows import make_input, read
 from integration.metastore_server import MetastoreProgram, metastore_server
 from tests.sinks.file.harness import commit, orders
 from twophase.errors import TargetUnreachableError
+from twophase.events import (
+    CheckpointCommitted,
+    CheckpointDecided,
+    CheckpointDeclined,
+    CommitRetried,
+    Event,
+    JobRestarting,
+)
 from twophase.protocol.outcome import AlreadyCommitted, Committed
+from twophase.testing.services.local_server import LocalServer
 from twophase.testing.spark_start import spark_environment
 
 
 def main(folder: Path) -> None:
-    """The metastore is there, is down before the decision, is down after it, and is back."""
+    """The metastore is there, is down before the decision, is down after it, and is back: by hand, then under a job."""
     program = MetastoreProgram(folder / "warehouse")
     server = metastore_server(program)
     server.start()
@@ -45,9 +56,39 @@ def main(folder: Path) -> None:
         assert sorted(row["id"] for row in table.rows_visible()) == [1, 2]
         assert table.partitions() == ["name=row 1", "name=row 2"]
         assert table.staged() == []
+        _run_job(spark, server, folder)
         spark.stop()
     finally:
         server.stop()
+
+
+def _run_job(spark: SparkSession, server: LocalServer, folder: Path) -> None:
+    """The metastore dies when the second checkpoint is decided, and comes back when its commit was tried twice in vain."""
+    rows, heard = make_input(folder / "in", 3), list[Event]()
+    table = HiveHarness(spark, create=True, partition_by=["part"])
+
+    def observe(event: Event) -> None:
+        heard.append(event)
+        match event:
+            case CheckpointDecided(checkpoint=1):
+                server.kill()
+            case CommitRetried(retries=2):
+                server.restart()
+            case _:
+                pass
+
+    writer = twophase.write_stream(read(spark, folder / "in"), name="orders").observer(observe)
+    writer.sink("hive", table.new_sink(), lambda frame: frame.withColumn("part", frame.id % 2))
+    job = writer.option("checkpointLocation", str(folder / "job")).trigger(availableNow=True).start()
+    assert job.await_termination()
+    retried = [event for event in heard if isinstance(event, CommitRetried)]
+    assert [(event.checkpoint, event.retries) for event in retried[:2]] == [(1, 1), (1, 2)]
+    assert {event.checkpoint for event in retried} == {1}
+    assert all("metastore could not add partitions" in event.reason for event in retried[:2]), retried
+    assert [event.checkpoint for event in heard if isinstance(event, CheckpointCommitted)] == [0, 1, 2]
+    assert not [event for event in heard if isinstance(event, CheckpointDeclined | JobRestarting)]
+    assert sorted(row.id for row in table.sql("SELECT id FROM {table}")) == list(range(rows))
+    assert (table.partitions(), table.staged()) == (["part=0", "part=1"], [])
 
 
 def _settings(folder: Path, port: int) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -19,28 +18,13 @@ import twophase
 from integration import delta_lake
 from integration.delta_harness import DeltaHarness
 from integration.delta_jars import delta_settings
+from integration.json_rows import make_input, read
 from integration.nemesis import ROOT
 from sinks.delta.sink import DeltaSink
 from twophase.runtime.job import Job
 
-ROWS = 20
 THEIRS = 1_000_000
 _TIMEOUT_S = 300
-
-
-def make_input(folder: Path, batches: int) -> int:
-    """One file of rows a micro-batch; returns how many rows there are."""
-    folder.mkdir()
-    for number in range(batches):
-        ids = range(ROWS * number, ROWS * (number + 1))
-        lines = (json.dumps({"id": id, "name": f"row {id}", "amount": id / 2}) for id in ids)
-        (folder / f"{number:03d}.json").write_text("\n".join(lines))
-    return ROWS * batches
-
-
-def read(spark: SparkSession, folder: Path) -> DataFrame:
-    reader = spark.readStream.format("json").option("maxFilesPerTrigger", 1)
-    return reader.schema("id long, name string, amount double").load(str(folder))
 
 
 def start(frame: DataFrame, location: Path, **sinks: DeltaSink) -> Job:
