@@ -14,13 +14,14 @@ from pyspark.sql.conf import RuntimeConfig
 
 from integration.hive_harness import HiveHarness
 from sinks.hive import policies
+from sinks.hive.pending import Pending
 from sinks.hive.policies import CommittedPartition
 from tests.sinks.file.corpus import READABLE
 from tests.sinks.file.harness import commit, orders
 from twophase.errors import ConfigError, PreflightError, RejectedRowsError, StopJobError, TwoPhaseError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import AlreadyCommitted, Committed
+from twophase.protocol.outcome import AlreadyCommitted, Committed, RetryLater
 from twophase.testing.harness import fresh_name
 
 DT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("dt", pa.string())])
@@ -498,6 +499,33 @@ def test_partitions_of_a_driver_that_died_before_any_was_due_are_committed_when_
     assert (table.partitions(), ids(table)) == ([], [])
     assert commit(again, table.write(again, [timed(2, at(1, 8))], 1, Attempt(2, 1))) == [Committed()]
     assert (table.partitions(), ids(table)) == (["dt=2026-08-01/hour=07"], [1])
+
+
+def test_a_driver_that_was_overtaken_in_a_commit_does_not_touch_what_waits_for_the_newer_one(
+    hive_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = HiveHarness(hive_spark, TIMED, **HOURLY)
+    old, new = table.opened(), table.opened()
+    piece = table.write(old, [timed(1, at(1, 7)), timed(2, at(1, 9))])
+    publish = old.publish
+
+    def overtaken(*told: Any) -> None:
+        monkeypatch.undo()
+        assert commit(new, piece) == [Committed()]
+        new.fence(Attempt(2, 1))
+        late = table.write(new, [timed(3, at(1, 7, 30))], 1, Attempt(2, 1))
+        monkeypatch.setattr("sinks.hive.sink.Policies.run", lambda *_: (_ for _ in ()).throw(FailpointError("F05")))
+        with pytest.raises(FailpointError):
+            commit(new, late)  # 07 waits: its late row is in place, and is not told to anybody
+        monkeypatch.undo()
+        publish(*told)
+
+    monkeypatch.setattr(old, "publish", overtaken)
+    [outcome] = commit(old, piece)
+    assert isinstance(outcome, RetryLater)
+    stage = new.table.home.stage()
+    assert {*Pending(stage).partitions()} == {("2026-08-01", "07"), ("2026-08-01", "09")}
+    assert commit(old, piece) == [AlreadyCommitted("done marker")]
 
 
 def dying_at(monkeypatch: pytest.MonkeyPatch, point: str) -> list[str]:
