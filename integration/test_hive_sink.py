@@ -14,13 +14,14 @@ from pyspark.sql.conf import RuntimeConfig
 
 from integration.hive_harness import HiveHarness
 from sinks.hive import policies
+from sinks.hive.pending import Pending
 from sinks.hive.policies import CommittedPartition
 from tests.sinks.file.corpus import READABLE
 from tests.sinks.file.harness import commit, orders
-from twophase.errors import ConfigError, PreflightError, RejectedRowsError, TwoPhaseError
+from twophase.errors import ConfigError, PreflightError, RejectedRowsError, StopJobError, TwoPhaseError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
-from twophase.protocol.outcome import AlreadyCommitted, Committed
+from twophase.protocol.outcome import AlreadyCommitted, Committed, RetryLater
 from twophase.testing.harness import fresh_name
 
 DT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("dt", pa.string())])
@@ -117,6 +118,10 @@ def test_every_readable_partition_value_reads_back_equal(hive_spark: SparkSessio
     assert commit(sink, table.write(sink, rows)) == [Committed()]
     assert sorted(table.rows_visible(), key=lambda row: row["id"]) == rows
     assert sorted(table.rows_of_pyarrow("part"), key=lambda row: row["id"]) == rows
+    # The partitions are there now, and each is found to be in the folder that its files go to.
+    more = [row | {"id": row["id"] + 1000} for row in rows]
+    assert commit(sink, table.write(sink, more, 1)) == [Committed()]
+    assert sorted(table.rows_visible(), key=lambda row: row["id"]) == [*rows, *more]
 
 
 # -- what does not fit ---------------------------------------------------------------------------------------------------
@@ -235,6 +240,114 @@ def test_a_session_without_a_metastore_is_refused(hive_spark: SparkSession, monk
     monkeypatch.setattr(RuntimeConfig, "get", lambda *_: "in-memory")
     with pytest.raises(PreflightError, match="has no Hive metastore"):
         table.opened()
+
+
+# -- where the metastore has it ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("statement", [SERDE + "PARQUET", SPARK + "orc PARTITIONED BY (Dt)"])
+def test_rows_of_a_partition_that_was_moved_stop_the_job_until_it_is_back(
+    hive_spark: SparkSession, tmp_path: Path, statement: str
+) -> None:
+    table = HiveHarness(hive_spark, DT)
+    table.make(statement)
+    sink = table.opened()
+    assert commit(sink, table.write(sink, [*orders([1], dt="a b"), *orders([2], dt="c")])) == [Committed()]
+    table.sql(f"ALTER TABLE {{table}} PARTITION (dt='a b') SET LOCATION '{tmp_path / 'cold'}'")
+    piece = table.write(sink, [*orders([3], dt="a b"), *orders([4], dt="c"), *orders([5], dt="new")], 1)
+    for again in (sink, table.opened()):
+        with pytest.raises(StopJobError) as caught:
+            commit(again, piece)
+        for part in ("partition dt=a b is at", str(tmp_path / "cold"), str(table.path / "dt=a b"), "set location"):
+            assert part in str(caught.value)
+        assert len(table.staged()) == 1  # no proof was given
+    assert table.partitions() == ["dt=a b", "dt=c"]
+    table.sql(f"ALTER TABLE {{table}} PARTITION (dt='a b') SET LOCATION 'file://{table.path / 'dt=a b'}/'")
+    assert commit(sink, piece) == [Committed()]
+    assert ids(table) == [1, 2, 3, 4, 5]
+
+
+def test_rows_of_a_partition_of_another_format_stop_the_job(hive_spark: SparkSession) -> None:
+    table = HiveHarness(hive_spark, DT)
+    table.make(SERDE + "PARQUET")
+    sink = table.opened()
+    assert commit(sink, table.write(sink, orders([1], dt="a"))) == [Committed()]
+    table.sql("ALTER TABLE {table} PARTITION (dt='a') SET SERDE 'org.apache.hadoop.hive.ql.io.orc.OrcSerde'")
+    piece = table.write(sink, orders([2], dt="a"), 1)
+    with pytest.raises(StopJobError, match="partition dt=a is orc, its new files are parquet"):
+        commit(sink, piece)
+    table.sql(
+        "ALTER TABLE {table} PARTITION (dt='a') SET SERDE 'org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe'"
+    )
+    assert commit(sink, piece) == [Committed()]
+    assert ids(table) == [1, 2]
+
+
+@pytest.mark.parametrize("partition_by", [[], ["dt"]])
+def test_a_table_that_was_moved_while_the_job_runs_stops_it_until_it_is_back(
+    hive_spark: SparkSession, tmp_path: Path, partition_by: list[str]
+) -> None:
+    table = HiveHarness(hive_spark, DT, create=True, partition_by=partition_by)
+    sink = table.opened()
+    assert commit(sink, table.write(sink, orders([1], dt="a"))) == [Committed()]
+    table.sql(f"ALTER TABLE {{table}} SET LOCATION '{tmp_path / 'cold'}'")
+    piece = table.write(sink, orders([2], dt="b"), 1)
+    with pytest.raises(
+        StopJobError, match=f"the table is at file:{tmp_path / 'cold'}, its new files are in {table.path}"
+    ):
+        commit(sink, piece)
+    table.sql(f"ALTER TABLE {{table}} SET LOCATION '{table.path}'")
+    assert commit(sink, piece) == [Committed()]
+    assert ids(table) == [1, 2]
+
+
+@pytest.mark.parametrize("spelling", ["{0}", "file:{0}", "file://{0}/", "{1}"])
+def test_a_location_that_is_spelled_otherwise_is_the_same(
+    hive_spark: SparkSession, tmp_path: Path, spelling: str
+) -> None:
+    table = HiveHarness(hive_spark, DT, create=True, partition_by=["dt"])
+    sink = table.opened()
+    values = ["07:30", "a b", "100%25", "a/b"]
+    assert commit(sink, table.write(sink, [row for dt in values for row in orders([1], dt=dt)])) == [Committed()]
+    (tmp_path / "link").symlink_to(table.path)
+    for partition in table.path.glob("dt=*"):
+        value = partition.name.removeprefix("dt=").replace("%3A", ":").replace("%2F", "/").replace("%25", "%")
+        location = spelling.format(partition, tmp_path / "link" / partition.name)
+        table.sql(f"ALTER TABLE {{table}} PARTITION (dt='{value}') SET LOCATION '{location}'")
+    assert commit(sink, table.write(sink, [row for dt in values for row in orders([2], dt=dt)], 1)) == [Committed()]
+    assert ids(table) == [1, 1, 1, 1, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize("using", ["STORED AS PARQUET", "USING orc"])
+def test_a_table_in_a_folder_with_a_space_and_a_percent_sign_gets_files(
+    hive_spark: SparkSession, tmp_path: Path, using: str, partitioned: bool
+) -> None:
+    fields = pa.schema([("id", pa.int64()), ("dt", pa.string())])
+    folder = tmp_path / "my table 100%20 %"
+    table = HiveHarness(hive_spark, fields)
+    if partitioned:
+        columns, by = (
+            ("id BIGINT", "PARTITIONED BY (dt STRING)")
+            if "AS" in using
+            else ("id BIGINT, dt STRING", "PARTITIONED BY (dt)")
+        )
+    else:
+        columns, by = "id BIGINT, dt STRING", ""
+    first, last = (by, using) if "AS" in using else (using, by)
+    table.sql(f"CREATE TABLE {{table}} ({columns}) {first} {last} LOCATION '{folder}'")
+    folder.mkdir(exist_ok=True)
+    table.path = folder
+    for checkpoint in range(2):
+        sink = table.opened()
+        piece = table.write(sink, [{"id": checkpoint, "dt": "a b"}, {"id": checkpoint, "dt": "07:30%"}], checkpoint)
+        assert commit(sink, piece) == [Committed()]
+    assert {path.parent for path in table.files()} == (
+        {folder / "dt=a b", folder / "dt=07%3A30%25"} if partitioned else {folder}
+    )
+    assert sorted((row["id"], row["dt"]) for row in table.rows_visible()) == [
+        (number, dt) for number in range(2) for dt in ("07:30%", "a b")
+    ]
 
 
 # -- partition commit ----------------------------------------------------------------------------------------------------
@@ -386,6 +499,33 @@ def test_partitions_of_a_driver_that_died_before_any_was_due_are_committed_when_
     assert (table.partitions(), ids(table)) == ([], [])
     assert commit(again, table.write(again, [timed(2, at(1, 8))], 1, Attempt(2, 1))) == [Committed()]
     assert (table.partitions(), ids(table)) == (["dt=2026-08-01/hour=07"], [1])
+
+
+def test_a_driver_that_was_overtaken_in_a_commit_does_not_touch_what_waits_for_the_newer_one(
+    hive_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = HiveHarness(hive_spark, TIMED, **HOURLY)
+    old, new = table.opened(), table.opened()
+    piece = table.write(old, [timed(1, at(1, 7)), timed(2, at(1, 9))])
+    publish = old.publish
+
+    def overtaken(*told: Any) -> None:
+        monkeypatch.undo()
+        assert commit(new, piece) == [Committed()]
+        new.fence(Attempt(2, 1))
+        late = table.write(new, [timed(3, at(1, 7, 30))], 1, Attempt(2, 1))
+        monkeypatch.setattr("sinks.hive.sink.Policies.run", lambda *_: (_ for _ in ()).throw(FailpointError("F05")))
+        with pytest.raises(FailpointError):
+            commit(new, late)  # 07 waits: its late row is in place, and is not told to anybody
+        monkeypatch.undo()
+        publish(*told)
+
+    monkeypatch.setattr(old, "publish", overtaken)
+    [outcome] = commit(old, piece)
+    assert isinstance(outcome, RetryLater)
+    stage = new.table.home.stage()
+    assert {*Pending(stage).partitions()} == {("2026-08-01", "07"), ("2026-08-01", "09")}
+    assert commit(old, piece) == [AlreadyCommitted("done marker")]
 
 
 def dying_at(monkeypatch: pytest.MonkeyPatch, point: str) -> list[str]:

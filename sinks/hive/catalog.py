@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from sinks.hive.places import Place, check_places
 from sinks.hive.refusals import is_refusal
 from sinks.staging.formats import Format
 from sinks.staging.partitions import NULL_NAME, Values, folders
@@ -142,21 +144,48 @@ class Catalog:
             statement = f"CREATE TABLE IF NOT EXISTS {quoted} ({columns}) USING {planned.format.value}"
             self._session.sql(f"{statement} PARTITIONED BY ({by})" if by else statement)
 
-    def add_partitions(self, table: HiveTable, partitions: Sequence[Values]) -> None:
-        """Add the partitions that are not there, with their folders.
+    def check_table(self, table: HiveTable, root: Path) -> None:
+        """See that readers of a table look where its files are.
+
+        Args:
+            table: as it was when it was looked up.
+            root: the folder with its files.
 
         Raises:
             ConfigError: the table is gone.
+            StopJobError: it is somewhere else now, or of another format.
+            TargetUnreachableError: the metastore does not answer.
+        """
+        with self._answering(f"look up table {table.name}"):
+            self._check_place(table, root, self._metadata(table))
+
+    def add_partitions(self, table: HiveTable, root: Path, partitions: Sequence[Values]) -> None:
+        """Add the partitions that are not there, with their folders, and see that the others are in theirs.
+
+        Nothing is remembered from one call to the next: a partition may be moved while the job runs.
+
+        Args:
+            table: as it was when it was looked up.
+            root: the folder with its files.
+            partitions: the partitions.
+
+        Raises:
+            ConfigError: the table is gone.
+            StopJobError: it or a partition is somewhere else, or of another format; no partition was added.
             TargetUnreachableError: the metastore does not answer.
         """
         with self._answering(f"add partitions to table {table.name}"):
             identifier, catalog = self._identifier(table.name), self._java.sessionState().catalog()
+            found = self._metadata(table)
+            self._check_place(table, root, found)
             there = {*self._items(catalog.listPartitionNames(identifier, self._jvm.scala.Option.apply(None)))}
             paths = {values: "/".join(folders(table.partition_columns, values)) for values in partitions}
-            new = [(values, path) for values, path in paths.items() if path not in there]
+            known = self._places(table, found, [values for values, path in paths.items() if path in there])
+            expected = {f"partition {path}": Place(str(root / path), table.format) for path in paths.values()}
+            check_places(table.name, {f"partition {paths[v]}": place for v, place in known.items()}, expected)
+            new = [(values, path) for values, path in paths.items() if values not in known]
             if new:
-                storage = catalog.getTableMetadata(identifier).storage()
-                parts = [self._partition(table, values, path, storage) for values, path in new]
+                parts = [self._partition(table, values, path, found.storage()) for values, path in new]
                 catalog.createPartitions(identifier, self._jvm.PythonUtils.toSeq(parts), True)
 
     def refresh(self, table: HiveTable) -> None:
@@ -164,10 +193,43 @@ class Catalog:
         with self._answering(f"refresh table {table.name}"):
             self._java.sessionState().catalog().refreshTable(self._identifier(table.name))
 
+    def _metadata(self, table: HiveTable) -> Any:
+        return self._java.sessionState().catalog().getTableMetadata(self._identifier(table.name))
+
+    def _check_place(self, table: HiveTable, root: Path, found: Any) -> None:
+        known = Place(self._path(found.location()), _format(found))
+        check_places(table.name, {"the table": known}, {"the table": Place(str(root), table.format)})
+
+    def _places(self, table: HiveTable, found: Any, partitions: Sequence[Values]) -> dict[Values, Place]:
+        """Of those partitions that are there."""
+        if not partitions:
+            return {}
+        # Spark's client of the metastore: its catalog would look up database and table again for each partition.
+        client = self._java.sessionState().catalog().externalCatalog().unwrapped().client()
+        raw = client.getRawHiveTable(found.database(), found.identifier().table())
+        places = {}
+        for values in partitions:
+            spec = self._spec(map(str.lower, table.partition_columns), values)
+            if (partition := client.getPartitionOption(raw, spec)).isDefined():
+                places[values] = self._place(partition.get().storage(), table, found)
+        return places
+
+    def _place(self, storage: Any, table: HiveTable, found: Any) -> Place:
+        """Of a partition. In tables of Spark's own the serde of a partition means nothing: the provider tells."""
+        location, serde = storage.locationUri(), storage.serde()
+        of_hive = found.provider().isDefined() and found.provider().get() == "hive"
+        return Place(
+            self._path(location.get()) if location.isDefined() else "",
+            _of_serde(serde.get() if serde.isDefined() else "") if of_hive else table.format,
+        )
+
+    def _spec(self, columns: Iterable[str], values: Values) -> Any:
+        named = zip(columns, values, strict=True)
+        return self._jvm.PythonUtils.toScalaMap({name: NULL_NAME if text is None else text for name, text in named})
+
     def _partition(self, table: HiveTable, values: Values, path: str, storage: Any) -> Any:
         classes = self._jvm.org.apache.spark.sql.catalyst.catalog
-        named = zip(table.partition_columns, values, strict=True)
-        spec = self._jvm.PythonUtils.toScalaMap({name: NULL_NAME if text is None else text for name, text in named})
+        spec = self._spec(table.partition_columns, values)
         location = self._jvm.org.apache.hadoop.fs.Path(f"{table.location}/{path}").toUri()
         kept = storage.copy(
             self._jvm.scala.Option.apply(location),
@@ -230,8 +292,12 @@ def _format(found: Any) -> Format | None:
     provider = found.provider().get() if found.provider().isDefined() else ""
     serde = found.storage().serde().get() if found.storage().serde().isDefined() else ""
     if provider == "hive":
-        return _SERDES.get(serde.rpartition(".")[2])
+        return _of_serde(serde)
     return Format(provider) if provider in (Format.PARQUET, Format.ORC) else None
+
+
+def _of_serde(serde: str) -> Format | None:
+    return _SERDES.get(serde.rpartition(".")[2])
 
 
 def _arrow(fields: Sequence[StructField]) -> pa.Schema:

@@ -4,7 +4,11 @@
     fence-<...>/watermark/<number>      the highest event time of all committed rows, in microseconds since 1970
 
 Both are durable before the files' proof is given, and both only grow by what is done again: a commit that is repeated changes
-nothing. They lie below the fence, so that an older driver cannot reach them.
+nothing.
+
+They lie below the fence, and a commit reaches them by the path that was below the fence when it began. If a newer driver
+raises it since, that path leads nowhere. A commit that begins later finds the older driver's pieces done, for the fence is
+raised only when they are, and does not come here: an older driver cannot take away what waits for the newer one.
 """
 
 from __future__ import annotations

@@ -48,7 +48,9 @@ class Policies:
     def run(self, partitions: Sequence[Values]) -> None:
         """Commit partitions. What fails is run again with all of them."""
         if self.table.partition_columns:
-            self.catalog.add_partitions(self.table, partitions)
+            self.catalog.add_partitions(self.table, self.root, partitions)
+        else:
+            self.catalog.check_table(self.table, self.root)
         failpoint("F05")
         for values in partitions:
             folder = self.root.joinpath(*folders(self.table.partition_columns, values))

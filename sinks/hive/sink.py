@@ -93,11 +93,11 @@ class HiveSink(StagedSink):
             in_metastore=True,
         )
 
-    def publish(self, pieces: Sequence[Manifest]) -> None:
+    def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
         """See `StagedSink.publish`: partitions wait until they are due, then the policies run, then they wait no longer."""
         if self._policies is None:
             raise StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
-        pending, time = Pending(self.table.home.stage()), self.table.time
+        pending, time = Pending(stage), self.table.time
         got = {file.partition for piece in pieces for file in piece.files}
         if time is None:
             due = got | {*pending.partitions()}  # some may wait from a time when there was another trigger

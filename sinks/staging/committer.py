@@ -33,8 +33,9 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest
 
-Publish = Callable[[Sequence[Manifest]], None]
-"""Told of the pieces whose files are at their final names, before the proof is given; may be told again."""
+Publish = Callable[[Sequence[Manifest], Path], None]
+"""Told of the pieces whose files are at their final names, before the proof is given, and of the stage in which they were
+found; may be told again."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ class Committer:
         """Steps 3 and 4."""
         if not pieces:
             return
-        self._publish([piece.manifest for piece in pieces])
+        self._publish([piece.manifest for piece in pieces], self._stage)
         failpoint("F04")
         done = self._stage / DONE
         for count, piece in enumerate(pieces):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 
 from sinks.staging import orphans
 from sinks.staging.committer import Committer
@@ -27,11 +28,16 @@ class StagedSink(ArrowSink):
     def bind(self, context: SinkContext) -> Table:
         """Check what `Sink.open` has to check, make the hidden folder, and say where the rows go."""
 
-    def publish(self, pieces: Sequence[Manifest]) -> None:
+    def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
         """Tell a catalogue of pieces whose files are in the table; the default has none.
 
         Runs on the driver in every commit, after the files are durable at their final names and before the proof. May
         run again for the same pieces.
+
+        Args:
+            pieces: what is in them.
+            stage: what lies below the fence that was up when this commit began. What is kept there is kept by this path
+                only: if the fence was raised since, it leads nowhere, and the commit is repeated.
         """
 
     def open(self, context: SinkContext) -> None:

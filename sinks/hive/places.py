@@ -1,0 +1,66 @@
+"""Where the metastore says that files are, held against where they have been put: readers only follow the metastore."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sinks.staging.formats import Format
+from sinks.staging.preflight import local_path
+from twophase.errors import ConfigError, StopJobError
+
+_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where files are, and what they are.
+
+    Attributes:
+        location: the folder; empty if there is none.
+        format: of the files; None if it is none of ours.
+    """
+
+    location: str
+    format: Format | None
+
+
+def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, Place]) -> None:
+    """See that readers look where the files are.
+
+    Args:
+        table: the name of the table.
+        known: what the metastore has, of the table and of partitions, each by its name.
+        expected: where the files of each of them are.
+
+    Raises:
+        StopJobError: readers would not find them.
+    """
+    problems = [text for name, place in known.items() if (text := _problem(name, place, expected[name]))]
+    if problems:
+        more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
+        raise StopJobError(
+            f"Table {table} has changed in the metastore: {'; '.join(problems[:_NAMED])}{more}. Readers would not see these "
+            "files. What is decided waits, nothing of it is lost.",
+            remedy="move what lies in the other folder to where the new files are, set location (ALTER TABLE ... SET LOCATION) "
+            "and format back, then start the job again.",
+        )
+
+
+def _problem(name: str, known: Place, expected: Place) -> str:
+    if not _is_at(known.location, Path(expected.location)):
+        return f"{name} is at {known.location or 'no folder'}, its new files are in {expected.location}"
+    if known.format is not expected.format:
+        has = known.format.value if known.format else "another format"
+        return f"{name} is {has}, its new files are {expected.format.value if expected.format else 'not'}"
+    return ""
+
+
+def _is_at(location: str, folder: Path) -> bool:
+    """Whether a location is a folder, however it is spelled: with a scheme or without, through a link or not."""
+    try:
+        path = local_path(location, "location")
+    except ConfigError:
+        return False
+    return path == folder or (path.exists() and folder.exists() and path.samefile(folder))
