@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.plugin_world import Killed, World
-from twophase.errors import CheckpointMissingError, DeclinedError, FencedError
+from twophase.errors import CheckpointMissingError, DeclinedError, FencedError, TargetChangedError
 from twophase.ids import Attempt
 from twophase.runtime.plugin.job import Acknowledged
 from twophase.state.store import _FOLD_EVERY
@@ -290,15 +290,24 @@ def test_a_start_after_the_end_of_a_fenced_run_takes_over(world: World) -> None:
 
 
 def test_a_query_with_another_target_is_a_run_of_its_own_which_fences_that_target(world: World) -> None:
-    world.run(0)
+    world.freeze(0)
+    world.job().plan()
     other = FolderTarget(world.root / "other")
-    world.freeze(1)
     plan = world.job(path=str(other.root)).plan()
     assert plan.attempt == Attempt(2, 1)
     assert other.fence("orders", "folder").generation == 2
-    world.job(path=str(other.root)).commit(1, world.write(plan, 1))
-    assert sorted(row["id"] for row in other.rows()) == list(range(10, 20))
-    assert world.ids() == world.expected(1)
+    world.job(path=str(other.root)).commit(0, world.write(plan, 0))
+    assert sorted(row["id"] for row in other.rows()) == list(range(10))
+    assert world.ids() == []
+
+
+def test_another_target_that_would_lack_what_is_committed_is_refused(world: World) -> None:
+    world.run(0)
+    other = FolderTarget(world.root / "other")
+    world.freeze(1)
+    with pytest.raises(TargetChangedError, match=r"checkpoint 0 .* knows none of that lineage"):
+        world.job(path=str(other.root)).plan()
+    assert other.fence("orders", "folder").generation == 0
 
 
 def test_a_query_with_another_target_is_held_against_what_that_target_remembers(world: World) -> None:
@@ -312,14 +321,13 @@ def test_a_query_with_another_target_is_held_against_what_that_target_remembers(
 
 
 def test_an_abort_of_the_query_before_leaves_the_run_of_the_next_one_alone(world: World) -> None:
-    world.run(0)
-    world.freeze(1)
+    world.freeze(0)
     world.job().plan()
     changed = {"path": str(FolderTarget(world.root / "other").root)}
     plan = world.job(**changed).plan()
     world.job().abort()
-    world.job(**changed).commit(1, world.write(plan, 1))
-    assert [decision.attempt.generation for decision in world.history().decisions] == [1, 2]
+    world.job(**changed).commit(0, world.write(plan, 0))
+    assert [decision.attempt.generation for decision in world.history().decisions] == [2]
 
 
 def test_a_commit_of_the_query_before_is_refused(world: World) -> None:

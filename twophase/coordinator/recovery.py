@@ -118,8 +118,8 @@ def check_kept(
                 f"{name!r} ({sink.target()}) knows {'none' if newest is None else f'up to {newest}'} of that lineage: its "
                 f"target was put back, or is another one than {pieces[0].target}. The rows in between are not in it. "
                 "Nothing was written.",
-                remedy="put the target back as it was. If it is to be another one from here on, start a new lineage with "
-                "restore.path.",
+                remedy="put the target back as it was. If it is to be another one from here on, begin there with "
+                "restore.path; in the plugin form, with another name and checkpointLocation.",
             )
 
 
