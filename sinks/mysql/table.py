@@ -53,7 +53,7 @@ class Table:
         engine: storage engine.
         columns: in the table's order.
         has_unique_key: whether two rows can be in each other's way.
-        has_foreign_key: whether a row can be in the way of one of another table, or the other way round.
+        has_foreign_key: whether a row can wait for one of another table.
     """
 
     schema: str
