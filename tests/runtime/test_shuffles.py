@@ -18,6 +18,8 @@ from twophase.testing.folder import FolderSink, FolderTarget
 
 pytestmark = pytest.mark.spark
 
+ADAPTIVE = "spark.sql.adaptive.enabled"  # without it Spark drops the hint to rebalance, and does not shuffle
+
 Change = Callable[[DataFrame], DataFrame]
 
 SHUFFLING: dict[str, Change] = {
@@ -42,10 +44,13 @@ STRAIGHT: dict[str, Change] = {
 
 
 @pytest.fixture
-def rows(spark: SparkSession, tmp_path: Path) -> DataFrame:
+def rows(spark: SparkSession, tmp_path: Path) -> Iterator[DataFrame]:
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "0.json").write_text('{"id": 1}\n{"id": 2}\n')
-    return spark.readStream.schema("id long").json(str(tmp_path / "input"))
+    before = spark.conf.get(ADAPTIVE) or "true"
+    spark.conf.set(ADAPTIVE, "true")
+    yield spark.readStream.schema("id long").json(str(tmp_path / "input"))
+    spark.conf.set(ADAPTIVE, before)
 
 
 @pytest.fixture
