@@ -56,7 +56,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(os, "fsync", lambda descriptor: None)
-        self.patch.setattr("twophase.state.store._FOLD_EVERY", 3)
+        self.patch.setattr("twophase.state.store._FOLD_AT", 7)
         self.patch.setattr("twophase.coordinator.finish._SUBSUME_SINKS_EVERY", 2)
         self.root = Path(tempfile.mkdtemp(prefix="twophase-machine-"))
         self.targets = {name: MemoryTarget() for name in SINKS}

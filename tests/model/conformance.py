@@ -28,6 +28,7 @@ from tests.model import recovery, sinks, steps
 from tests.model.checkpoint import target_of
 from tests.model.explore import Transition
 from tests.model.faults import faults
+from tests.model.log import Log, first_of
 from tests.model.pieces import Attempt
 from tests.model.protocol import driver_transitions, first_state
 from tests.model.state import DEAD, Driver, State
@@ -67,7 +68,7 @@ class Note(NamedTuple):
         chores: what it has to do, or tell, before it begins anything else.
         found: what it will have to tell of the orphans that it aborts.
         rounds: how many rounds of retries the commit under way has had.
-        finished: how many checkpoints it has triggered and committed.
+        finished: whether it has triggered and committed a checkpoint.
         recommitted, aborted: what its recovery has done so far.
     """
 
@@ -75,7 +76,7 @@ class Note(NamedTuple):
     chores: tuple[str | Claim, ...] = ()
     found: Claim | None = None
     rounds: int = 0
-    finished: int = 0
+    finished: bool = False
     recommitted: int = 0
     aborted: int = 0
 
@@ -203,21 +204,20 @@ class _Follower:
         if verb == "has adopted" or (verb == "COMMITTED" and after.step == steps.RECOMMIT):
             note = note._replace(recommitted=note.recommitted + 1)
         elif verb == "COMMITTED":
-            note = self._with_chores(note, after)
+            note = self._with_chores(note, after, transition.state.log)
         return note
 
-    def _with_chores(self, note: Note, driver: Driver) -> Note:
-        finished = note.finished + 1
-        chores: list[str | Claim] = []
-        if finished % self.world.subsume_every == 0:
-            chores.append(_COLLAPSE)
-        if finished % self.world.fold_every == 0:
-            chores.append(_FOLD)
+    def _with_chores(self, note: Note, driver: Driver, log: Log) -> Note:
         committed = [decision.number for decision in driver.history.decisions if decision.committed]
+        chores: list[str | Claim] = []
+        if (committed[-1] + 1) % self.world.subsume_every == 0:
+            chores.append(_COLLAPSE)
+        if driver.last - first_of(log, driver.last + 1) + 1 >= self.world.fold_at:
+            chores.append(_FOLD)
         gone = committed[: -self.world.retained]
         chores += [Claim(SUBSUMED, (number,)) for number in (gone[-1:] if note.finished else gone)]
         chores.append(Claim(COMMITTED, (committed[-1],)))
-        return note._replace(finished=finished, chores=tuple(chores))
+        return note._replace(finished=True, chores=tuple(chores))
 
     def _rounds_of(self, point: Point, driver: Driver) -> Iterator[Point]:
         """A round of commits is over, and some pieces are not proven yet: each of their sinks is told of."""

@@ -32,7 +32,7 @@ from twophase.coordinator.finish import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import TwoPhaseError
 from twophase.protocol.committable import Committable
-from twophase.state.store import _FOLD_EVERY
+from twophase.state.store import _FOLD_AT
 from twophase.testing.memory import MemoryTarget
 
 SEEDS = int(os.environ.get("TWOPHASE_CONFORMANCE_SEEDS", "300"))
@@ -117,7 +117,7 @@ def test_the_model_accepts_what_is_told_whichever_step_a_driver(
         if not life.go(steps, dies=dies):
             break
         trace = life.telling.trace
-        assert accept(TracedWorld.of(trace, _FOLD_EVERY, _SUBSUME_SINKS_EVERY, 1), trace)
+        assert accept(TracedWorld.of(trace, _FOLD_AT, _SUBSUME_SINKS_EVERY, 1), trace)
     assert steps > 50
 
 

@@ -91,7 +91,8 @@ class TracedWorld(World):
 
     Attributes:
         names: of the sinks.
-        fold_every, subsume_every: how often a driver folds the log and lets the sinks collapse their proofs, in checkpoints.
+        fold_at: how many records the log has when it is folded.
+        subsume_every: how often the sinks are let collapse their proofs, in checkpoints.
         acknowledged: how many pieces a sink has acknowledged.
         committed: the names of the pieces that were committed.
         orphans: the names of others that were aborted. A piece that nobody ever names need not have been there.
@@ -99,7 +100,7 @@ class TracedWorld(World):
     """
 
     names: tuple[str, ...] = ()
-    fold_every: int = 1
+    fold_at: int = 3
     subsume_every: int = 1
     acknowledged: dict[Part, int] = field(default_factory=dict)
     committed: dict[Part, list[str]] = field(default_factory=dict)
@@ -107,7 +108,7 @@ class TracedWorld(World):
     decided: set[Attempt] = field(default_factory=set)
 
     @classmethod
-    def of(cls, trace: Trace, fold_every: int, subsume_every: int, retained: int) -> TracedWorld:
+    def of(cls, trace: Trace, fold_at: int, subsume_every: int, retained: int) -> TracedWorld:
         """The world of a trace."""
         names = next(event.sinks for _, event in trace if isinstance(event, Started))
         world = cls(
@@ -121,7 +122,7 @@ class TracedWorld(World):
             retained=retained,
             budget=Budget(rivals=_PLENTY, declines=_PLENTY, folds=1, subsumptions=1, restores=1, copies=1, losses=1),
             names=names,
-            fold_every=fold_every,
+            fold_at=fold_at,
             subsume_every=subsume_every,
         )
         for _, event in trace:
@@ -136,7 +137,7 @@ class TracedWorld(World):
     @classmethod
     def of_run(cls, options: Options, trace: Trace) -> TracedWorld:
         """The world of a trace of the simulation."""
-        return cls.of(trace, options.fold_every, options.subsume_every, options.num_retained)
+        return cls.of(trace, options.fold_at, options.subsume_every, options.num_retained)
 
     def _note(self, event: events.Event) -> None:
         if isinstance(event, events.SinkAcknowledged):

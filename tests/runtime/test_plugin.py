@@ -10,7 +10,7 @@ from tests.runtime.plugin_world import Killed, World
 from twophase.errors import CheckpointMissingError, DeclinedError, FencedError, TargetChangedError
 from twophase.ids import Attempt
 from twophase.runtime.plugin.job import Acknowledged
-from twophase.state.store import _FOLD_EVERY
+from twophase.state.store import _FOLD_AT
 from twophase.testing.folder import FolderTarget
 
 IN_COMMIT = ["C01", "C02", "C06", "C07", "C08", "C09", "C10", "C11", "C12", "C13", "C14", "C16", "C17"]
@@ -81,11 +81,11 @@ def test_a_task_without_rows_has_no_piece(world: World) -> None:
 def test_the_log_is_folded_and_the_sink_subsumed_although_no_process_sees_more_than_one_checkpoint(
     world: World,
 ) -> None:
-    for number in range(2 * _FOLD_EVERY + 2):
+    for number in range(_FOLD_AT):
         world.run(number)
-    assert len(world.records()) <= 2 * _FOLD_EVERY + 4
+    assert len(world.records()) <= _FOLD_AT
     assert world.target.high_water("orders", "folder") != {}
-    assert world.ids() == world.expected(2 * _FOLD_EVERY + 2)
+    assert world.ids() == world.expected(_FOLD_AT)
 
 
 # -- what Spark does twice (H12, C16) -------------------------------------------------------------------------------------

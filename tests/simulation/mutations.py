@@ -270,6 +270,8 @@ _SOONER = {
     "the ledger is collapsed before the mark is raised": {"subsume_every": 1},
     "neither a lock nor a fence keeps old writers out": _WORKERS_OUTLIVE_THEIR_DRIVER,
     "orphans are looked for only before the fence": _WORKERS_OUTLIVE_THEIR_DRIVER,
+    "MariaDB is asked as soon as a session is off the list": _WORKERS_OUTLIVE_THEIR_DRIVER
+    | {"sinks": ("mariadb-10.11",), "lingering_s": 0.02},
 }
 
 MISTAKES = {name: Mistake(patches, _SOONER.get(name, {})) for name, patches in (_RULED_OUT | _FOUND).items()}

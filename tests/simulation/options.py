@@ -69,8 +69,8 @@ class Options:
         load_rows: rows in one statement, at the most.
         tolerable_failures: the job's option.
         num_retained: the job's option.
-        fold_every: the log is folded each time so many checkpoints are subsumed.
-        subsume_every: sinks collapse their proofs each time so many checkpoints are committed.
+        fold_at: the log is folded when it has so many records and a checkpoint is committed.
+        subsume_every: sinks collapse their proofs at each checkpoint whose number and one is a multiple of it.
         switching: how likely a task hands its turn on at an input or output.
         drivers: how many may live at once.
         mishaps: of the drivers, in their order.
@@ -101,7 +101,7 @@ class Options:
     load_rows: int
     tolerable_failures: int
     num_retained: int
-    fold_every: int
+    fold_at: int
     subsume_every: int
     switching: float
     drivers: int
@@ -141,7 +141,7 @@ class Options:
             load_rows=random.choice((2, 100)),
             tolerable_failures=random.choice((0, 1, 2)),
             num_retained=random.choice((1, 1, 2, 3)),
-            fold_every=random.choice((1, 2, 3)),
+            fold_at=random.choice((3, 5, 7)),
             subsume_every=random.choice((1, 2, 3)),
             switching=random.choice((0.05, 0.2, 0.5)),
             drivers=random.choice((1, 2, 2, 3)),

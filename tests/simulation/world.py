@@ -112,7 +112,7 @@ class World:
             "twophase.state.storage.Path": self._path,
             "twophase.state.storage.secrets": secrets,
             "twophase.state.log.secrets": secrets,
-            "twophase.state.store._FOLD_EVERY": self.options.fold_every,
+            "twophase.state.store._FOLD_AT": self.options.fold_at,
             "twophase.coordinator.finish._SUBSUME_SINKS_EVERY": self.options.subsume_every,
             "twophase.runtime.restore.Path": self._path,
             "twophase.runtime.restore.new_lineage_id": self.new_id,

@@ -22,7 +22,7 @@ from twophase.state import codec
 from twophase.state import store as module
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, Decision, FenceRecord, History
+from twophase.state.records import CommittedRecord, Decision, FenceRecord, History, Lineage, LineageRecord
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore, decode_body, retained
 
@@ -256,15 +256,33 @@ def test_a_checkpoint_is_subsumed_once(store: CompletedCheckpointStore, log: Job
 
 
 def test_the_log_is_folded_once_in_a_while(store: CompletedCheckpointStore, log: JobLog, folder: Path) -> None:
-    for number in range(module._FOLD_EVERY * 2 + 1):
+    folded = []
+    for number in range(33):
         commit(log, decide(store, number))
         store.subsume()
-    assert len(list((folder / "log").iterdir())) <= 3
+        if log.length() == 1:
+            folded.append(number)
+        assert len(list((folder / "log").iterdir())) == log.length() < module._FOLD_AT
+    assert folded == [15, 31]
     history = JobLog(LocalStorage(folder), JOB).read()
-    assert [decision.checkpoint for decision in history.decisions] == [
-        module._FOLD_EVERY * 2 - 1,
-        module._FOLD_EVERY * 2,
-    ]
+    assert [decision.checkpoint for decision in history.decisions] == [31, 32]
+
+
+def test_a_log_of_many_drivers_that_commit_once_each_is_folded_too(storage: LocalStorage, folder: Path) -> None:
+    """A job that is started each hour, for what there is by then."""
+    for number in range(module._FOLD_AT):
+        log = JobLog(storage, JOB)
+        history = log.read()
+        log.append(FenceRecord(history.generation + 1))
+        if number == 0:
+            log.append(LineageRecord(Lineage(LINEAGE)))
+        store = CompletedCheckpointStore(storage, log, 1)
+        decision = store.prepare(checkpoint(number, generation=log.history.generation))
+        store.decide(decision)
+        commit(log, decision)
+        store.subsume()
+        assert len(list((folder / "log").iterdir())) < module._FOLD_AT
+    assert JobLog(storage, JOB).read().decisions[-1].checkpoint == module._FOLD_AT - 1
 
 
 def test_a_crash_while_bodies_are_deleted_is_harmless(

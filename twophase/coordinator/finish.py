@@ -89,7 +89,6 @@ class Finisher:
         self._store = store
         self._listeners = listeners
         self._observers = observers
-        self._committed_since_subsume = 0
 
     def finish(self, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> bool:
         """All steps, for a checkpoint that this driver has decided.
@@ -150,15 +149,10 @@ class Finisher:
         for name, sink in self._sinks.items():
             Orphans(self._job, name, sink, self._observers).abort(below, kept)
 
-    def resume(self, number: int) -> None:
-        """Go on where another process of this driver has stopped; only the checkpoint's number tells when to subsume."""
-        self._committed_since_subsume = number % _SUBSUME_SINKS_EVERY
-
     def _subsume_sinks(self, completed: CompletedCheckpoint) -> None:
-        self._committed_since_subsume += 1
-        if self._committed_since_subsume < _SUBSUME_SINKS_EVERY:
+        """Only the checkpoint's number tells when: a process may live for one checkpoint only."""
+        if (completed.checkpoint + 1) % _SUBSUME_SINKS_EVERY:
             return
-        self._committed_since_subsume = 0
         for sink in self._sinks.values():
             sink.subsume(completed.lineage, completed.checkpoint)
 

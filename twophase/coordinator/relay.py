@@ -33,7 +33,6 @@ class RelayCoordinator(CheckpointCoordinator):
         """
         self._check_generation(self.log.refresh(), attempt.generation)
         self._generation, self._counter = attempt.generation, attempt.counter
-        self.store.resume()
 
     def acknowledged(
         self, number: int, offsets: FrozenOffsets, attempt: Attempt, sink: str, pieces: Sequence[Committable]
@@ -58,7 +57,6 @@ class RelayCoordinator(CheckpointCoordinator):
             pending.acknowledge(sink, pieces)
 
         self.join(Attempt(attempt.generation, attempt.counter - 1))
-        self._finisher.resume(number)
         match self.classify(number, offsets):
             case Write():
                 self.checkpoint(number, offsets, acknowledge)

@@ -112,6 +112,10 @@ class JobLog:
             return self.history
         return self.read()
 
+    def length(self) -> int:
+        """How many records it has, as far as this object has seen; a folded log begins with one."""
+        return self._last - self._first + 1
+
     def append(self, record: Record) -> None:
         """Append durably, as the only writer.
 
