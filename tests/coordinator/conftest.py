@@ -14,6 +14,7 @@ import pytest
 from twophase.config import JobOptions
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
+from twophase.coordinator.recovery import Restore
 from twophase.events import Event, Observers
 from twophase.ids import Subtask, new_lineage_id
 from twophase.protocol.sink import SinkContext
@@ -116,13 +117,16 @@ def completed_of(folder: Path, number: int) -> CompletedCheckpoint:
     return CompletedCheckpointStore(LocalStorage(folder), log, 1).read(found)
 
 
-def continuing(checkpoint: CompletedCheckpoint) -> Lineage:
-    return Lineage(
+def restoring(checkpoint: CompletedCheckpoint, *, committed: bool) -> Restore:
+    """A restore from a copy whose log calls the checkpoint committed, or only decided."""
+    lineage = Lineage(
         new_lineage_id(),
         restored_from="/copy/chk/x",
         first_checkpoint=1,
+        start=checkpoint.offsets.end,
         ancestors={checkpoint.lineage: checkpoint.checkpoint},
     )
+    return Restore(checkpoint, lineage, adopting=() if committed else (checkpoint,))
 
 
 def visible(target: MemoryTarget) -> list[int]:

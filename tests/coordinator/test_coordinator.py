@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, completed_of, continuing, visible
+from tests.coordinator.conftest import JOB, Driver, completed_of, restoring, visible
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.recovery import commit_decided, take_over
 from twophase.errors import CheckpointMissingError, DeclinedError, FencedError, InDoubtError, OffsetMismatchError
@@ -22,6 +22,7 @@ from twophase.events import (
     RecoveryFinished,
 )
 from twophase.ids import Attempt
+from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
 from twophase.state.log import JobLog
@@ -322,7 +323,7 @@ def test_h30_restoring_a_checkpoint_that_is_not_committed_yet_commits_it_before_
     shutil.copytree(tmp_path / "job", tmp_path / "copy")
     restored = completed_of(tmp_path / "copy", 1)
     new = Driver(tmp_path / "new", targets)
-    new.coordinator.recover(None, continuing(restored), [restored])
+    new.coordinator.recover(restore=restoring(restored, committed=False))
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
     assert targets["facts"].prepared == {}
     assert [event.recommitted for event in new.of(RecoveryFinished)] == [1]
@@ -336,10 +337,10 @@ def test_h30_a_restore_that_is_stopped_before_its_commit_is_done_aborts_nothing(
     new = Driver(tmp_path / "new", targets, sinks={"facts": down})
     down.up = False
     new.coordinator.stopping.set()
-    new.coordinator.recover(None, continuing(restored), [restored])
+    new.coordinator.recover(restore=restoring(restored, committed=False))
     assert len(targets["facts"].prepared) == 2
     again = Driver(tmp_path / "new", targets)
-    again.coordinator.recover(None, continuing(restored), [restored])
+    again.coordinator.recover(restore=restoring(restored, committed=False))
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10))
 
 
@@ -353,8 +354,28 @@ def test_h28_restoring_behind_what_a_sink_has_committed_is_refused(
     with pytest.raises(
         CheckpointMissingError, match=r"has committed checkpoint 1 of lineage .*, the restore knows 0 of it"
     ):
-        new.coordinator.recover(None, continuing(restored), [restored])
+        new.coordinator.recover(restore=restoring(restored, committed=False))
     assert decided(tmp_path / "new") == []
+
+
+def test_h28_restoring_behind_what_an_old_driver_over_another_folder_commits_meanwhile_is_refused(
+    driver: Driver, targets: Targets, tmp_path: Path
+) -> None:
+    class Overtaken(MemorySink):
+        asked = False
+
+        def in_doubt(self) -> Sequence[Committable]:
+            if not self.asked:
+                self.asked = True
+                driver.run(1)
+            return super().in_doubt()
+
+    driver.run(0)
+    restore = restoring(completed_of(tmp_path / "job", 0), committed=True)
+    new = Driver(tmp_path / "new", targets, sinks={"facts": Overtaken(targets["facts"])})
+    with pytest.raises(CheckpointMissingError, match=r"has committed checkpoint 1 of lineage"):
+        new.coordinator.recover(restore=restore)
+    assert visible(targets["facts"]) == list(range(20))
 
 
 def test_h28_restoring_behind_what_is_decided_and_not_committed_yet_is_refused(
@@ -366,7 +387,7 @@ def test_h28_restoring_behind_what_is_decided_and_not_committed_yet_is_refused(
     with pytest.raises(
         CheckpointMissingError, match=r"checkpoint 1 of lineage .* is decided and must still be committed"
     ):
-        another().coordinator.recover(None, continuing(restored), [restored])
+        another().coordinator.recover(restore=restoring(restored, committed=False))
     assert len(targets["facts"].prepared) == 2
     assert JobLog(LocalStorage(tmp_path / "job"), JOB).read().generation == 1
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, offsets, visible
+from tests.coordinator.conftest import JOB, Driver, completed_of, offsets, restoring, visible
 from twophase.coordinator.coordinator import Replay
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import (
@@ -23,11 +23,10 @@ from twophase.errors import (
     TargetChangedError,
 )
 from twophase.events import CheckpointDeclined, CommitRetried, OrphansAborted
-from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
+from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
 from twophase.testing.memory import MemorySink, MemoryTarget
 
@@ -213,11 +212,10 @@ def test_i6_a_store_that_continues_a_lineage_of_another_folder_knows_it(
     driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:
     driver.run(0)
-    old = driver.coordinator.lineage.id
-    restored = Lineage(new_lineage_id(), "elsewhere", 1, offsets(0).end, {old: 0})
+    restore = restoring(completed_of(tmp_path / "job", 0), committed=True)
     moved = Driver(tmp_path / "moved", targets)
-    moved.coordinator.recover(restoring=restored)
-    moved.coordinator.begin_lineage(restored)
+    moved.coordinator.recover(restore=restore)
+    moved.coordinator.begin_lineage(restore.lineage)
     moved.run(1)
     Driver(tmp_path / "moved", targets).recover().run(2)
     assert visible(targets["facts"]) == list(range(30))
@@ -227,10 +225,10 @@ def test_i6_a_lineage_that_went_on_elsewhere_stops_the_store_that_continued_it(
     driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:
     driver.run(0)
-    restored = Lineage(new_lineage_id(), "elsewhere", 1, offsets(0).end, {driver.coordinator.lineage.id: 0})
+    restore = restoring(completed_of(tmp_path / "job", 0), committed=True)
     moved = Driver(tmp_path / "moved", targets)
-    moved.coordinator.recover(restoring=restored)
-    moved.coordinator.begin_lineage(restored)
+    moved.coordinator.recover(restore=restore)
+    moved.coordinator.begin_lineage(restore.lineage)
     for target in targets.values():
         target.high_water[JOB, "facts" if target is targets["facts"] else "lake", driver.coordinator.lineage.id] = 1
     with pytest.raises(

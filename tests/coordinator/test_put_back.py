@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import Driver, completed_of, continuing
+from tests.coordinator.conftest import Driver, completed_of, restoring
 from twophase.errors import TargetChangedError
 from twophase.protocol.sink import SinkHistory
 from twophase.testing.memory import MemorySink, MemoryTarget
@@ -113,9 +113,10 @@ def test_a_restore_may_go_to_another_target_and_not_to_one_that_was_put_back(
     restored = completed_of(tmp_path / "job", 0)
     elsewhere = {"facts": MemoryTarget(), "lake": targets["lake"]}
     moved = Driver(tmp_path / "moved", elsewhere)
-    moved.coordinator.recover(None, continuing(restored), continuing=restored)
-    moved.coordinator.begin_lineage(continuing(restored))
+    restore = restoring(restored, committed=True)
+    moved.coordinator.recover(restore=restore)
+    moved.coordinator.begin_lineage(restore.lineage)
     Driver(tmp_path / "moved", elsewhere).recover()  # nothing of the new lineage is committed yet
     put_back(targets["facts"], MemoryTarget())
     with pytest.raises(TargetChangedError):
-        Driver(tmp_path / "new", targets).coordinator.recover(None, continuing(restored), continuing=restored)
+        Driver(tmp_path / "new", targets).coordinator.recover(restore=restore)

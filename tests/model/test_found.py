@@ -11,6 +11,7 @@ import pytest
 from tests.coordinator.conftest import JOB, Driver, visible
 from tests.coordinator.interleaving import Crash, SteppingDriver
 from twophase.config import JobOptions
+from twophase.coordinator.recovery import Restore
 from twophase.errors import CheckpointMissingError, FencedError
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
@@ -109,7 +110,7 @@ def test_a_restore_sees_what_was_committed_between_its_looks_at_the_sinks_and_at
     new = SteppingDriver(folder, targets)
     new.steps.plan(1, lambda: old.run(1))  # right after the sinks were asked
     with pytest.raises(CheckpointMissingError):
-        new.coordinator.recover(None, lineage, (checkpoint,))
+        new.coordinator.recover(restore=Restore(checkpoint, lineage, adopting=(checkpoint,)))
     assert visible(targets["facts"]) == list(range(20))
 
 

@@ -22,7 +22,7 @@ from twophase.errors import (
     FencedError,
     OffsetMismatchError,
 )
-from twophase.events import CheckpointDeclined, CheckpointReplayed, Event, JobRestarting
+from twophase.events import CheckpointDeclined, CheckpointReplayed, Event, JobRestarting, SinkAcknowledged
 from twophase.protocol.listener import InitializationContext, SnapshotContext
 from twophase.runtime import spark_folder as folder_module
 from twophase.runtime.job import Job
@@ -274,6 +274,27 @@ def test_stop_in_the_middle_of_a_batch_does_not_count_it_as_done(pipeline: Pipel
     assert pipeline.ids() == []
     pipeline.run()
     assert pipeline.ids() == list(range(10))
+
+
+def test_a_driver_that_is_overtaken_while_it_is_being_stopped_is_told_that_it_is_fenced(pipeline: Pipeline) -> None:
+    """Spark's query ends cleanly then, and knows nothing of it."""
+    started = threading.Event()
+    stopping = threading.Thread(target=lambda: job.stop())
+
+    def overtake(event: Event) -> None:
+        if isinstance(event, SinkAcknowledged):
+            log = JobLog(LocalStorage(pipeline.root / "job"), "orders")
+            log.append(FenceRecord(log.read().generation + 1))
+            started.wait(60)
+            stopping.start()
+            wait_for(lambda: job._coordinator is not None and job._coordinator.stopping.is_set(), "the stop to begin")
+
+    pipeline.add()
+    job = pipeline.writer().observer(overtake).start()
+    started.set()
+    with pytest.raises(FencedError, match="written by another driver"):
+        job.await_termination(120)
+    stopping.join()
 
 
 def test_a_second_query_on_the_folder_is_refused_and_the_first_goes_on(pipeline: Pipeline) -> None:

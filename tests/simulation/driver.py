@@ -19,6 +19,7 @@ from tests.simulation.threads import Thread
 from tests.simulation.verdict import judge
 from twophase.config import JobOptions
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
+from twophase.coordinator.recovery import Restore
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
 from twophase.events import Observer, Observers
 from twophase.ids import Attempt
@@ -27,7 +28,7 @@ from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed
 from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restart import restart_policy
-from twophase.runtime.restore import Restore, load_restore
+from twophase.runtime.restore import load_restore
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage
@@ -206,10 +207,7 @@ class Driver:
 
     def _recover(self, coordinator: CheckpointCoordinator, restore: Restore | None) -> None:
         try:
-            if restore is None:
-                coordinator.recover(self.generation)
-            else:
-                coordinator.recover(self.generation, restore.lineage, restore.adopting, restore.continuing)
+            coordinator.recover(self.generation, restore)
         except InDoubtError:
             self.generation = None
             raise

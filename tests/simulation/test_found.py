@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.coordinator.conftest import JOB, Driver, visible
+from twophase.coordinator.recovery import Restore
 from twophase.errors import CheckpointMissingError, FencedError
 from twophase.protocol.sink import SinkHistory
 from twophase.state.log import JobLog
@@ -35,6 +36,9 @@ def test_a_restore_is_refused_if_the_old_driver_commits_while_the_new_one_starts
     old = Driver(tmp_path / "job", targets).recover()
     for number in (0, 1):
         old.run(number)
+    newest = old.coordinator.newest()
+    assert newest is not None
+    restored = old.coordinator.store.read(newest)
     new = Driver(tmp_path / "job", targets)
     real = new.sinks["facts"].history
     asked: list[SinkHistory] = []
@@ -50,6 +54,6 @@ def test_a_restore_is_refused_if_the_old_driver_commits_while_the_new_one_starts
     sink.history = history
     lineage = Lineage("b", restored_from="chk/a-1", first_checkpoint=1, ancestors={old.coordinator.lineage.id: 1})
     with pytest.raises(CheckpointMissingError, match="is decided and is committed"):
-        new.coordinator.recover(restoring=lineage)
+        new.coordinator.recover(restore=Restore(restored, lineage))
     assert visible(targets["facts"]) == list(range(30))
     old.run(3)

@@ -28,6 +28,7 @@ from twophase.coordinator.failure_reason import CheckpointFailureReason
 from twophase.coordinator.finish import Finisher, Listeners
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.recovery import (
+    Restore,
     check_histories,
     check_kept,
     check_restore,
@@ -164,21 +165,12 @@ class CheckpointCoordinator:
         """The generation with which this driver took the job over, also if recovery failed after that; 0 before."""
         return self._generation
 
-    def recover(
-        self,
-        previous_generation: int | None = None,
-        restoring: Lineage | None = None,
-        adopting: Sequence[CompletedCheckpoint] = (),
-        continuing: CompletedCheckpoint | None = None,
-    ) -> None:
+    def recover(self, previous_generation: int | None = None, restore: Restore | None = None) -> None:
         """Take the job over and finish what older drivers left. See `coordinator.recovery` for the order.
 
         Args:
             previous_generation: what this very driver had before a restart; if the log has a newer one, it is fenced.
-            restoring: the lineage that an explicit restore is about to begin; then the store may know less than the sinks.
-            adopting: what the restore continues and is not committed in the log that it was decided in, oldest first. It
-                is committed under its own identity (H30), before orphans are aborted.
-            continuing: the checkpoint that the restore continues, if it is committed.
+            restore: whose lineage is about to begin, if any.
 
         Raises:
             StopJobError: the job must not go on.
@@ -191,12 +183,12 @@ class CheckpointCoordinator:
                     f"{previous_generation}.",
                     remedy="leave this driver stopped.",
                 )
-            if restoring is None:
+            if restore is None:
                 check_histories(self.job, history, remembered)
             else:
-                check_restore(self.job, history, restoring, remembered)
-            if committed := continuing or self._newest_committed(history):
-                check_kept(self.job, committed, self._sinks, remembered, may_move=restoring is not None)
+                check_restore(self.job, history, restore.lineage, remembered)
+            if committed := (restore and restore.continuing) or self._newest_committed(history):
+                check_kept(self.job, committed, self._sinks, remembered, may_move=restore is not None)
 
         began_s = self._clock.monotonic_s()
         remembered = self._remembered()
@@ -204,14 +196,14 @@ class CheckpointCoordinator:
         self._observers(RecoveryStarted(self.job, self._generation))
         failpoint("C18")
         recommitted = commit_decided(self.log.history, self._finisher.recommit)
-        for checkpoint in adopting:
+        for checkpoint in restore.adopting if restore else ():
             recommitted += self._committer.commit(checkpoint)
         if self.stopping.is_set():
             return
         failpoint("C22")
         aborted = self._close_below(Attempt(self._generation, 0))
-        if restoring is not None:  # a driver over another folder could still commit until here
-            check_restore(self.job, self.log.history, restoring, self._remembered())
+        if restore is not None:  # a driver over another folder could still commit until here
+            check_restore(self.job, self.log.history, restore.lineage, self._remembered())
         self.store.sweep()
         duration_s = self._clock.monotonic_s() - began_s
         self._observers(RecoveryFinished(self.job, self._generation, recommitted, aborted, duration_s))
@@ -369,9 +361,6 @@ class CheckpointCoordinator:
         except FencedError:
             pending.signal(Signal.FENCED)
             raise
-        except DeclinedError:
-            pending.signal(Signal.NOT_WRITTEN)
-            raise
         except OSError as error:
             pending.signal(Signal.NOT_WRITTEN)
             raise _not_written(pending, error) from error
@@ -431,7 +420,7 @@ class CheckpointCoordinator:
         return OffsetMismatchError(
             f"Job {self.job!r}: Spark runs micro-batch {checkpoint}, but {reason}. Nothing was written.",
             remedy="Spark's folder inside the job's folder was changed, or an old copy was put back: put both back from "
-            "one backup, or start a new lineage with restore.path.",
+            "one backup, or start a new lineage with restore.path (in the plugin form: another name and checkpointLocation).",
         )
 
 

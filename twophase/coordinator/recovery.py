@@ -11,6 +11,7 @@ knows more means that the store is old, one that knows less that its target is.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from twophase.coordinator.orphans import Orphans, PieceKey
 from twophase.errors import CheckpointMissingError, FencedError, TargetChangedError
@@ -23,6 +24,27 @@ from twophase.state.log import JobLog
 from twophase.state.records import Decision, FenceRecord, History, Lineage
 
 _TAKE_OVER_TRIES = 20
+
+
+@dataclass(frozen=True)
+class Restore:
+    """An explicit restore: the store may know less than the sinks then.
+
+    Attributes:
+        checkpoint: the restored checkpoint.
+        lineage: the lineage that begins with it.
+        adopting: what of it, and of what was decided before it, is not committed in its own log; oldest first. It is
+            committed under its own identity (H30), before orphans are aborted.
+    """
+
+    checkpoint: CompletedCheckpoint
+    lineage: Lineage
+    adopting: tuple[CompletedCheckpoint, ...] = ()
+
+    @property
+    def continuing(self) -> CompletedCheckpoint | None:
+        """The restored checkpoint, if it is committed."""
+        return None if self.checkpoint in self.adopting else self.checkpoint
 
 
 def check_histories(job: str, history: History, sinks: Mapping[str, SinkHistory]) -> None:

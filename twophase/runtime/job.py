@@ -25,6 +25,7 @@ from twophase import errors
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.coordinator.recovery import Restore
 from twophase.errors import ConfigError, InDoubtError, SparkLostError, StopJobError, TwoPhaseError
 from twophase.events import JobRestarting, JobStopped, Observer, Observers
 from twophase.ids import new_lineage_id
@@ -36,7 +37,7 @@ from twophase.runtime.group_offsets import GroupOffsetsListener
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restart import restart_policy
-from twophase.runtime.restore import Restore, load_restore
+from twophase.runtime.restore import load_restore
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Lineage
@@ -232,10 +233,7 @@ class Job:
     def _recover(self, coordinator: CheckpointCoordinator, restore: Restore | None) -> None:
         """Step 3. A restart must not take a fence of its own, of a recovery that failed half-way, for a rival's."""
         try:
-            if restore is None:
-                coordinator.recover(self._generation)
-            else:
-                coordinator.recover(self._generation, restore.lineage, restore.adopting, restore.continuing)
+            coordinator.recover(self._generation, restore)
         except InDoubtError:
             self._generation = None
             raise

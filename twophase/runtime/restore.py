@@ -6,10 +6,10 @@ copy of it. That it is decided is read from the log beside it: a body alone deci
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from twophase.config import JobOptions
+from twophase.coordinator.recovery import Restore
 from twophase.errors import CheckpointMissingError, ConfigError
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
@@ -18,26 +18,6 @@ from twophase.state.log import JobLog
 from twophase.state.records import History, Lineage
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
-
-
-@dataclass(frozen=True)
-class Restore:
-    """What is restored, and the lineage that begins with it.
-
-    Attributes:
-        checkpoint: the restored checkpoint.
-        lineage: the lineage that begins with it.
-        adopting: what of it, and of what was decided before it, is not committed in its own log; oldest first.
-    """
-
-    checkpoint: CompletedCheckpoint
-    lineage: Lineage
-    adopting: tuple[CompletedCheckpoint, ...]
-
-    @property
-    def continuing(self) -> CompletedCheckpoint | None:
-        """The restored checkpoint, if it is committed."""
-        return None if self.checkpoint in self.adopting else self.checkpoint
 
 
 def load_restore(
