@@ -266,6 +266,18 @@ def test_what_is_no_table_is_refused_and_left_alone(delta_spark: SparkSession, t
     assert sink_for(delta_spark, path=str(tmp_path / "link"), root=str(outer)).target()
 
 
+def test_what_a_driver_left_that_died_while_its_table_was_made_is_no_obstacle(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
+    log = tmp_path / "orders" / "_delta_log"
+    (log / "_staged_commits").mkdir(parents=True)
+    (log / ".00000000000000000000.json.0f5c.tmp").write_text('{"commitInfo":')
+    table = DeltaHarness(delta_spark, tmp_path / "orders", columns="", create=True)
+    sink = table.opened()
+    assert commit(sink, table.write(sink, range(3))) == [Committed()]
+    assert table.ids() == [0, 1, 2]
+
+
 def test_a_folder_that_cannot_be_written_is_refused(delta_spark: SparkSession, tmp_path: Path) -> None:
     table = DeltaHarness(delta_spark, tmp_path / "orders")
     before = sorted(table.folder.rglob("*"))

@@ -130,6 +130,22 @@ def _tidy(jvm: Jvm, files: Any, path: Any, missing: Sequence[Any]) -> None:
             files.delete(folder, False)
 
 
+def is_vacant(jvm: Jvm, files: Any, path: Any) -> bool:
+    """Whether a folder holds nothing, or only what is left of a table whose maker died before its first commit.
+
+    Args:
+        jvm: the JVM of Spark.
+        files: the file system of the folder.
+        path: the folder, in which there is no table.
+    """
+    if not files.exists(path):
+        return True
+    names, log = _names(files, path), jvm.hadoop.Path(path, _LOG_FOLDER)
+    if names != [_LOG_FOLDER]:
+        return not names
+    return all(name.startswith(".") or name == _STAGED_COMMITS for name in _names(files, log))
+
+
 def _names(files: Any, folder: Any) -> list[str]:
     return [str(status.getPath().getName()) for status in files.listStatus(folder)]
 

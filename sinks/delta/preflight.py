@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sinks.delta.alter import by_name
-from sinks.delta.create import first_line, make_by_path, make_table
+from sinks.delta.create import first_line, is_vacant, make_by_path, make_table
 from sinks.delta.features import refusals
 from sinks.delta.jvm import SPARK_CONF, Jvm
 from sinks.delta.log import Log, Snapshot
@@ -131,7 +131,7 @@ def _check_vacant(jvm: Jvm, folder: str, options: DeltaOptions) -> None:
     """A table may be made here."""
     path = jvm.hadoop.Path(folder)
     files = path.getFileSystem(_configuration(jvm))
-    if files.exists(path) and len(files.listStatus(path)) > 0:
+    if not is_vacant(jvm, files, path):
         raise ConfigError(f"{folder} holds something that is no Delta table. Nothing was written.")
     if not options.create:
         raise ConfigError(f"There is no Delta table in {folder}.", remedy="create it, or set create=True.")
