@@ -440,16 +440,11 @@ def test_a_commit_that_died_around_the_metastore_is_finished_by_the_next_driver(
     table = HiveHarness(hive_spark, DT, create=True, partition_by=["dt"])
     sink = table.opened()
     piece = table.write(sink, orders(range(3), dt="a"))
-
-    def dies(name: str) -> None:
-        if name == point:
-            raise FailpointError(name)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("sinks.staging.committer.failpoint", dies)
-        patch.setattr(policies, "failpoint", dies)
-        with pytest.raises(FailpointError):
-            commit(sink, piece)
+    hit = dying_at(monkeypatch, point)
+    with pytest.raises(FailpointError):
+        commit(sink, piece)
+    assert hit == [point]
+    monkeypatch.undo()
     commit(table.opened(), piece)
     assert sorted(table.rows_visible(), key=lambda row: row["id"]) == orders(range(3), dt="a")
     assert table.partitions() == ["dt=a"]

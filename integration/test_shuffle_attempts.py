@@ -12,10 +12,10 @@ from integration.arena import Arena
 from integration.cluster import Cluster, executor_of
 from integration.driver import SHUFFLED
 from integration.nemesis import DriverProcess, kill
+from twophase.runtime import shuffles
 from twophase.testing.services import KafkaService, MySqlService
 
 BATCH = 1000
-FULL_RETRY = "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"
 # What stands still must not pass for what has failed.
 PATIENT = {"spark.python.authenticate.socketTimeout": "120s"}
 ABORTED = "A shuffle map stage with indeterminate output was failed and retried"
@@ -93,7 +93,7 @@ def test_without_spark_s_notice_rows_are_lost_and_doubled(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path, cluster: Cluster
 ) -> None:
     """The negative control: the same death, and neither Spark nor the product looks."""
-    arena = ScatteredArena(kafka, {"facts": mysql}, tmp_path).on(cluster, {FULL_RETRY: "false"})
+    arena = ScatteredArena(kafka, {"facts": mysql}, tmp_path).on(cluster, {shuffles.FULL_RETRY: "false"})
     driver = arena.start(f"{SHUFFLED}=stop@1", unchecked=True)
     scheduler = Scheduler(driver)
     try:
