@@ -38,6 +38,7 @@ def make_by_path(jvm: Jvm, folder: str, rows: StructType, partition_by: Sequence
     missing = _missing(files, path)
     _check_parents(jvm, files, path)
     _check_rights(jvm, files, missing[-1].getParent() if missing else path)
+    _tidy(jvm, files, path, missing)  # Spark takes a log without a commit for a table that is there
     try:
         make_table(jvm, by_path(folder), rows, partition_by)
     except PreflightError:
