@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, visible
+from tests.coordinator.conftest import JOB, Driver, completed_of, restoring, visible
 from tests.coordinator.interleaving import Crash, SteppingDriver
 from twophase.config import JobOptions
-from twophase.coordinator.recovery import Restore
 from twophase.errors import CheckpointMissingError, FencedError
-from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restore import load_restore
-from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget
 
@@ -103,14 +100,11 @@ def test_a_restore_sees_what_was_committed_between_its_looks_at_the_sinks_and_at
     """RESTORE_OVERLOOKS_COMMITTED: too late for one look, and not uncommitted any more in the other."""
     old = Driver(folder, targets).recover()
     old.run(0)
-    newest = old.coordinator.newest()
-    assert newest is not None
-    checkpoint = old.coordinator.store.read(newest)
-    lineage = Lineage(new_lineage_id(), newest.folder, 1, checkpoint.offsets.end, {newest.lineage: newest.checkpoint})
+    restore = restoring(completed_of(folder, 0), committed=False)
     new = SteppingDriver(folder, targets)
     new.steps.plan(1, lambda: old.run(1))  # right after the sinks were asked
     with pytest.raises(CheckpointMissingError):
-        new.coordinator.recover(restore=Restore(checkpoint, lineage, adopting=(checkpoint,)))
+        new.coordinator.recover(restore=restore)
     assert visible(targets["facts"]) == list(range(20))
 
 

@@ -73,6 +73,11 @@ class Pipeline:
         """Process what is there, and end."""
         (writer or self.writer()).trigger(availableNow=True).start().await_termination(120)
 
+    def overtake(self) -> None:
+        """Another driver takes the job over."""
+        log = JobLog(LocalStorage(self.root / "job"), "orders")
+        log.append(FenceRecord(log.read().generation + 1))
+
     def ids(self, name: str = "facts") -> list[int]:
         return sorted(row["id"] for row in self.targets[name].rows())
 
@@ -212,8 +217,7 @@ def test_a_driver_that_is_overtaken_before_its_query_starts_is_told_that_it_is_f
     prepare = SparkFolder.prepare
 
     def overtaken(folder: SparkFolder, newest: Decision | None) -> None:
-        log = JobLog(LocalStorage(pipeline.root / "job"), "orders")
-        log.append(FenceRecord(log.read().generation + 1))
+        pipeline.overtake()
         (folder.path / "commits" / "7").write_text("v1\n{}")
         prepare(folder, newest)
 
@@ -283,8 +287,7 @@ def test_a_driver_that_is_overtaken_while_it_is_being_stopped_is_told_that_it_is
 
     def overtake(event: Event) -> None:
         if isinstance(event, SinkAcknowledged):
-            log = JobLog(LocalStorage(pipeline.root / "job"), "orders")
-            log.append(FenceRecord(log.read().generation + 1))
+            pipeline.overtake()
             started.wait(60)
             stopping.start()
             wait_for(lambda: job._coordinator is not None and job._coordinator.stopping.is_set(), "the stop to begin")

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, visible
-from twophase.coordinator.recovery import Restore
+from tests.coordinator.conftest import JOB, Driver, completed_of, restoring, visible
 from twophase.errors import CheckpointMissingError, FencedError
 from twophase.protocol.sink import SinkHistory
 from twophase.state.log import JobLog
@@ -36,9 +35,7 @@ def test_a_restore_is_refused_if_the_old_driver_commits_while_the_new_one_starts
     old = Driver(tmp_path / "job", targets).recover()
     for number in (0, 1):
         old.run(number)
-    newest = old.coordinator.newest()
-    assert newest is not None
-    restored = old.coordinator.store.read(newest)
+    restore = restoring(completed_of(tmp_path / "job", 1), committed=True)
     new = Driver(tmp_path / "job", targets)
     real = new.sinks["facts"].history
     asked: list[SinkHistory] = []
@@ -52,8 +49,7 @@ def test_a_restore_is_refused_if_the_old_driver_commits_while_the_new_one_starts
 
     sink: Any = new.sinks["facts"]
     sink.history = history
-    lineage = Lineage("b", restored_from="chk/a-1", first_checkpoint=1, ancestors={old.coordinator.lineage.id: 1})
     with pytest.raises(CheckpointMissingError, match="is decided and is committed"):
-        new.coordinator.recover(restore=Restore(restored, lineage))
+        new.coordinator.recover(restore=restore)
     assert visible(targets["facts"]) == list(range(30))
     old.run(3)
