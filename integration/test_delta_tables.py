@@ -278,6 +278,17 @@ def test_what_a_driver_left_that_died_while_its_table_was_made_is_no_obstacle(
     assert table.ids() == [0, 1, 2]
 
 
+def test_what_is_hidden_in_a_log_without_a_commit_is_refused_and_left_alone(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
+    log = tmp_path / "orders" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / ".theirs").write_text("theirs")
+    with pytest.raises(ConfigError, match="no Delta table"):
+        sink_for(delta_spark, path=str(tmp_path / "orders"), create=True)
+    assert sorted(path.name for path in log.iterdir()) == [".theirs"]
+
+
 def test_a_folder_that_cannot_be_written_is_refused(delta_spark: SparkSession, tmp_path: Path) -> None:
     table = DeltaHarness(delta_spark, tmp_path / "orders")
     before = sorted(table.folder.rglob("*"))

@@ -124,7 +124,7 @@ def _tidy(jvm: Jvm, files: Any, path: Any, missing: Sequence[Any]) -> None:
     log = jvm.hadoop.Path(path, _LOG_FOLDER)
     with suppress(Py4JJavaError):
         for name in _names(files, log):
-            if name.startswith(".") and name.endswith(".tmp"):  # a commit that Delta could not write
+            if _is_unwritten(name):
                 files.delete(jvm.hadoop.Path(log, name), False)
     for folder in (jvm.hadoop.Path(log, _STAGED_COMMITS), log, *missing):
         with suppress(Py4JJavaError):
@@ -139,12 +139,16 @@ def is_vacant(jvm: Jvm, files: Any, path: Any) -> bool:
         files: the file system of the folder.
         path: the folder, in which there is no table.
     """
-    if not files.exists(path):
-        return True
-    names, log = _names(files, path), jvm.hadoop.Path(path, _LOG_FOLDER)
-    if names != [_LOG_FOLDER]:
-        return not names
-    return all(name.startswith(".") or name == _STAGED_COMMITS for name in _names(files, log))
+    names = _names(files, path) if files.exists(path) else []
+    if names == [_LOG_FOLDER]:
+        log = jvm.hadoop.Path(path, _LOG_FOLDER)
+        names = [name for name in _names(files, log) if name != _STAGED_COMMITS and not _is_unwritten(name)]
+    return not names
+
+
+def _is_unwritten(name: str) -> bool:
+    """Whether a file of a table's log is a commit that Delta began to write."""
+    return name.startswith(".") and name.endswith(".tmp")
 
 
 def _names(files: Any, folder: Any) -> list[str]:
