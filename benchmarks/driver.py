@@ -20,7 +20,8 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,16 +40,19 @@ from twophase.protocol.sink import Sink
 MYSQL, DELTA, HIVE = "facts", "lake", "hive"
 """The names of the sinks of a pipeline."""
 
+TURN_OVER = "It is somebody else's turn."
+"""The line that a driver prints when it has run its batches; it goes on when it reads a line."""
+
 _JDBC_FLAGS = "rewriteBatchedStatements=true&sslMode=DISABLED&allowPublicKeyRetrieval=true"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Batch:
     """One micro-batch that read rows.
 
     Attributes:
         began: when it was triggered, as Spark writes times.
-        duration_s: `triggerExecution`.
+        duration_s: `triggerExecution`, less what the driver waited for its turn.
         phases_ms: all that Spark reports, by name.
     """
 
@@ -57,6 +61,30 @@ class Batch:
     began: str
     duration_s: float
     phases_ms: dict[str, int]
+
+
+class _Turns:
+    """Leaves the machine to others after every few micro-batches, until it is our turn again. An observer of events.
+
+    Args:
+        batches: how many are a turn; None: we are alone.
+
+    Attributes:
+        waited_s: within a micro-batch, by its number.
+    """
+
+    def __init__(self, batches: int | None) -> None:
+        self.waited_s: dict[int, float] = {}
+        self._batches = batches
+        if batches:
+            sys.stdin.readline()
+
+    def __call__(self, event: Event) -> None:
+        if self._batches and isinstance(event, CheckpointCommitted) and (event.checkpoint + 1) % self._batches == 0:
+            began_s = time.monotonic()
+            print(TURN_OVER, flush=True)
+            sys.stdin.readline()
+            self.waited_s[event.checkpoint] = time.monotonic() - began_s
 
 
 class _Progress(StreamingQueryListener):
@@ -104,19 +132,21 @@ class _Checkpoints:
 
 def main(settings: dict[str, Any]) -> None:
     """Run the pipeline that `settings` names, and print its batches."""
+    turns = _Turns(settings.get("turn"))
     spark = _session(settings)
     progress = _Progress()
     spark.streams.addListener(progress)
     checkpoints = _Checkpoints()
+    observers = (checkpoints, turns)
     match settings["pipeline"]:
         case "twophase":
-            _run_twophase(spark, settings, {MYSQL: _SINKS[MYSQL](settings)}, checkpoints)
+            _run_twophase(spark, settings, {MYSQL: _SINKS[MYSQL](settings)}, observers)
         case "twophase-plugin":
             _run_plugin(spark, settings)
         case "twophase-delta":
-            _run_twophase(spark, settings, {DELTA: _SINKS[DELTA](settings)}, checkpoints)
+            _run_twophase(spark, settings, {DELTA: _SINKS[DELTA](settings)}, observers)
         case "several":
-            _run_twophase(spark, settings, {name: _SINKS[name](settings) for name in settings["sinks"]}, checkpoints)
+            _run_twophase(spark, settings, {name: _SINKS[name](settings) for name in settings["sinks"]}, observers)
         case "spark-delta":
             _run_delta(spark, settings)
         case "spark-files":
@@ -125,6 +155,8 @@ def main(settings: dict[str, Any]) -> None:
             _run_spark(spark, settings)
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     spark.stop()
+    for batch in progress.batches:
+        batch.duration_s -= turns.waited_s.get(batch.number, 0.0)
     result = {
         "batches": [dataclasses.asdict(batch) for batch in progress.batches],
         "checkpoints": checkpoints.done,
@@ -173,12 +205,14 @@ def _read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
 
 
 def _run_twophase(
-    spark: SparkSession, settings: dict[str, Any], sinks: dict[str, Sink], observe: Callable[[Event], None]
+    spark: SparkSession, settings: dict[str, Any], sinks: dict[str, Sink], observers: Iterable[Callable[[Event], None]]
 ) -> None:
     described = twophase.write_stream(_read(spark, settings), name="orders")
     for name, sink in sinks.items():
         described.sink(name, sink)
-    described.option("checkpointLocation", settings["location"]).observer(observe)
+    for observer in observers:
+        described.observer(observer)
+    described.option("checkpointLocation", settings["location"])
     described.options(**settings.get("options", {}))
     described.trigger(availableNow=True).start().await_termination()
 

@@ -7,19 +7,24 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.driver import Batch
+from benchmarks.driver import TURN_OVER, Batch
 from benchmarks.machine import Meter
 from twophase.testing.services import KafkaService, MySqlService
 
 _ROOT = Path(__file__).parent.parent
 _PASSWORD_VARIABLE = "BENCHMARK_MYSQL_PASSWORD"
 _TIMEOUT_S = 1800
+# Of the meter. Many drivers take it longer, and it is them that it delays.
+_INTERVAL_S, _IN_TURNS_INTERVAL_S = 0.2, 2.0
 # A server as one would set it up for such a load; both pipelines write to the same one.
 _MYSQL_OPTIONS = ("--innodb-buffer-pool-size=2G", "--innodb-log-file-size=512M", "--max-allowed-packet=256M")
 
@@ -76,10 +81,10 @@ def began_s(batch: Batch) -> float:
 def run(services: Services, pipeline: str, topic: str, database: str, batch_records: int, **settings: Any) -> Run:
     """Run one pipeline to MySQL to its end."""
     mysql = services.mysql
-    account = {"host": mysql.host, "port": mysql.port, "user": mysql.user, "database": database}
-    settings["mysql"] = account | {"password_env": _PASSWORD_VARIABLE}
-    secret = {_PASSWORD_VARIABLE: mysql.password}
-    return run_pipeline(services.kafka, pipeline, topic, batch_records, {"MySQL": mysql.pid}, secret, **settings)
+    settings["mysql"] = account(mysql, database)
+    return run_pipeline(
+        services.kafka, pipeline, topic, batch_records, {"MySQL": mysql.pid}, _secret(mysql), **settings
+    )
 
 
 def run_pipeline(
@@ -102,41 +107,140 @@ def run_pipeline(
         environment: of the driver, added to ours.
         settings: of the pipeline, as `benchmarks.driver` takes them.
     """
-    with tempfile.TemporaryDirectory(prefix="twophase-bench-", ignore_cleanup_errors=True) as folder:
-        described = {
-            "pipeline": pipeline,
-            "master": "local[2]",
-            "kafka": kafka.bootstrap_servers,
-            "topic": topic,
-            "batch_records": batch_records,
-            "location": f"{folder}/job",
-            **settings,
-        }
-        return _watch(described, Path(folder), {"Kafka": kafka.pid, **(servers or {})}, environment or {})
+    settings = {"pipeline": pipeline, **settings}
+    [done] = _watch(kafka, topic, batch_records, [settings], servers or {}, environment or {})
+    return done
+
+
+def run_in_turns(
+    services: Services, topic: str, batch_records: int, turn: int, pipelines: Sequence[Mapping[str, Any]]
+) -> list[Run]:
+    """Run pipelines to their ends, each in a process of its own, of which one runs at a time: `turn` micro-batches each, in turn.
+
+    What makes the machine slow for a minute then makes all of them slow.
+
+    Args:
+        services: where the records are, and where they may go.
+        topic: of the records.
+        batch_records: records in a micro-batch.
+        turn: micro-batches in a turn.
+        pipelines: their settings, as `benchmarks.driver` takes them.
+    """
+    mysql = services.mysql
+    in_turn = [{**settings, "turn": turn} for settings in pipelines]
+    return _watch(services.kafka, topic, batch_records, in_turn, {"MySQL": mysql.pid}, _secret(mysql))
+
+
+def account(mysql: MySqlService, database: str) -> dict[str, Any]:
+    """How a driver reaches a database. The password is in its environment."""
+    where = {"host": mysql.host, "port": mysql.port, "user": mysql.user, "database": database}
+    return {**where, "password_env": _PASSWORD_VARIABLE}
+
+
+def _secret(mysql: MySqlService) -> dict[str, str]:
+    return {_PASSWORD_VARIABLE: mysql.password}
 
 
 def _watch(
-    settings: Mapping[str, Any], folder: Path, servers: Mapping[str, int], environment: Mapping[str, str]
-) -> Run:
-    output, log = folder / "output", folder / "log"
+    kafka: KafkaService,
+    topic: str,
+    batch_records: int,
+    pipelines: Sequence[Mapping[str, Any]],
+    servers: Mapping[str, int],
+    environment: Mapping[str, str],
+) -> list[Run]:
+    described = {
+        "master": "local[2]",
+        "kafka": kafka.bootstrap_servers,
+        "topic": topic,
+        "batch_records": batch_records,
+    }
+    with ExitStack() as stack:
+        drivers = []
+        for settings in pipelines:
+            name = tempfile.TemporaryDirectory(prefix="twophase-bench-", ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(name))
+            whole = {**described, "location": str(folder / "job"), **settings}
+            drivers.append(stack.enter_context(_started(whole, folder / "log", environment)))
+        roots = {
+            f"driver {number}" if number > 1 else "driver": driver.process.pid
+            for number, driver in enumerate(drivers, 1)
+        }
+        roots |= {"Kafka": kafka.pid, **servers}
+        with Meter(roots, _INTERVAL_S if len(drivers) == 1 else _IN_TURNS_INTERVAL_S) as meter:
+            _take_turns(drivers)
+        return [driver.result(meter) for driver in drivers]
+
+
+@dataclass
+class _Driver:
+    """A driver process.
+
+    Attributes:
+        pipeline: what it runs.
+        process: its process; it talks by lines.
+        log: where its standard error goes.
+        last_line: of its standard output, so far.
+    """
+
+    pipeline: str
+    process: subprocess.Popen[str]
+    log: Path
+    last_line: str = ""
+
+    def take_turn(self) -> bool:
+        """Let it run until its turn is over, or until it has ended, which is False."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with suppress(BrokenPipeError):  # it has died: there is nothing to read then
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        for line in self.process.stdout:
+            if line.rstrip() == TURN_OVER:
+                return True
+            self.last_line = line
+        return False
+
+    def result(self, meter: Meter) -> Run:
+        """What it has printed at its end."""
+        code = self.process.wait(_TIMEOUT_S)
+        if code != 0:
+            raise RuntimeError(f"{self.pipeline} ended with {code}:\n{_brief(self.log.read_text(errors='replace'))}")
+        result = json.loads(self.last_line)
+        return Run([Batch(**batch) for batch in result["batches"]], result["checkpoints"], meter)
+
+
+@contextmanager
+def _started(settings: Mapping[str, Any], log: Path, environment: Mapping[str, str]) -> Iterator[_Driver]:
     own = {
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(_ROOT),
         "PYTHONWARNINGS": "ignore",
     }
     command = [sys.executable, "-m", "benchmarks.driver", json.dumps(settings)]
-    with output.open("wb") as out, log.open("wb") as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err, env={**os.environ, **own, **environment}, cwd=_ROOT)
+    pipe = subprocess.PIPE
+    with log.open("wb") as err:
+        process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=err, text=True, env={**os.environ, **own, **environment}, cwd=_ROOT
+        )
+    overdue = threading.Timer(_TIMEOUT_S, process.kill)
+    overdue.start()
+    with process:
         try:
-            with Meter({"driver": process.pid, **servers}) as meter:
-                code = process.wait(_TIMEOUT_S)
+            yield _Driver(settings["pipeline"], process, log)
         except BaseException:
             process.kill()
             raise
-    if code != 0:
-        raise RuntimeError(f"{settings['pipeline']} ended with {code}:\n{_brief(log.read_text(errors='replace'))}")
-    result = json.loads(output.read_text().splitlines()[-1])
-    return Run([Batch(**batch) for batch in result["batches"]], result["checkpoints"], meter)
+        finally:
+            overdue.cancel()
+
+
+def _take_turns(drivers: Sequence[_Driver]) -> None:
+    waiting = deque(drivers)
+    while waiting:
+        driver = waiting.popleft()
+        if driver.take_turn():
+            waiting.append(driver)
 
 
 def _brief(log: str) -> str:

@@ -12,7 +12,6 @@ from typing import Self
 
 import psutil
 
-_INTERVAL_S = 0.2
 OTHERS = "others"
 
 
@@ -36,10 +35,12 @@ class Meter:
     Attributes:
         roots: a process of each part; all it has started belongs to the part too. A Spark driver's children are told
             apart: `JVM` and `Python workers`.
+        interval_s: between two samples, each of which costs some milliseconds of processor time for each root.
         samples: in order.
     """
 
     roots: Mapping[str, int]
+    interval_s: float
     samples: list[Sample] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -76,7 +77,7 @@ class Meter:
         return min(self.samples, key=lambda sample: abs(sample.at_s - at_s))
 
     def _run(self) -> None:
-        while not self._stop.wait(_INTERVAL_S):
+        while not self._stop.wait(self.interval_s):
             self._sample()
 
     def _sample(self) -> None:
