@@ -33,7 +33,7 @@ def make_by_path(jvm: Jvm, folder: str, rows: StructType, partition_by: Sequence
         ConfigError: a column cannot be as it is, or the folder is inside another table.
         PreflightError: the folder cannot be written.
     """
-    path = jvm.hadoop.Path(folder)
+    path = jvm.hadoop("Path")(folder)
     files = path.getFileSystem(jvm.java_session.sessionState().newHadoopConf())
     missing = _missing(files, path)
     _check_parents(jvm, files, path)
@@ -98,7 +98,7 @@ def _missing(files: Any, path: Any) -> list[Any]:
 def _check_parents(jvm: Jvm, files: Any, path: Any) -> None:
     parent = path.getParent()
     while parent is not None:
-        if files.exists(jvm.hadoop.Path(parent, _LOG_FOLDER)):
+        if files.exists(jvm.hadoop("Path")(parent, _LOG_FOLDER)):
             raise ConfigError(
                 f"{path.toString()} is inside another Delta table, {parent.toString()}. Nothing was written."
             )
@@ -108,7 +108,7 @@ def _check_parents(jvm: Jvm, files: Any, path: Any) -> None:
 def _check_rights(jvm: Jvm, files: Any, folder: Any) -> None:
     """A folder that is there can be written, as far as its file system says so without a write."""
     try:
-        files.access(folder, jvm.hadoop.permission.FsAction.WRITE)
+        files.access(folder, jvm.hadoop("permission.FsAction").WRITE)
         refused = "" if files.getScheme() != "file" else refused_locally(Path(folder.toUri().getPath()))
     except Py4JJavaError as error:
         refused = str(error.java_exception.getMessage())
@@ -121,12 +121,12 @@ def _check_rights(jvm: Jvm, files: Any, folder: Any) -> None:
 
 def _tidy(jvm: Jvm, files: Any, path: Any, missing: Sequence[Any]) -> None:
     """Remove what is left of a table that was not made. Another driver may make it now: what is not empty stays."""
-    log = jvm.hadoop.Path(path, _LOG_FOLDER)
+    log = jvm.hadoop("Path")(path, _LOG_FOLDER)
     with suppress(Py4JJavaError):
         for name in _names(files, log):
             if _is_unwritten(name):
-                files.delete(jvm.hadoop.Path(log, name), False)
-    for folder in (jvm.hadoop.Path(log, _STAGED_COMMITS), log, *missing):
+                files.delete(jvm.hadoop("Path")(log, name), False)
+    for folder in (jvm.hadoop("Path")(log, _STAGED_COMMITS), log, *missing):
         with suppress(Py4JJavaError):
             files.delete(folder, False)
 
@@ -141,7 +141,7 @@ def is_vacant(jvm: Jvm, files: Any, path: Any) -> bool:
     """
     names = _names(files, path) if files.exists(path) else []
     if names == [_LOG_FOLDER]:
-        log = jvm.hadoop.Path(path, _LOG_FOLDER)
+        log = jvm.hadoop("Path")(path, _LOG_FOLDER)
         names = [name for name in _names(files, log) if name != _STAGED_COMMITS and not _is_unwritten(name)]
     return not names
 

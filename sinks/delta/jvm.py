@@ -10,6 +10,7 @@ from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from sinks.java import PYTHON_UTILS, java_class
 from twophase.errors import PreflightError
 
 VERSION = "4.4.0"
@@ -41,10 +42,9 @@ class Jvm:
         self._jvm: Any = session._jvm
         self.java_session: Any = session._jsparkSession
 
-    @property
-    def delta(self) -> Any:
-        """The package of Delta's classes."""
-        return self._jvm.org.apache.spark.sql.delta
+    def delta(self, name: str) -> Any:
+        """A class of Delta's."""
+        return self._class(f"org.apache.spark.sql.delta.{name}")
 
     def check_delta(self) -> None:
         """Delta is there, in the version that this sink knows.
@@ -52,7 +52,7 @@ class Jvm:
         Raises:
             PreflightError: it is not.
         """
-        is_there = not isinstance(self.delta.DeltaLog, JavaPackage)
+        is_there = not isinstance(self._jvm.org.apache.spark.sql.delta.DeltaLog, JavaPackage)
         found = f"Delta {self._jvm.io.delta.package.VERSION()}" if is_there else "no Delta"
         if found != f"Delta {VERSION}":
             raise PreflightError(
@@ -60,36 +60,35 @@ class Jvm:
                 remedy="start Spark with the settings of DeltaSink.spark_conf().",
             )
 
-    @property
-    def hadoop(self) -> Any:
-        """The package of Hadoop's file system."""
-        return self._jvm.org.apache.hadoop.fs
+    def hadoop(self, name: str) -> Any:
+        """A class of Hadoop's file system."""
+        return self._class(f"org.apache.hadoop.fs.{name}")
 
     @property
-    def streaming(self) -> Any:
-        """The package with the output modes."""
-        return self._jvm.org.apache.spark.sql.streaming
+    def append(self) -> Any:
+        """The output mode."""
+        return self._class("org.apache.spark.sql.streaming.OutputMode").Append()
 
     def option(self, value: Any = None) -> Any:
         """A Scala Option."""
-        return self._jvm.scala.Option.apply(value)
+        return self._class("scala.Option").apply(value)
 
     def seq(self, items: Sequence[Any]) -> Any:
         """A Scala Seq."""
-        return self._jvm.PythonUtils.toSeq(list(items))
+        return self._class(PYTHON_UTILS).toSeq(list(items))
 
     def map(self, items: Mapping[str, str]) -> Any:
         """A Scala Map."""
-        return self._jvm.PythonUtils.toScalaMap(dict(items))
+        return self._class(PYTHON_UTILS).toScalaMap(dict(items))
 
     def read_all(self, stream: Any) -> bytes:
         """What is left in an input stream."""
-        return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        return bytes(self._class("org.apache.commons.io.IOUtils").toByteArray(stream))
 
     @contextmanager
     def active(self) -> Iterator[None]:
         """Make the session the active one of this thread: Delta looks its settings up there."""
-        sessions = self._jvm.org.apache.spark.sql.SparkSession
+        sessions = self._class("org.apache.spark.sql.SparkSession")
         before = sessions.getActiveSession()
         sessions.setActiveSession(self.java_session)
         try:
@@ -134,6 +133,9 @@ class Jvm:
             yield
         finally:
             context.setLocalProperty(key, before)  # type: ignore[arg-type]  # None removes it
+
+    def _class(self, name: str) -> Any:
+        return java_class(self.session, name)
 
 
 def items(seq: Any) -> Iterator[Any]:

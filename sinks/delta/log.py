@@ -57,14 +57,14 @@ class Snapshot:
     @property
     def retention_ms(self) -> int | None:
         """After how long the table forgets application ids; None: never."""
-        found = self._jvm.delta.DeltaLog.minSetTransactionRetentionInterval(self._java.metadata())
+        found = self._jvm.delta("DeltaLog").minSetTransactionRetentionInterval(self._java.metadata())
         return int(found.get()) if found.isDefined() else None
 
     @property
     def names_folders_by_value(self) -> bool:
         """Whether a data file is in a folder that is named after its partition; otherwise the folder's name is random."""
         mapped = self.shape.properties.get("delta.columnMapping.mode", "none") != "none"
-        randomised = self._jvm.delta.DeltaConfigs.RANDOMIZE_FILE_PREFIXES().fromMetaData(self._java.metadata())
+        randomised = self._jvm.delta("DeltaConfigs").RANDOMIZE_FILE_PREFIXES().fromMetaData(self._java.metadata())
         return not (mapped or randomised)
 
     @cached_property
@@ -121,14 +121,13 @@ class Transaction:
 
         The nonce of the transaction goes with the note into the commit's user metadata.
         """
-        delta = self.jvm.delta
         note = {**note, "nonce": self.nonce}
         now_ms = int(time.time() * 1000)  # only for the table's own retention of application ids
-        marked = delta.actions.SetTransaction(app_id, version, self.jvm.option(now_ms))
-        parsed = [delta.actions.Action.fromJson(action) for action in actions]
-        # A Scala case class inside an object: Python can name it in no other way.
-        operation = getattr(delta, "DeltaOperations$StreamingUpdate")(
-            self.jvm.streaming.OutputMode.Append(), query, epoch, self.jvm.option(json.dumps(note, sort_keys=True))
+        marked = self.jvm.delta("actions.SetTransaction")(app_id, version, self.jvm.option(now_ms))
+        action_class = self.jvm.delta("actions.Action")
+        parsed = [action_class.fromJson(action) for action in actions]
+        operation = self.jvm.delta("DeltaOperations$StreamingUpdate")(
+            self.jvm.append, query, epoch, self.jvm.option(json.dumps(note, sort_keys=True))
         )
         return int(self._java.commit(self.jvm.seq([marked, *parsed]), operation))
 
@@ -143,7 +142,7 @@ class Log:
 
     def __init__(self, jvm: Jvm, folder: str) -> None:
         self.jvm = jvm
-        self._java = jvm.delta.DeltaLog.forTable(jvm.java_session, folder)
+        self._java = jvm.delta("DeltaLog").forTable(jvm.java_session, folder)
         self.storage = Storage(jvm, str(self._java.dataPath().toString()), self._java.newDeltaHadoopConf())
 
     @property

@@ -103,7 +103,7 @@ def _folder(jvm: Jvm, options: DeltaOptions, rows: StructType) -> str:
 
 def _qualified(jvm: Jvm, folder: str) -> str:
     try:
-        path = jvm.hadoop.Path(folder)
+        path = jvm.hadoop("Path")(folder)
         return str(path.getFileSystem(_configuration(jvm)).makeQualified(path).toString())
     except (Py4JJavaError, PySparkException) as error:
         raise ConfigError(f"The path {folder!r} cannot be used: {first_line(error)}") from None
@@ -123,13 +123,13 @@ def _check_root(jvm: Jvm, options: DeltaOptions, folder: str) -> None:
 
 
 def _resolved(jvm: Jvm, folder: str) -> str:
-    uri = jvm.hadoop.Path(folder).toUri()
+    uri = jvm.hadoop("Path")(folder).toUri()
     return f"file:{os.path.realpath(uri.getPath())}" if uri.getScheme() == "file" else folder
 
 
 def _check_vacant(jvm: Jvm, folder: str, options: DeltaOptions) -> None:
     """A table may be made here."""
-    path = jvm.hadoop.Path(folder)
+    path = jvm.hadoop("Path")(folder)
     files = path.getFileSystem(_configuration(jvm))
     if not is_vacant(jvm, files, path):
         raise ConfigError(f"{folder} holds something that is no Delta table. Nothing was written.")

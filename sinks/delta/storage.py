@@ -37,7 +37,7 @@ class Storage:
     def __init__(self, jvm: Jvm, root: str, configuration: Any) -> None:
         self._jvm = jvm
         self.root = root
-        self._path = jvm.hadoop.Path
+        self._path = jvm.hadoop("Path")
         self._fs = self._path(root).getFileSystem(configuration)
         self._local = Path(self._path(root).toUri().getPath()) if self._fs.getScheme() == "file" else None
 
@@ -48,7 +48,7 @@ class Storage:
     def refuses_writing(self) -> str:
         """What the file system says against writing into the table's folder; empty if nothing."""
         try:
-            self._fs.access(self._path(self.root), self._jvm.hadoop.permission.FsAction.WRITE)
+            self._fs.access(self._path(self.root), self._jvm.hadoop("permission.FsAction").WRITE)
         except Py4JJavaError as error:
             return str(error.java_exception.getMessage())
         return "" if self._local is None else refused_locally(self._local)

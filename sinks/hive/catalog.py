@@ -18,11 +18,16 @@ from pyspark.sql.types import StructField, StructType
 
 from sinks.hive.places import Place, check_places
 from sinks.hive.refusals import is_refusal
+from sinks.java import PYTHON_UTILS, java_class
 from sinks.staging.formats import Format
 from sinks.staging.partitions import NULL_NAME, Values, folders
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
 
 _SERDES = {"ParquetHiveSerDe": Format.PARQUET, "OrcSerde": Format.ORC}
+_PATH = "org.apache.hadoop.fs.Path"
+_PARTITION = "org.apache.spark.sql.catalyst.catalog.CatalogTablePartition"
+_CONVERTERS = "scala.jdk.javaapi.CollectionConverters"
+_OPTION = "scala.Option"
 _LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
 
 
@@ -57,7 +62,6 @@ class Catalog:
     def __init__(self, session: SparkSession) -> None:
         self._session = session
         # py4j makes attributes as it goes; there is nothing to check types against.
-        self._jvm: Any = session._jvm
         self._java: Any = session._jsparkSession
 
     @classmethod
@@ -178,7 +182,7 @@ class Catalog:
             identifier, catalog = self._identifier(table.name), self._java.sessionState().catalog()
             found = self._metadata(table)
             self._check_place(table, root, found)
-            there = {*self._items(catalog.listPartitionNames(identifier, self._jvm.scala.Option.apply(None)))}
+            there = {*self._items(catalog.listPartitionNames(identifier, self._option()))}
             paths = {values: "/".join(folders(table.partition_columns, values)) for values in partitions}
             known = self._places(table, found, [values for values, path in paths.items() if path in there])
             expected = {f"partition {path}": Place(str(root / path), table.format) for path in paths.values()}
@@ -186,7 +190,7 @@ class Catalog:
             new = [(values, path) for values, path in paths.items() if values not in known]
             if new:
                 parts = [self._partition(table, values, path, found.storage()) for values, path in new]
-                catalog.createPartitions(identifier, self._jvm.PythonUtils.toSeq(parts), True)
+                catalog.createPartitions(identifier, self._class(PYTHON_UTILS).toSeq(parts), True)
 
     def refresh(self, table: HiveTable) -> None:
         """Let this session forget which files the table had."""
@@ -225,14 +229,13 @@ class Catalog:
 
     def _spec(self, columns: Iterable[str], values: Values) -> Any:
         named = zip(columns, values, strict=True)
-        return self._jvm.PythonUtils.toScalaMap({name: NULL_NAME if text is None else text for name, text in named})
+        return self._class(PYTHON_UTILS).toScalaMap({name: NULL_NAME if text is None else text for name, text in named})
 
     def _partition(self, table: HiveTable, values: Values, path: str, storage: Any) -> Any:
-        classes = self._jvm.org.apache.spark.sql.catalyst.catalog
         spec = self._spec(table.partition_columns, values)
-        location = self._jvm.org.apache.hadoop.fs.Path(f"{table.location}/{path}").toUri()
+        location = self._class(_PATH)(f"{table.location}/{path}").toUri()
         kept = storage.copy(
-            self._jvm.scala.Option.apply(location),
+            self._option(location),
             storage.inputFormat(),
             storage.outputFormat(),
             storage.serde(),
@@ -240,15 +243,21 @@ class Catalog:
             storage.properties(),
             storage.serdeName(),
         )
-        nothing = self._jvm.PythonUtils.toScalaMap({})
-        return classes.CatalogTablePartition(spec, kept, nothing, 0, -1, self._jvm.scala.Option.apply(None))
+        nothing = self._class(PYTHON_UTILS).toScalaMap({})
+        return self._class(_PARTITION)(spec, kept, nothing, 0, -1, self._option())
+
+    def _option(self, value: Any = None) -> Any:
+        return self._class(_OPTION).apply(value)
+
+    def _class(self, name: str) -> Any:
+        return java_class(self._session, name)
 
     def _path(self, location: Any) -> str:
         """A URI as the text of its path: a space in it is no `%20`."""
-        return str(self._jvm.org.apache.hadoop.fs.Path(location).toString())
+        return str(self._class(_PATH)(location).toString())
 
     def _items(self, sequence: Any) -> list[Any]:
-        return list(self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(sequence))
+        return list(self._class(_CONVERTERS).asJava(sequence))
 
     def _identifier(self, name: str) -> Any:
         return self._java.sessionState().sqlParser().parseTableIdentifier(name)
