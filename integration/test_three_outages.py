@@ -30,13 +30,6 @@ OPTIONS = {"restart.delay": "100 ms", "commit.backoff": "50 ms"}
 
 
 @pytest.fixture(scope="module")
-def own_mysql() -> Iterator[MySqlService]:
-    """One that may be killed."""
-    with MySqlService(local_infile=True, own=True) as service:
-        yield service
-
-
-@pytest.fixture(scope="module")
 def arena(own_mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeArena:
     return ThreeArena(own_mysql, tmp_path_factory.mktemp("outages"), [JOB])
 

@@ -1,0 +1,1 @@
+"""What the tests share beyond the product: it imports nothing but the product."""

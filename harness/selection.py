@@ -1,0 +1,84 @@
+"""Which tests a run takes: `make test` all but the long proofs, `make proof` the files that have some, whole.
+
+    @pytest.mark.part("delta")      what the tests of a file are about: `make proof PART=delta`
+    @pytest.mark.proof              a test that only `make proof` takes; the rest of its file stands for it in `make test`
+
+A proof takes whole files, because the tests of some go on from one to the next. `--fifth K` takes one of five sets of files
+that cost about the same by the ledger; together the five are the whole proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from harness.ledger import Ledger, file_of
+
+FIFTHS = 5
+QUICK_S = 2.0
+"""CPU seconds of a file by the ledger, up to which `--quick` takes it."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """See the module."""
+    group = parser.getgroup("selection")
+    group.addoption(
+        "--proof", action="store_true", help="The files with long proofs, whole, instead of the other tests."
+    )
+    group.addoption("--part", help="Of the proofs, those that are marked so, such as delta.")
+    group.addoption("--fifth", type=int, choices=range(1, FIFTHS + 1), help="Of the proofs, one fifth.")
+    group.addoption(
+        "--quick", action="store_true", help=f"Files that cost up to {QUICK_S:g} CPU seconds by the ledger."
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the markers."""
+    config.addinivalue_line("markers", "part(name): what the tests of a file are about; make proof PART=name")
+    config.addinivalue_line("markers", "proof: taken by make proof only")
+    if not config.getoption("--proof") and (config.getoption("--part") or config.getoption("--fifth")):
+        raise pytest.UsageError("--part and --fifth choose among the proofs: add --proof")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what the run does not take."""
+    chosen = _proofs(config, items) if config.getoption("--proof") else _tests(config, items)
+    kept = [item for item in items if item.nodeid in chosen]
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in chosen])
+    items[:] = kept
+
+
+def _tests(config: pytest.Config, items: Iterable[pytest.Item]) -> set[str]:
+    found = [item for item in items if item.get_closest_marker("proof") is None]
+    if config.getoption("--quick"):
+        entries = Ledger.read("test").entries
+        found = [item for item in found if entries.get(file_of(item), 0.0) <= QUICK_S and not _starts_something(item)]
+    return {item.nodeid for item in found}
+
+
+def _starts_something(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark") is not None
+
+
+def _proofs(config: pytest.Config, items: list[pytest.Item]) -> set[str]:
+    files = {file_of(item) for item in items if item.get_closest_marker("proof") is not None}
+    if part := config.getoption("--part"):
+        parts = {mark.args[0] for item in items for mark in item.iter_markers("part")}
+        if part not in parts:
+            raise pytest.UsageError(f"no proof is marked {part!r}; there are {', '.join(sorted(parts))}")
+        files &= {file_of(item) for item in items for mark in item.iter_markers("part") if mark.args[0] == part}
+    if fifth := config.getoption("--fifth"):
+        files &= fifths(files, Ledger.read("proof").entries)[fifth - 1]
+    return {item.nodeid for item in items if file_of(item) in files}
+
+
+def fifths(files: Iterable[str], entries: dict[str, float]) -> list[set[str]]:
+    """Five sets of files of about the same cost: the longest first, each to the set that has the least."""
+    sets: list[set[str]] = [set() for _ in range(FIFTHS)]
+    costs = [0.0] * FIFTHS
+    for file in sorted(files, key=lambda file: (-entries.get(file, 0.0), file)):
+        least = costs.index(min(costs))
+        sets[least].add(file)
+        costs[least] += entries.get(file, 0.0)
+    return sets
