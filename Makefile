@@ -12,10 +12,18 @@ SEEDS  ?= 20000
 MINUTES ?= 10
 # Images for `make integration`: public, or local to have them built of what this machine has.
 IMAGES  ?= public
-# Files of tests that run side by side, each with servers of its own.
+# Processes that run tests side by side, each with servers of its own.
 JOBS   ?= 2
+# Of the proofs: one subject (PART=delta), one of five sets of about the same cost (FIFTH=3), kills of each server.
+PART   ?=
+FIFTH  ?=
+KILLS  ?= 30
 
-.PHONY: help demo test integration soak proof cluster-test unit simulate model lint types layers format services bench constraints clean check
+# The longest files first, by harness/ledger.json, and CPU seconds held against it.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --ledger
+CHOSEN := $(if $(PART),--part $(PART)) $(if $(FIFTH),--fifth $(FIFTH)) --kills $(KILLS)
+
+.PHONY: help demo test proof unit quick ledger integration soak simulate model lint types layers format services bench constraints clean check
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,8 +32,21 @@ demo: $(READY)  ## Kafka to MySQL, Delta and Hive, 1,000,000 orders, the driver 
 	@$(BIN)/python -m twophase.testing.services fetch kafka mysql spark delta
 	@$(BIN)/python -m examples.demo
 
-test: services  ## Every test that needs no Docker; starts its own Kafka, MySQL and MariaDB
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --ignore integration/containers $(TESTS)
+test: services  ## What has to pass before a change goes in, no Docker; starts its own Kafka, MySQL and MariaDB
+	@$(PYTEST) --ignore integration/containers $(TESTS)
+
+proof: services  ## Every kill, an hour: make proof PART=delta, make proof FIFTH=3, make proof PART=servers KILLS=100
+	@$(PYTEST) --ignore integration/containers --proof $(CHOSEN) $(TESTS)
+
+unit: $(READY)  ## The tests that start neither Spark nor a server
+	@$(PYTEST) -m "not spark and not server" tests
+
+quick: $(READY)  ## Those of them that cost least: for the habit of saving and running
+	@$(PYTEST) --quick tests
+
+ledger: services  ## Write down what each file of tests costs, in CPU seconds: on an idle machine
+	@$(PYTEST:--ledger=--write-ledger) --ignore integration/containers $(TESTS)
+	@$(PYTEST:--ledger=--write-ledger) --ignore integration/containers --proof $(CHOSEN) $(TESTS)
 
 integration: $(READY)  ## Kafka, MySQL and MariaDB in containers, if a Docker engine answers; IMAGES=local builds the images
 	@$(if $(filter local,$(IMAGES)),images="$$($(BIN)/python -m integration.images)"; export $$images;) \
@@ -33,15 +54,6 @@ integration: $(READY)  ## Kafka, MySQL and MariaDB in containers, if a Docker en
 
 soak: services  ## Kill everything while records flow, with a reader watching: make soak MINUTES=30
 	@$(BIN)/python -m integration.soak --minutes $(MINUTES)
-
-proof: services  ## Kill each database server 100 times under load; `make test` does it 30 times
-	@$(BIN)/python -m pytest -s --kills 100 integration/test_servers_die.py
-
-unit: $(READY)  ## The tests that need no server
-	@$(BIN)/python -m pytest tests --ignore tests/testing/test_services.py
-
-cluster-test: services  ## On a Spark cluster of local processes: executors and machines die, freeze, come back
-	@$(BIN)/python -m pytest integration/test_cluster.py integration/test_shuffle_attempts.py
 
 simulate: $(READY)  ## The real protocol over simulated disks and servers: make simulate SEEDS=100000
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)

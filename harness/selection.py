@@ -41,8 +41,12 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--part and --fifth choose among the proofs: add --proof")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what the run does not take."""
+    """Deselect what the run does not take, and mark what asks for Spark."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
     chosen = _proofs(config, items) if config.getoption("--proof") else _tests(config, items)
     kept = [item for item in items if item.nodeid in chosen]
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in chosen])
@@ -58,7 +62,7 @@ def _tests(config: pytest.Config, items: Iterable[pytest.Item]) -> set[str]:
 
 
 def _starts_something(item: pytest.Item) -> bool:
-    return "spark" in getattr(item, "fixturenames", ()) or item.get_closest_marker("spark") is not None
+    return any(item.get_closest_marker(name) is not None for name in ("spark", "server"))
 
 
 def _proofs(config: pytest.Config, items: list[pytest.Item]) -> set[str]:

@@ -15,10 +15,6 @@ from twophase.testing.services import KafkaService, MariaDbService, MySqlService
 FREE_TIMEOUT_S = 60
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kills", type=int, default=30, help="How often each database server is killed under load.")
-
-
 @pytest.fixture(scope="module", autouse=True)
 def connections_end_with_the_module() -> Iterator[None]:
     """The threads of those left open would call stopped brokers, and draw random numbers that other tests rely on."""

@@ -17,6 +17,8 @@ from sinks.mysql.sink import MySqlSink
 from twophase.errors import ConfigError, DeclinedError, PreflightError, RejectedRowsError, TwoPhaseError
 from twophase.testing.services import KafkaService, MySqlService
 
+pytestmark = pytest.mark.part("kafka")
+
 ROWS = 100
 
 

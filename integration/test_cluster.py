@@ -20,6 +20,8 @@ from integration.three_driver import IN_DELTA_TASK
 from integration.three_targets import DELTA, HIVE, MYSQL, SINKS
 from twophase.testing.services import KafkaService, MySqlService
 
+pytestmark = [pytest.mark.part("cluster"), pytest.mark.proof]
+
 BATCH = 1000
 LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 IMPATIENT = {

@@ -14,6 +14,8 @@ from twophase.errors import StopJobError, TargetChangedError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed, Lost
 
+pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
+
 MAPPED = "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
 
 

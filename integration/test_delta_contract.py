@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 from integration.delta_harness import DeltaHarness
 from twophase.testing.contract import SinkContract
 
+pytestmark = pytest.mark.part("delta")
+
 
 class TestDeltaSink(SinkContract):
     @pytest.fixture

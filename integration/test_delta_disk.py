@@ -30,6 +30,8 @@ from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed, RetryLater
 from twophase.runtime.batch import declined
 
+pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
+
 _BLOCK = b"\0" * 4096
 
 

@@ -19,6 +19,8 @@ from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed
 from twophase.testing.harness import transaction_id
 
+pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
+
 
 def files(actions: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [action["add"] for action in actions if "add" in action]

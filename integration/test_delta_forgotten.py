@@ -17,6 +17,8 @@ from twophase.ids import Attempt
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost
 from twophase.testing.harness import transaction_id
 
+pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
+
 AGO_S = 31 * 24 * 3600
 NEXT = Attempt(2, 1)
 

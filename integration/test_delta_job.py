@@ -26,6 +26,8 @@ from integration.nemesis import ROOT
 from sinks.delta.sink import DeltaSink
 from twophase.runtime.job import Job
 
+pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
+
 THEIRS = 1_000_000
 # By the names that Delta's log has for them.
 STATEMENTS = {

@@ -21,6 +21,8 @@ from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed
 from twophase.testing.harness import FIRST, JOB, SINK, transaction_id
 
+pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
+
 NEXT = Attempt(1, 2)
 
 

@@ -15,6 +15,8 @@ from twophase.errors import RejectedRowsError
 from twophase.protocol.outcome import Committed
 from twophase.testing.harness import transaction_id
 
+pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
+
 MAPPED = "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
 RANDOM = "TBLPROPERTIES ('delta.randomizeFilePrefixes' = 'true')"
 TEXT, BYTES = pa.string(), pa.binary()

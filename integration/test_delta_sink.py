@@ -18,6 +18,8 @@ from twophase.ids import Attempt
 from twophase.protocol.outcome import AlreadyCommitted, Committed, RetryLater
 from twophase.testing.harness import LINEAGE, transaction_id
 
+pytestmark = pytest.mark.part("delta")
+
 
 @pytest.fixture
 def table(delta_spark: SparkSession, tmp_path: Path) -> DeltaHarness:

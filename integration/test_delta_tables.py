@@ -21,6 +21,8 @@ from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed
 from twophase.testing.harness import Row, fresh_name, transaction_id
 
+pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
+
 # -- columns ---------------------------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,8 @@ from tests.sinks.file.harness import FileHarness, commit
 from twophase.errors import RejectedRowsError
 from twophase.testing.harness import Row
 
+pytestmark = [pytest.mark.part("files"), pytest.mark.proof]
+
 # How Spark has to be told to read what is written: in Python, the options of its reader.
 READ: dict[str, dict[str, Any]] = {
     "parquet": {},

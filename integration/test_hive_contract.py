@@ -8,6 +8,8 @@ from pyspark.sql import SparkSession
 from integration.hive_harness import HiveHarness
 from twophase.testing.contract import ArrowSinkContract
 
+pytestmark = pytest.mark.part("hive")
+
 
 class TestHiveSink(ArrowSinkContract):
     @pytest.fixture

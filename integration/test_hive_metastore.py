@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = [pytest.mark.part("hive"), pytest.mark.proof]
+
 ROOT = Path(__file__).parents[1]
 _TIMEOUT_S = 500
 

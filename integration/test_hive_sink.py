@@ -24,6 +24,8 @@ from twophase.ids import Attempt
 from twophase.protocol.outcome import AlreadyCommitted, Committed, RetryLater
 from twophase.testing.harness import fresh_name
 
+pytestmark = pytest.mark.part("hive")
+
 DT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("dt", pa.string())])
 SERDE = "CREATE TABLE {table} (id BIGINT, name STRING, amount DOUBLE) PARTITIONED BY (dt STRING) STORED AS "
 SPARK = "CREATE TABLE {table} ({columns}) USING "

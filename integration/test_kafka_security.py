@@ -18,6 +18,8 @@ from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseErro
 from twophase.sources.kafka import GroupOffsets, KafkaDataSource
 from twophase.sources.kafka.reader import KafkaStreamReader
 
+pytestmark = pytest.mark.part("kafka")
+
 SCHEMA = StructType([StructField("offset", LongType())])
 
 

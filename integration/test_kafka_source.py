@@ -37,6 +37,8 @@ from twophase.sources.kafka.offsets import Partition, SourceOffset
 from twophase.sources.kafka.reader import KafkaPartition, KafkaStreamReader
 from twophase.testing.services import KafkaService
 
+pytestmark = pytest.mark.part("kafka")
+
 ENGINES = ["librdkafka", "kafka-python"]
 ROOT = Path(__file__).parent.parent
 

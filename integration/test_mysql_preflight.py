@@ -15,6 +15,8 @@ from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed, RetryLater
 from twophase.testing.services import MariaDbService, MySqlService
 
+pytestmark = pytest.mark.part("mysql")
+
 PASSWORD = "canary-password-7e1d"
 VARIABLE = "TWOPHASE_TEST_APP_PASSWORD"
 

@@ -17,6 +17,8 @@ from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import Committed
 from twophase.testing.harness import transaction_id
 
+pytestmark = pytest.mark.part("mysql")
+
 WIDE = pa.schema(
     [
         ("id", pa.int64()),

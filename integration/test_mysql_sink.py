@@ -22,6 +22,8 @@ from twophase.testing.contract import ArrowSinkContract
 from twophase.testing.harness import LINEAGE, transaction_id
 from twophase.testing.services import MariaDbService
 
+pytestmark = pytest.mark.part("mysql")
+
 SECOND = Attempt(1, 2)
 
 

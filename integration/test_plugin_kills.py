@@ -14,6 +14,8 @@ import pytest
 from integration.plugin_arena import PluginArena
 from twophase.testing.services import KafkaService, MySqlService
 
+pytestmark = [pytest.mark.part("plugin"), pytest.mark.proof]
+
 BATCH = 400
 # The first leaves two queries with two pieces each without a decision (C03, C05), and decided ones. So C20, between two aborts, and
 # C19, after a commit, are met in the recoveries of the second, where no earlier point (C18, C22) holds those queries.

@@ -11,6 +11,8 @@ from integration.plugin_arena import PluginArena
 from twophase.errors import FencedError
 from twophase.testing.services import KafkaService, MySqlService
 
+pytestmark = [pytest.mark.part("plugin"), pytest.mark.proof]
+
 BATCH = 400
 
 

@@ -15,6 +15,8 @@ from integration.nemesis import DriverProcess, kill
 from twophase.runtime import shuffles
 from twophase.testing.services import KafkaService, MySqlService
 
+pytestmark = pytest.mark.part("cluster")
+
 BATCH = 1000
 # What stands still must not pass for what has failed.
 PATIENT = {"spark.python.authenticate.socketTimeout": "120s"}
@@ -67,7 +69,13 @@ class Scheduler:
         return sum(len(self.told(rf"Finished task \d+\.\d+ in stage {stage}\.[1-9]")) for stage in stages)
 
 
-@pytest.mark.parametrize("sinks", [["facts"], ["facts", "copy"]], ids=["one sink", "two sinks"])
+@pytest.mark.parametrize(
+    "sinks",
+    [
+        pytest.param(["facts"], id="one sink"),
+        pytest.param(["facts", "copy"], id="two sinks", marks=pytest.mark.proof),
+    ],
+)
 def test_rows_are_shuffled_anew_after_a_task_has_reported(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path, cluster: Cluster, sinks: list[str]
 ) -> None:
@@ -89,6 +97,7 @@ def test_rows_are_shuffled_anew_after_a_task_has_reported(
         driver.kill()
 
 
+@pytest.mark.proof
 def test_without_spark_s_notice_rows_are_lost_and_doubled(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path, cluster: Cluster
 ) -> None:

@@ -14,6 +14,8 @@ from integration.soak_reader import Part, violations
 from integration.soak_report import markdown, tables
 from integration.soak_run import Goal
 
+pytestmark = [pytest.mark.part("soak"), pytest.mark.proof]
+
 SEED = 4
 RECORDS = 120_000
 KILLS = 10

@@ -1,4 +1,4 @@
-"""5,000 runs: every invariant holds in each of them, and together they reach every crash point of the protocol."""
+"""1,500 runs: every invariant holds in each of them, and together they reach every crash point of the protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.simulation.options import POINTS, Options
 from tests.simulation.runner import Summary, run_all
 from tests.simulation.supervisor import run
 
-SEEDS = 5000
+SEEDS = 1500
 PROCESSES = min(2, len(os.sched_getaffinity(0)))
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("twophase/coordinator", "twophase/state", "sinks/mysql")

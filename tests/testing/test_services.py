@@ -20,6 +20,8 @@ from twophase.errors import ServiceError
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService, ServiceNotOwnedError, local_server
 from twophase.testing.services.kafka import BOOTSTRAP_VARIABLE
 
+pytestmark = pytest.mark.server
+
 SqlKind = type[MySqlService] | type[MariaDbService]
 
 SERVER_OF_A_DYING_TEST = """

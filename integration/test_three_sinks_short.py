@@ -1,0 +1,68 @@
+"""MySQL, Delta and Hive in one checkpoint, with SIGKILL at eight points around the decision: all three have it, or none.
+
+Stands in `make test` for `test_three_sinks.py`, which takes every point. One driver runs eight jobs, holds each at another
+point, and is killed; the next one recovers what that left and goes on.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from integration.files_arena import BATCH
+from integration.three_arena import ThreeArena
+from integration.three_driver import CONTROL
+from integration.three_targets import DELTA, HIVE, MYSQL, SINKS
+from twophase.testing.services import MySqlService
+
+pytestmark = [pytest.mark.part("several"), pytest.mark.timeout(1800)]
+
+# What each of the three tables shows when a job has died at a point of its first checkpoint. MySQL, Delta and Hive commit in this
+# order; a checkpoint of MySQL and of Hive is two pieces, one of Delta is one commit.
+VISIBLE = {
+    "C05": {MYSQL: 0, DELTA: 0, HIVE: 0},
+    "C06": {MYSQL: 0, DELTA: 0, HIVE: 0},
+    "C09": {MYSQL: 0, DELTA: 0, HIVE: 0},
+    "C11": {MYSQL: 0, DELTA: 0, HIVE: 0},
+    "C13": {MYSQL: BATCH // 2, DELTA: 0, HIVE: 0},
+    "D01": {MYSQL: BATCH, DELTA: 0, HIVE: 0},
+    "D02": {MYSQL: BATCH, DELTA: BATCH, HIVE: 0},
+    "C16": {MYSQL: BATCH, DELTA: BATCH, HIVE: BATCH},
+}
+DECIDED = {"C11", "C13", "D01", "D02", "C16"}
+JOBS = tuple(f"orders_{number}" for number in range(len(VISIBLE)))
+CONTROLS = ("duplicates", "losses")
+
+
+@pytest.fixture(scope="module")
+def arena(mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeArena:
+    """After the kill."""
+    arena = ThreeArena(mysql, tmp_path_factory.mktemp("three"), JOBS, CONTROLS)
+    arena.produce(1)
+    arena.kill_at((*VISIBLE, *map(CONTROL.format, CONTROLS)), master="local[6]")
+    return arena
+
+
+@pytest.fixture(scope="module")
+def recovered(arena: ThreeArena) -> ThreeArena:
+    """After a driver that recovers, writes one more checkpoint, and ends."""
+    arena.produce(1)
+    arena.finish()
+    return arena
+
+
+def test_a_killed_job_shows_in_each_table_what_its_crash_point_says(arena: ThreeArena) -> None:
+    seen = [arena.targets(job).rows() for job in JOBS]
+    assert sorted(seen, key=str) == sorted(VISIBLE.values(), key=str)
+
+
+def test_every_record_is_in_every_table_once_and_nothing_is_left(recovered: ThreeArena) -> None:
+    recovered.verify()
+    found = [rows for job in JOBS for rows in recovered.recovered(job)]
+    nothing, everything = dict.fromkeys(SINKS, 0), dict.fromkeys(SINKS, BATCH)
+    assert [found.count(nothing), found.count(everything)] == [len(JOBS) - len(DECIDED), len(DECIDED)], found
+
+
+def test_without_the_protocol_the_checker_sees_what_the_same_kill_does(recovered: ThreeArena) -> None:
+    twice, less = recovered.verdicts("duplicates"), recovered.verdicts("losses")
+    assert (twice[MYSQL].duplicated, twice[MYSQL].lost) == (BATCH, 0), twice
+    assert [less[sink].lost for sink in SINKS] == [0, BATCH, BATCH], less

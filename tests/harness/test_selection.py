@@ -1,0 +1,75 @@
+"""What `make test`, `make proof` and its parts take."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.selection import FIFTHS, fifths
+
+ROOT = Path(__file__).parents[2]
+FILES = {
+    "test_plain.py": "def test_one(): pass",
+    "test_long.py": """
+import pytest
+pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
+def test_two(): pass
+""",
+    "test_both.py": """
+import pytest
+pytestmark = pytest.mark.part("mysql")
+def test_three(): pass
+@pytest.mark.proof
+def test_four(): pass
+""",
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "taken"),
+    [
+        ([], {"one", "three"}),
+        (["--proof"], {"two", "three", "four"}),
+        (["--proof", "--part", "delta"], {"two"}),
+        (["--proof", "--part", "mysql"], {"three", "four"}),
+    ],
+)
+def test_a_run_takes(tmp_path: Path, options: list[str], taken: set[str]) -> None:
+    assert collected(tmp_path, *options) == taken
+
+
+def test_the_fifths_together_are_the_whole_proof(tmp_path: Path) -> None:
+    found = [collected(tmp_path, "--proof", "--fifth", str(number + 1)) for number in range(FIFTHS)]
+    assert set().union(*found) == {"two", "three", "four"}
+    assert sum(map(len, found)) == len({"two", "three", "four"})
+
+
+def test_a_part_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="no proof is marked 'delat'; there are delta, mysql"):
+        collected(tmp_path, "--proof", "--part", "delat")
+
+
+def test_fifths_cost_about_the_same() -> None:
+    costs = {f"file {number}": float(number) for number in range(1, 41)}
+    sums = [sum(costs[file] for file in files) for files in fifths(costs, costs)]
+    assert max(sums) - min(sums) <= max(costs.values())
+    assert sum(sums) == sum(costs.values())
+
+
+def collected(folder: Path, *options: str) -> set[str]:
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    plugins = [word for name in ("harness.ledger", "harness.selection") for word in ("-p", name)]
+    quiet = ["--collect-only", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *plugins, *quiet, *options, str(folder)],
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED), done.stdout + done.stderr
+    return {line.split("::test_")[1] for line in done.stdout.splitlines() if "::test_" in line}

@@ -1,0 +1,18 @@
+"""10,000 more runs of the simulation; `make simulate SEEDS=n` takes as many as you like."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.runner import run_all
+from tests.simulation.test_seeds import PROCESSES, SEEDS
+
+pytestmark = [pytest.mark.part("simulation"), pytest.mark.proof, pytest.mark.timeout(1800)]
+
+MORE = 10_000
+
+
+def test_every_seed_keeps_every_invariant() -> None:
+    summary = run_all(range(SEEDS, SEEDS + MORE), PROCESSES)
+    assert summary.seeds == MORE
+    assert not summary.failures, "\n\n".join(summary.failures[:10])
