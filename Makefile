@@ -38,7 +38,7 @@ proof: services  ## Kill each database server 100 times under load; `make test` 
 	@$(BIN)/python -m pytest -s --kills 100 integration/test_servers_die.py
 
 unit: $(READY)  ## The tests that need no server
-	@$(BIN)/python -m pytest tests --ignore tests/testing/test_services.py
+	@$(BIN)/python -m pytest tests --ignore tests/testing/test_services.py --ignore tests/testing/test_services_up.py
 
 cluster-test: services  ## On a Spark cluster of local processes: executors and machines die, freeze, come back
 	@$(BIN)/python -m pytest integration/test_cluster.py integration/test_shuffle_attempts.py
