@@ -13,6 +13,8 @@ from integration.delta_jars import delta_settings
 from integration.hive_settings import hive_settings
 from twophase.testing.spark_start import spark_environment
 
+pytest_plugins = ["integration.relay"]
+
 ROOT = Path(__file__).parent
 os.environ.update(spark_environment())
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])

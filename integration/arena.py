@@ -140,16 +140,14 @@ class Arena:
 
     def prepared(self, sink: str) -> list[str]:
         """The transaction ids that are prepared on the server of a sink."""
-        return [row[3] for row in self.sql(sink, "XA RECOVER")]
+        return [_text(row[3]) for row in self.sql(sink, "XA RECOVER")]
 
     def branches(self, sink: str) -> list[str]:
         """What is prepared on the server of a sink, as XA COMMIT and XA ROLLBACK take it."""
-        found = []
-        for format_id, gtrid_length, bqual_length, data in self.sql(sink, "XA RECOVER CONVERT XID"):
-            digits = str(data)[2:]
-            gtrid, bqual = digits[: 2 * gtrid_length], digits[2 * gtrid_length : 2 * (gtrid_length + bqual_length)]
-            found.append(f"X'{gtrid}', X'{bqual}', {format_id}")
-        return found
+        return [
+            f"'{_text(data)[:gtrid_length]}', '{_text(data)[gtrid_length:]}', {format_id}"
+            for format_id, gtrid_length, _, data in self.sql(sink, "XA RECOVER")
+        ]
 
     def history(self) -> History:
         """What the job's log says, also while a driver runs."""
@@ -198,3 +196,8 @@ class Arena:
             assert self.prepared(sink) == []
             canary = self.sql(sink, f"SELECT * FROM {CANARY} ORDER BY id")
             assert [tuple(row) for row in canary] == [(1, "untouched"), (2, "as it was")]
+
+
+def _text(data: str | bytes) -> str:
+    """MySQL gives the ids as text, MariaDB as bytes."""
+    return data.decode() if isinstance(data, bytes) else data
