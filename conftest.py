@@ -13,7 +13,7 @@ from integration.delta_jars import delta_settings
 from integration.hive_settings import hive_settings
 from twophase.testing.spark_start import spark_environment
 
-pytest_plugins = ["harness.ledger", "harness.selection"]
+pytest_plugins = ["harness.ledger", "harness.selection", "harness.relay"]
 
 ROOT = Path(__file__).parent
 os.environ.update(spark_environment())

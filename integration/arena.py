@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+import time
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import pymysql
 from pyspark.sql import SparkSession
 
 import twophase
 from integration import checker, workload
 from integration.driver import run_job
 from integration.nemesis import DriverProcess, Ended, run
+from twophase.cli.checkpoint_list import read_checkpoints
+from twophase.state.records import History
 from twophase.testing.services.access import SqlAccess
 
 CANARY = "another_application"
+_XAER_NOTA = 1397
+_LEAVING_S = 60
+_POLL_S = 0.05
+
+
+@dataclass(frozen=True)
+class State:
+    """What there is of a job at a moment, in its log and on the server of one sink.
+
+    Attributes:
+        decided: the newest decided checkpoint.
+        committed: the newest checkpoint that the log calls committed.
+        prepared: branches of the job.
+        visible: rows of its table.
+    """
+
+    decided: int
+    committed: int
+    prepared: int
+    visible: int
 
 
 class Broker(Protocol):
@@ -115,7 +140,46 @@ class Arena:
 
     def prepared(self, sink: str) -> list[str]:
         """The transaction ids that are prepared on the server of a sink."""
-        return [row[3] for row in self.sql(sink, "XA RECOVER")]
+        return [_text(row[3]) for row in self.sql(sink, "XA RECOVER")]
+
+    def branches(self, sink: str) -> list[str]:
+        """What is prepared on the server of a sink, as XA COMMIT and XA ROLLBACK take it."""
+        return [
+            f"'{_text(data)[:gtrid_length]}', '{_text(data)[gtrid_length:]}', {format_id}"
+            for format_id, gtrid_length, _, data in self.sql(sink, "XA RECOVER")
+        ]
+
+    def history(self) -> History:
+        """What the job's log says, also while a driver runs."""
+        return read_checkpoints(self.settings["location"]).history
+
+    def state(self, sink: str) -> State:
+        """What there is of the job now, whatever other jobs have left on the same server."""
+        history = self.history()
+        lineages = [lineage.id.replace("-", "") for lineage in history.lineages]
+        return State(
+            decided=max((decision.checkpoint for decision in history.decisions), default=-1),
+            committed=max((decision.checkpoint for decision in history.decisions if decision.committed), default=-1),
+            prepared=sum(any(lineage in xid for lineage in lineages) for xid in self.prepared(sink)),
+            visible=self.count(sink),
+        )
+
+    def abandon(self) -> None:
+        """Leave nothing prepared. A job that a failed test leaves behind would disturb those that come after it."""
+        deadline = time.monotonic() + _LEAVING_S
+        for sink in self.servers:
+            while left := self.branches(sink):
+                assert time.monotonic() < deadline, f"{left} are still prepared"
+                for xid in left:
+                    self._roll_back(sink, xid)
+
+    def _roll_back(self, sink: str, xid: str) -> None:
+        try:
+            self.sql(sink, f"XA ROLLBACK {xid}")
+        except pymysql.Error as error:
+            if error.args[0] != _XAER_NOTA:  # its session, of a killed driver, is not gone yet
+                raise
+            time.sleep(_POLL_S)
 
     def verdict(self, sink: str) -> checker.Verdict:
         """What the independent checker says of one sink."""
@@ -132,3 +196,8 @@ class Arena:
             assert self.prepared(sink) == []
             canary = self.sql(sink, f"SELECT * FROM {CANARY} ORDER BY id")
             assert [tuple(row) for row in canary] == [(1, "untouched"), (2, "as it was")]
+
+
+def _text(data: str | bytes) -> str:
+    """MySQL gives the ids as text, MariaDB as bytes."""
+    return data.decode() if isinstance(data, bytes) else data

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from integration import checker, delta_lake, workload
@@ -62,9 +62,9 @@ class DeltaArena:
         assert ended.code == 0, ended.output
         return ended
 
-    def kill_at(self, points: Sequence[str]) -> Ended:
-        """Wait until a job is held at each of the points, then kill them all at once."""
-        return self._driver(held_at(points)).kill_when_at(points, _TIMEOUT_S)
+    def kill_at(self, points: Sequence[str], before: Callable[[], None]) -> Ended:
+        """Wait until a job is held at each of the points, call `before`, then kill them all at once."""
+        return self._driver(held_at(points)).kill_when_at(points, _TIMEOUT_S, before)
 
     def verdict(self, job: str) -> checker.Verdict:
         """What the independent checker says of one table."""

@@ -109,6 +109,10 @@ class PollingReader(Poller):
         self._tables = tables
         self._rows: dict[Path, int] = {}
 
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        self.look()  # at what a kill has left
+
     def look(self) -> None:
         for name, table in self._tables.items():
             rows = self._count(commits(table))

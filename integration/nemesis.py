@@ -118,10 +118,13 @@ class DriverProcess:
                 raise AssertionError(f"timed out waiting for {what}:\n{self.log.read_text()[-6000:]}")
             time.sleep(_POLL_S)
 
-    def kill_when_at(self, points: Sequence[str], timeout_s: float = TIMEOUT_S) -> Ended:
-        """Wait until something of it is held at each of the points (see `held_at`), then kill all of it."""
+    def kill_when_at(
+        self, points: Sequence[str], timeout_s: float = TIMEOUT_S, before: Callable[[], None] = lambda: None
+    ) -> Ended:
+        """Wait until something of it is held at each of the points (see `held_at`), call `before`, then kill all of it."""
         try:
             self.wait_for(lambda: {*self.points()} >= {*points}, f"a job at each of {', '.join(points)}", timeout_s)
+            before()
         finally:
             ended = self.kill()
         return ended

@@ -16,9 +16,15 @@ class Poller(ABC):
     """Tests enter it for as long as a driver runs: looks when nothing is killed would prove nothing.
 
     What makes a look fail is raised when the thread is left.
+
+    Attributes:
+        looks_at_rest: how often `look_again` was answered.
     """
 
     def __init__(self) -> None:
+        self.looks_at_rest = 0
+        self._ended = 0
+        self._changed = threading.Condition()
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread()
@@ -26,6 +32,13 @@ class Poller(ABC):
     @abstractmethod
     def look(self) -> None:
         """Look once at everything."""
+
+    def look_again(self) -> None:
+        """Return when a look has ended that began after this call. For a moment when nothing moves, before a kill."""
+        with self._changed:
+            wanted = self._ended + 2  # one that is under way began earlier
+            self._changed.wait_for(lambda: self._ended >= wanted or self._error is not None)
+        self.looks_at_rest += 1
 
     def __enter__(self) -> Self:
         self._stop.clear()
@@ -45,6 +58,11 @@ class Poller(ABC):
             while not self._stop.wait(pause_s):
                 began_s = time.monotonic()
                 self.look()
+                with self._changed:
+                    self._ended += 1
+                    self._changed.notify_all()
                 pause_s = max(_PAUSE_S, _PAUSES * (time.monotonic() - began_s))
         except BaseException as error:  # noqa: BLE001 raised by the thread that waits for this one
-            self._error = error
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()

@@ -70,11 +70,6 @@ def lines(outcome: Outcome) -> list[Line]:
     return [_line(outcome, name, struck) for name, struck in [*chosen, ("all", list(outcome.struck))]]
 
 
-def phases(outcome: Outcome) -> Counter[str]:
-    """How many strikes fell into which phase."""
-    return Counter(phase_at(outcome.entries, struck.at_s) for struck in outcome.struck)
-
-
 def _line(outcome: Outcome, fault: str, struck: Sequence[Struck]) -> Line:
     times = [found for s in struck if (found := recovery_s(outcome.entries, s)) is not None]
     fell = Counter(phase_at(outcome.entries, s.at_s) for s in struck)

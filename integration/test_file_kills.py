@@ -15,7 +15,7 @@ import pytest
 from integration.files_arena import FilesArena
 from integration.hive_settings import hive_settings
 
-pytestmark = [pytest.mark.part("files"), pytest.mark.proof]
+pytestmark = [pytest.mark.part("files"), pytest.mark.proof, pytest.mark.relay("kind")]
 
 CONTROLS = ("duplicates", "losses")
 # Pieces without a decision, decided ones, and half committed ones. C03 to C05, E01, E02, F01, F02 are points in workers.

@@ -53,6 +53,7 @@ def arena(kind: str, kafka: KafkaService, mysql: MySqlService, tmp_path_factory:
     return arena
 
 
+@pytest.mark.relay("kind")
 def test_every_query_is_killed_at_another_point_and_no_row_is_there_twice(arena: PluginArena, kind: str) -> None:
     for points in ROUNDS[kind]:
         arena.produce(3 * BATCH)
@@ -60,6 +61,7 @@ def test_every_query_is_killed_at_another_point_and_no_row_is_there_twice(arena:
         arena.nothing_is_there_twice()
 
 
+@pytest.mark.relay("kind")
 def test_workers_die_too_and_in_the_end_every_record_is_there_once_and_nothing_is_left(
     arena: PluginArena, kind: str
 ) -> None:

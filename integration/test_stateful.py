@@ -15,7 +15,7 @@ from integration.stateful_queries import QUERIES
 from integration.stateful_workload import expected
 from twophase.testing.services import KafkaService, MySqlService
 
-pytestmark = [pytest.mark.part("stateful"), pytest.mark.proof, pytest.mark.timeout(TIMEOUT_S + 120)]
+pytestmark = [pytest.mark.part("stateful"), pytest.mark.proof, pytest.mark.timeout(TIMEOUT_S + 120), pytest.mark.relay]
 
 # Between the decision and Spark's commit log: Spark replays the micro-batch, no sink writes, and the state goes on.
 DECIDED = {"C13", "C16"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +17,19 @@ BATCH = 1000
 
 
 @pytest.fixture
-def arena(kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession) -> Arena:
+def arena(kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession) -> Iterator[Arena]:
     arena = Arena(kafka, {"facts": mysql}, tmp_path, spark=spark)
     arena.produce(BATCH)
-    return arena
+    yield arena
+    arena.abandon()
 
 
 def test_a_second_driver_takes_over_and_the_first_is_fenced_out(arena: Arena) -> None:
     first = arena.start()
     first.wait_for(lambda: arena.count("facts") == BATCH, "the first driver to write")
+    before = arena.history().generation
     second = arena.start()
-    second.wait_for(lambda: len(list((arena.scratch / "job" / "log").iterdir())) > 0, "the second driver to start")
+    second.wait_for(lambda: arena.history().generation > before, "the second driver to append its fence")
     fenced = None
     while fenced is None:
         arena.produce(BATCH)
@@ -55,11 +58,7 @@ def decided_uncommitted(arena: Arena) -> list[str]:
 
 def by_hand(arena: Arena, verb: str) -> None:
     """Resolve one prepared branch as an administrator would."""
-    row = arena.sql("facts", "XA RECOVER CONVERT XID")[0]
-    format_id, gtrid_length, bqual_length, data = row
-    digits = str(data)[2:]
-    gtrid, bqual = digits[: 2 * gtrid_length], digits[2 * gtrid_length : 2 * (gtrid_length + bqual_length)]
-    arena.sql("facts", f"XA {verb} X'{gtrid}', X'{bqual}', {format_id}")
+    arena.sql("facts", f"XA {verb} {arena.branches('facts')[0]}")
 
 
 def test_a_branch_rolled_back_by_hand_after_the_decision_is_a_named_error(arena: Arena) -> None:

@@ -20,7 +20,7 @@ from integration.three_targets import DELTA, HIVE, MYSQL, SINKS
 from twophase.errors import StopJobError
 from twophase.testing.services import MySqlService
 
-pytestmark = [pytest.mark.part("several"), pytest.mark.proof, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.part("several"), pytest.mark.proof, pytest.mark.timeout(1800), pytest.mark.relay]
 
 JOB = "orders"
 RETRIES = 4

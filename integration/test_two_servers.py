@@ -1,16 +1,23 @@
-"""One checkpoint over two MySQL-protocol servers: both have it, or neither."""
+"""One checkpoint over two MySQL-protocol servers: both have it, or neither.
+
+Each test has a job of its own. Its first driver takes checkpoint 0, which is empty, and 1 and 2 with rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from integration.arena import Arena
+from integration.arena import Arena, State
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
 
 BATCH = 1000
+PREPARED = State(decided=1, committed=1, prepared=2, visible=BATCH)
+DECIDED = State(decided=2, committed=1, prepared=2, visible=BATCH)
+VISIBLE = State(decided=2, committed=1, prepared=0, visible=2 * BATCH)
 
 
 @pytest.fixture(scope="module")
@@ -19,32 +26,30 @@ def mariadb() -> Iterator[MariaDbService]:
         yield service
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def arena(
-    kafka: KafkaService,
-    mysql: MySqlService,
-    mariadb: MariaDbService,
-    tmp_path_factory: pytest.TempPathFactory,
-    spark: SparkSession,
-) -> Arena:
-    arena = Arena(kafka, {"facts": mysql, "copy": mariadb}, tmp_path_factory.mktemp("two"), spark=spark)
-    arena.produce(BATCH)
-    arena.finish()
-    arena.verify()
-    return arena
+    kafka: KafkaService, mysql: MySqlService, mariadb: MariaDbService, tmp_path: Path, spark: SparkSession
+) -> Iterator[Arena]:
+    arena = Arena(kafka, {"facts": mysql, "copy": mariadb}, tmp_path, spark=spark)
+    yield arena
+    arena.abandon()
 
 
 @pytest.mark.parametrize(
-    ("arm", "meaning"),
+    ("arm", "facts", "copy"),
     [
-        ("C06=kill@2", "all prepared on both, undecided"),
-        ("C11=kill@2", "decided, committed on neither"),
-        ("C14=kill@6", "committed on one, not on the other"),
+        pytest.param("C06=kill@3", PREPARED, PREPARED, id="all prepared on both, undecided"),
+        pytest.param("C11=kill@3", DECIDED, DECIDED, id="decided, committed on neither"),
+        # Two pieces in each of two servers: four of checkpoint 1, then both of checkpoint 2 on the first server.
+        pytest.param("C14=kill@6", VISIBLE, DECIDED, id="committed on one, not on the other"),
     ],
 )
-def test_the_driver_is_killed_when(arena: Arena, arm: str, meaning: str) -> None:
-    arena.produce(3 * BATCH)
-    assert arena.run(arm).killed, meaning
+def test_the_driver_is_killed_when_a_checkpoint_is(arena: Arena, arm: str, facts: State, copy: State) -> None:
+    arena.produce(2 * BATCH)
+    ended = arena.run(arm)
+    assert ended.killed, ended.output
+    assert (arena.state("facts"), arena.state("copy")) == (facts, copy)
+    arena.produce(BATCH)
     arena.finish()
     arena.verify()
 
@@ -52,6 +57,9 @@ def test_the_driver_is_killed_when(arena: Arena, arm: str, meaning: str) -> None
 def test_a_server_that_dies_before_the_decision_aborts_the_checkpoint_on_both(
     arena: Arena, mariadb: MariaDbService
 ) -> None:
+    arena.produce(BATCH)
+    arena.finish()
+    arena.verify()
     arena.produce(2 * BATCH)
     driver = arena.start("C02=stop@2")
     driver.wait_until_stopped("C02")

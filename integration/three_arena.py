@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from examples.demo.journal import Entry, JournalReader
@@ -114,9 +114,9 @@ class ThreeArena:
         self.hit.update(ended.points)
         return ended
 
-    def kill_at(self, points: Sequence[str], **settings: object) -> None:
-        """Wait until a job is held at each of the points, then kill them all at once."""
-        ended = self.start(held_at(points), **settings).kill_when_at(points, _TIMEOUT_S)
+    def kill_at(self, points: Sequence[str], before: Callable[[], None], **settings: object) -> None:
+        """Wait until a job is held at each of the points, call `before`, then kill them all at once."""
+        ended = self.start(held_at(points), **settings).kill_when_at(points, _TIMEOUT_S, before)
         assert ended.killed, ended.output
         assert {*ended.points} == {*points}
         self.hit.update(points)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from twophase.ids import Attempt
 
@@ -66,12 +66,16 @@ class CheckpointDeclined(Event):
 
 @dataclass(frozen=True)
 class CheckpointDecided(Event):
-    """The completed checkpoint is durable: from here on everything commits."""
+    """The completed checkpoint is durable: from here on everything commits.
+
+    `rows` is the sum over all sinks; `rows_by_sink` names every sink of the job, also one without rows.
+    """
 
     checkpoint: int
     attempt: Attempt
     rows: int
     duration_s: float
+    rows_by_sink: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,7 @@ class CheckpointCommitted(Event):
     """Every sink has proven the checkpoint committed.
 
     Durations in seconds: `duration_s` from the trigger; `protocol_s` the part spent in the protocol itself, that is
-    without Spark and the targets.
+    without Spark and the targets. `rows` is the sum over all sinks; `rows_by_sink` names every sink of the job.
     """
 
     checkpoint: int
@@ -112,6 +116,7 @@ class CheckpointCommitted(Event):
     offsets: tuple[str, ...]
     duration_s: float
     protocol_s: float
+    rows_by_sink: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)

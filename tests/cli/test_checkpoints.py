@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,20 @@ def test_a_row_tells_all_of_a_checkpoint(job_folder: JobFolder) -> None:
         assert part in row
     assert columns.split()[0] == "id"
     assert restore.endswith(f"--restore {job_folder.body(0).parent}")
+
+
+@pytest.mark.parametrize(
+    ("lake", "shown_rows"), [((10, 20), "30 each"), ((5,), "facts 30, lake 5"), ((), "facts 30, lake 0")]
+)
+def test_rows_are_shown_by_sink(job_folder: JobFolder, lake: tuple[int, ...], shown_rows: str) -> None:
+    checkpoint = job_folder.checkpoint(0)
+    facts = checkpoint.committables["facts"]
+    pieces = [replace(piece, rows=rows) for piece, rows in zip(facts, lake, strict=False)]
+    several = replace(checkpoint, committables={"facts": facts, "lake": pieces})
+    job_folder.store.decide(job_folder.store.prepare(several))
+    assert f"  {shown_rows}  " in show(job_folder.root).stdout
+    (entry,) = shown(job_folder.root)
+    assert (entry["rows"], entry["rows_by_sink"]) == (30 + sum(lake), {"facts": 30, "lake": sum(lake)})
 
 
 def test_a_decided_checkpoint_shows_its_pending_commits(job_folder: JobFolder) -> None:

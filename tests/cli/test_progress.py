@@ -32,11 +32,12 @@ A = Attempt(1, 1)
 RECOVERED = [RecoveryStarted("orders", 1), RecoveryFinished("orders", 1, 1, 2, 0.02)]
 
 
-def taken(number: int, rows: int = 10) -> list[Event]:
+def taken(number: int, rows: int = 10, **by_sink: int) -> list[Event]:
+    rows = sum(by_sink.values()) if by_sink else rows
     return [
         CheckpointTriggered("orders", number, A),
-        CheckpointDecided("orders", number, A, rows, 0.8),
-        CheckpointCommitted("orders", number, rows, ("",), 0.84, 0.021),
+        CheckpointDecided("orders", number, A, rows, 0.8, by_sink),
+        CheckpointCommitted("orders", number, rows, ("",), 0.84, 0.021, by_sink),
     ]
 
 
@@ -169,6 +170,37 @@ def test_the_plain_view_prints_a_line_for_each_checkpoint() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("by_sink", "line", "end"),
+    [
+        ({"facts": 1000}, "1,000 rows in 0.84 s", "2,000 rows committed,"),
+        (
+            {"facts": 12_000, "lake": 12_000, "hive": 12_000},
+            "12,000 rows into each of 3 sinks in 0.84 s",
+            "24,000 rows committed into each of 3 sinks,",
+        ),
+        (
+            {"facts": 1, "lake": 1200, "hive": 0},
+            "1 row into facts, 1,200 into lake, 0 into hive in 0.84 s",
+            "2 rows committed into facts, 2,400 into lake, 0 into hive,",
+        ),
+        ({"facts": 0, "lake": 0}, "0 rows into each of 2 sinks in 0.84 s", "0 rows committed into each of 2 sinks,"),
+        ({"a\x1b[31m": 1, "lake": 2}, "1 row into a [31m, 2 into lake in", "2 rows committed into a [31m, 4 into lake"),
+    ],
+)
+def test_rows_are_told_by_sink_and_never_as_a_sum_over_sinks(by_sink: dict[str, int], line: str, end: str) -> None:
+    first, *_, last = text_of(PlainView, *taken(0, **by_sink), *taken(1, **by_sink)).splitlines()
+    assert f"checkpoint 0 committed: {line}" in first
+    assert end in last
+
+
+def test_an_event_without_rows_by_sink_is_told_by_its_sum() -> None:
+    """Of who makes events by himself, as a test of an observer does."""
+    event = CheckpointCommitted("orders", 0, 15, ("",), 0.84, 0.021)
+    assert "committed: 15 rows in 0.84 s" in text_of(PlainView, event)
+    assert hash(event) == hash(CheckpointCommitted("orders", 0, 15, ("",), 0.84, 0.021, {"facts": 15}))
+
+
 def test_the_plain_view_prints_what_an_operator_should_know() -> None:
     events = [
         CheckpointDeclined("orders", 3, A, "CHECKPOINT_EXPIRED", "too \x1b[31mslow\n[red]", True),
@@ -187,6 +219,11 @@ def test_the_plain_view_prints_what_an_operator_should_know() -> None:
 
 def test_a_run_that_fails_before_the_job_began_looks_failed() -> None:
     assert "failed after" in text_of(PlainView, error=RuntimeError("Spark does not start"))
+
+
+def test_the_live_view_shows_rows_by_sink() -> None:
+    text = text_of(LiveView, *RECOVERED, *taken(0, facts=1000, lake=1000))
+    assert "1,000 rows into each of 2 sinks" in re.sub(r"[\s│]+", " ", text[text.rindex("╭") :])
 
 
 def test_the_live_view_shows_the_job_in_a_panel() -> None:

@@ -16,6 +16,7 @@ from twophase.coordinator.recovery import commit_decided, take_over
 from twophase.errors import CheckpointMissingError, DeclinedError, FencedError, InDoubtError, OffsetMismatchError
 from twophase.events import (
     CheckpointCommitted,
+    CheckpointDecided,
     CheckpointDeclined,
     CheckpointReplayed,
     CheckpointSubsumed,
@@ -470,3 +471,15 @@ def test_a_declined_attempt_leaves_no_body(another: Another, tmp_path: Path, mon
     monkeypatch.setattr(LocalStorage, "create", full_once)
     driver.run(0)
     assert [path.name.rsplit("-", 1)[1] for path in (tmp_path / "job" / "chk").iterdir()] == ["1.2"]
+
+
+def test_events_tell_the_rows_of_every_sink(driver: Driver) -> None:
+    def write_nothing(pending: PendingCheckpoint) -> None:
+        for sink in driver.sinks:
+            pending.acknowledge(sink, [])
+
+    driver.run(0)
+    driver.run(1, write_nothing)
+    for kind in (CheckpointDecided, CheckpointCommitted):
+        told = [(event.rows, event.rows_by_sink) for event in driver.of(kind)]
+        assert told == [(20, {"facts": 10, "lake": 10}), (0, {"facts": 0, "lake": 0})]

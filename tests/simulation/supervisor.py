@@ -38,6 +38,7 @@ class Outcome:
         steps: inputs and outputs.
         trace: who did what.
         told: what drivers have told, see `telling`.
+        last_error: what ended the driver that is started when the storm is over; None without one, or at its goal.
     """
 
     options: Options
@@ -46,6 +47,7 @@ class Outcome:
     steps: int
     trace: list[tuple[str, str]]
     told: list[tuple[int, Event]]
+    last_error: Exception | None
 
     @property
     def digest(self) -> str:
@@ -67,9 +69,8 @@ def run(options: Options) -> Outcome:
     violation = world.scheduler.failure
     if not violation and operator.error is not None:
         violation = "the simulation itself failed: " + "".join(traceback.format_exception(operator.error))
-    return Outcome(
-        options, violation, world.faults.points, world.scheduler.steps, world.scheduler.trace, world.telling.trace
-    )
+    steps, trace, told = world.scheduler.steps, world.scheduler.trace, world.telling.trace
+    return Outcome(options, violation, world.faults.points, steps, trace, told, supervisor.last_error)
 
 
 class Supervisor:
@@ -77,9 +78,13 @@ class Supervisor:
 
     Args:
         world: where.
+
+    Attributes:
+        last_error: what ended the last driver, if it did not reach its goal.
     """
 
     def __init__(self, world: World) -> None:
+        self.last_error: Exception | None = None
         self._world = world
         self._scheduler = world.scheduler
         self._options = world.options
@@ -115,8 +120,11 @@ class Supervisor:
             self._restore_path = None  # the old driver has never been ended, and did it all
         last = self._start(self._options.checkpoints, None)
         self._wait_for_the_end()
-        if not last.reached:
-            self._world.oracle.violated(f"the job does not go on: {last.error!r}")
+        self.last_error = last.error
+        if self._is_stopped():  # it was the first that had to commit that piece; `judge` has seen its error
+            check_lost(self._world)
+            return
+        self._world.oracle.holds(last.reached, f"the job does not go on: {last.error!r}")
         check_end(self._world, self._folder)
         if self._options.emptied:
             self._folder, self._restore_path = "/data/emptied", None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pymysql
 
 from tests.simulation.disk import Folder
-from tests.simulation.oracle import Oracle
+from tests.simulation.oracle import FORMAT_ID, Oracle, Piece
 from twophase.errors import CheckpointMissingError, CorruptRecordError, LostPreparedError, TwoPhaseError
 from twophase.state.storage import AlreadyExistsError, UnclearOutcomeError
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from tests.simulation.driver import Driver
     from tests.simulation.world import World
 
+_BRANCH = re.compile(r"branch (\S+?)/(\S+): ")
+_LOST_ROWS = re.compile(r"(\d+) rows are lost until")
 _KNOWN = (TwoPhaseError, OSError, pymysql.Error, AlreadyExistsError, UnclearOutcomeError)
 
 
@@ -27,9 +30,23 @@ def judge(oracle: Oracle, driver: Driver, error: Exception) -> None:
     text = f"{driver.process.name} failed with {type(error).__name__}: {error}"
     oracle.holds(isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}")
     if isinstance(error, LostPreparedError):
-        oracle.holds(any(xid.split("'")[1] in str(error) for xid in oracle.lost), f"I8: nothing is lost, and {text}")
+        _check_named(oracle, str(error), text)
     elif isinstance(error, TwoPhaseError) and not error.restartable and not overtaken:
         oracle.violated(f"I8: nobody has overtaken it, and {text}")
+
+
+def _check_named(oracle: Oracle, message: str, text: str) -> None:
+    """A `LostPreparedError` names the pieces that somebody has rolled back by hand, no others, and counts their rows."""
+    named = {f"'{gtrid}','{bqual}',{FORMAT_ID}" for gtrid, bqual in _BRANCH.findall(message)}
+    oracle.holds(
+        bool(named) and named <= {*oracle.lost}, f"I8: {sorted(named)} are not what was rolled back, and {text}"
+    )
+    rows = sum(
+        len(oracle.expected(decision.chunk, Piece.of(xid).subtask))
+        for decision in oracle.decided.values()
+        for xid in named.intersection(decision.xids)
+    )
+    oracle.holds(_LOST_ROWS.findall(message) == [str(rows)], f"I8: {rows} rows were rolled back, and {text}")
 
 
 def check_end(world: World, folder: str) -> None:
@@ -81,6 +98,8 @@ def _check_bodies(world: World, folder: str) -> None:
 
 def check_lost(world: World) -> None:
     """A decided piece was rolled back by hand. The job has stopped; nothing is there twice, and nothing undecided."""
+    again = [xid for xid in world.oracle.lost if xid in world.oracle.visible]
+    world.oracle.holds(not again, f"{again} were rolled back and are visible")
     for name, server in world.targets_and_servers():
         left = world.source.all_rows(world.options.checkpoints)
         for row in server.engine.table(name).values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -107,9 +107,18 @@ def _cells(entry: Entry) -> Iterable[str | Text]:
     yield local_time(body.trigger_time_ms)
     yield duration(body.duration_ms / 1000)
     yield size(entry.size or 0)
-    yield f"{body.rows:,}"
+    yield Text(_rows(body.rows_by_sink))
     yield Text("; ".join(_compact(entries) for _, entries in offsets_of(body)) or "-")
     yield Text(", ".join(f"{count(pieces, 'piece')} of {sink}" for sink, pieces in entry.pending.items()) or "-")
+
+
+def _rows(by_sink: Mapping[str, int]) -> str:
+    """Such as '1,000', '1,000 each' for several sinks, or 'facts 1,000, lake 310'."""
+    numbers = {*by_sink.values()}
+    if len(numbers) > 1:
+        return clean(", ".join(f"{sink} {rows:,}" for sink, rows in by_sink.items()))
+    rows = f"{max(numbers, default=0):,}"
+    return f"{rows} each" if len(by_sink) > 1 else rows
 
 
 def _compact(entries: Sequence[Any]) -> str:
@@ -157,6 +166,7 @@ def _entry_to_json(entry: Entry) -> dict[str, Any]:
             "duration_ms": body.duration_ms,
             "size_bytes": entry.size,
             "rows": body.rows,
+            "rows_by_sink": body.rows_by_sink,
             "sources": [{"format": name, "offsets": entries} for name, entries in offsets_of(body)],
             "pending_commits": dict(entry.pending),
         }

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.progress import Progress, ProgressTracker
-from twophase.cli.text import clean, count, duration
+from twophase.cli.text import clean, count, duration, rows_by_sink
 
 _STATE_STYLES = {"running": "green", "failed": "bold red", "restarting": "yellow", "recovering": "yellow"}
 _ERROR_CHARS = 400
@@ -54,7 +54,8 @@ def _last(now: Progress, now_s: float) -> str:
     if now.last is None:
         return _NONE
     took = f"took {duration(now.last.duration_s)} (protocol {duration(now.last.protocol_s)})"
-    return f"{now.last.checkpoint}   {duration(now_s - now.last_s)} ago   {took}   {count(now.last.rows, 'row')}"
+    rows = rows_by_sink(now.last.rows, now.last.rows_by_sink)
+    return f"{now.last.checkpoint}   {duration(now_s - now.last_s)} ago   {took}   {rows}"
 
 
 def _current(now: Progress, now_s: float) -> str:
@@ -74,6 +75,7 @@ def summary(tracker: ProgressTracker) -> str:
     now = tracker.progress
     return (
         f"{now.state} after {duration(time.monotonic() - tracker.started_s)}: "
-        f"{count(now.committed, 'checkpoint')}, {count(now.query.records, 'record')} in, {count(now.rows, 'row')} committed, "
+        f"{count(now.committed, 'checkpoint')}, {count(now.query.records, 'record')} in, "
+        f"{rows_by_sink(now.rows, now.rows_by_sink, 'committed')}, "
         f"{count(now.restarts, 'restart')}"
     )

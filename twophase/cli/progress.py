@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from twophase.cli.query_progress import QueryProgress
@@ -32,6 +33,7 @@ class Progress:
         state: what the job does.
         query: records read, their rate, and the lag.
         rows: rows committed, over all sinks.
+        rows_by_sink: the same by sink.
         committed: checkpoints committed by this driver.
         last: the newest committed checkpoint, and when it was.
         last_s: see `last`.
@@ -46,6 +48,7 @@ class Progress:
     state: str = "starting Spark"
     query: QueryProgress = field(default_factory=QueryProgress)
     rows: int = 0
+    rows_by_sink: Mapping[str, int] = field(default_factory=dict)
     committed: int = 0
     last: CheckpointCommitted | None = None
     last_s: float = 0.0
@@ -112,10 +115,14 @@ class ProgressTracker:
                 return replace(now, current=number, current_s=now_s)
             case CheckpointDecided(checkpoint=number):
                 return replace(now, pending=now.pending | {number})
-            case CheckpointCommitted(checkpoint=number, rows=rows):
+            case CheckpointCommitted(checkpoint=number, rows=rows, rows_by_sink=by_sink):
                 return replace(
                     now,
                     rows=now.rows + rows,
+                    rows_by_sink={
+                        **now.rows_by_sink,
+                        **{k: now.rows_by_sink.get(k, 0) + v for k, v in by_sink.items()},
+                    },
                     committed=now.committed + 1,
                     last=event,
                     last_s=now_s,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twophase.cli.progress import Progress
-from twophase.cli.text import count, duration
+from twophase.cli.text import count, duration, rows_by_sink
 from twophase.events import (
     CheckpointCommitted,
     CheckpointDeclined,
@@ -46,7 +46,8 @@ def _committed(event: CheckpointCommitted, progress: Progress) -> str:
     lag = "" if progress.query.lag is None else f", lag {progress.query.lag:,}"
     pending = f", {count(len(progress.pending), 'pending commit')}" if progress.pending else ""
     took = f"{duration(event.duration_s)} (protocol {duration(event.protocol_s)})"
-    return f"checkpoint {event.checkpoint} committed: {count(event.rows, 'row')} in {took}{lag}{pending}"
+    rows = rows_by_sink(event.rows, event.rows_by_sink)
+    return f"checkpoint {event.checkpoint} committed: {rows} in {took}{lag}{pending}"
 
 
 def _recovered(event: RecoveryFinished) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 _MINUTE_S = 60.0
 _HOUR_S = 3600.0
@@ -39,6 +40,27 @@ def size(count: int) -> str:
 def count(number: int, thing: str) -> str:
     """Such as '1 row' or '1,200 rows'."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def rows_by_sink(total: int, by_sink: Mapping[str, int], done: str = "") -> str:
+    """Such as '5 rows', '5 rows into each of 3 sinks', or '5 rows into facts, 2 into lake'.
+
+    The sum over several sinks is not told: it counts a record as often as it is written.
+
+    Args:
+        total: over all sinks.
+        by_sink: the same by sink; empty if it is not known.
+        done: what was done with them, such as 'committed'.
+    """
+    thing = f" {done}" if done else ""
+    numbers = [*by_sink.values()]
+    if len(numbers) < 2:
+        return f"{count(total, 'row')}{thing}"
+    if len(set(numbers)) == 1:
+        return f"{count(numbers[0], 'row')}{thing} into each of {len(numbers)} sinks"
+    (first, rows), *others = by_sink.items()
+    parts = [f"{count(rows, 'row')}{thing} into {first}", *(f"{rows:,} into {sink}" for sink, rows in others)]
+    return clean(", ".join(parts))
 
 
 def local_time(unix_ms: int) -> str:

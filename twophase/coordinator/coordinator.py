@@ -366,7 +366,14 @@ class CheckpointCoordinator:
             raise _not_written(pending, error) from error
         pending.signal(Signal.WRITTEN)
         self._observers(
-            CheckpointDecided(self.job, completed.checkpoint, completed.attempt, completed.rows, stopwatch.total_s)
+            CheckpointDecided(
+                self.job,
+                completed.checkpoint,
+                completed.attempt,
+                completed.rows,
+                stopwatch.total_s,
+                completed.rows_by_sink,
+            )
         )
         return completed
 

@@ -120,6 +120,7 @@ class Finisher:
                 tuple(line or "" for line in completed.offsets.end),
                 stopwatch.total_s,
                 stopwatch.protocol_s,
+                completed.rows_by_sink,
             )
         )
         return True

@@ -59,7 +59,12 @@ class CompletedCheckpoint:
     @property
     def rows(self) -> int:
         """Rows written, over all sinks."""
-        return sum(piece.rows for pieces in self.committables.values() for piece in pieces)
+        return sum(self.rows_by_sink.values())
+
+    @property
+    def rows_by_sink(self) -> dict[str, int]:
+        """Rows written into each sink, by its name; 0 for a sink without rows."""
+        return {sink: sum(piece.rows for piece in pieces) for sink, pieces in self.committables.items()}
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values."""

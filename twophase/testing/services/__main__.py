@@ -1,4 +1,4 @@
-"""`python -m twophase.testing.services fetch | versions`: fill the cache ahead of the tests, and look into it."""
+"""`python -m twophase.testing.services up | fetch | versions`: local servers to try things with, and the cache of them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from twophase.errors import TwoPhaseError
+from twophase.testing.services import up as servers
 from twophase.testing.services.cache import CACHE_VARIABLE, cache_root
 from twophase.testing.services.delta import fetch_delta
 from twophase.testing.services.kafka_program import fetch_kafka
@@ -39,6 +40,20 @@ _MEGABYTE = 1_000_000
 @click.group(help=__doc__)
 def main() -> None:
     """Entry point."""
+
+
+@main.command()
+@click.argument("services", nargs=-1, type=click.Choice(servers.NAMES))
+def up(services: tuple[str, ...]) -> None:
+    """Keep the named SERVICES up (kafka and mysql if none is named) until Ctrl-C or SIGTERM.
+
+    Prints how to reach them as lines for a shell. They have what the quick start of README.md needs: the topic orders,
+    the database shop with the table orders. Their data is removed when they stop.
+    """
+    try:
+        servers.run(services or ("kafka", "mysql"))
+    except TwoPhaseError as error:
+        raise click.ClickException(str(error)) from error
 
 
 @main.command()

@@ -1,0 +1,88 @@
+"""A decided piece that somebody rolls back by hand stops the job, whichever driver finds it; only that piece may be named.
+
+In these seeds the last driver finds it, the one that is started when nothing goes wrong any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from sinks.mysql import committer
+from tests.simulation.options import Options
+from tests.simulation.supervisor import run
+from twophase.coordinator.commit import Committer
+from twophase.errors import LostPreparedError
+from twophase.protocol.outcome import AlreadyCommitted, Lost
+
+SEEDS = [7003006, 7036294, 7059985, 7072752, 7096439, 7117110, 7130589]
+
+_real_lost = Committer._lost
+_real_decide = committer.Committer._decide
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_last_driver_may_find_what_was_rolled_back_by_hand(seed: int) -> None:
+    outcome = run(Options.of(seed))
+    assert not outcome.violation
+    assert isinstance(outcome.last_error, LostPreparedError)
+    (by_hand,) = [what for who, what in outcome.trace if who == "somebody"]
+    assert by_hand.startswith("roll back ")
+
+
+def _names_another_piece(checkpoint: Any, lost: Any) -> LostPreparedError:
+    what, mine, other = _real_lost(checkpoint, lost).what, *_lost_and_not(checkpoint, lost)
+    return LostPreparedError(what.replace(mine["bqual"], other["bqual"]))
+
+
+def _names_one_more_piece(checkpoint: Any, lost: Any) -> LostPreparedError:
+    what, _, other = _real_lost(checkpoint, lost).what, *_lost_and_not(checkpoint, lost)
+    return LostPreparedError(f"{what} branch {other['gtrid']}/{other['bqual']}: gone as well.")
+
+
+def _names_no_piece(checkpoint: Any, lost: Any) -> LostPreparedError:
+    return LostPreparedError(_real_lost(checkpoint, lost).what.replace("branch ", ""))
+
+
+def _counts_one_row_more(checkpoint: Any, lost: Any) -> LostPreparedError:
+    rows = sum(piece.rows for piece, _ in lost)
+    return LostPreparedError(_real_lost(checkpoint, lost).what.replace(f" {rows} rows are", f" {rows + 1} rows are"))
+
+
+def _lost_and_not(checkpoint: Any, lost: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The handle of the lost piece, and of another one of its checkpoint or an invented one."""
+    (piece, _), *_ = lost
+    others = [found.handle for pieces in checkpoint.committables.values() for found in pieces if found is not piece]
+    return piece.handle, next(iter(others), {**piece.handle, "bqual": "invented"})
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("told", [_names_another_piece, _names_one_more_piece, _names_no_piece, _counts_one_row_more])
+def test_an_error_that_tells_another_loss_is_a_violation(seed: int, told: Callable[..., LostPreparedError]) -> None:
+    with mock.patch.object(Committer, "_lost", staticmethod(told)):
+        assert run(Options.of(seed)).violation.startswith("I8: ")
+
+
+def test_a_loss_that_the_last_driver_passes_over_is_a_violation() -> None:
+    def decide(*arguments: Any) -> Any:
+        outcome = _real_decide(*arguments)
+        return AlreadyCommitted("nothing") if isinstance(outcome, Lost) else outcome
+
+    with mock.patch.object(committer.Committer, "_decide", decide):
+        for seed in SEEDS:
+            assert "is taken for committed and is not" in run(Options.of(seed)).violation
+
+
+def test_a_loss_where_nobody_has_rolled_back_is_a_violation() -> None:
+    """A piece that was committed by hand is there, and the error says that it is not."""
+
+    def decide(_: Any, __: Any, ___: Any, xid: Any) -> Lost:
+        return Lost(f"branch {xid}: not looked for")
+
+    with mock.patch.object(committer.Committer, "_decide", decide):
+        for seed in SEEDS:
+            assert run(replace(Options.of(seed), meddling="commit")).violation.startswith("I8: ")

@@ -1,0 +1,134 @@
+"""Servers that stay up until this process is told to stop, ready for the quick start of README.md.
+
+1. SIGINT and SIGTERM are caught first, so that what has started by then is stopped in order.
+2. The servers start, and get what the quick start needs: the topic `orders`, and the table `shop.orders`.
+3. How to reach them is printed as lines for a shell: `export` lines, everything else as comments.
+4. Wait for a signal, or for a server that ends by itself.
+5. Stop all of them, and remove their data.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import click
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
+
+from twophase.errors import ServiceError
+from twophase.testing.services.kafka import BOOTSTRAP_VARIABLE, KafkaService
+from twophase.testing.services.mariadb import MariaDbService
+from twophase.testing.services.mysql import MySqlService
+from twophase.testing.services.sql import SqlService
+
+KAFKA = "kafka"
+SQL: Mapping[str, type[SqlService]] = {"mysql": MySqlService, "mariadb": MariaDbService}
+NAMES = (KAFKA, *SQL)
+
+_TOPIC, _PARTITIONS = "orders", 2
+_DATABASE, _TABLE = "shop", "orders"
+_COLUMNS = "id BIGINT, customer VARCHAR(64), amount DOUBLE, kafka_partition INT, kafka_offset BIGINT"
+_PASSWORD_VARIABLE = "SHOP_PASSWORD"  # noqa: S105 a name
+_SHOWN_LOG_LINES = 15
+
+
+class _Stopped(BaseException):
+    """Somebody wants the servers to stop."""
+
+
+def run(names: Sequence[str]) -> None:
+    """Keep servers up until a signal comes.
+
+    Args:
+        names: which, of `NAMES`.
+
+    Raises:
+        ServiceError: one could not be fetched or started, or ended by itself.
+    """
+    try:
+        with _signals_stop(), ExitStack() as stack:
+            pids: dict[int, KafkaService | SqlService] = {}
+            for name in dict.fromkeys(names):
+                service = _start(name, stack)
+                pids[service.pid] = service
+            _say_what_to_do(names)
+            _wait_for_an_end(pids)
+    except _Stopped:
+        click.echo("# Stopped, and their data removed.")
+
+
+@contextmanager
+def _signals_stop() -> Iterator[None]:
+    """The first signal raises; others come too late, and must not disturb the stop."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+
+    def stop(*_: Any) -> None:
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        raise _Stopped
+
+    before = [signal.signal(number, stop) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _start(name: str, stack: ExitStack) -> KafkaService | SqlService:
+    """Start one, and print how to reach it; local, whatever servers the environment names."""
+    if name == KAFKA:
+        kafka = stack.enter_context(KafkaService(own=True))
+        _make_topic(kafka)
+        _say(f"# Kafka, with the empty topic {_TOPIC!r}: kafka.bootstrap.servers is {kafka.bootstrap_servers}")
+        _say(f"export {BOOTSTRAP_VARIABLE}={kafka.bootstrap_servers}")
+        _say(f"#   a record: echo '{{\"id\": 1}}' | python -m kafka.producer -b {kafka.bootstrap_servers} -t {_TOPIC}")
+        return kafka
+    server = stack.enter_context(SQL[name](own=True, local_infile=True))
+    _make_table(server)
+    where = f"--host={server.host} --port={server.port} --user={server.user}"
+    variable = f"TWOPHASE_{name.upper()}"
+    _say(f"# {name}, with the empty table {_DATABASE}.{_TABLE}: url is {server.url(_DATABASE)}")
+    _say(f"export {variable}_URL={server.url('').rstrip('/')}")
+    _say(f"export {variable}_PASSWORD={server.password}")
+    _say(f'#   a client: MYSQL_PWD="${variable}_PASSWORD" mysql {where} {_DATABASE}')
+    return server
+
+
+def _make_topic(kafka: KafkaService) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    try:
+        admin.create_topics([NewTopic(_TOPIC, num_partitions=_PARTITIONS, replication_factor=1)])
+    finally:
+        admin.close()
+
+
+def _make_table(server: SqlService) -> None:
+    server.create_database(_DATABASE)
+    with server.connect(_DATABASE) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE {_TABLE} ({_COLUMNS}) ENGINE=InnoDB")
+
+
+def _say_what_to_do(names: Sequence[str]) -> None:
+    first_sql = next((name for name in names if name in SQL), None)
+    if first_sql is not None:
+        _say(f'export {_PASSWORD_VARIABLE}="$TWOPHASE_{first_sql.upper()}_PASSWORD"  # password_env of the quick start')
+    _say("# Up. Paste the lines above into another shell; Ctrl-C here stops the servers and removes their data.")
+
+
+def _say(line: str) -> None:
+    click.echo(line)
+
+
+def _wait_for_an_end(pids: Mapping[int, KafkaService | SqlService]) -> None:
+    """Sleep until a child of this process ends, a server or its watchdog; a signal ends the sleep too."""
+    ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    service = None if ended is None else pids.get(ended.si_pid)
+    if ended is None or service is None:
+        raise ServiceError("The watchdog of a server is gone, so all of them are stopped.", remedy="run this again.")
+    tail = "\n".join(service.log.read_text(errors="replace").splitlines()[-_SHOWN_LOG_LINES:])
+    raise ServiceError(f"{type(service).__name__} ended by itself ({ended.si_status}). The end of its log:\n{tail}")
