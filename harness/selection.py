@@ -9,15 +9,24 @@ that cost about the same by the ledger; together the five are the whole proof.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from harness.ledger import Ledger, file_of
 
 FIFTHS = 5
 QUICK_S = 2.0
 """CPU seconds of a file by the ledger, up to which `--quick` takes it."""
+
+
+def representatives(cases: Iterable[str], chosen: Collection[str]) -> list[ParameterSet]:
+    """Parameters of a test; `make test` takes those that are chosen, `make proof` all of them."""
+    cases = list(cases)
+    if unknown := {*chosen} - {*cases}:
+        raise ValueError(f"chosen, and no case: {sorted(unknown)}")
+    return [pytest.param(case, marks=[] if case in chosen else [pytest.mark.proof]) for case in cases]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

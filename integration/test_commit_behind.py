@@ -21,6 +21,8 @@ from twophase.state.records import Decision
 from twophase.state.storage import LocalStorage
 from twophase.testing.services import KafkaService, MySqlService
 
+pytestmark = pytest.mark.part("mysql")
+
 BATCH = 1000
 UNDER_WAY = 3
 OPTIONS = {"checkpoint.max_concurrent": UNDER_WAY}
@@ -61,6 +63,7 @@ def kill_in_commit(arena: Arena, point: str) -> None:
     assert (verdict.duplicated, verdict.foreign) == (0, 0), verdict
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("point", IN_COMMIT)
 def test_h48_the_driver_is_killed_with_several_decided_while_a_commit_is_at(arena: Arena, point: str) -> None:
     kill_in_commit(arena, point)
@@ -68,6 +71,7 @@ def test_h48_the_driver_is_killed_with_several_decided_while_a_commit_is_at(aren
     arena.verify()
 
 
+@pytest.mark.proof
 def test_h48_recovery_is_killed_when_it_has_committed_the_oldest(arena: Arena) -> None:
     kill_in_commit(arena, "C11")
     before = waiting(arena)
@@ -78,6 +82,7 @@ def test_h48_recovery_is_killed_when_it_has_committed_the_oldest(arena: Arena) -
     arena.verify()
 
 
+@pytest.mark.proof
 def test_a_permanent_failure_of_a_commit_behind_stops_a_query_that_waits_for_records(
     arena: Arena,
 ) -> None:

@@ -17,7 +17,7 @@ from integration.delta_driver import BEFORE_CHECKPOINT, CONTROL
 from twophase.testing.services import KafkaService
 
 # A deadline, not a measure: on a machine that others keep busy a driver takes many times as long.
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.relay]
+pytestmark = [pytest.mark.part("delta"), pytest.mark.proof, pytest.mark.timeout(1800), pytest.mark.relay]
 
 CONTROLS = ("duplicates", "losses")
 # Pieces without a decision, decided ones, and commits that have landed: what the second round has to recover.

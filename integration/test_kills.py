@@ -18,11 +18,14 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from harness.selection import representatives
 from integration.arena import Arena, State
 from integration.checker import RECORD, compare, read_topic
 from integration.nemesis import held_at
 from twophase import failpoints
 from twophase.testing.services import KafkaService, MySqlService
+
+pytestmark = pytest.mark.part("mysql")
 
 BATCH = 1000
 PIECE = BATCH // 2
@@ -108,7 +111,7 @@ def one_more_checkpoint(arena: Arena) -> None:
     arena.verify()
 
 
-@pytest.mark.parametrize("point", KILLS)
+@pytest.mark.parametrize("point", representatives(KILLS, {"C05", "C09", "C13", "C16"}))
 def test_the_driver_is_killed_at(arena: Arena, point: str) -> None:
     kill = KILLS[point]
     arena.produce(2 * BATCH)
@@ -120,6 +123,7 @@ def test_the_driver_is_killed_at(arena: Arena, point: str) -> None:
     one_more_checkpoint(arena)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("point", OF_WORKER)
 def test_a_worker_is_killed_at(arena: Arena, point: str) -> None:
     arena.produce(2 * BATCH)
@@ -135,7 +139,10 @@ def test_every_crash_point_of_the_protocol_has_its_kill() -> None:
     assert {*KILLS, *OF_WORKER} == named
 
 
-@pytest.mark.parametrize(("control", "seen"), [("duplicates", "duplicated"), ("losses", "lost")])
+@pytest.mark.parametrize(
+    ("control", "seen"),
+    [("duplicates", "duplicated"), pytest.param("losses", "lost", marks=pytest.mark.proof)],
+)
 def test_without_the_protocol_the_checker_sees(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession, control: str, seen: str
 ) -> None:

@@ -27,7 +27,7 @@ BROKER_KILLS = 10
 FREEZES = 2
 LINGER_MS = 75
 
-pytestmark = pytest.mark.timeout(7200)
+pytestmark = [pytest.mark.part("servers"), pytest.mark.proof, pytest.mark.timeout(7200)]
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,14 @@ from integration.soak_reader import Part, violations
 from integration.soak_report import markdown, tables
 from integration.soak_run import Goal
 
-pytestmark = [pytest.mark.part("soak"), pytest.mark.proof]
+pytestmark = pytest.mark.part("soak")
 
 SEED = 4
 RECORDS = 120_000
 KILLS = 10
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(7200)
 def test_everything_dies_while_the_job_writes(tmp_path: Path) -> None:
     outcome = soak(Goal(KILLS, RECORDS), SEED, tmp_path, Console())

@@ -13,6 +13,8 @@ from integration.arena import Arena
 from twophase.errors import FencedError
 from twophase.testing.services import KafkaService, MySqlService
 
+pytestmark = pytest.mark.part("mysql")
+
 BATCH = 1000
 
 
@@ -24,6 +26,7 @@ def arena(kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: Spark
     arena.abandon()
 
 
+@pytest.mark.proof
 def test_a_second_driver_takes_over_and_the_first_is_fenced_out(arena: Arena) -> None:
     first = arena.start()
     first.wait_for(lambda: arena.count("facts") == BATCH, "the first driver to write")
@@ -71,6 +74,7 @@ def test_a_branch_rolled_back_by_hand_after_the_decision_is_a_named_error(arena:
     assert "500 rows are lost" in ended.output
 
 
+@pytest.mark.proof
 def test_a_branch_committed_by_hand_is_recognised(arena: Arena) -> None:
     decided_uncommitted(arena)
     by_hand(arena, "COMMIT")
@@ -124,6 +128,7 @@ def test_a_restore_begins_a_new_lineage_where_the_checkpoint_ended(arena: Arena,
     assert len(list((Path(arena.settings["location"]) / "spark").iterdir())) == (2 if where == "the same folder" else 1)
 
 
+@pytest.mark.proof
 def test_a_restore_commits_what_the_checkpoint_left_prepared(arena: Arena) -> None:
     decided_uncommitted(arena)
     folder = max((arena.scratch / "job" / "chk").iterdir(), key=lambda path: path.stat().st_mtime_ns)

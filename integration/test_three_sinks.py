@@ -22,7 +22,7 @@ from integration.three_targets import DELTA, HIVE, MYSQL, SINKS
 from twophase.testing.services import MySqlService
 
 # A minute on a quiet machine; on a busy one sixteen jobs with three sinks each take their time.
-pytestmark = [pytest.mark.timeout(1800), pytest.mark.relay]
+pytestmark = [pytest.mark.part("several"), pytest.mark.proof, pytest.mark.timeout(1800), pytest.mark.relay]
 
 CONTROLS = ("duplicates", "losses")
 KILLS = 2

@@ -14,16 +14,12 @@ from pyspark.sql import SparkSession
 from integration.arena import Arena, State
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
 
+pytestmark = [pytest.mark.part("several"), pytest.mark.proof]
+
 BATCH = 1000
 PREPARED = State(decided=1, committed=1, prepared=2, visible=BATCH)
 DECIDED = State(decided=2, committed=1, prepared=2, visible=BATCH)
 VISIBLE = State(decided=2, committed=1, prepared=0, visible=2 * BATCH)
-
-
-@pytest.fixture(scope="module")
-def mariadb() -> Iterator[MariaDbService]:
-    with MariaDbService(local_infile=True) as service:
-        yield service
 
 
 @pytest.fixture

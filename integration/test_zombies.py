@@ -20,11 +20,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from harness.selection import representatives
 from integration.arena import Arena
 from integration.nemesis import DriverProcess
 from twophase import failpoints
 from twophase.errors import FencedError
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
+
+pytestmark = pytest.mark.part("several")
 
 BATCH = 1000
 PARTITIONS = 2
@@ -141,12 +144,6 @@ class Zombies:
         self.arena.abandon()
 
 
-@pytest.fixture(scope="module")
-def mariadb() -> Iterator[MariaDbService]:
-    with MariaDbService(local_infile=True) as service:
-        yield service
-
-
 @pytest.fixture
 def zombies(
     kafka: KafkaService, mysql: MySqlService, mariadb: MariaDbService, tmp_path: Path, spark: SparkSession
@@ -156,7 +153,7 @@ def zombies(
     zombies.end()
 
 
-@pytest.mark.parametrize("point", STOPS)
+@pytest.mark.parametrize("point", representatives(STOPS, {"C09", "C13"}))
 def test_a_driver_is_fenced_out_that_was_stopped_at(zombies: Zombies, point: str) -> None:
     arena = zombies.arena
     arena.produce(2 * BATCH)
