@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import pymysql
 from pyspark.sql import SparkSession
 
 import twophase
+from harness.branches import roll_back_branches
 from integration import checker, workload
 from integration.driver import run_job
 from integration.nemesis import DriverProcess, Ended, run
@@ -20,9 +19,6 @@ from twophase.state.records import History
 from twophase.testing.services.access import SqlAccess
 
 CANARY = "another_application"
-_XAER_NOTA = 1397
-_LEAVING_S = 60
-_POLL_S = 0.05
 
 
 @dataclass(frozen=True)
@@ -142,13 +138,6 @@ class Arena:
         """The transaction ids that are prepared on the server of a sink."""
         return [_text(row[3]) for row in self.sql(sink, "XA RECOVER")]
 
-    def branches(self, sink: str) -> list[str]:
-        """What is prepared on the server of a sink, as XA COMMIT and XA ROLLBACK take it."""
-        return [
-            f"'{_text(data)[:gtrid_length]}', '{_text(data)[gtrid_length:]}', {format_id}"
-            for format_id, gtrid_length, _, data in self.sql(sink, "XA RECOVER")
-        ]
-
     def history(self) -> History:
         """What the job's log says, also while a driver runs."""
         return read_checkpoints(self.settings["location"]).history
@@ -166,20 +155,8 @@ class Arena:
 
     def abandon(self) -> None:
         """Leave nothing prepared. A job that a failed test leaves behind would disturb those that come after it."""
-        deadline = time.monotonic() + _LEAVING_S
-        for sink in self.servers:
-            while left := self.branches(sink):
-                assert time.monotonic() < deadline, f"{left} are still prepared"
-                for xid in left:
-                    self._roll_back(sink, xid)
-
-    def _roll_back(self, sink: str, xid: str) -> None:
-        try:
-            self.sql(sink, f"XA ROLLBACK {xid}")
-        except pymysql.Error as error:
-            if error.args[0] != _XAER_NOTA:  # its session, of a killed driver, is not gone yet
-                raise
-            time.sleep(_POLL_S)
+        for server in self.servers.values():
+            roll_back_branches(server)
 
     def verdict(self, sink: str) -> checker.Verdict:
         """What the independent checker says of one sink."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from harness.branches import branches
 from integration.arena import Arena
 from integration.nemesis import DriverProcess, held_at
 from twophase.errors import LostPreparedError, PreflightError
@@ -94,9 +95,9 @@ def test_a_permanent_failure_of_a_commit_behind_stops_a_query_that_waits_for_rec
     driver = arena.start("C11=stop@1")
     driver.wait_until_stopped("C11")
     wait_until_decided(arena, driver, "C11", 1)
-    branches = arena.branches("facts")
-    assert branches
-    for branch in branches:
+    prepared = branches(arena.servers["facts"])
+    assert prepared
+    for branch in prepared:
         arena.sql("facts", f"XA ROLLBACK {branch}")
     driver.thaw()
     ended = driver.wait()

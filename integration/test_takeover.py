@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from harness.branches import branches
 from integration.arena import Arena
 from twophase.errors import FencedError
 from twophase.testing.services import KafkaService, MySqlService
@@ -61,7 +62,7 @@ def decided_uncommitted(arena: Arena) -> list[str]:
 
 def by_hand(arena: Arena, verb: str) -> None:
     """Resolve one prepared branch as an administrator would."""
-    arena.sql("facts", f"XA {verb} {arena.branches('facts')[0]}")
+    arena.sql("facts", f"XA {verb} {branches(arena.servers['facts'])[0]}")
 
 
 def test_a_branch_rolled_back_by_hand_after_the_decision_is_a_named_error(arena: Arena) -> None:

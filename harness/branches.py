@@ -1,0 +1,44 @@
+"""Transactions that are prepared on a MySQL or MariaDB server, whoever has left them."""
+
+from __future__ import annotations
+
+import time
+
+import pymysql
+
+from twophase.testing.services.access import SqlAccess
+
+_XAER_NOTA = 1397
+_FREE_TIMEOUT_S = 60
+_POLL_S = 0.05
+
+
+def branches(server: SqlAccess) -> list[str]:
+    """What is prepared, as XA COMMIT and XA ROLLBACK take it."""
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("XA RECOVER CONVERT XID")
+        rows = cursor.fetchall()
+    return [_xid(format_id, str(data).removeprefix("0x"), 2 * gtrid_bytes) for format_id, gtrid_bytes, _, data in rows]
+
+
+def roll_back_branches(server: SqlAccess) -> None:
+    """Leave nothing prepared. What a session has just left, one that was killed say, takes a moment to be free."""
+    deadline_s = time.monotonic() + _FREE_TIMEOUT_S
+    while left := branches(server):
+        assert time.monotonic() < deadline_s, f"{left} are still prepared"
+        for xid in left:
+            _roll_back(server, xid)
+
+
+def _xid(format_id: int, digits: str, gtrid_digits: int) -> str:
+    return f"X'{digits[:gtrid_digits]}', X'{digits[gtrid_digits:]}', {format_id}"
+
+
+def _roll_back(server: SqlAccess, xid: str) -> None:
+    try:
+        with server.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(f"XA ROLLBACK {xid}")
+    except pymysql.Error as error:
+        if error.args[0] != _XAER_NOTA:
+            raise
+        time.sleep(_POLL_S)
