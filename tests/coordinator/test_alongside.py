@@ -70,23 +70,35 @@ def test_the_first_error_in_their_order_is_raised(alongside: Alongside) -> None:
     assert told[:2] == [orphan("a"), orphan("b")]
 
 
+class Awaited(threading.Thread):
+    """A thread that ends only when somebody waits for it."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        super().__init__(daemon=True)
+        self.awaited = threading.Event()
+        self._run_then = run
+
+    def run(self) -> None:
+        assert self.awaited.wait(60)
+        self._run_then()
+
+    def join(self, timeout: float | None = None) -> None:
+        self.awaited.set()
+        super().join(timeout)
+
+
 def test_side_by_side_an_error_waits_until_the_others_are_back() -> None:
     """Whoever handles it may close the sinks."""
-    ended: list[str] = []
-    failed = threading.Event()
+    threads: list[Awaited] = []
 
-    def first(observers: Observers) -> str:
-        failed.set()
-        raise KeyboardInterrupt
+    def thread(run: Callable[[], None]) -> Awaited:
+        threads.append(Awaited(run))
+        return threads[-1]
 
-    def second(observers: Observers) -> str:
-        assert failed.wait(60)
-        ended.append("b")
-        return "b"
-
+    steps: dict[str, Step[str]] = {"a": partial(failing, KeyboardInterrupt(), [], "a"), "b": partial(telling, "b")}
     with pytest.raises(KeyboardInterrupt):
-        SideBySide(plain)({"a": first, "b": second}, Observers())
-    assert ended == ["b"]
+        SideBySide(thread)(steps, Observers())
+    assert [thread.is_alive() for thread in threads] == [False, False]
 
 
 def test_in_turn_no_other_sink_is_asked_after_an_error() -> None:
