@@ -184,12 +184,18 @@ def read_marks(file: LogFile, storage: Reads) -> Marks:
     """
     if file.base.endswith(".parquet"):
         with storage.opened(file.name) as stream:
+            _check_size(file, stream.seek(0, io.SEEK_END))
             return _collect(_in_parquet(stream))
     data = storage.read(file.name)
-    if not data or len(data) != file.size:
-        length = "gone" if data is None else f"{len(data)} bytes long"
-        raise UnreadableLogError(f"{file.name} is {length}, Delta has listed {file.size}")
+    if data is None:
+        raise UnreadableLogError(f"{file.name} is gone")
+    _check_size(file, len(data))
     return _collect(_in_json(data))
+
+
+def _check_size(file: LogFile, size: int) -> None:
+    if not size or size != file.size:
+        raise UnreadableLogError(f"{file.name} is {size} bytes long, Delta has listed {file.size}")
 
 
 def _in_json(data: bytes) -> Iterable[Any]:

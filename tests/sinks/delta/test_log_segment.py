@@ -205,6 +205,14 @@ def test_a_file_that_is_gone_or_has_changed_since_is_left_to_delta() -> None:
         LogFiles(folder).transactions(whole, None)
 
 
+def test_a_checkpoint_that_has_changed_since_is_left_to_delta() -> None:
+    folder = Folder({CHECKPOINT: parquet(txn("a", 1))})
+    whole = segment(2, 2, folder, [CHECKPOINT])
+    folder.files[CHECKPOINT] = parquet(txn("a", 1), txn("b", 2))
+    with pytest.raises(UnreadableLogError, match="Delta has listed"):
+        LogFiles(folder).transactions(whole, None)
+
+
 def test_a_log_that_is_too_long_is_left_to_delta(monkeypatch: pytest.MonkeyPatch) -> None:
     long = {name(version): commit() for version in range(251)}
     with pytest.raises(UnreadableLogError, match="251 files"):
