@@ -43,17 +43,13 @@ def binaries(values: Sequence[bytes | None], kind: pa.DataType | None = None) ->
         OverflowError: together they are longer than an array can be.
     """
     kind = kind or pa.binary()
-    present = [value for value in values if value is not None]
+    validity = _bits(value is not None for value in values) if None in values else None
+    present: list[bytes] = [value or b"" for value in values] if validity else values  # type: ignore[assignment]
     data = b"".join(present)
     if len(data) > np.iinfo(np.int32).max:
         raise OverflowError(f"{len(data)} bytes are too many for one array")
     ends = np.zeros(len(values) + 1, np.int32)
-    if len(present) == len(values):
-        np.cumsum(np.fromiter(map(len, present), np.int32, len(present)), out=ends[1:])
-        validity = None
-    else:
-        np.cumsum(np.fromiter((len(value or b"") for value in values), np.int32, len(values)), out=ends[1:])
-        validity = _bits(value is not None for value in values)
+    np.cumsum(np.fromiter(map(len, present), np.int32, len(present)), out=ends[1:])
     return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(ends), pa.py_buffer(data)])
 
 
