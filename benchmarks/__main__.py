@@ -12,6 +12,7 @@ from benchmarks import (
     kafka_to_mysql,
     plugin_form,
     protocol_cost,
+    recovery,
     several_sinks,
     visibility,
     worker_memory,
@@ -27,6 +28,7 @@ _COMMANDS = (
     visibility.command,
     protocol_cost.command,
     file_commit.command,
+    recovery.command,
     worker_memory.command,
 )
 

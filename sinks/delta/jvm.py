@@ -85,6 +85,10 @@ class Jvm:
         """What is left in an input stream."""
         return bytes(self._class("org.apache.commons.io.IOUtils").toByteArray(stream))
 
+    def read_exactly(self, stream: Any, length: int) -> bytes:
+        """A number of bytes from an input stream. Raises if it has fewer."""
+        return bytes(self._class("org.apache.commons.io.IOUtils").toByteArray(stream, length))
+
     @contextmanager
     def active(self) -> Iterator[None]:
         """Make the session the active one of this thread: Delta looks its settings up there."""

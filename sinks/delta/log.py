@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -10,11 +11,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sinks.delta.jvm import Jvm, class_name, items
+from sinks.delta.log_files import LogFiles
+from sinks.delta.log_segment import LogFile, LogSegment
 from sinks.delta.shape import TableShape
 from sinks.delta.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_logger = logging.getLogger("twophase.sinks.delta")
 
 # Delta's own hook for the names of data files. A property of the writing thread reaches its tasks, so that two sinks that
 # write side by side in one session do not meet. Phase 1 checks the names that come back.
@@ -28,11 +33,13 @@ class Snapshot:
     Args:
         jvm: the JVM of Spark.
         java: Delta's snapshot.
+        log: of the table.
     """
 
-    def __init__(self, jvm: Jvm, java: Any) -> None:
+    def __init__(self, jvm: Jvm, java: Any, log: Log) -> None:
         self._jvm = jvm
         self._java = java
+        self._log = log
 
     @property
     def version(self) -> int:
@@ -69,8 +76,29 @@ class Snapshot:
 
     @cached_property
     def transactions(self) -> dict[str, int]:
-        """The version of every application id, from the log. A Spark job that reads the state of the whole table."""
-        return _versions(self._java.setTransactions())
+        """The version of every application id, from the files of the log that this snapshot is made of.
+
+        Where they are not as this reader knows them, Delta answers, by Spark jobs that read the state of the whole table.
+        """
+        try:
+            return self._log.files.transactions(self._segment(), self._forgotten_until_ms())
+        except Exception as error:  # noqa: BLE001 whatever it is, Delta's own answer stands in for it, or its own error
+            _logger.info("Delta is asked for the application ids of the table: %s: %s", type(error).__name__, error)
+            return _versions(self._java.setTransactions())
+
+    def _forgotten_until_ms(self) -> int | None:
+        found = self._java.minSetTransactionRetentionTimestamp()
+        return int(found.get()) if found.isDefined() else None
+
+    def _segment(self) -> LogSegment:
+        java = self._java.logSegment()
+        checkpoint = java.checkpointProvider()
+        return LogSegment(
+            self.version,
+            int(checkpoint.version()),
+            tuple(map(self._listed, items(checkpoint.topLevelFiles()))),
+            tuple(map(self._listed, items(java.deltas()))),
+        )
 
     @cached_property
     def noted_transactions(self) -> dict[str, int]:
@@ -81,6 +109,10 @@ class Snapshot:
         checksum = self._java.checksumOpt()
         noted = checksum.get().setTransactions() if checksum.isDefined() else self._jvm.option()
         return _versions(noted.get()) if noted.isDefined() else self.transactions
+
+    def _listed(self, status: Any) -> LogFile:
+        name = self._log.storage.relative(status.getPath())
+        return LogFile(name, int(status.getLen()), int(status.getModificationTime()))
 
 
 def _versions(entries: Any) -> dict[str, int]:
@@ -93,12 +125,13 @@ class Transaction:
     Args:
         jvm: the JVM of Spark.
         java: Delta's transaction.
+        log: of the table.
     """
 
-    def __init__(self, jvm: Jvm, java: Any) -> None:
+    def __init__(self, jvm: Jvm, java: Any, log: Log) -> None:
         self.jvm = jvm
         self._java = java
-        self.snapshot = Snapshot(jvm, java.snapshot())
+        self.snapshot = Snapshot(jvm, java.snapshot(), log)
         self.nonce = uuid.uuid4().hex
 
     def watch(self, app_id: str) -> None:
@@ -144,6 +177,7 @@ class Log:
         self.jvm = jvm
         self._java = jvm.delta("DeltaLog").forTable(jvm.java_session, folder)
         self.storage = Storage(jvm, str(self._java.dataPath().toString()), self._java.newDeltaHadoopConf())
+        self.files = LogFiles(self.storage)
 
     @property
     def store(self) -> str:
@@ -157,11 +191,12 @@ class Log:
 
     def snapshot(self) -> Snapshot:
         """The table as it is now."""
-        return Snapshot(self.jvm, self._java.update(False, self.jvm.option(), self.jvm.option()))
+        return Snapshot(self.jvm, self._java.update(False, self.jvm.option(), self.jvm.option()), self)
 
     def transaction(self) -> Transaction:
         """Begin a transaction on the latest snapshot."""
-        return Transaction(self.jvm, self._java.startTransaction(self.jvm.option(), self.jvm.option()))
+        java = self._java.startTransaction(self.jvm.option(), self.jvm.option())
+        return Transaction(self.jvm, java, self)
 
     def commit_text(self, version: int) -> str | None:
         """What one commit wrote, one action a line; None if the log has been cleaned of it, or is not there yet."""

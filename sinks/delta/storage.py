@@ -16,6 +16,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
+from sinks.delta.hadoop_file import HadoopFile
 from sinks.delta.jvm import Jvm, is_java
 
 _NOT_FOUND = "java.io.FileNotFoundException"
@@ -91,6 +92,18 @@ class Storage:
                 return b""
             raise
 
+    @contextmanager
+    def opened(self, name: str) -> Iterator[HadoopFile]:
+        """A file for reading in parts; only those come over. Raises if it is not there."""
+        path = self._at(name)
+        size = int(self._fs.getFileStatus(path).getLen())
+        with HadoopFile(self._fs.open(path), size, self._jvm.read_exactly) as file:
+            yield file
+
+    def relative(self, path: Any) -> str:
+        """The name of a file below the table's folder, from Hadoop's path."""
+        return str(path.toString()).removeprefix(f"{self.root}/")
+
     def size(self, name: str) -> int | None:
         """The length of a file; None if it is not there."""
         try:
@@ -113,7 +126,7 @@ class Storage:
         for level in range(depth + 1):
             pattern = f"{_literal(self.root)}/{'*/' * level}{_literal(prefix)}*"
             matches = self._fs.globStatus(self._path(pattern))
-            found += [self._relative(status.getPath()) for status in matches or ()]
+            found += [self.relative(status.getPath()) for status in matches or ()]
         return found
 
     def sync(self, names: Iterable[str]) -> None:
@@ -152,9 +165,6 @@ class Storage:
     def _at(self, name: str) -> Any:
         # The constructor with three parts takes a name as it is: no colon in it makes a scheme.
         return self._path(self._path(self.root), self._path(None, None, name))
-
-    def _relative(self, path: Any) -> str:
-        return str(path.toString()).removeprefix(f"{self.root}/")
 
 
 def refused_locally(folder: Path) -> str:

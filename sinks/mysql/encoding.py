@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.mysql.types import ColumnPlan, Encoding
+from twophase.arrow_values import scalar
 from twophase.errors import RejectedRowsError
 
 _HEX_PAIRS = np.array([int.from_bytes(b"%02X" % byte, "little") for byte in range(256)], dtype=np.uint16)
@@ -80,7 +81,8 @@ def encode(batch: pa.RecordBatch, plans: Sequence[ColumnPlan], dialect: Dialect)
 
 
 def _join(parts: Sequence[pa.Array | str], separator: str, dialect: Dialect) -> pa.Array:
-    return pc.binary_join_element_wise(*parts, separator, null_handling="replace", null_replacement=dialect.null)
+    whole = (scalar(part) if isinstance(part, str) else part for part in (*parts, separator))
+    return pc.binary_join_element_wise(*whole, null_handling="replace", null_replacement=dialect.null)
 
 
 def _as_bytes(rows: pa.Array) -> Encoded:
@@ -118,7 +120,7 @@ def _cast(values: pa.Array, plan: ColumnPlan) -> pa.Array:
 
 def _reject(values: pa.Array, bad: pa.Array, plan: ColumnPlan, why: str) -> None:
     """Raise if any value is bad, naming the first."""
-    row = pc.index(bad, True).as_py()
+    row = pc.index(bad, scalar(True)).as_py()
     if row >= 0:
         shown = repr(values[row].as_py())[:200]
         raise RejectedRowsError(
@@ -142,7 +144,8 @@ def _text(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
 def _quoted(values: pa.Array, dialect: Dialect) -> pa.Array:
     if not dialect.quote:
         return values
-    return pc.binary_join_element_wise(dialect.quote, values, dialect.quote, "", null_handling="emit_null")
+    quote = scalar(dialect.quote)
+    return pc.binary_join_element_wise(quote, values, quote, scalar(""), null_handling="emit_null")
 
 
 def _plain(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
@@ -163,9 +166,11 @@ def _boolean(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
 
 def _binary(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
     if plan.padded:
-        _reject(values, pc.not_equal(pc.binary_length(values), plan.length), plan, "BINARY would pad it with zeros")
-    before, after = dialect.binary
-    return pc.binary_join_element_wise(before, to_hex(values), after, "", null_handling="emit_null")
+        _reject(
+            values, pc.not_equal(pc.binary_length(values), scalar(plan.length)), plan, "BINARY would pad it with zeros"
+        )
+    before, after = map(scalar, dialect.binary)
+    return pc.binary_join_element_wise(before, to_hex(values), after, scalar(""), null_handling="emit_null")
 
 
 def to_hex(values: pa.Array) -> pa.Array:
@@ -204,7 +209,7 @@ def _check_years(ticks: pa.Array, per_day: int, plan: ColumnPlan) -> None:
     bounds = pc.min_max(ticks).as_py()
     first, last = _FIRST_YEAR_DAYS * per_day, (_LAST_YEAR_DAYS + 1) * per_day
     if bounds["min"] is not None and (bounds["min"] < first or bounds["max"] >= last):
-        bad = pc.or_(pc.less(ticks, first), pc.greater_equal(ticks, last))
+        bad = pc.or_(pc.less(ticks, scalar(first)), pc.greater_equal(ticks, scalar(last)))
         # As numbers: Python's own dates end before some of these do.
         _reject(ticks, bad, plan, "MySQL keeps the years 1000 to 9999 (shown as counted from 1970)")
 
@@ -213,7 +218,8 @@ def _check_fraction(values: pa.Array, ticks: pa.Array, plan: ColumnPlan) -> None
     """The server rounds the digits of a second that a column does not keep, without a warning."""
     excess = _UNIT_DIGITS[values.type.unit] - plan.fraction_digits
     if excess > 0:
-        lost = pc.not_equal(pc.multiply(pc.divide(ticks, 10**excess), 10**excess), ticks)
+        unit = scalar(10**excess)
+        lost = pc.not_equal(pc.multiply(pc.divide(ticks, unit), unit), ticks)
         _reject(values, lost, plan, f"the column keeps {plan.fraction_digits} digits of a second")
 
 

@@ -33,9 +33,11 @@ def divide(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Valu
     for text in texts:
         encoded = pc.dictionary_encode(text, null_encoding="encode")
         # Renumbered, so that the codes of many columns stay below the number of rows.
-        pairs = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+        indices = encoded.indices
+        found = np.frombuffer(indices.buffers()[1], np.int32)[indices.offset : indices.offset + len(indices)]
+        pairs = codes * len(encoded.dictionary) + found
         codes = np.unique(pairs, return_inverse=True)[1]
     order = np.argsort(codes, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
         values = tuple(text[int(rows[0])].as_py() for text in texts)
-        yield values, rest.take(pa.array(rows))
+        yield values, rest.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)]))

@@ -137,6 +137,8 @@ def commit(world: World, state: State, driver: Driver) -> Iterator[Transition[St
         for branch in range(world.pieces_of(place, decision.attempt))
         if (place, branch) not in driver.proven
     ]
+    if driver.step == steps.REPLAY and driver.recommitted == decision[:2]:
+        left = []
     for place, branch in left:
         yield from _commit_piece(world, state, driver, decision, place, branch)
     if not left:
@@ -180,6 +182,8 @@ def _all_proven(world: World, state: State, driver: Driver, decision: Decision) 
         adopted = driver._replace(adopting=driver.adopting[1:], proven=())
         yield Transition(("has adopted", driver.owner, *decision[:2]), with_driver(state, adopted))
     else:
+        if driver.step == steps.RECOMMIT:
+            driver = driver._replace(recommitted=decision[:2])
         sweeps = world.losers and driver.step == steps.IDLE
         if sweeps:
             below = (decision.generation, decision.counter + 1)

@@ -141,6 +141,7 @@ class Driver(NamedTuple):
         remembered: what the sinks remembered: the highest generation, and the highest checkpoint of each lineage.
         begins: the lineage that an explicit restore is about to begin.
         adopting: decided checkpoints of another folder that the restore still has to commit.
+        recommitted: (lineage, number) of the newest checkpoint that its recovery has committed.
         number: the checkpoint that Spark runs next, or runs.
         acknowledged: the sinks that have acknowledged it.
         proven: (sink, branch) proven committed, of the checkpoint whose commit is under way.
@@ -163,6 +164,7 @@ class Driver(NamedTuple):
     remembered: tuple[int, tuple[tuple[int, int], ...]] = (0, ())
     begins: Lineage | None = None
     adopting: tuple[Decision, ...] = ()
+    recommitted: tuple[int, ...] = ()
     number: int = 0
     acknowledged: tuple[int, ...] = ()
     proven: tuple[tuple[int, int], ...] = ()

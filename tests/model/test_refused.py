@@ -69,7 +69,10 @@ def after(trace: Trace, place: int) -> list[events.Event]:
 
 
 def is_of_no_pieces(trace: Trace, place: int) -> bool:
-    """Whether an event is the replay of a checkpoint without pieces: Spark may have asked for it twice, or never."""
+    """Whether an event is a replay of which no sink was asked: Spark may have asked for it twice, or never.
+
+    Its checkpoint has no pieces, or the recovery before it has committed them.
+    """
     before = [trace[at][1] for at in of_the_same(trace, place) if at < place]
     return isinstance(trace[place][1], events.CheckpointReplayed) and isinstance(before[-1], events.RecoveryFinished)
 
@@ -86,7 +89,7 @@ def may_be_missing(trace: Trace, place: int) -> bool:
     - The last round of retries of a commit: the round before it may have proven them all.
     - The acknowledgement of an attempt that is not decided: it may have failed before.
     - An orphan, unless a recovery counts it afterwards: it may never have been pre-committed.
-    - The replay of a checkpoint without pieces.
+    - The replay of a checkpoint without pieces, or one that the recovery before it has committed.
     """
     event, later = trace[place][1], after(trace, place)
     match event:

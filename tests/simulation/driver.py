@@ -18,6 +18,7 @@ from tests.simulation.telling import Started
 from tests.simulation.threads import Thread
 from tests.simulation.verdict import judge
 from twophase.config import JobOptions
+from twophase.coordinator.alongside import SideBySide, in_turn
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
 from twophase.coordinator.recovery import Restore
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
@@ -186,7 +187,8 @@ class Driver:
             observers=Observers(self._tell),
             clock=SimulatedClock(self._world.scheduler),
             snapshot=lambda _, offsets: {"sources": list(offsets.end)},
-            spawn=lambda run: Thread(self._world.scheduler, self.process, run),
+            spawn=self._thread,
+            alongside=SideBySide(self._thread) if self._world.options.side_by_side else in_turn,
             on_failure=lambda: coordinator.stopping.set(),
         )
         self._recover(coordinator, restore)
@@ -204,6 +206,9 @@ class Driver:
             coordinator.log.check_fence()
             raise
         return query
+
+    def _thread(self, run: Callable[[], None]) -> Thread:
+        return Thread(self._world.scheduler, self.process, run)
 
     def _recover(self, coordinator: CheckpointCoordinator, restore: Restore | None) -> None:
         try:

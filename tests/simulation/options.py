@@ -89,6 +89,8 @@ class Options:
         meddling: what somebody does by hand to a decided piece: "commit", "roll back", or nothing.
         emptied: whether the job's folder is emptied in the end: a start must be refused.
         max_concurrent: the job's option; 1 if the targets have a primary key, where the sink refuses more.
+        side_by_side: whether recovery asks and closes the sinks at once, as jobs on Spark do. No seed chooses it: the model,
+            which traces of seeds are held against, knows one after the other.
     """
 
     seed: int
@@ -122,6 +124,7 @@ class Options:
     meddling: str
     emptied: bool
     max_concurrent: int
+    side_by_side: bool = False
 
     @classmethod
     def of(cls, seed: int) -> Options:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.simulation.runner import Summary, run_all
 from tests.simulation.supervisor import run
 
 SEEDS = 1500
+SIDE_BY_SIDE_SEEDS = 600
 PROCESSES = min(2, len(os.sched_getaffinity(0)))
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("twophase/coordinator", "twophase/state", "sinks/mysql")
@@ -28,6 +30,14 @@ def summary() -> Summary:
 def test_every_seed_keeps_every_invariant(summary: Summary) -> None:
     assert summary.seeds == SEEDS
     assert not summary.failures, "\n\n".join(summary.failures[:10])
+
+
+def test_every_seed_keeps_every_invariant_with_its_sinks_side_by_side() -> None:
+    options = (replace(Options.of(seed), side_by_side=True) for seed in range(SIDE_BY_SIDE_SEEDS))
+    outcomes = [run(option) for option in options if len(option.sinks) > 1]
+    assert len(outcomes) > SIDE_BY_SIDE_SEEDS // 4
+    assert not [str(outcome) for outcome in outcomes if outcome.violation]
+    assert any(outcome.digest != run(Options.of(outcome.options.seed)).digest for outcome in outcomes[:5])
 
 
 def points_of_the_product() -> set[str]:

@@ -18,9 +18,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from twophase.config import JobOptions
+from twophase.coordinator.alongside import Alongside, in_turn
 from twophase.coordinator.behind import CommitsBehind, Spawn, plain_thread
 from twophase.coordinator.clock import Clock
 from twophase.coordinator.commit import Committer
@@ -92,6 +94,7 @@ class CheckpointCoordinator:
         snapshot: returns the operator states for a checkpoint; an exception declines the attempt.
         listeners: hear of completed, aborted and subsumed checkpoints.
         spawn: makes the thread that commits behind the next batch.
+        alongside: asks several sinks for the same thing, in recovery and after a declined attempt.
         on_failure: called by that thread when a decided checkpoint cannot be committed and the job must end.
     """
 
@@ -107,6 +110,7 @@ class CheckpointCoordinator:
         snapshot: Callable[[int, FrozenOffsets], Mapping[str, Any]],
         listeners: Sequence[CheckpointListener] = (),
         spawn: Spawn = plain_thread,
+        alongside: Alongside = in_turn,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self.job = job
@@ -118,10 +122,12 @@ class CheckpointCoordinator:
         self._observers = observers
         self._clock = clock
         self._snapshot = snapshot
+        self._alongside = alongside
         self._listeners = Listeners(listeners)
         self._generation = 0
         self._counter = 0
         self._last_commit_s = float("-inf")
+        self._recommitted: tuple[str, int] | None = None
         self._committer = Committer(
             sinks, observers, clock, self.stopping, options.commit_backoff_s, options.commit_backoff_max_s
         )
@@ -195,7 +201,7 @@ class CheckpointCoordinator:
         self._generation = take_over(self.log, remembered, check)
         self._observers(RecoveryStarted(self.job, self._generation))
         failpoint("C18")
-        recommitted = commit_decided(self.log.history, self._finisher.recommit)
+        recommitted = commit_decided(self.log.history, self._recommit)
         for checkpoint in restore.adopting if restore else ():
             recommitted += self._committer.commit(checkpoint)
         if self.stopping.is_set():
@@ -209,7 +215,17 @@ class CheckpointCoordinator:
         self._observers(RecoveryFinished(self.job, self._generation, recommitted, aborted, duration_s))
 
     def _remembered(self) -> dict[str, SinkHistory]:
-        return {name: sink.history() for name, sink in self._sinks.items()}
+        def remember(sink: Sink, _: Observers) -> SinkHistory:
+            return sink.history()
+
+        return self._alongside({name: partial(remember, sink) for name, sink in self._sinks.items()}, self._observers)
+
+    def _recommit(self, decision: Decision) -> bool:
+        """Of recovery: the newest that every sink has just proven need not be asked for again when Spark replays it."""
+        done = self._finisher.recommit(decision)
+        if done:
+            self._recommitted = (decision.lineage, decision.checkpoint)
+        return done
 
     def _newest_committed(self, history: History) -> CompletedCheckpoint | None:
         """Of the current lineage. None also if its body is gone: another driver has gone on, and the fence will fail."""
@@ -250,15 +266,17 @@ class CheckpointCoordinator:
     def replay(self, decision: Decision, execute: Callable[[], None] | None) -> None:
         """Handle a decided micro-batch again: commit what is not committed, call no sink to write.
 
+        A committed one is asked for again, unless the recovery of this driver has just committed it.
+
         Args:
             decision: as `classify` returned it.
             execute: runs the batch without sinks, for plans with state or a watermark (hazard H42).
         """
         self._behind.wait(0)
-        if decision.committed:
-            self._finisher.recommit(decision)
-        else:
+        if not decision.committed:
             commit_decided(self.log.history, self._finisher.recommit)
+        elif (decision.lineage, decision.checkpoint) != self._recommitted:
+            self._finisher.recommit(decision)
         if execute is not None:
             execute()
         self._observers(CheckpointReplayed(self.job, decision.checkpoint, execute is not None))
@@ -421,7 +439,8 @@ class CheckpointCoordinator:
 
     def _close_below(self, below: Attempt) -> int:
         """Close all older attempts in every sink; pieces of decided checkpoints that wait for their commit stay."""
-        return close_all(self.job, self._sinks, below, self._finisher.pieces_to_commit(), self._observers)
+        kept = self._finisher.pieces_to_commit()
+        return close_all(self.job, self._sinks, below, kept, self._observers, self._alongside)
 
     def _mismatch(self, checkpoint: int, reason: str) -> OffsetMismatchError:
         return OffsetMismatchError(

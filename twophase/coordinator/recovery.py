@@ -2,7 +2,7 @@
 
     1. fence      append FENCE(generation) to the log; every older driver is out from here on
     2. commit     every decided checkpoint without COMMITTED, oldest first, of all lineages (hazard H48)
-    3. close      in each sink: abort orphans, raise its fence, abort again
+    3. close      in each sink: abort orphans, raise its fence, abort again; the sinks side by side
 
 Before step 1 nothing is written, and what the sinks remember is held against what the store remembers (I6): a sink that
 knows more means that the store is old, one that knows less that its target is.
@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
+from twophase.coordinator.alongside import Alongside, in_turn
 from twophase.coordinator.orphans import Orphans, PieceKey
 from twophase.errors import CheckpointMissingError, FencedError, TargetChangedError
 from twophase.events import Observers
@@ -196,7 +198,16 @@ def commit_decided(history: History, commit: Callable[[Decision], bool]) -> int:
 
 
 def close_all(
-    job: str, sinks: Mapping[str, Sink], below: Attempt, kept: frozenset[PieceKey], observers: Observers
+    job: str,
+    sinks: Mapping[str, Sink],
+    below: Attempt,
+    kept: frozenset[PieceKey],
+    observers: Observers,
+    alongside: Alongside = in_turn,
 ) -> int:
     """Step 3, and what follows a declined attempt. Returns how many orphans were aborted."""
-    return sum(Orphans(job, name, sink, observers).close(below, kept) for name, sink in sinks.items())
+
+    def close(name: str, sink: Sink, observers: Observers) -> int:
+        return Orphans(job, name, sink, observers).close(below, kept)
+
+    return sum(alongside({name: partial(close, name, sink) for name, sink in sinks.items()}, observers).values())

@@ -13,7 +13,8 @@ The coordinator calls a sink in this order (the numbers are marked in `coordinat
 
 A declined attempt goes through step 4 before the next one begins.
 
-All of these are called by one thread at a time, but for step 5: with `checkpoint.max_concurrent` above 1, steps 6 and 7 and
+Steps 1, 2 and 4 of several sinks run side by side, each sink's in a thread; so does step 5, and a step may run in another
+thread than the one before it. All of one sink are called by one thread at a time, but for step 5: with `checkpoint.max_concurrent` above 1, steps 6 and 7 and
 the scan for losers (`in_doubt`, `abort`) run in a thread of their own beside the pre-commit of later checkpoints. Step 4
 never does: it waits until all that is decided is committed.
 """

@@ -2,7 +2,8 @@
 
 1. read the frozen offsets of batch n from Spark's offset log
 2. decided already: commit again, execute without sinks if the plan keeps state
-3. otherwise: let every sink pre-commit, side by side, on rows that are computed once; make durable what Spark wrote for it
+3. otherwise: let every sink pre-commit, side by side, on rows that are computed once; make durable what Spark wrote for it.
+   A micro-batch without partitions is decided like any other (hazard rule HD6), and asks no sink for anything
 4. return only when the checkpoint is decided; otherwise raise, also while the query is being stopped, because Spark
    takes a normal return for success (hazards H54, H56)
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from twophase import errors
@@ -23,6 +24,7 @@ from twophase.errors import DeclinedError, TwoPhaseError
 from twophase.events import Observers, SinkAcknowledged
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
+from twophase.runtime import plan
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
 from twophase.runtime.writer_task import write_batch
@@ -107,7 +109,7 @@ class BatchHandler:
         if isinstance(found, Replay):
             self._coordinator.replay(found.decision, partial(_execute, batch) if self._stateful else None)
             return
-        rows = _Rows(batch, materialise=self._stateful or len(self._sinks) > 1)
+        rows = _Rows(batch, self._sinks, stateful=self._stateful)
         try:
             self._coordinator.checkpoint(number, offsets, partial(self._pre_commit, rows))
         finally:
@@ -120,10 +122,13 @@ class BatchHandler:
             deadline_s = began_s + self._options.timeout_s
             if rows.materialise:
                 jobs.run({"materialise": rows.compute}, self._options.timeout_s, lambda _, __: None)
+            for name in rows.without:
+                self._acknowledge(pending, began_s, name, [])
             jobs.run(
                 {
-                    name: partial(_write, rows.frame, sink, pending.transaction(name))
-                    for name, sink in self._sinks.items()
+                    name: partial(_write, rows.frame, self._sinks[name], pending.transaction(name))
+                    for name in self._sinks
+                    if name not in rows.without
                 },
                 deadline_s - time.monotonic(),
                 partial(self._acknowledge, pending, began_s),
@@ -156,10 +161,17 @@ class _Rows:
 
     Materialised by `localCheckpoint`: a lost block then fails the attempt instead of computing other rows for the
     second sink (hazard H53).
+
+    Args:
+        batch: as Spark hands it over.
+        sinks: by name.
+        stateful: whether the plan keeps state or a watermark.
+
     """
 
-    def __init__(self, batch: DataFrame, *, materialise: bool) -> None:
-        self.materialise = materialise
+    def __init__(self, batch: DataFrame, sinks: Mapping[str, JobSink], *, stateful: bool) -> None:
+        self._sinks = sinks
+        self._stateful = stateful
         self._batch = batch
         self._materialised: DataFrame | None = None
         session = batch.sparkSession
@@ -169,6 +181,21 @@ class _Rows:
     @property
     def frame(self) -> DataFrame:
         return self._materialised if self._materialised is not None else self._batch
+
+    @cached_property
+    def materialise(self) -> bool:
+        """Whether to compute the rows before any sink writes."""
+        return (self._stateful or len(self._sinks) > 1) and not plan.is_empty(self._batch)
+
+    @cached_property
+    def without(self) -> frozenset[str]:
+        """The sinks that get no rows, because the micro-batch has no partitions. They acknowledge without a Spark job.
+
+        The first micro-batch of the Kafka source is one: it only makes the source's start durable (H55).
+        """
+        if not plan.is_empty(self._batch):
+            return frozenset()
+        return frozenset(name for name, sink in self._sinks.items() if plan.is_empty(sink.rows(self._batch)))
 
     def compute(self) -> None:
         if self._materialised is None:
@@ -181,8 +208,8 @@ class _Rows:
 
     def release(self) -> None:
         if self._materialised is not None:
-            plan: Any = self._materialised._jdf.queryExecution().logical()
-            plan.rdd().unpersist(False)
+            logical: Any = self._materialised._jdf.queryExecution().logical()
+            logical.rdd().unpersist(False)
 
 
 def declined(error: BaseException, what: str) -> TwoPhaseError:

@@ -1,7 +1,7 @@
 """A running job: open, recover, start the query, restart it, stop it.
 
 1. claim      no second query on this folder in this process (hazard H57)
-2. open       every sink checks its target
+2. open       every sink checks its target, side by side
 3. recover    fence, commit what is decided, abort orphans (coordinator/recovery.py)
 4. lineage    the current one, or a new one: a fresh start or a restore
 5. folder     Spark's folder of the lineage is written, or held against the store
@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from twophase import errors
 from twophase.config import JobOptions
+from twophase.coordinator.alongside import SideBySide
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery import Restore
@@ -39,6 +41,7 @@ from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restart import restart_policy
 from twophase.runtime.restore import load_restore
 from twophase.runtime.spark_folder import SparkFolder
+from twophase.runtime.spark_threads import thread_like_this
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage
@@ -76,6 +79,7 @@ class Job:
         self._legs = plan.sources(description.frame)
         self._states = OperatorStates(self._legs, description.functions)
         self._groups = GroupOffsetsListener(description.name, self._legs, self._observers)
+        self._alongside = SideBySide(partial(thread_like_this, description.frame.sparkSession, f"twophase-{self.name}"))
         self._stopping = threading.Event()
         self._finished = threading.Event()
         self._generation: int | None = None
@@ -153,19 +157,25 @@ class Job:
             _claimed[folder] = self.name
 
     def _open_sinks(self) -> None:
+        """Step 2: the sinks side by side. Of several that cannot be opened, the first in the user's order is reported."""
         context = self._description.frame.sparkSession.sparkContext
         speculation = context.getConf().get("spark.speculation", "false") == "true"
-        for name, entry in self._description.sinks.items():
-            entry.sink.open(
-                SinkContext(
-                    self.name,
-                    name,
-                    self._schema(name),
-                    context.defaultParallelism,
-                    speculation,
-                    self._description.options.max_concurrent,
-                )
+
+        def open_sink(described: SinkContext, _: Observers) -> None:
+            self._sinks[described.sink].open(described)
+
+        described = (
+            SinkContext(
+                self.name,
+                name,
+                self._schema(name),
+                context.defaultParallelism,
+                speculation,
+                self._description.options.max_concurrent,
             )
+            for name in self._sinks
+        )
+        self._alongside({one.sink: partial(open_sink, one) for one in described}, self._observers)
         targets: dict[str, str] = {}
         for name, sink in self._sinks.items():
             other = targets.setdefault(sink.target(), name)
@@ -202,6 +212,7 @@ class Job:
             snapshot=self._snapshot,
             listeners=(self._groups, *self._states.listeners(), *description.listeners),
             spawn=lambda run: InheritableThread(target=run, name=f"twophase-{self.name}-commit", daemon=True),
+            alongside=self._alongside,
             on_failure=self._stop_query,
         )
         with self._lock:

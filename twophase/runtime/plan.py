@@ -1,4 +1,4 @@
-"""What the logical plan of a streaming DataFrame tells: its sources, and whether it keeps state or shuffles."""
+"""What the logical plan of a DataFrame tells: its sources, and whether it keeps state, shuffles, or is empty."""
 
 from __future__ import annotations
 
@@ -36,6 +36,23 @@ _STATELESS = frozenset(
     }
 )
 
+_ROW_BY_ROW = frozenset(
+    {
+        "ArrowEvalPython",
+        "BatchEvalPython",
+        "Expand",
+        "Filter",
+        "Generate",
+        "MapInArrow",
+        "MapInPandas",
+        "Project",
+        "SubqueryAlias",
+        "TypedFilter",
+        "Union",
+    }
+)
+"""Nodes that give a partition for each they get, and a row only for a row."""
+
 _SHUFFLING = frozenset({"Repartition", "RepartitionByExpression"})
 
 
@@ -65,6 +82,21 @@ def is_stateful(frame: DataFrame) -> bool:
 def may_shuffle(frame: DataFrame) -> bool:
     """Whether the plan shuffles rows; True if in doubt."""
     return any(_may_shuffle(node) for node in _nodes(_plan(frame)))
+
+
+def is_empty(frame: DataFrame) -> bool:
+    """Whether a batch DataFrame is known to have no rows, because not one task would run to compute it.
+
+    Spark hands a micro-batch over as a set of partitions. Where there is none, nothing keeps state, counts or moves a
+    watermark either, and what only looks at rows one by one has none to look at. False if in doubt.
+    """
+    return all(_runs_no_task(node) for node in _nodes(_plan(frame)))
+
+
+def _runs_no_task(node: Any) -> bool:
+    if node.nodeName() == "LogicalRDD":
+        return int(node.rdd().getNumPartitions()) == 0
+    return node.nodeName() in _ROW_BY_ROW
 
 
 def _may_shuffle(node: Any) -> bool:

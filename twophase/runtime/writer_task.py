@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark import TaskContext
 
+from twophase.arrow_values import integers, texts
 from twophase.errors import DeclinedError
 from twophase.failpoints import failpoint
 from twophase.ids import Subtask, TransactionId
@@ -46,9 +47,8 @@ class WriterTask:
         """Write all rows of the task, pre-commit, and yield one row with the committable."""
         subtask, committable = self.run(batches)
         text = json.dumps(committable.to_json()) if committable else None
-        yield pa.RecordBatch.from_arrays(
-            [pa.array([subtask.index], pa.int32()), pa.array([text], pa.string())], names=["subtask", "committable"]
-        )
+        columns = [integers([subtask.index], pa.int32()), texts([text])]
+        yield pa.RecordBatch.from_arrays(columns, names=["subtask", "committable"])
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> tuple[Subtask, Committable | None]:
         """Write all rows of the task and pre-commit; the committable is None if there were no rows."""

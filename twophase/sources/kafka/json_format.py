@@ -139,7 +139,7 @@ class JsonDecoder:
         except _UNFIT:
             pass
         found = [self._fitting(piece) for piece in pieces]
-        empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in self._schema], schema=self._schema)
+        empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in self._schema], schema=self._schema)
         return pa.concat_batches([empty, *itertools.chain.from_iterable(found)])
 
     def notes(self) -> list[str]:

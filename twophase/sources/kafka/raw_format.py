@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from twophase.arrow_values import binaries, booleans, integers, scalar, texts
 from twophase.errors import ConfigError
 from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.offsets import OffsetRange
@@ -87,7 +89,7 @@ class RawDecoder:
         """All rows taken since the last batch."""
         pieces, self._pieces = self._pieces, []
         self._rows = self._bytes = 0
-        empty = [pa.array([], field.type) for field in self._schema]
+        empty = [pa.nulls(0, field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(
             [pa.concat_arrays(parts) for parts in zip(empty, *pieces, strict=True)], schema=self._schema
         )
@@ -99,39 +101,44 @@ class RawDecoder:
 
 def timestamps(block: Block, _: OffsetRange) -> pa.Array:
     """The timestamps of the records; null where the broker has none."""
-    milliseconds = pa.array(block.timestamps_ms, pa.int64())
+    milliseconds = integers(block.timestamps_ms)
     if pc.min(milliseconds).as_py() < 0:
-        milliseconds = pc.if_else(pc.greater_equal(milliseconds, 0), milliseconds, None)
+        none = pa.nulls(1, milliseconds.type)[0]
+        milliseconds = pc.if_else(pc.greater_equal(milliseconds, scalar(0)), milliseconds, none)
     return milliseconds.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
 
 
 def keys(block: Block, _: OffsetRange) -> pa.Array:
     """The keys of the records."""
-    return pa.array(block.keys, pa.binary())
+    return binaries(block.keys)
 
 
 def topics(block: Block, item: OffsetRange) -> pa.Array:
     """The topic, once for each record."""
-    return pa.repeat(pa.scalar(item.topic, pa.string()), len(block))
+    return pa.repeat(scalar(item.topic), len(block))
 
 
 def partitions(block: Block, item: OffsetRange) -> pa.Array:
     """The partition, once for each record."""
-    return pa.repeat(pa.scalar(item.partition, pa.int32()), len(block))
+    return pa.repeat(integers([item.partition], pa.int32())[0], len(block))
 
 
 def offsets(block: Block, _: OffsetRange) -> pa.Array:
     """The offsets of the records."""
-    return pa.array(block.offsets, pa.int64())
+    return integers(block.offsets)
 
 
 def _values(block: Block, _: OffsetRange) -> pa.Array:
-    return pa.array(block.values, pa.binary())
+    return binaries(block.values)
 
 
 def _headers(block: Block, _: OffsetRange) -> pa.Array:
-    listed = [[{"key": key, "value": value} for key, value in item] if item else None for item in block.headers]
-    return pa.array(listed, _HEADERS)
+    headers = [header for item in block.headers for header in item or ()]
+    ends = itertools.accumulate((len(item or ()) for item in block.headers), initial=0)
+    pairs = [texts([key for key, _ in headers]), binaries([value for _, value in headers])]
+    listed = pa.StructArray.from_arrays(pairs, fields=list(_HEADERS.value_type))
+    none = booleans(not item for item in block.headers)
+    return pa.ListArray.from_arrays(integers(ends, pa.int32()), listed, type=_HEADERS, mask=none)
 
 
 Column = Callable[[Block, OffsetRange], pa.Array]

@@ -1,0 +1,34 @@
+"""The files of a table's log, and what has been read of them."""
+
+from __future__ import annotations
+
+from sinks.delta.log_segment import LogFile, LogSegment, Marks, Reads, check_parts, read_marks, replay
+
+
+class LogFiles:
+    """Reads each file once, as long as Delta lists it unchanged: from one snapshot to the next only the new commits.
+
+    Args:
+        storage: of the table.
+    """
+
+    def __init__(self, storage: Reads) -> None:
+        self._storage = storage
+        self._known: dict[LogFile, Marks] = {}  # of the last segment, and no others
+
+    def transactions(self, segment: LogSegment, forgotten_until_ms: int | None) -> dict[str, int]:
+        """The version of every application id.
+
+        Args:
+            segment: the files of a snapshot.
+            forgotten_until_ms: see `replay`.
+
+        Raises:
+            UnreadableLogError: see `sinks.delta.log_segment`.
+        """
+        segment.check()
+        known = self._known
+        marks = {file: known[file] if file in known else read_marks(file, self._storage) for file in segment.files}
+        check_parts([marks[file] for file in segment.checkpoint_files])
+        self._known = marks
+        return replay(marks.values(), forgotten_until_ms)

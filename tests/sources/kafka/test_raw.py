@@ -1,0 +1,61 @@
+"""Records as they are: every column, with what may be missing of each."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from twophase.sources.kafka.block import Block
+from twophase.sources.kafka.offsets import OffsetRange
+from twophase.sources.kafka.raw_format import DDL, RawDecoder
+
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+ITEM = OffsetRange("source", "orders-ä", "", 3, 0, 9)
+
+
+def block(first: int) -> Block:
+    return Block(
+        [b"\x00\xff", None, b""],
+        [first, first + 1, first + 5],
+        [None, b"k", b""],
+        [1_500, -1, 0],
+        [[("a", b"1"), ("a", None)], [], None],
+    )
+
+
+def expected(first: int) -> list[dict[str, object]]:
+    place = {"topic": "orders-ä", "partition": 3}
+    first_ms, epoch = datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC), datetime(1970, 1, 1, tzinfo=UTC)
+    headers = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+    return [
+        {"key": None, "value": b"\x00\xff", **place, "offset": first, "timestamp": first_ms, "headers": headers},
+        {"key": b"k", "value": None, **place, "offset": first + 1, "timestamp": None, "headers": None},
+        {"key": b"", "value": b"", **place, "offset": first + 5, "timestamp": epoch, "headers": None},
+    ]
+
+
+def test_every_column_of_several_blocks() -> None:
+    assert SCHEMA.names == list(DDL)
+    decoder = RawDecoder(SCHEMA, ITEM)
+    decoder.take(block(0))
+    decoder.take(block(100))
+    batch = decoder.batch()
+    batch.validate(full=True)
+    assert batch.schema == SCHEMA
+    assert batch.to_pylist() == expected(0) + expected(100)
+
+
+def test_no_block_is_an_empty_batch() -> None:
+    batch = RawDecoder(SCHEMA, ITEM).batch()
+    assert (batch.num_rows, batch.schema) == (0, SCHEMA)
