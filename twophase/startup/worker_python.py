@@ -1,0 +1,44 @@
+"""The program that Spark runs as its workers' Python: this very Python, which finds pyspark compiled.
+
+Spark puts pyspark.zip first on the path of its Python processes. It holds no bytecode, so that each of them compiles pyspark
+anew. The installed pyspark is the same, and is compiled already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import sys
+from pathlib import Path
+
+from twophase.startup.cache import cached
+
+_NAME = "python"
+_PROGRAM = """\
+#!/bin/sh
+left=
+IFS=:
+for entry in $PYTHONPATH; do
+  case $entry in
+    */pyspark.zip | */py4j-*-src.zip) ;;
+    *) left=$left${{left:+:}}$entry ;;
+  esac
+done
+PYTHONPATH=$left exec {python} "$@"
+"""
+
+
+def worker_python() -> Path:
+    """The program, made on first use.
+
+    Raises:
+        OSError: the cache folder cannot be written.
+    """
+    text = _PROGRAM.format(python=shlex.quote(sys.executable))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    def write(folder: Path) -> None:
+        (folder / _NAME).write_text(text)
+        (folder / _NAME).chmod(0o755)
+
+    return cached(f"worker-python-{digest}", write) / _NAME
