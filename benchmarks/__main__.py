@@ -13,6 +13,7 @@ from benchmarks import (
     plugin_form,
     protocol_cost,
     several_sinks,
+    start,
     visibility,
     worker_memory,
 )
@@ -22,6 +23,7 @@ _COMMANDS = (
     kafka_to_delta.command,
     plugin_form.command,
     kafka_to_hive.command,
+    start.command,
     several_sinks.command,
     commit_behind.command,
     visibility.command,

@@ -23,15 +23,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import IO
 
 from twophase.startup.cache import cache_root, cached, is_ours
 from twophase.startup.java import java, pyspark_jars
+from twophase.startup.worker_python import worker_python
 
 SUBMIT_OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
 """Options of Spark's JVM. Not spark.driver.extraJavaOptions: those stay free for the one who configures Spark."""
 
 _ARCHIVE = "classes.jsa"
 _ORIGIN = "origin.json"
+_LOG = "recording.log"
 _RECORDING = "twophase.runtime.rehearsal"
 _RECORD_TIMEOUT_S = 600
 _TRY_AGAIN_S = 24 * 3600
@@ -93,12 +96,16 @@ class ClassArchive:
     def _record(self, folder: Path, conf: Mapping[str, str]) -> None:
         (folder / _ORIGIN).write_text(json.dumps(self._origin()))
         archive = folder / _ARCHIVE
-        own = {SUBMIT_OPTIONS_VARIABLE: shlex.join([f"-XX:ArchiveClassesAtExit={archive}"])}
+        own = {
+            SUBMIT_OPTIONS_VARIABLE: shlex.join([f"-XX:ArchiveClassesAtExit={archive}"]),
+            "PYSPARK_PYTHON": str(worker_python()),
+        }
         command = [sys.executable, "-m", _RECORDING, json.dumps(dict(conf))]
-        # A machine that is too busy for it starts without.
-        with suppress(subprocess.TimeoutExpired):
-            subprocess.run(command, env=os.environ | own, capture_output=True, timeout=_RECORD_TIMEOUT_S, check=False)
-        if archive.is_file():
+        with (folder / _LOG).open("wb") as log:
+            done = _run(command, os.environ | own, log)
+        if not done:
+            archive.unlink(missing_ok=True)
+        elif archive.is_file():
             archive.chmod(0o644)
             with archive.open("rb") as written:
                 os.fsync(written.fileno())
@@ -120,9 +127,16 @@ class ClassArchive:
                     shutil.rmtree(folder)
 
 
-def archive_of(jars: Sequence[str]) -> ClassArchive:
-    """The archive of a job that adds these local jars."""
-    return ClassArchive(tuple(sorted(Path(jar) for jar in jars)))
+def _run(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> bool:
+    """Whether it ended well. A machine that is too busy for it starts without an archive."""
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+    ) as process:
+        try:
+            return process.wait(_RECORD_TIMEOUT_S) == 0
+        except subprocess.TimeoutExpired:
+            process.kill()  # its JVM ends with it
+            return False
 
 
 def _stamp(file: Path) -> str:

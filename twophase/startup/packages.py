@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -19,6 +19,7 @@ from twophase.startup.cache import cache_root, is_ours
 
 PACKAGES = "spark.jars.packages"
 JARS = "spark.jars"
+PYTHON_FILES = "spark.submit.pyFiles"
 _DECIDING = (PACKAGES, "spark.jars.excludes", "spark.jars.repositories", "spark.jars.ivy", "spark.jars.ivySettings")
 
 
@@ -42,15 +43,18 @@ def known_jars(conf: Mapping[str, str]) -> tuple[Path, ...] | None:
 
 
 def with_jars(conf: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
-    """Settings of Spark that name the jars in place of the packages."""
-    listed = [conf[JARS]] if conf.get(JARS) else []
-    return {**conf, PACKAGES: "", JARS: ",".join([*listed, *map(str, jars)])}
+    """Settings of Spark that name the jars in place of the packages. Jars with Python code are on the path of Python too."""
+    with_python = filter(_has_python, jars)
+    return {
+        **conf,
+        PACKAGES: "",
+        JARS: _listed(conf, JARS, jars),
+        PYTHON_FILES: _listed(conf, PYTHON_FILES, with_python),
+    }
 
 
 def note_jars(conf: Mapping[str, str], found: str) -> None:
     """Note what Spark found.
-
-    Packages with Python code are left to Spark: it puts them on the path of its workers too.
 
     Args:
         conf: what it was started with.
@@ -61,7 +65,7 @@ def note_jars(conf: Mapping[str, str], found: str) -> None:
     """
     given = {_path(jar) for jar in conf.get(JARS, "").split(",") if jar}
     jars = [path for jar in found.split(",") if jar and (path := _path(jar)) not in given]
-    if not jars or not all(path.is_file() for path in jars) or any(map(_has_python, jars)):
+    if not jars or not all(path.is_file() for path in jars):
         return
     note = _note(conf)
     with tempfile.NamedTemporaryFile("w", dir=note.parent, prefix=f".{note.name}.", delete=False) as file:
@@ -72,6 +76,10 @@ def note_jars(conf: Mapping[str, str], found: str) -> None:
 def _note(conf: Mapping[str, str]) -> Path:
     deciding = json.dumps([conf.get(key, "") for key in _DECIDING])
     return cache_root() / f"packages-{hashlib.sha256(deciding.encode()).hexdigest()[:12]}.json"
+
+
+def _listed(conf: Mapping[str, str], key: str, more: Iterable[Path]) -> str:
+    return ",".join(filter(None, [conf.get(key, ""), *map(str, more)]))
 
 
 def _path(jar: str) -> Path:

@@ -34,7 +34,7 @@ def worker_python() -> Path:
     Raises:
         OSError: the cache folder cannot be written.
     """
-    text = _PROGRAM.format(python=shlex.quote(sys.executable))
+    text = _text()
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def write(folder: Path) -> None:
@@ -42,3 +42,15 @@ def worker_python() -> Path:
         (folder / _NAME).chmod(0o755)
 
     return cached(f"worker-python-{digest}", write) / _NAME
+
+
+def is_this_python(program: str) -> bool:
+    """Whether a program is this very Python, or runs it."""
+    try:
+        return program == sys.executable or Path(program).read_text() == _text()
+    except (OSError, ValueError):
+        return False
+
+
+def _text() -> str:
+    return _PROGRAM.format(python=shlex.quote(sys.executable))
