@@ -49,7 +49,9 @@ class Command:
         command = [sys.executable, "-m", "twophase.cli", "run", str(self.root / "job.yaml"), *options]
         given = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
         pipe = subprocess.PIPE
-        process = subprocess.Popen(command, env={**given, **environment}, stdout=pipe, stderr=pipe, text=True)
+        process = subprocess.Popen(
+            command, env={**given, **environment}, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        )
         self.left.callback(process.kill)
         return process
 
@@ -120,6 +122,33 @@ def test_sigterm_stops_the_job_cleanly(endless: Command) -> None:
     assert (process.returncode, err) == (0, "")
     assert "orders: stopped after" in out.splitlines()[-1]
     assert endless.ids() == list(range(len(endless.ids())))
+
+
+@pytest.mark.parametrize("to", ["process group", "every process"])
+def test_sigterm_to_all_of_us_stops_the_job_as_cleanly(endless: Command, to: str) -> None:
+    """`timeout` signals the group, systemd by default every process of the unit."""
+    process = endless.start()
+    wait_for_a_commit(process)
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    if to == "process group":
+        os.killpg(process.pid, signal.SIGTERM)
+    else:
+        for member in family:
+            member.terminate()
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, err) == (0, "")
+    assert "orders: stopped after" in out.splitlines()[-1]
+    assert endless.ids() == list(range(len(endless.ids())))
+    assert psutil.wait_procs(family, timeout=TIMEOUT_S)[1] == []
+
+
+def test_nothing_of_spark_outlives_a_killed_driver(endless: Command) -> None:
+    process = endless.start()
+    wait_for_a_commit(process)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert family
+    process.kill()
+    assert psutil.wait_procs(family, timeout=TIMEOUT_S)[1] == []
 
 
 def test_the_loss_of_spark_ends_the_command(endless: Command) -> None:
