@@ -163,6 +163,19 @@ def test_the_loss_of_spark_ends_the_command(endless: Command) -> None:
     assert "Next: start the job again" in err
 
 
+def test_a_target_that_is_not_there_is_told_before_spark_starts(files: Command) -> None:
+    """There is no Java here: a start of Spark would be another error."""
+    job = yaml.safe_load((files.root / "job.yaml").read_text())
+    options = {"url": "mysql://app@127.0.0.1:1/shop", "table": "orders", "password_env": "SHOP_PASSWORD", "tls": "off"}
+    job["sinks"]["shop"] = {"type": "mysql", "options": options}
+    (files.root / "job.yaml").write_text(yaml.safe_dump(job))
+    code, _, err = files.run(SHOP_PASSWORD="secret", JAVA_HOME="/nowhere", PATH="/nowhere")
+    assert code == 1
+    assert "127.0.0.1:1" in err
+    assert "[TargetUnreachableError]" in err
+    assert not (files.root / "job").exists()
+
+
 def test_spark_that_does_not_start_is_an_error_of_ours(files: Command) -> None:
     job = yaml.safe_load((files.root / "job.yaml").read_text())
     job["spark"]["conf"]["spark.driver.memory"] = "1x"
