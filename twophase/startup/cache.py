@@ -59,9 +59,12 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether only we, or root, can have put this file of the cache there: what is in it is run."""
-    known = [entry.stat() for entry in (path, path.parent)]
-    return all(stat.st_uid in (os.geteuid(), 0) and not stat.st_mode & _WRITABLE_BY_OTHERS for stat in known)
+    """Whether a file is one that only we, or root, have written: what is in it is run.
+
+    In a cache folder that others may write to they can put a file in its place, which is theirs then.
+    """
+    known = path.stat()
+    return known.st_uid in (os.geteuid(), 0) and not known.st_mode & _WRITABLE_BY_OTHERS
 
 
 @contextmanager

@@ -89,7 +89,7 @@ class ClassArchive:
         if not self.is_due():
             return
         folder = self.folder
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)  # of a try that failed; due means that no archive is in it
         cached(folder.name, lambda partial: self._record(partial, conf))
         self._drop_outdated(folder)
 

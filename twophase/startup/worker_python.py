@@ -11,7 +11,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from twophase.startup.cache import cached
+from twophase.startup.cache import cached, is_ours
 
 _NAME = "python"
 _PROGRAM = """\
@@ -32,7 +32,7 @@ def worker_python() -> Path:
     """The program, made on first use.
 
     Raises:
-        OSError: the cache folder cannot be written.
+        OSError: the cache folder cannot be written, or others can write to the program.
     """
     text = _text()
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -41,7 +41,10 @@ def worker_python() -> Path:
         (folder / _NAME).write_text(text)
         (folder / _NAME).chmod(0o755)
 
-    return cached(f"worker-python-{digest}", write) / _NAME
+    program = cached(f"worker-python-{digest}", write) / _NAME
+    if not is_ours(program):
+        raise PermissionError(f"{program} may be written by others")
+    return program
 
 
 def is_this_python(program: str) -> bool:
