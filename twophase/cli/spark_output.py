@@ -41,6 +41,7 @@ class SparkOutput:
 
     def print_kept(self) -> None:
         """Print what was kept back after all: Spark did not start, and it may say why."""
+        self.fetching = False
         kept, self._kept = self._kept, []
         for line in kept:
             self.print_line(line)
