@@ -90,6 +90,16 @@ def test_a_cache_in_the_way_of_a_file_costs_the_quick_start_only(cache: Path) ->
     assert "PYSPARK_PYTHON" not in jvm_environment(None)
 
 
+def test_a_process_that_was_started_quickly_uses_the_same_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    before = ClassArchive().folder
+    for name, value in jvm_environment(None).items():
+        monkeypatch.setenv(name, value)
+    assert ClassArchive().folder == before
+    monkeypatch.setenv("SPARK_HOME", "/another/spark")
+    assert ClassArchive().folder != before
+
+
 def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     made(ClassArchive())
     monkeypatch.setenv("PYSPARK_PYTHON", "/my/python")

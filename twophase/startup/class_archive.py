@@ -41,7 +41,7 @@ _TRY_AGAIN_S = 24 * 3600
 # A mismatch costs time only, and must not look like an error in the log.
 _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 # What else decides about Spark's class path.
-_CLASS_PATH_VARIABLES = ("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_CLASS_PATH_VARIABLES = ("SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,9 @@ class ClassArchive:
     def _origin(self) -> list[str]:
         """What the archive is of, whatever its state."""
         variables = [f"{name}={os.environ.get(name, '')}" for name in _CLASS_PATH_VARIABLES]
-        return [str(pyspark_jars()), *variables, *map(str, self.jars)]
+        # An unset SPARK_HOME is the installed Spark, which `jvm_environment` says aloud: the archive is the same one.
+        home = os.environ.get("SPARK_HOME") or str(pyspark_jars().parent)
+        return [str(pyspark_jars()), home, *variables, *map(str, self.jars)]
 
     def _files(self) -> list[Path]:
         return [Path(java()).resolve(), *sorted(pyspark_jars().iterdir()), *self.jars]
