@@ -14,6 +14,7 @@ from benchmarks import (
     protocol_cost,
     recovery,
     several_sinks,
+    start,
     visibility,
     worker_memory,
 )
@@ -23,6 +24,7 @@ _COMMANDS = (
     kafka_to_delta.command,
     plugin_form.command,
     kafka_to_hive.command,
+    start.command,
     several_sinks.command,
     commit_behind.command,
     visibility.command,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from twophase.testing.services.cache import cached
+from twophase.startup.cache import cached
+from twophase.startup.progress import show_progress
 from twophase.testing.services.maven import Coordinate, fetch_jars
-from twophase.testing.services.progress import show_progress
 
 _SPARK = "4.2.0"
 _COORDINATES = (

@@ -8,8 +8,8 @@ from confluent_kafka import Producer
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
+from twophase.startup.progress import show_progress
 from twophase.testing.services import KafkaService, MySqlService
-from twophase.testing.services.progress import show_progress
 
 SCHEMA = "id long, customer string, product string, quantity int, amount double"
 TABLE = "orders"

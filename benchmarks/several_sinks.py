@@ -26,8 +26,8 @@ from integration.files_arena import parquet_rows
 from integration.hive_settings import hive_settings
 from sinks.delta.sink import DeltaSink
 from sinks.hive.sink import HiveSink
+from twophase.startup.progress import show_progress
 from twophase.testing.services.delta import fetch_delta
-from twophase.testing.services.progress import show_progress
 
 _TITLES = {MYSQL: "MySQL", DELTA: "Delta", HIVE: "Hive"}
 _PIPELINES = ((MYSQL,), (DELTA,), (HIVE,), (MYSQL, DELTA, HIVE))

@@ -37,37 +37,50 @@ def refuse(
     return str(caught.value)
 
 
+def refuse_early(harness: MySqlHarness, kind: type[Exception], said: str, **options: Any) -> None:
+    """`open` refuses, and a look at the server without Spark has told the same before."""
+    late = refuse(harness, kind, said, **options)
+    with pytest.raises(kind) as caught:
+        harness.new_sink(**options).check_connection()
+    assert str(caught.value) == late
+
+
 class TestReachingTheServer:
     def test_nobody_there(self, harness):
         harness.options["url"] = f"mysql://root@127.0.0.1:1/{harness.database}"
-        refuse(harness, TargetUnreachableError, "127.0.0.1:1")
+        refuse_early(harness, TargetUnreachableError, "127.0.0.1:1")
 
     def test_a_host_that_has_no_address(self, harness):
         harness.options["url"] = f"mysql://root@no-such-host.invalid/{harness.database}"
-        refuse(harness, TargetUnreachableError, "no-such-host")
+        refuse_early(harness, TargetUnreachableError, "no-such-host")
 
     def test_a_wrong_password(self, harness):
         os.environ[VARIABLE] = "wrong"
-        refuse(harness, PreflightError, "password_env", password_env=VARIABLE)
+        refuse_early(harness, PreflightError, "password_env", password_env=VARIABLE)
 
     def test_a_schema_that_is_not_there(self, harness):
-        refuse(harness, PreflightError, "create the schema", url=harness.server.url("nowhere"))
+        refuse_early(harness, PreflightError, "create the schema", url=harness.server.url("nowhere"))
 
     def test_tls_that_the_server_does_not_have_or_prove(self, harness):
-        refuse(harness, PreflightError, "tls_ca", tls="verify_identity")
+        refuse_early(harness, PreflightError, "tls_ca", tls="verify_identity")
+
+
+def test_the_early_look_writes_nothing(harness):
+    harness.new_sink().check_connection()
+    assert harness.sql("SHOW TABLES") == [("target",)]
 
 
 class TestTheTable:
     def test_that_is_not_there(self, harness):
-        refuse(harness, ConfigError, "no table", table="nothing")
+        refuse_early(harness, ConfigError, "no table", table="nothing")
 
     def test_of_another_engine(self, harness):
         harness.sql("CREATE TABLE other (id BIGINT, name TEXT, amount DOUBLE) ENGINE = MyISAM")
-        refuse(harness, PreflightError, "InnoDB", table="other")
+        refuse_early(harness, PreflightError, "InnoDB", table="other")
 
     def test_that_is_a_view(self, harness):
         harness.sql("CREATE VIEW other AS SELECT * FROM target")
-        refuse(harness, PreflightError, "VIEW", table="other")
+        refuse_early(harness, PreflightError, "VIEW", table="other")
 
     def test_that_does_not_fit_is_described_whole(self, harness):
         harness.sql(
@@ -123,7 +136,7 @@ class TestTheServersSettings:
             if fine:
                 harness.opened().close()
             else:
-                refuse(harness, PreflightError, "innodb_flush_log_at_trx_commit is not 1")
+                refuse_early(harness, PreflightError, "innodb_flush_log_at_trx_commit is not 1")
                 harness.opened(allow_unsafe_durability=True).close()
         finally:
             harness.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
@@ -134,7 +147,7 @@ class TestTheServersSettings:
     def test_load_data_that_the_server_forbids(self, harness):
         harness.sql("SET GLOBAL local_infile = 0")
         try:
-            refuse(harness, PreflightError, "local_infile", load="local")
+            refuse_early(harness, PreflightError, "local_infile", load="local")
             sink = harness.opened()
             assert commit(sink, harness.write(sink, harness.rows(range(3)))) == [Committed()]
         finally:
@@ -203,18 +216,24 @@ class TestRights:
 
     def test_no_right_to_insert(self, app):
         app.sql(f"REVOKE INSERT ON {app.database}.target FROM {app.database}@'%'")
-        refuse(app, PreflightError, "may not insert")
+        refuse_early(app, PreflightError, "may not insert")
+
+    def test_a_right_to_insert_into_some_columns_is_enough_for_the_early_look(self, app):
+        """Which columns the rows have is known when Spark is up."""
+        app.sql(f"REVOKE INSERT ON {app.database}.target FROM {app.database}@'%'")
+        app.sql(f"GRANT INSERT (amount) ON {app.database}.target TO {app.database}@'%'")
+        app.new_sink().check_connection()
 
     def test_no_right_to_see_the_table(self, app):
         app.sql(f"REVOKE ALL PRIVILEGES, GRANT OPTION FROM {app.database}@'%'")
-        refuse(app, PreflightError, "GRANT")
+        refuse_early(app, PreflightError, "GRANT")
 
     def test_no_right_to_list_branches(self, app):
         if isinstance(app.server, MariaDbService):
             pytest.skip("any account may on MariaDB")
         self.give_books(app)
         app.sql(f"REVOKE XA_RECOVER_ADMIN ON *.* FROM {app.database}@'%'")
-        refuse(app, PreflightError, "XA_RECOVER_ADMIN")
+        refuse_early(app, PreflightError, "XA_RECOVER_ADMIN")
 
     def test_a_server_that_became_read_only_keeps_the_branch(self, app):
         self.give_books(app)

@@ -17,15 +17,15 @@ from testcontainers.core.docker_client import DockerClient
 
 from integration.images.root_folder import LIBRARIES, RootFolder
 from twophase.errors import ServiceError
+from twophase.startup.java import java
+from twophase.startup.progress import show_progress
 from twophase.testing.containers.engine import REMEDY, engine_problem
 from twophase.testing.containers.kafka import IMAGE_VARIABLE as KAFKA_IMAGE_VARIABLE
 from twophase.testing.containers.sql import MARIADB_IMAGE_VARIABLE, MYSQL_IMAGE_VARIABLE
-from twophase.testing.services.java import java
 from twophase.testing.services.kafka_install import kafka_jars, kafka_template
 from twophase.testing.services.mariadb import mariadb, mariadb_template
 from twophase.testing.services.mysql import mysql_environment, mysql_home, mysql_template
 from twophase.testing.services.pins import KAFKA_VERSION, MARIADB_SERIES, MYSQL_VERSION
-from twophase.testing.services.progress import show_progress
 
 _HERE = Path(__file__).parent
 _CHANGES = ["ENV PATH=/bin", f"ENV LD_LIBRARY_PATH=/{LIBRARIES}", 'ENTRYPOINT ["/bin/sh", "/entrypoint.sh"]']

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sinks.delta.binding import Binding
@@ -43,6 +44,11 @@ class DeltaSink(BatchSink):
     def spark_conf() -> Mapping[str, str]:
         """See `twophase.protocol.sink.NeedsSparkConf`."""
         return SPARK_CONF
+
+    @staticmethod
+    def rehearsal(folder: Path) -> tuple[DeltaSink, Mapping[str, str]]:
+        """See `twophase.protocol.sink.CanRehearse`."""
+        return DeltaSink(path=str(folder / "table"), create=True), {}
 
     def open(self, context: SinkContext) -> None:
         """See `Sink.open`."""

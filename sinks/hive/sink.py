@@ -70,6 +70,15 @@ class HiveSink(StagedSink):
         """What Spark has to be started with."""
         return {"spark.sql.catalogImplementation": "hive"}
 
+    @staticmethod
+    def rehearsal(folder: Path) -> tuple[HiveSink, Mapping[str, str]]:
+        """See `twophase.protocol.sink.CanRehearse`: a metastore in memory."""
+        return HiveSink(table="rehearsal", create=True), {
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:memory:rehearsal;create=true",
+            "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={folder / 'derby.log'}",
+        }
+
     def bind(self, context: SinkContext) -> Table:
         """See `StagedSink.bind`."""
         options = self._options

@@ -9,7 +9,7 @@ import pymysql
 
 from sinks.mysql.binding import Binding
 from sinks.mysql.codes import LOCK_WAIT_TIMEOUT, XA_ROLLED_BACK, XAER_NOTA, XAER_RMERR, code_of
-from sinks.mysql.connection import Session
+from sinks.mysql.connection import Row, Session
 from sinks.mysql.driver import DriverLink
 from sinks.mysql.leaving import wait_until_left
 from sinks.mysql.xid import Owner, Xid
@@ -26,8 +26,19 @@ def prepared(session: Session, owner: Owner) -> list[Xid]:
     Raises:
         PreflightError: the account may not ask.
     """
+    listed = (Xid.from_recover((row[0], row[1], row[2], row[3])) for row in list_branches(session))
+    ours = [xid for xid in listed if xid is not None and xid.belongs_to(owner)]
+    return sorted(ours, key=lambda xid: (xid.identify(owner)[0].checkpoint, str(xid)))
+
+
+def list_branches(session: Session) -> list[Row]:
+    """All prepared branches on the server, as XA RECOVER lists them.
+
+    Raises:
+        PreflightError: the account may not ask.
+    """
     try:
-        rows = session.raw_rows("XA RECOVER")
+        return session.raw_rows("XA RECOVER")
     except pymysql.Error as error:
         if code_of(error) != XAER_RMERR:
             raise
@@ -35,9 +46,6 @@ def prepared(session: Session, owner: Owner) -> list[Xid]:
             "The account may not list prepared branches (XA RECOVER).",
             remedy="let an administrator run: GRANT XA_RECOVER_ADMIN ON *.* TO the user of the sink.",
         ) from None
-    listed = (Xid.from_recover((row[0], row[1], row[2], row[3])) for row in rows)
-    ours = [xid for xid in listed if xid is not None and xid.belongs_to(owner)]
-    return sorted(ours, key=lambda xid: (xid.identify(owner)[0].checkpoint, str(xid)))
 
 
 def xid_of(committable: Committable) -> Xid:

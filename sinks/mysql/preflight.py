@@ -5,10 +5,12 @@ What is found wrong is collected, so that one start names all of it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pymysql
 
-from sinks.mysql.codes import DENIED, code_of
+from sinks.mysql.codes import DENIED, NO_DEFAULT, code_of
 from sinks.mysql.connection import Session
 from sinks.mysql.identifiers import quote
 from sinks.mysql.options import Load, MySqlOptions
@@ -25,13 +27,18 @@ _OLDEST_MARIADB = (10, 5, 0)
 _OWN_SESSIONS = 3
 
 
-def check_server(server: Server, options: MySqlOptions, context: SinkContext) -> None:
+def check_server(server: Server, options: MySqlOptions, context: SinkContext | None = None) -> None:
     """Refuse a server that may lose what it has acknowledged (H6), or that has too few connections (H38).
+
+    Args:
+        server: as it describes itself.
+        options: of the sink.
+        context: of the job; without one it is not known yet how many connections are needed.
 
     Raises:
         PreflightError: names each setting that stands in the way.
     """
-    problems = _version_problems(server) + _connection_problems(server, context)
+    problems = _version_problems(server) + (_connection_problems(server, context) if context else [])
     if not options.allow_unsafe_durability:
         unsafe = _durability_problems(server)
         if unsafe:
@@ -77,12 +84,12 @@ def _connection_problems(server: Server, context: SinkContext) -> list[str]:
     ]
 
 
-def check_table(session: Session, options: MySqlOptions, context: SinkContext) -> tuple[Table, tuple[ColumnPlan, ...]]:
-    """Find the table and decide how each column is filled.
+def find_table(session: Session, options: MySqlOptions) -> Table:
+    """Find the table.
 
     Raises:
-        ConfigError: the table is not there, or rows of the schema do not fit; names each column.
-        PreflightError: the table cannot take part.
+        ConfigError: it is not there.
+        PreflightError: it cannot take part.
     """
     table = read_table(session, options.schema_name, options.table)
     if table is None:
@@ -95,6 +102,17 @@ def check_table(session: Session, options: MySqlOptions, context: SinkContext) -
             f"{table.sql} is a {table.kind} of the engine {table.engine or 'none'}: XA needs an InnoDB table.",
             remedy=f"ALTER TABLE {table.sql} ENGINE = InnoDB, or name another table.",
         )
+    return table
+
+
+def check_table(session: Session, options: MySqlOptions, context: SinkContext) -> tuple[Table, tuple[ColumnPlan, ...]]:
+    """Find the table and decide how each column is filled.
+
+    Raises:
+        ConfigError: the table is not there, or rows of the schema do not fit; names each column.
+        PreflightError: the table cannot take part.
+    """
+    table = find_table(session, options)
     if context.speculation and table.has_unique_key:
         raise PreflightError(
             f"spark.speculation is on and {table.sql} has a unique key: two attempts of one task would wait for each "
@@ -109,7 +127,7 @@ def check_table(session: Session, options: MySqlOptions, context: SinkContext) -
             remedy="leave checkpoint.max_concurrent at 1 for this job, or write to a table without such keys.",
         )
     plans = _plan_columns(context.schema, table)
-    _check_insert_right(session, table, plans)
+    _check_insert_right(session, table, [plan.column for plan in plans])
     return table, plans
 
 
@@ -145,19 +163,39 @@ def _plan_columns(schema: pa.Schema, table: Table) -> tuple[ColumnPlan, ...]:
     return tuple(plans.values())
 
 
-def _check_insert_right(session: Session, table: Table, plans: tuple[ColumnPlan, ...]) -> None:
-    names = ", ".join(quote(plan.column) for plan in plans)
-    nulls = ", ".join("NULL" for _ in plans)
+def _check_insert_right(session: Session, table: Table, columns: Sequence[str]) -> None:
+    denied = _denied_insert(session, table, columns)
+    if denied is not None:
+        raise PreflightError(
+            f"The account may not insert into {table.sql}: {denied}.",
+            remedy=f"GRANT SELECT, INSERT ON {table.sql} TO the user of the sink.",
+        )
+
+
+def check_any_insert_right(session: Session, table: Table) -> None:
+    """Refuse an account that may insert into no column at all; which columns the rows have is not known yet.
+
+    Raises:
+        PreflightError: it may not.
+    """
+    columns = [column.name for column in table.columns]
+    if all(_denied_insert(session, table, [column]) is not None for column in columns):
+        _check_insert_right(session, table, columns)
+
+
+def _denied_insert(session: Session, table: Table, columns: Sequence[str]) -> str | None:
+    names = ", ".join(map(quote, columns))
+    nulls = ", ".join("NULL" for _ in columns)
     try:
         # EXPLAIN needs the rights of what it explains, and does nothing.
         session.run(f"EXPLAIN INSERT INTO {table.sql} ({names}) SELECT {nulls} FROM DUAL WHERE 1 = 0")
     except pymysql.Error as error:
+        if code_of(error) == NO_DEFAULT:  # of a column that is not named; the rights were found to be there before
+            return None
         if code_of(error) not in DENIED:
             raise
-        raise PreflightError(
-            f"The account may not insert into {table.sql}: {error.args[-1]}.",
-            remedy=f"GRANT SELECT, INSERT ON {table.sql} TO the user of the sink.",
-        ) from None
+        return str(error.args[-1])
+    return None
 
 
 def may_load_local(server: Server, options: MySqlOptions) -> bool:

@@ -15,8 +15,8 @@ from sinks.mysql.driver import DriverLink
 from sinks.mysql.fence import Fence
 from sinks.mysql.loading import InsertLoader, LoadDataLoader, Loader
 from sinks.mysql.options import Endpoint, MySqlOptions
-from sinks.mysql.orphans import Orphans, prepared
-from sinks.mysql.preflight import check_server, check_table, may_load_local
+from sinks.mysql.orphans import Orphans, list_branches, prepared
+from sinks.mysql.preflight import check_any_insert_right, check_server, check_table, find_table, may_load_local
 from sinks.mysql.server import Server, read_server
 from sinks.mysql.slots import Slots
 from sinks.mysql.table import Table
@@ -52,6 +52,20 @@ class MySqlSink(ArrowSink):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_link": None}
+
+    def check_connection(self) -> None:
+        """See `twophase.protocol.sink.ChecksConnection`."""
+        options = self._options
+        link = DriverLink(options.endpoint())
+        try:
+            with link.session() as session:
+                server = read_server(session)
+                check_server(server, options)
+                may_load_local(server, options)
+                check_any_insert_right(session, find_table(session, options))
+                list_branches(session)  # asks whether the account may
+        finally:
+            link.close()
 
     def open(self, context: SinkContext) -> None:
         """See `Sink.open`."""

@@ -49,7 +49,9 @@ class Command:
         command = [sys.executable, "-m", "twophase.cli", "run", str(self.root / "job.yaml"), *options]
         given = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
         pipe = subprocess.PIPE
-        process = subprocess.Popen(command, env={**given, **environment}, stdout=pipe, stderr=pipe, text=True)
+        process = subprocess.Popen(
+            command, env={**given, **environment}, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        )
         self.left.callback(process.kill)
         return process
 
@@ -122,6 +124,33 @@ def test_sigterm_stops_the_job_cleanly(endless: Command) -> None:
     assert endless.ids() == list(range(len(endless.ids())))
 
 
+@pytest.mark.parametrize("to", ["process group", "every process"])
+def test_sigterm_to_all_of_us_stops_the_job_as_cleanly(endless: Command, to: str) -> None:
+    """`timeout` signals the group, systemd by default every process of the unit."""
+    process = endless.start()
+    wait_for_a_commit(process)
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    if to == "process group":
+        os.killpg(process.pid, signal.SIGTERM)
+    else:
+        for member in family:
+            member.terminate()
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, err) == (0, "")
+    assert "orders: stopped after" in out.splitlines()[-1]
+    assert endless.ids() == list(range(len(endless.ids())))
+    assert psutil.wait_procs(family, timeout=TIMEOUT_S)[1] == []
+
+
+def test_nothing_of_spark_outlives_a_killed_driver(endless: Command) -> None:
+    process = endless.start()
+    wait_for_a_commit(process)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert family
+    process.kill()
+    assert psutil.wait_procs(family, timeout=TIMEOUT_S)[1] == []
+
+
 def test_the_loss_of_spark_ends_the_command(endless: Command) -> None:
     process = endless.start()
     wait_for_a_commit(process)
@@ -132,6 +161,19 @@ def test_the_loss_of_spark_ends_the_command(endless: Command) -> None:
     assert "its Spark application has ended" in err
     assert "[SparkLostError]" in err
     assert "Next: start the job again" in err
+
+
+def test_a_target_that_is_not_there_is_told_before_spark_starts(files: Command) -> None:
+    """There is no Java here: a start of Spark would be another error."""
+    job = yaml.safe_load((files.root / "job.yaml").read_text())
+    options = {"url": "mysql://app@127.0.0.1:1/shop", "table": "orders", "password_env": "SHOP_PASSWORD", "tls": "off"}
+    job["sinks"]["shop"] = {"type": "mysql", "options": options}
+    (files.root / "job.yaml").write_text(yaml.safe_dump(job))
+    code, _, err = files.run(SHOP_PASSWORD="secret", JAVA_HOME="/nowhere", PATH="/nowhere")
+    assert code == 1
+    assert "127.0.0.1:1" in err
+    assert "[TargetUnreachableError]" in err
+    assert not (files.root / "job").exists()
 
 
 def test_spark_that_does_not_start_is_an_error_of_ours(files: Command) -> None:

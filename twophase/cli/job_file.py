@@ -47,10 +47,12 @@ class SparkSection(Options):
     Attributes:
         master: as `spark-submit --master`; None leaves it to Spark's own configuration, and to local[*] without one.
         conf: Spark's configuration.
+        quick_start: use, and record for the next start, what makes Spark start quickly.
     """
 
     master: str | None = Field(default=None, min_length=1)
     conf: Mapping[str, str] = Field(default_factory=dict)
+    quick_start: bool = True
 
 
 class SourceSection(Options):

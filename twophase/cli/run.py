@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
+from twophase.cli.connections import check_connections
 from twophase.cli.job_file import load_job_file
 from twophase.cli.logs import log_lines
 from twophase.cli.options import verbose_option
 from twophase.cli.pipeline import describe
 from twophase.cli.progress import STOPPING
 from twophase.cli.query_progress import QueryPoller
+from twophase.cli.recording import recording
 from twophase.cli.signals import stop_on_signals
-from twophase.cli.sink_types import make_sinks, spark_conf
-from twophase.cli.spark import spark_session
+from twophase.cli.sink_types import make_sinks, modules_of_workers, spark_conf
+from twophase.cli.spark import Start, spark_session
+from twophase.cli.spark_output import SparkOutput
 from twophase.cli.views import ProgressMode, SilentView, View, make_view
+from twophase.startup.quick_start import is_switched_off
 
 if TYPE_CHECKING:
     from twophase.runtime.job import Job
@@ -77,18 +81,22 @@ def run(
     sinks = make_sinks(job)
     conf = spark_conf(job, sinks)
     view = make_view(ProgressMode(progress), job.name, Console(highlight=False))
-    with (
-        view,
-        log_lines(view.print_line, verbose=verbose, events_are_shown=type(view) is not SilentView),
-        spark_session(job.name, job.spark.master, conf, view.print_line, verbose=verbose) as spark,
-    ):
-        view.tracker.set_state("starting")
-        _run_to_its_end(describe(spark, job, sinks).observer(view).build(), view)
+    quick = job.spark.quick_start and not is_switched_off()
+    start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)
+    output = SparkOutput(view.print_line)
+    with view, log_lines(view.print_line, verbose=verbose, events_are_shown=type(view) is not SilentView):
+        check_connections(sinks)
+        with spark_session(start, output) as spark, recording(spark.archive, conf, sinks) as recorder:
+            view.tracker.set_state("starting")
+            described = describe(spark.session, job, sinks).observer(view).observer(recorder)
+            _run_to_its_end(described.build(), view, None if verbose else output)
 
 
-def _run_to_its_end(job: Job, view: View) -> None:
+def _run_to_its_end(job: Job, view: View, output: SparkOutput | None) -> None:
     def stopping() -> None:
         view.tracker.set_state(STOPPING)
+        if output is not None:
+            output.muted = True
 
     with stop_on_signals(job.stop, stopping), QueryPoller(lambda: job.query, view.tracker.set_query):
         job.start()

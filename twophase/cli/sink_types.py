@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from twophase.cli.job_file import JobFile, SinkSection
 from twophase.errors import ConfigError, TwoPhaseError
-from twophase.protocol.sink import NeedsSparkConf, Sink
+from twophase.protocol.sink import ArrowSink, NeedsSparkConf, Sink
 from twophase.runtime.sink_entry_points import load_sink
 
 
@@ -45,6 +45,15 @@ def spark_conf(job: JobFile, sinks: Mapping[str, Sink]) -> Mapping[str, str]:
                     remedy=f"set spark.conf.{key} to what serves both.",
                 )
     return {**found, **job.spark.conf}
+
+
+def modules_of_workers(job: JobFile, sinks: Mapping[str, Sink]) -> Sequence[str]:
+    """The modules that Spark's workers import to write to these sinks.
+
+    A class of the user's own is left out: what its module does when it is imported is not for a daemon that forks.
+    """
+    own = [sink for name, sink in sinks.items() if ":" not in job.sinks[name].type and isinstance(sink, ArrowSink)]
+    return sorted({type(sink).__module__ for sink in own})
 
 
 def _make(where: str, section: SinkSection) -> Sink:

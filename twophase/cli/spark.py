@@ -1,92 +1,161 @@
-"""The Spark of `twophase run`: quiet, on this very Python, in this process."""
+"""The Spark of `twophase run`: quiet, quick to start, on this very Python, in this process."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from twophase.cli.gateway import start_jvm
+from twophase.cli.spark_output import SparkOutput
 from twophase.cli.text import clean
 from twophase.errors import PreflightError
 from twophase.failpoints import DRIVER_VARIABLE
+from twophase.startup import packages
+from twophase.startup.class_archive import ClassArchive
+from twophase.startup.daemon import MODULE
+from twophase.startup.quick_start import DAEMON_KEY, PYTHON_VARIABLE, find_archive, jvm_environment
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG_CONFIGURATION = "log4j2.configurationFile"
 _QUIET = Path(__file__).with_name("log4j2.properties")
-_JAVA_GREETING = "WARNING: Using incubator modules: jdk.incubator.vector"  # Spark asks for it, nothing turns it off
 
 _log = logging.getLogger("twophase")
 
 
-@contextmanager
-def spark_session(
-    name: str, master: str | None, conf: Mapping[str, str], print_line: Callable[[str], None], *, verbose: bool
-) -> Iterator[SparkSession]:
-    """Start Spark, and stop it at the end.
+@dataclass(frozen=True)
+class Start:
+    """How Spark is to start.
 
-    Args:
+    Attributes:
         name: of the application.
         master: as `spark-submit --master`; None leaves it to Spark.
         conf: of Spark.
-        print_line: gets what Spark and its workers print, line by line, in a thread of its own.
+        quick: use what makes it start quickly.
+        preload: modules that its workers need.
         verbose: leave logging to Spark's own configuration.
+    """
+
+    name: str
+    master: str | None
+    conf: Mapping[str, str]
+    quick: bool
+    preload: Sequence[str]
+    verbose: bool
+
+
+@dataclass(frozen=True)
+class Started:
+    """A Spark that runs.
+
+    Attributes:
+        session: of Spark.
+        archive: what the JVM took, or could have taken, its classes from; None if there can be none.
+    """
+
+    session: SparkSession
+    archive: ClassArchive | None
+
+
+@contextmanager
+def spark_session(start: Start, output: SparkOutput) -> Iterator[Started]:
+    """Start Spark, and stop it at the end.
+
+    Args:
+        start: how.
+        output: takes what Spark and its workers print.
 
     Raises:
         PreflightError: Spark does not start.
     """
     os.environ[DRIVER_VARIABLE] = str(os.getpid())
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    configuration = _configuration(name, master, conf, verbose=verbose)
+    conf, jars = _with_known_jars(start.conf)
+    archive = find_archive(jars or (), conf) if start.quick else None
+    configuration = _configuration(start, conf)
     try:
-        with _pump(print_line) as output:
-            gateway = launch_gateway(configuration, {"stderr": output})  # type: ignore[no-untyped-call]
-        context = SparkContext(conf=configuration, gateway=gateway)
+        context = _start(start, configuration, archive, output, fetching=jars is None)
     except Exception as error:
+        output.print_kept()
         raise PreflightError(
             f"Spark does not start: {clean(str(error))[:300]}.",
             remedy="check that Java 17 or 21 is on the PATH, and the spark section of the job file.",
         ) from error
     try:
-        yield SparkSession.builder.getOrCreate()
+        if jars is None:
+            archive = _note_jars(conf, context) if start.quick else None
+        yield Started(SparkSession.builder.getOrCreate(), archive)
     finally:
         _stop(context)
 
 
-def _configuration(name: str, master: str | None, conf: Mapping[str, str], *, verbose: bool) -> SparkConf:
-    made = SparkConf().setAppName(name)
+def _start(
+    start: Start, configuration: SparkConf, archive: ClassArchive | None, output: SparkOutput, *, fetching: bool
+) -> SparkContext:
+    environment = jvm_environment(archive, preload=start.preload) if start.quick else {}
+    output.fetching = fetching
+    if fetching:
+        output.print_line(f"Spark looks for {start.conf[packages.PACKAGES]}, and fetches it if this is the first time")
+    with output.open() as file:
+        gateway = start_jvm(configuration, {PYTHON_VARIABLE: _python(), **environment}, file)
+    output.fetching = False
+    # Workers elsewhere know neither our cache folder nor, perhaps, this package.
+    if _is_local(gateway) and start.quick:
+        os.environ.setdefault(PYTHON_VARIABLE, environment.get(PYTHON_VARIABLE, _python()))
+        if not gateway.jvm.SparkConf().contains(DAEMON_KEY):
+            configuration.set(DAEMON_KEY, MODULE)
+    os.environ.setdefault(PYTHON_VARIABLE, _python())
+    return SparkContext(conf=configuration, gateway=gateway)
+
+
+def _python() -> str:
+    return os.environ.get(PYTHON_VARIABLE) or sys.executable
+
+
+def _is_local(gateway: Any) -> bool:
+    return str(gateway.jvm.SparkConf().get("spark.master", "local[*]")).startswith("local")
+
+
+def _configuration(start: Start, conf: Mapping[str, str]) -> SparkConf:
+    made = SparkConf().setAppName(start.name)
     made.set("spark.ui.showConsoleProgress", "false")
     for key, value in conf.items():
         made.set(key, value)
-    if master is not None:
-        made.setMaster(master)
+    if start.master is not None:
+        made.setMaster(start.master)
     java_options = made.get(_JAVA_OPTIONS) or ""
-    if not verbose and _LOG_CONFIGURATION not in java_options:
+    if not start.verbose and _LOG_CONFIGURATION not in java_options:
         made.set(_JAVA_OPTIONS, f"{java_options} -D{_LOG_CONFIGURATION}={_QUIET.as_uri()}".strip())
     return made
 
 
-def _pump(print_line: Callable[[str], None]) -> IO[bytes]:
-    """A file that Spark writes to; its lines go to `print_line` for as long as Spark lives."""
-    reading, writing = os.pipe()
+def _with_known_jars(conf: Mapping[str, str]) -> tuple[Mapping[str, str], Sequence[Path] | None]:
+    """Settings that name jars in place of packages, and these jars; None if Spark has to look for them."""
+    if not conf.get(packages.PACKAGES):
+        return conf, ()
+    try:
+        jars = packages.known_jars(conf)
+    except OSError as error:
+        _log.debug("no note of the packages' jars: %s", error)
+        jars = None
+    return (conf, None) if jars is None else (packages.with_jars(conf, jars), jars)
 
-    def pump() -> None:
-        with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                text = line.rstrip()
-                if text and text != _JAVA_GREETING:
-                    print_line(text)
 
-    threading.Thread(target=pump, name="twophase-spark-output", daemon=True).start()
-    return os.fdopen(writing, "wb", buffering=0)
+def _note_jars(conf: Mapping[str, str], context: SparkContext) -> ClassArchive | None:
+    try:
+        packages.note_jars(conf, context.getConf().get(packages.JARS) or "")
+        jars = packages.known_jars(conf)
+    except OSError as error:
+        _log.debug("the packages' jars are not noted: %s", error)
+        return None
+    return None if jars is None else find_archive(jars, conf)
 
 
 def _stop(context: SparkContext) -> None:

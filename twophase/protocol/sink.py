@@ -24,6 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -98,6 +99,32 @@ class NeedsSparkConf(Protocol):
 
         Called on the driver before there is a Spark, and before `open`. A setting that the user has made wins; `open`
         checks what it needs.
+        """
+
+
+@runtime_checkable
+class ChecksConnection(Protocol):
+    """A power of a sink: it can look for its target without Spark. `twophase run` asks before it starts Spark."""
+
+    def check_connection(self) -> None:
+        """Connect, and check what can be checked without the rows' columns: the account, its rights, the server, the table.
+
+        Runs on the driver, before there is a Spark and before `open`, which checks all of it again: what is fine here may
+        not be fine any more. Writes nothing, keeps nothing open. Called once, perhaps while other sinks are asked.
+
+        Raises:
+            TwoPhaseError: as `Sink.open` raises it.
+        """
+
+
+@runtime_checkable
+class CanRehearse(Protocol):
+    """A power of a sink's class: it writes to a folder of ours, so that Spark's classes can be recorded beforehand."""
+
+    def rehearsal(self, folder: Path) -> tuple[Sink, Mapping[str, str]]:
+        """A sink of this kind, and the settings of Spark that keep all it writes in `folder`.
+
+        A static method: called on the class, in a process of its own that records the classes for faster starts.
         """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from twophase.runtime.interpreter import use_this_python
 from twophase.runtime.plugin.source import data_source
 from twophase.runtime.sink_entry_points import sink_names
 from twophase.sources.kafka import KafkaDataSource
@@ -12,8 +13,14 @@ from twophase.sources.kafka import KafkaDataSource
 def register(spark: SparkSession) -> None:
     """Register the formats of twophase in this session.
 
+    Spark's workers on this machine are made to run this very Python, unless `PYSPARK_PYTHON` names another.
+
     `twophase-kafka` is read with `readStream`; `twophase-<sink>`, for each installed sink, is written with `writeStream`.
+
+    Raises:
+        PreflightError: `PYSPARK_PYTHON` names a Python that has no twophase.
     """
+    use_this_python(spark.sparkContext)
     spark.dataSource.register(KafkaDataSource)
     for name in sink_names():
         spark.dataSource.register(data_source(name, spark))

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from twophase.errors import TwoPhaseError
+from twophase.startup.cache import CACHE_VARIABLE, cache_root
 from twophase.testing.services import up as servers
-from twophase.testing.services.cache import CACHE_VARIABLE, cache_root
 from twophase.testing.services.delta import fetch_delta
 from twophase.testing.services.kafka_program import fetch_kafka
 from twophase.testing.services.mariadb import fetch_mariadb

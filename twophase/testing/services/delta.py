@@ -1,21 +1,34 @@
 """Delta's jars, pinned and fetched once, for Sparks that are started again and again.
 
-Users need none of this: Spark fetches the package that the sink's settings name.
+Users need none of this: Spark fetches the package that the sink's settings name, and `twophase run` notes what it found.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from twophase.testing.services.cache import cached
+from twophase.startup.cache import cache_root, cached
+from twophase.startup.progress import show_progress
 from twophase.testing.services.maven import fetch_jars
 from twophase.testing.services.pins import DELTA_COORDINATES, DELTA_PINS, DELTA_VERSION
-from twophase.testing.services.progress import show_progress
+
+_NAME = f"delta-{DELTA_VERSION}"
 
 
 def fetch_delta() -> dict[str, str]:
     """Spark's settings that put the jars in place of the package; they are fetched on first use."""
-    jars = sorted(cached(f"delta-{DELTA_VERSION}", _fetch).iterdir())
+    return delta_settings(tuple(sorted(cached(_NAME, _fetch).iterdir())))
+
+
+def delta_jars() -> tuple[Path, ...]:
+    """The jars, if they have been fetched."""
+    folder = cache_root() / _NAME
+    return tuple(sorted(folder.iterdir())) if folder.is_dir() else ()
+
+
+def delta_settings(jars: Sequence[Path]) -> dict[str, str]:
+    """Spark's settings that put jars in place of the package."""
     return {"spark.jars.packages": "", "spark.jars": ",".join(map(str, jars))}
 
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from twophase.errors import ServiceError
-from twophase.testing.services.cache import cached
-from twophase.testing.services.java import java
+from twophase.startup.cache import cached
+from twophase.startup.java import java
+from twophase.startup.progress import show_progress
 from twophase.testing.services.maven import fetch_jars
 from twophase.testing.services.pins import KAFKA_COORDINATES, KAFKA_PINS, KAFKA_VERSION
 from twophase.testing.services.ports import LOOPBACK
-from twophase.testing.services.progress import show_progress
 
 HOME = f"kafka-{KAFKA_VERSION}"
 _NODE_ID = 1

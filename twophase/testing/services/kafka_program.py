@@ -11,8 +11,9 @@ from kafka import KafkaAdminClient
 from typing_extensions import override
 
 from twophase.errors import ServiceError
-from twophase.testing.services.cache import cached
-from twophase.testing.services.java import java
+from twophase.startup.cache import cached
+from twophase.startup.java import java
+from twophase.startup.progress import show_progress
 from twophase.testing.services.kafka_install import (
     HOME,
     java_command,
@@ -24,7 +25,6 @@ from twophase.testing.services.local_server import LocalServer
 from twophase.testing.services.ports import LOOPBACK
 from twophase.testing.services.process import Launch
 from twophase.testing.services.program import Program
-from twophase.testing.services.progress import show_progress
 
 _PROBE_TIMEOUT_MS = 5_000
 _RECORD_TIMEOUT_S = 60.0

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing_extensions import override
 
 from twophase.errors import ServiceError
+from twophase.startup.cache import cached
+from twophase.startup.progress import show_progress
 from twophase.testing.services.access import USER
-from twophase.testing.services.cache import cached
 from twophase.testing.services.debian import library_path, unpack_packages, with_dependencies
 from twophase.testing.services.pins import MARIADB_SERIES
 from twophase.testing.services.process import Launch
-from twophase.testing.services.progress import show_progress
 from twophase.testing.services.sql import SqlProgram, SqlService, as_root_if_root
 
 URL_VARIABLE = "TWOPHASE_MARIADB_URL"

@@ -13,8 +13,8 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from twophase.errors import ServiceError
-from twophase.testing.services.java import java, pyspark_jars
-from twophase.testing.services.progress import Progress
+from twophase.startup.java import java, pyspark_jars
+from twophase.startup.progress import Progress
 
 SETTINGS_VARIABLE = "TWOPHASE_IVY_SETTINGS"
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"

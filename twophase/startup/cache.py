@@ -1,4 +1,4 @@
-"""The folder where fetched servers live, filled by one process at a time and never half.
+"""The cache folder: what is fetched or recorded once, filled by one process at a time and never half.
 
 `TWOPHASE_CACHE` names it; otherwise it is `~/.cache/twophase`.
 """
@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from twophase.testing.services.progress import show_progress
+from twophase.startup.progress import show_progress
 
 CACHE_VARIABLE = "TWOPHASE_CACHE"
+_WRITABLE_BY_OTHERS = 0o022
 
 
 def cache_root() -> Path:
@@ -55,6 +56,15 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
             shutil.rmtree(partial, ignore_errors=True)
             raise
     return target
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is one that only we, or root, have written: what is in it is run.
+
+    In a cache folder that others may write to they can put a file in its place, which is theirs then.
+    """
+    known = path.stat()
+    return known.st_uid in (os.geteuid(), 0) and not known.st_mode & _WRITABLE_BY_OTHERS
 
 
 @contextmanager

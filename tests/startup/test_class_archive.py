@@ -1,0 +1,112 @@
+"""When an archive is used, when it is recorded, and what becomes of old ones. Recording itself: tests/testing/test_spark_start.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from twophase.startup.class_archive import ClassArchive
+from twophase.startup.quick_start import find_archive, jvm_environment
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TWOPHASE_CACHE", str(tmp_path / "cache"))
+    for name in ("SPARK_SUBMIT_OPTS", "PYSPARK_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "cache"
+
+
+def made(archive: ClassArchive) -> Path:
+    archive.folder.mkdir(mode=0o700)
+    file = archive.folder / "classes.jsa"
+    file.write_bytes(b"classes")
+    file.chmod(0o644)
+    (archive.folder / "origin.json").write_text(json.dumps(archive._origin()))
+    return file
+
+
+def test_an_archive_is_recorded_once_and_then_used() -> None:
+    archive = ClassArchive()
+    assert (archive.is_due(), archive.options()) == (True, [])
+    file = made(archive)
+    assert not archive.is_due()
+    assert archive.options()[0] == f"-XX:SharedArchiveFile={file}"
+
+
+def test_what_could_not_be_recorded_is_tried_again_after_a_day() -> None:
+    archive = ClassArchive()
+    archive.folder.mkdir()
+    assert not archive.is_due()
+    yesterday = time.time() - 25 * 3600
+    os.utime(archive.folder, (yesterday, yesterday))
+    assert archive.is_due()
+    assert archive.options() == []
+
+
+def test_an_archive_that_others_can_write_is_not_run() -> None:
+    archive = ClassArchive()
+    made(archive).chmod(0o666)
+    assert archive.options() == []
+
+
+def test_other_jars_or_newer_ones_need_another_archive(tmp_path: Path) -> None:
+    jar = tmp_path / "more.jar"
+    jar.write_bytes(b"jar")
+    archive = ClassArchive((jar,))
+    before = archive.folder
+    os.utime(jar, (1, 1))
+    assert len({before, archive.folder, ClassArchive().folder}) == 3
+
+
+def test_an_archive_of_jars_as_they_were_before_is_dropped(tmp_path: Path) -> None:
+    jar = tmp_path / "more.jar"
+    jar.write_bytes(b"jar")
+    archive, plain = ClassArchive((jar,)), ClassArchive()
+    old = made(archive).parent
+    made(plain)
+    os.utime(jar, (1, 1))
+    made(archive)
+    archive._drop_outdated(archive.folder)
+    assert (old.exists(), plain.folder.exists(), archive.folder.exists()) == (False, True, True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_cache_that_cannot_be_made_costs_the_quick_start_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o500)
+    assert find_archive((), {}) is None
+    assert "PYSPARK_PYTHON" not in jvm_environment(None)
+
+
+def test_a_cache_in_the_way_of_a_file_costs_the_quick_start_only(cache: Path) -> None:
+    cache.write_text("a file")
+    assert find_archive((), {}) is None
+    assert "PYSPARK_PYTHON" not in jvm_environment(None)
+
+
+def test_a_process_that_was_started_quickly_uses_the_same_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    before = ClassArchive().folder
+    for name, value in jvm_environment(None).items():
+        monkeypatch.setenv(name, value)
+    assert ClassArchive().folder == before
+    monkeypatch.setenv("SPARK_HOME", "/another/spark")
+    assert ClassArchive().folder != before
+
+
+def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    made(ClassArchive())
+    monkeypatch.setenv("PYSPARK_PYTHON", "/my/python")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
+    environment = jvm_environment(find_archive((), {}))
+    assert "PYSPARK_PYTHON" not in environment
+    assert environment["SPARK_SUBMIT_OPTS"].startswith("-Dmine=1 -XX:SharedArchiveFile=")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:SharedArchiveFile=/mine.jsa")
+    assert find_archive((), {}) is None
+    assert find_archive((), {"spark.driver.extraJavaOptions": "-XX:SharedArchiveFile=/mine.jsa"}) is None

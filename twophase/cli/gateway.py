@@ -1,0 +1,107 @@
+"""Starts Spark's JVM, as `pyspark.java_gateway.launch_gateway` does, but out of the way of our signals.
+
+A SIGTERM to our process group, or to every process of a systemd unit, is for this process to act on: it stops the job, and then
+Spark. A JVM that hears of it too tears down Spark under the job. It ignores SIGINT and SIGTERM therefore, in a session of its
+own, and ends when we do: its standard input is a pipe from us.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from pyspark import SparkConf
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
+
+_PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+_NOTE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+_POLL_S = 0.02
+_END_TIMEOUT_S = 10
+# What is ignored stays ignored in what a shell runs, and HotSpot leaves these two alone if they are.
+_DEAF = 'trap "" INT TERM; exec "$@"'
+
+
+def start_jvm(conf: SparkConf, environment: Mapping[str, str], output: IO[bytes]) -> Any:
+    """Start Spark's JVM.
+
+    Args:
+        conf: of Spark.
+        environment: variables for it, added to ours.
+        output: takes what it prints on its standard error.
+
+    Returns:
+        Its gateway, as `SparkContext` takes it.
+
+    Raises:
+        RuntimeError: it ended at once; what it printed says why.
+    """
+    with tempfile.TemporaryDirectory(prefix="twophase-jvm-") as folder:
+        note = Path(folder) / "connection"
+        own = {**environment, "SPARK_CONNECT_MODE": "0", _NOTE: str(note)}
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", _DEAF, "sh", *_command(conf)],
+            stdin=subprocess.PIPE,
+            stderr=output,
+            env={**os.environ, **own},
+            start_new_session=True,
+        )
+        try:
+            while not note.is_file():
+                if process.poll() is not None:
+                    raise RuntimeError(f"its process ended with {process.returncode}")
+                time.sleep(_POLL_S)
+            port, secret = _read(note.read_bytes())
+        except BaseException:
+            _end(process)
+            raise
+    with _variables({_PORT: str(port), _SECRET: secret}):
+        gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    gateway.proc = process
+    return gateway
+
+
+def _command(conf: SparkConf) -> list[str]:
+    home = _find_spark_home()
+    settings = [word for key, value in conf.getAll() for word in ("--conf", f"{key}={value}")]
+    arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+    return [str(Path(home, "bin", "spark-submit")), *settings, *arguments]
+
+
+def _read(note: bytes) -> tuple[int, str]:
+    """Port and secret, each as Java's DataOutputStream writes them."""
+    port, length = struct.unpack_from(">ii", note)
+    return port, note[8 : 8 + length].decode()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """It ends when its standard input does, and is killed if it does not."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(_END_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _variables(added: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,56 @@
+"""The Python that Spark's workers run: it has to be one that has what the driver has.
+
+pyspark takes `PYSPARK_PYTHON`, else `python3` of the PATH, which is another one where a virtual environment is used without being
+activated: `/path/to/venv/bin/python app.py`. The query would die in its first task, with a page of Java around
+"No module named 'twophase'".
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+from pyspark import SparkContext
+
+from twophase.errors import PreflightError
+from twophase.startup.quick_start import PYTHON_VARIABLE as _VARIABLE
+from twophase.startup.quick_start import find_worker_python
+from twophase.startup.worker_python import is_this_python
+
+_TIMEOUT_S = 60
+_PROBE = "import sys, twophase, pyspark; print(sys.version_info[:2] == (%d, %d))"
+
+
+def use_this_python(context: SparkContext) -> None:
+    """See that the workers of a session run a Python that can.
+
+    On this machine (`local[...]`) they run this very Python, if the user has named none. Elsewhere it is not known what is
+    installed; there Spark's own choice stays.
+
+    Raises:
+        PreflightError: the user has named one for this machine that has no twophase, or is of another version.
+    """
+    if not str(context.master).startswith("local"):
+        return
+    named = os.environ.get(_VARIABLE)
+    if named is None:
+        context.pythonExec = find_worker_python() or sys.executable
+    elif not is_this_python(named) and not _can(named):
+        raise PreflightError(
+            f"Spark's workers run {named}, which cannot import twophase, or is no Python "
+            f"{sys.version_info.major}.{sys.version_info.minor} as the driver is.",
+            remedy=f"start the driver with {_VARIABLE}={sys.executable}",
+        )
+
+
+def _can(program: str) -> bool:
+    command: list[Any] = [program, "-c", _PROBE % sys.version_info[:2]]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.stdout.strip() == "True"

@@ -1,0 +1,125 @@
+"""A Spark that lives once through what drivers do, while its JVM notes the classes. See `twophase/startup/class_archive.py`.
+
+python -m twophase.runtime.rehearsal '{"spark.jars": "..."}'
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from twophase.errors import ConfigError
+from twophase.protocol.sink import CanRehearse, NeedsSparkConf, Sink
+from twophase.runtime.registration import register
+from twophase.runtime.sink_entry_points import load_sink, sink_names
+from twophase.runtime.stream_writer import write_stream
+from twophase.startup.packages import PACKAGES
+
+_JVM_END_TIMEOUT_S = 120
+_ROWS = [1, 2, 3]
+
+_log = logging.getLogger("twophase.runtime.rehearsal")
+
+
+class _Numbers(DataSource):
+    """A streaming source in Python."""
+
+    def schema(self) -> str:
+        return "id long"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002 of Spark's contract
+        return _Reader()
+
+
+class _Reader(DataSourceStreamReader):
+    def initialOffset(self) -> dict[str, Any]:
+        return {"next": 0}
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002
+        return {"next": 1}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:  # noqa: ARG002
+        return [InputPartition(0)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
+        yield pa.RecordBatch.from_pydict({"id": _ROWS})
+
+
+def main(conf: Mapping[str, str]) -> None:
+    """Batches, a shuffle, a job with each sink; then an end in order: the JVM writes its archive as it ends.
+
+    Args:
+        conf: of Spark, as jobs have it. A sink that asks for packages takes part if its settings are among them.
+    """
+    with tempfile.TemporaryDirectory(prefix="twophase-rehearsal-") as name:
+        sinks, needed = _sinks(Path(name), conf)
+        spark = (
+            SparkSession.builder.master("local[2]")
+            .config(map={**needed, **conf, "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"})
+            .getOrCreate()
+        )
+        gateway: Any = SparkContext._gateway
+        try:
+            _live(spark, Path(name), sinks)
+        finally:
+            spark.stop()
+            gateway.shutdown()
+            gateway.proc.stdin.close()
+            gateway.proc.wait(_JVM_END_TIMEOUT_S)
+
+
+def _sinks(folder: Path, conf: Mapping[str, str]) -> tuple[dict[str, Sink], dict[str, str]]:
+    sinks: dict[str, Sink] = {}
+    needed: dict[str, str] = {}
+    for name in sink_names():
+        try:
+            kind = load_sink("rehearsal", name)
+        except ConfigError:  # its extra is not installed
+            continue
+        if not isinstance(kind, CanRehearse):
+            continue
+        (folder / name).mkdir()
+        sink, settings = kind.rehearsal(folder / name)
+        asked = dict(sink.spark_conf()) if isinstance(sink, NeedsSparkConf) else {}
+        if asked.pop(PACKAGES, None) is None or asked.items() <= conf.items():
+            sinks[name] = sink
+            needed |= {**asked, **settings}
+    return sinks, needed
+
+
+def _live(spark: SparkSession, folder: Path, sinks: Mapping[str, Sink]) -> None:
+    register(spark)
+    spark.dataSource.register(_Numbers)
+    rows = spark.readStream.format("_Numbers").load().filter("id > 0")
+    query = rows.writeStream.foreachBatch(_handle).option("checkpointLocation", str(folder / "query"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    for name, sink in sinks.items():
+        try:
+            job = write_stream(rows, name=f"rehearsal-{name}").sink(name, sink)
+            job = job.option("checkpointLocation", str(folder / f"job-{name}")).option("restart.strategy", "none")
+            job.trigger(availableNow=True).start().await_termination()
+        except Exception:  # noqa: BLE001 an archive without the classes of one sink is better than none
+            _log.warning("sink %s was not rehearsed", name, exc_info=True)
+
+
+def _handle(batch: DataFrame, number: int) -> None:  # noqa: ARG001
+    batch.persist()
+    batch.mapInArrow(lambda batches: batches, "id long").collect()
+    batch.groupBy("id").count().collect()
+    batch.unpersist()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,146 @@
+"""Spark's classes, ready-made: an archive that a JVM maps in place of loading and verifying ten thousand classes.
+
+It is application class data sharing: one JVM records the archive as it ends, later ones of the same Java and the same jars
+start in half the processor time. A JVM that cannot read an archive starts without, and says nothing.
+
+An archive fits one JVM and the very jars it was recorded with, so its name covers the time and size of each. It is recorded into
+a temporary folder, synced and renamed: there is a whole archive under a name, or none, or an empty folder where none could be
+recorded, which is tried again after a day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO
+
+from twophase.startup.cache import cache_root, cached, is_ours
+from twophase.startup.java import java, pyspark_jars
+from twophase.startup.worker_python import worker_python
+
+SUBMIT_OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
+"""Options of Spark's JVM. Not spark.driver.extraJavaOptions: those stay free for the one who configures Spark."""
+
+_ARCHIVE = "classes.jsa"
+_ORIGIN = "origin.json"
+_LOG = "recording.log"
+_RECORDING = "twophase.runtime.rehearsal"
+_RECORD_TIMEOUT_S = 600
+_TRY_AGAIN_S = 24 * 3600
+# A mismatch costs time only, and must not look like an error in the log.
+_SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+# What else decides about Spark's class path.
+_CLASS_PATH_VARIABLES = ("SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+
+
+@dataclass(frozen=True)
+class ClassArchive:
+    """The archive of the installed Spark, and of more jars.
+
+    Attributes:
+        jars: what a job adds to Spark's own jars.
+    """
+
+    jars: tuple[Path, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where it is, or would be."""
+        identity = [*self._origin(), *map(_stamp, self._files())]
+        digest = hashlib.sha256(chr(0).join(identity).encode()).hexdigest()[:12]
+        return cache_root() / f"spark-{version('pyspark')}-classes-{digest}"
+
+    def options(self) -> list[str]:
+        """Options of a JVM that reads the archive; none if there is no archive, or others could have written it."""
+        archive = self.folder / _ARCHIVE
+        if not archive.is_file() or not is_ours(archive):
+            return []
+        return [f"-XX:SharedArchiveFile={archive}", *_SILENT]
+
+    def is_due(self) -> bool:
+        """Whether it should be recorded: it is not there, and it was not tried lately."""
+        folder = self.folder
+        if (folder / _ARCHIVE).is_file():
+            return False
+        with suppress(FileNotFoundError):
+            return time.time() - folder.stat().st_mtime > _TRY_AGAIN_S
+        return True
+
+    def record(self, conf: Mapping[str, str]) -> None:
+        """Record it, in about half a minute; nothing happens if it is not due, or if another process has just done it.
+
+        Args:
+            conf: of Spark, as the jobs have it that are going to use the archive.
+
+        Raises:
+            OSError: the cache folder cannot be written.
+        """
+        if not self.is_due():
+            return
+        folder = self.folder
+        shutil.rmtree(folder, ignore_errors=True)  # of a try that failed; due means that no archive is in it
+        cached(folder.name, lambda partial: self._record(partial, conf))
+        self._drop_outdated(folder)
+
+    def _record(self, folder: Path, conf: Mapping[str, str]) -> None:
+        (folder / _ORIGIN).write_text(json.dumps(self._origin()))
+        archive = folder / _ARCHIVE
+        own = {
+            SUBMIT_OPTIONS_VARIABLE: shlex.join([f"-XX:ArchiveClassesAtExit={archive}"]),
+            "PYSPARK_PYTHON": str(worker_python()),
+        }
+        command = [sys.executable, "-m", _RECORDING, json.dumps(dict(conf))]
+        with (folder / _LOG).open("wb") as log:
+            done = _run(command, os.environ | own, log)
+        if not done:
+            archive.unlink(missing_ok=True)
+        elif archive.is_file():
+            archive.chmod(0o644)
+            with archive.open("rb") as written:
+                os.fsync(written.fileno())
+
+    def _origin(self) -> list[str]:
+        """What the archive is of, whatever its state."""
+        variables = [f"{name}={os.environ.get(name, '')}" for name in _CLASS_PATH_VARIABLES]
+        # An unset SPARK_HOME is the installed Spark, which `jvm_environment` says aloud: the archive is the same one.
+        home = os.environ.get("SPARK_HOME") or str(pyspark_jars().parent)
+        return [str(pyspark_jars()), home, *variables, *map(str, self.jars)]
+
+    def _files(self) -> list[Path]:
+        return [Path(java()).resolve(), *sorted(pyspark_jars().iterdir()), *self.jars]
+
+    def _drop_outdated(self, current: Path) -> None:
+        """Remove archives of the same jars as they were before, and those whose Spark is gone: each takes 200 MB."""
+        for folder in current.parent.glob("spark-*-classes-*"):
+            with suppress(OSError, ValueError):
+                origin = json.loads((folder / _ORIGIN).read_text())
+                if folder != current and (origin == self._origin() or not Path(origin[0]).is_dir()):
+                    shutil.rmtree(folder)
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> bool:
+    """Whether it ended well. A machine that is too busy for it starts without an archive."""
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+    ) as process:
+        try:
+            return process.wait(_RECORD_TIMEOUT_S) == 0
+        except subprocess.TimeoutExpired:
+            process.kill()  # its JVM ends with it
+            return False
+
+
+def _stamp(file: Path) -> str:
+    known = file.stat()
+    return f"{file}:{known.st_size}:{known.st_mtime_ns}"

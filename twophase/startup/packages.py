@@ -1,0 +1,96 @@
+"""The jars of `spark.jars.packages`: Spark finds them once, later starts are handed the files.
+
+Spark asks Ivy at every start, which takes one to two seconds and prints a table. What it found the first time is noted in the
+cache folder, with the size and time of each file; a note that fits no more is ignored, and Spark asks again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from twophase.startup.cache import cache_root, is_ours
+
+PACKAGES = "spark.jars.packages"
+JARS = "spark.jars"
+PYTHON_FILES = "spark.submit.pyFiles"
+_DECIDING = (PACKAGES, "spark.jars.excludes", "spark.jars.repositories", "spark.jars.ivy", "spark.jars.ivySettings")
+
+
+def known_jars(conf: Mapping[str, str]) -> tuple[Path, ...] | None:
+    """The jars that Spark found for these packages the last time; None if it has to look for them.
+
+    Args:
+        conf: of Spark.
+
+    Raises:
+        OSError: the cache folder cannot be read.
+    """
+    note = _note(conf)
+    if not note.is_file() or not is_ours(note):
+        return None
+    try:
+        noted = {Path(path): stamp for path, stamp in json.loads(note.read_text()).items()}
+        return tuple(noted) if noted and all(_stamp(path) == stamp for path, stamp in noted.items()) else None
+    except (OSError, ValueError):
+        return None
+
+
+def with_jars(conf: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
+    """Settings of Spark that name the jars in place of the packages. Jars with Python code are on the path of Python too."""
+    with_python = filter(_has_python, jars)
+    return {
+        **conf,
+        PACKAGES: "",
+        JARS: _listed(conf, JARS, jars),
+        PYTHON_FILES: _listed(conf, PYTHON_FILES, with_python),
+    }
+
+
+def note_jars(conf: Mapping[str, str], found: str) -> None:
+    """Note what Spark found.
+
+    Args:
+        conf: what it was started with.
+        found: its `spark.jars` after that.
+
+    Raises:
+        OSError: the cache folder cannot be written.
+    """
+    given = {_path(jar) for jar in conf.get(JARS, "").split(",") if jar}
+    jars = [path for jar in found.split(",") if jar and (path := _path(jar)) not in given]
+    if not jars or not all(path.is_file() for path in jars):
+        return
+    note = _note(conf)
+    with tempfile.NamedTemporaryFile("w", dir=note.parent, prefix=f".{note.name}.", delete=False) as file:
+        json.dump({str(path): _stamp(path) for path in jars}, file)
+    os.replace(file.name, note)
+
+
+def _note(conf: Mapping[str, str]) -> Path:
+    deciding = json.dumps([conf.get(key, "") for key in _DECIDING])
+    return cache_root() / f"packages-{hashlib.sha256(deciding.encode()).hexdigest()[:12]}.json"
+
+
+def _listed(conf: Mapping[str, str], key: str, more: Iterable[Path]) -> str:
+    return ",".join(filter(None, [conf.get(key, ""), *map(str, more)]))
+
+
+def _path(jar: str) -> Path:
+    return Path(unquote(urlsplit(jar).path)) if jar.startswith("file:") else Path(jar)
+
+
+def _stamp(path: Path) -> list[int]:
+    known = path.stat()
+    return [known.st_size, known.st_mtime_ns]
+
+
+def _has_python(jar: Path) -> bool:
+    with zipfile.ZipFile(jar) as content:
+        return any(name.endswith(".py") for name in content.namelist())

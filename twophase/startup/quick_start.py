@@ -1,0 +1,96 @@
+"""What makes a Spark start quickly, put together for one driver.
+
+classes     the JVM takes Spark's classes ready-made from an archive (`class_archive`)
+launcher    Spark starts a JVM that only prints the command of the next: it need not compile anything
+bytecode    the workers' Python finds pyspark compiled (`worker_python`)
+daemon      the workers are forked from a process that has imported what they need (`daemon`)
+
+Nothing of it changes what Spark does, and nothing of it is needed: what cannot be had is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from twophase.errors import ServiceError
+from twophase.startup.class_archive import SUBMIT_OPTIONS_VARIABLE, ClassArchive
+from twophase.startup.daemon import PRELOAD_VARIABLE
+from twophase.startup.java import pyspark_jars
+from twophase.startup.worker_python import worker_python
+
+SWITCH_VARIABLE = "TWOPHASE_QUICK_START"
+"""`0` or `off` in the environment switches all of it off."""
+
+PYTHON_VARIABLE = "PYSPARK_PYTHON"
+DAEMON_KEY = "spark.python.daemon.module"
+
+_OFF = ("0", "off", "false", "no")
+_OWN_ARCHIVE = "SharedArchiveFile"
+_JVM_VARIABLES = (SUBMIT_OPTIONS_VARIABLE, "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LAUNCHER_VARIABLE = "SPARK_LAUNCHER_OPTS"
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""A JVM that lives for seconds is not worth optimised machine code or a parallel collector."""
+
+_log = logging.getLogger("twophase.startup")
+
+
+def is_switched_off() -> bool:
+    """Whether the environment says so."""
+    return os.environ.get(SWITCH_VARIABLE, "").strip().lower() in _OFF
+
+
+def find_archive(jars: Sequence[Path], conf: Mapping[str, str]) -> ClassArchive | None:
+    """The archive for a driver; None where the user has one of his own, or where there can be none.
+
+    Args:
+        jars: that the driver adds to Spark's own.
+        conf: of Spark.
+    """
+    told = [os.environ.get(name, "") for name in _JVM_VARIABLES] + [conf.get(_JAVA_OPTIONS, "")]
+    if any(_OWN_ARCHIVE in text for text in told):
+        return None
+    archive = ClassArchive(tuple(sorted(jars)))
+    try:
+        archive.is_due()
+    except (OSError, ServiceError) as error:
+        _log.debug("no class archive: %s", error)
+        return None
+    return archive
+
+
+def jvm_environment(
+    archive: ClassArchive | None, options: Sequence[str] = (), preload: Sequence[str] = ()
+) -> dict[str, str]:
+    """Environment variables for the process that is going to be Spark's JVM.
+
+    Args:
+        archive: as `find_archive` found it.
+        options: more options of the JVM.
+        preload: modules that the workers need, beside those of twophase itself.
+    """
+    own = os.environ.get(SUBMIT_OPTIONS_VARIABLE, "")
+    added = shlex.join([*options, *(archive.options() if archive else ())])
+    found = {
+        "SPARK_HOME": os.environ.get("SPARK_HOME") or str(pyspark_jars().parent),
+        _LAUNCHER_VARIABLE: os.environ.get(_LAUNCHER_VARIABLE) or shlex.join(SHORT_LIVED),
+        SUBMIT_OPTIONS_VARIABLE: f"{own} {added}".strip(),
+        PRELOAD_VARIABLE: ",".join(preload),
+    }
+    python = find_worker_python()
+    return found | ({PYTHON_VARIABLE: python} if python else {})
+
+
+def find_worker_python() -> str | None:
+    """The program to run as the workers' Python; None where the user has named one, or the cache cannot be written."""
+    if os.environ.get(PYTHON_VARIABLE):
+        return None
+    try:
+        return str(worker_python())
+    except OSError as error:
+        _log.debug("the workers compile pyspark: %s", error)
+        return None

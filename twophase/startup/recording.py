@@ -1,0 +1,46 @@
+"""`python -m twophase.startup.recording JARS CONF`: records a class archive beside a job that has the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from twophase import failpoints
+from twophase.startup.class_archive import ClassArchive
+
+_LEAST_URGENT = 19
+_OF_THE_JOB = (failpoints.VARIABLE, failpoints.LOG_VARIABLE, failpoints.DRIVER_VARIABLE)
+
+
+def record_in_background(archive: ClassArchive, conf: Mapping[str, str]) -> None:
+    """Record `archive` in a process that outlives this one, and takes what it leaves of the processors.
+
+    Raises:
+        OSError: the process cannot be started.
+    """
+    command = [sys.executable, "-m", "twophase.startup.recording"]
+    process = subprocess.Popen(
+        [*command, json.dumps(list(map(str, archive.jars))), json.dumps(dict(conf))],
+        env={name: value for name, value in os.environ.items() if name not in _OF_THE_JOB},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    threading.Thread(target=process.wait, name="twophase-recording", daemon=True).start()
+
+
+def main() -> None:
+    """Entry point."""
+    jars, conf = map(json.loads, sys.argv[1:])
+    os.nice(_LEAST_URGENT)
+    ClassArchive(tuple(map(Path, jars))).record(conf)
+
+
+if __name__ == "__main__":
+    main()
