@@ -115,6 +115,8 @@ class Arena:
         for driver in self._drivers:
             if driver.running:
                 driver.kill()
+        for target in self.targets.values():
+            target.close()
 
     def history(self) -> History:
         """What the job's log says."""
@@ -132,6 +134,10 @@ class Arena:
         logs = [source.newest(folder / log) + 1 for log in ("offsets", "commits")]
         pieces = tuple(target.pieces(lineage) for target in self.targets.values())
         return State(decided + 1, committed + 1, logs[0], logs[1], pieces)
+
+    def trace(self) -> tuple[State, dict[str, bytes]]:
+        """All that a driver may change: the state, and every record of the job's log."""
+        return self.state(), {path.name: path.read_bytes() for path in (self.location / "log").glob("[0-9]*")}
 
     def wait_for(self, driver: PlainDriver, what: str, condition: Callable[[State], bool]) -> None:
         """Wait until the state is so, while the driver lives."""

@@ -48,6 +48,10 @@ class Target(Protocol):
         """What another application has beside it is as it was."""
         ...
 
+    def close(self) -> None:
+        """It is not looked at any more."""
+        ...
+
 
 class SqlTarget:
     """A table in a database of its own.
@@ -64,6 +68,7 @@ class SqlTarget:
         self._password.touch(mode=0o600)
         self._password.write_text(server.password)
         server.create_database(self.database)
+        self._connection = server.connect(self.database)  # a handshake costs more than all else that is asked
         self.sql(f"CREATE TABLE orders ({workload.COLUMNS}) ENGINE=InnoDB")
         self.sql(f"CREATE TABLE {CANARY} (id INT PRIMARY KEY, word VARCHAR(20)) ENGINE=InnoDB")
         self.sql(f"INSERT INTO {CANARY} VALUES (1, 'untouched'), (2, 'as it was')")
@@ -84,16 +89,19 @@ class SqlTarget:
         return Pieces(len(prepared), 0, int(self.sql("SELECT COUNT(*) FROM orders")[0][0]))
 
     def rows(self) -> checker.Records:
-        with self.server.connect(self.database) as connection:
-            return checker.read_table(connection, "orders")
+        self._connection.ping(reconnect=True)
+        return checker.read_table(self._connection, "orders")
 
     def check_canary(self) -> None:
         assert [tuple(row) for row in self.sql(f"SELECT * FROM {CANARY} ORDER BY id")] == _CANARY_ROWS
 
+    def close(self) -> None:
+        self._connection.close()
+
     def sql(self, statement: str) -> list[Any]:
         """Run a statement."""
-        connection = self.server.connect(self.database)
-        with connection, connection.cursor() as cursor:
+        self._connection.ping(reconnect=True)  # the server may have been killed since
+        with self._connection.cursor() as cursor:
             cursor.execute(statement)
             return list(cursor.fetchall())
 
@@ -122,3 +130,6 @@ class FolderTarget:
 
     def check_canary(self) -> None:
         assert self._canary.read_text() == "untouched"
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -145,7 +145,7 @@ def _work(connection: Connection) -> NoReturn:
         connection.send_bytes(json.dumps(result).encode())
     except (BrokenPipeError, ConnectionResetError, EOFError):
         os._exit(1)  # the driver is gone
-    except BaseException:
+    except BaseException:  # noqa: BLE001 printed; nobody is above
         traceback.print_exc()
         os._exit(1)
     os._exit(0)

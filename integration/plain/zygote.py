@@ -87,7 +87,7 @@ def _become_driver(request: dict[str, Any]) -> NoReturn:
             code, message = run_job(request["settings"], workers)
             sys.stderr.write(message)
             workers.close()
-    except BaseException:
+    except BaseException:  # noqa: BLE001 printed; nobody is above
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
