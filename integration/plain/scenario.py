@@ -94,7 +94,9 @@ def decided_behind(arena: Arena, point: str) -> State:
 
 def die_in_commit_behind(arena: Arena, point: str) -> None:
     """The thread that commits checkpoint 1 is held at a point; the query goes on as far as it may; then all is killed."""
-    arena.produce(8)
+    arena.produce(1)
+    arena.finish()  # the commit of checkpoint 0 is not to pass there
+    arena.produce(7)
     driver = arena.start(held_at([point]), arm_from=1, forever=True)
     state = decided_behind(arena, point)
     try:
@@ -124,7 +126,9 @@ def die_in_recovery_of_commits_behind(arena: Arena, committed: int) -> None:
 
 def commit_in_order(arena: Arena) -> None:
     """A commit that takes its time; the next one to be made is the oldest of those that have come meanwhile."""
-    arena.produce(8)
+    arena.produce(1)
+    arena.finish()  # the commit of checkpoint 0 is not to pass there
+    arena.produce(7)
     driver = arena.start(f"C11=delay:3000@1,{held_at(['C16'], 2)}", arm_from=1, forever=True)
     try:
         arena.wait_for(driver, "three decided", lambda state: state.decided >= 1 + UNDER_WAY)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import pymysql
+
 from integration import checker, files_arena, workload
 from twophase.testing.services.access import SqlAccess
 
@@ -89,8 +91,7 @@ class SqlTarget:
         return Pieces(len(prepared), 0, int(self.sql("SELECT COUNT(*) FROM orders")[0][0]))
 
     def rows(self) -> checker.Records:
-        self._connection.ping(reconnect=True)
-        return checker.read_table(self._connection, "orders")
+        return checker.read_table(self._connected(), "orders")
 
     def check_canary(self) -> None:
         assert [tuple(row) for row in self.sql(f"SELECT * FROM {CANARY} ORDER BY id")] == _CANARY_ROWS
@@ -100,10 +101,17 @@ class SqlTarget:
 
     def sql(self, statement: str) -> list[Any]:
         """Run a statement."""
-        self._connection.ping(reconnect=True)  # the server may have been killed since
-        with self._connection.cursor() as cursor:
+        with self._connected().cursor() as cursor:
             cursor.execute(statement)
             return list(cursor.fetchall())
+
+    def _connected(self) -> pymysql.Connection:
+        """The connection, or a new one: the server may have been killed since."""
+        try:
+            self._connection.ping(reconnect=False)
+        except pymysql.Error:
+            self._connection = self.server.connect(self.database)
+        return self._connection
 
 
 class FolderTarget:
