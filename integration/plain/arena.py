@@ -135,9 +135,14 @@ class Arena:
         pieces = tuple(target.pieces(lineage) for target in self.targets.values())
         return State(decided + 1, committed + 1, logs[0], logs[1], pieces)
 
-    def trace(self) -> tuple[State, dict[str, bytes]]:
-        """All that a driver may change: the state, and every record of the job's log."""
-        return self.state(), {path.name: path.read_bytes() for path in (self.location / "log").glob("[0-9]*")}
+    def check_state(self, expected: State) -> None:
+        """It is so now."""
+        found = self.state()
+        assert found == expected, f"the state is\n{found}, expected\n{expected}"
+
+    def records(self) -> dict[str, bytes]:
+        """Every record of the job's log, as it lies there."""
+        return {path.name: path.read_bytes() for path in (self.location / "log").glob("[0-9]*")}
 
     def wait_for(self, driver: PlainDriver, what: str, condition: Callable[[State], bool]) -> None:
         """Wait until the state is so, while the driver lives."""
@@ -156,9 +161,10 @@ class Arena:
             target.check_canary()
         checkpoints = self.produced // BATCH
         whole = tuple(Pieces(0, 0, self.produced) for _ in self.targets)
-        assert self.state() == State(checkpoints, checkpoints, checkpoints, checkpoints, whole)
+        self.check_state(State(checkpoints, checkpoints, checkpoints, checkpoints, whole))
         bodies = {path.name for path in (self.location / "chk").iterdir()}
-        assert bodies <= {decision.folder.removeprefix("chk/") for decision in self.history().decisions}
+        undecided = bodies - {decision.folder.removeprefix("chk/") for decision in self.history().decisions}
+        assert not undecided, f"bodies of checkpoints that are not decided: {undecided}"
 
     def goes_on(self) -> None:
         """The next driver recovers what is there; one more checkpoint changes nothing else."""

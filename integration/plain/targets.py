@@ -77,7 +77,8 @@ class SqlTarget:
 
     def sink(self) -> dict[str, Any]:
         url = self.server.url(self.database)
-        return {"type": "mysql", "url": url, "table": "orders", "password_file": str(self._password)}
+        options = {"table": "orders", "password_file": str(self._password), "fence_timeout": "20 s"}
+        return {"type": "mysql", "url": url, **options}
 
     def connection(self) -> dict[str, Any]:
         """For a driver without the protocol."""

@@ -28,3 +28,17 @@ def test_a_driver_that_was_stopped_is_fenced_out_at(make_arena: MakeArena, targe
     arena = make_arena(TARGETS[target])
     scenario.be_fenced_out(arena, point)
     arena.goes_on()
+
+
+@pytest.mark.parametrize("point", ["C06", "C07", "C08", "C09"])
+@pytest.mark.parametrize("target", ["two_servers", "files"])
+def test_a_driver_that_was_stopped_is_fenced_out_by_the_fence_alone_at(
+    make_arena: MakeArena, target: str, point: str
+) -> None:
+    """Its place in the log is taken by one record, behind which nothing more is found.
+
+    It has pre-committed all: until the sinks are fenced too, an older driver may still leave pieces for recovery to abort.
+    """
+    arena = make_arena(TARGETS[target])
+    scenario.be_fenced_out_at_once(arena, point)
+    arena.goes_on()
