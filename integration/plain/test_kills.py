@@ -6,6 +6,8 @@ table in `points` says; then another driver recovers, and one more checkpoint ch
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from integration.plain import scenario
@@ -31,21 +33,32 @@ def cases(table: str) -> list[tuple[str, str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("target", "checkpoint", "point"), cases("workers"))
+def marked(table: str) -> list[Any]:
+    """The cases; a quarter of them stays in every run, each point among them, the others are marked `proof`."""
+    found = cases(table)
+    points = [*dict.fromkeys(point for _, _, point in found)]
+
+    def stays(target: str, checkpoint: str, point: str) -> bool:
+        return (points.index(point) + [*TARGETS].index(target) + 2 * [*CHECKPOINTS].index(checkpoint)) % 4 == 0
+
+    return [pytest.param(*case, marks=[] if stays(*case) or "F" in case[2] else pytest.mark.proof) for case in found]
+
+
+@pytest.mark.parametrize(("target", "checkpoint", "point"), marked("workers"))
 def test_all_is_killed_with_the_workers_at(make_arena: MakeArena, target: str, checkpoint: str, point: str) -> None:
     arena = make_arena(TARGETS[target])
     scenario.die_in_workers(arena, point, CHECKPOINTS[checkpoint])
     arena.goes_on()
 
 
-@pytest.mark.parametrize(("target", "checkpoint", "point"), cases("checkpoint"))
+@pytest.mark.parametrize(("target", "checkpoint", "point"), marked("checkpoint"))
 def test_the_driver_is_killed_at(make_arena: MakeArena, target: str, checkpoint: str, point: str) -> None:
     arena = make_arena(TARGETS[target])
     scenario.die_in_checkpoint(arena, point, CHECKPOINTS[checkpoint])
     arena.goes_on()
 
 
-@pytest.mark.parametrize(("target", "checkpoint", "point"), cases("recovery"))
+@pytest.mark.parametrize(("target", "checkpoint", "point"), marked("recovery"))
 def test_recovery_is_killed_at(make_arena: MakeArena, target: str, checkpoint: str, point: str) -> None:
     arena = make_arena(TARGETS[target])
     scenario.die_in_recovery(arena, point, CHECKPOINTS[checkpoint])
