@@ -8,9 +8,11 @@ from integration.plain import scenario
 from integration.plain.arena import TARGETS
 from integration.plain.conftest import MakeArena
 
+SAMPLED = [pytest.param(target, marks=[] if target == "files" else pytest.mark.proof) for target in TARGETS]
+
 
 @pytest.mark.parametrize("point", ["C11", "C12", "C13", "C14", "C15", "C16"])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", SAMPLED)
 def test_h48_all_is_killed_with_several_decided_while_a_commit_is_at(
     make_arena: MakeArena, target: str, point: str
 ) -> None:
@@ -20,7 +22,7 @@ def test_h48_all_is_killed_with_several_decided_while_a_commit_is_at(
 
 
 @pytest.mark.parametrize("committed", [1, 2])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", SAMPLED)
 def test_h48_recovery_is_killed_when_it_has_committed_the_oldest(
     make_arena: MakeArena, target: str, committed: int
 ) -> None:

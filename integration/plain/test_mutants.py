@@ -128,7 +128,9 @@ def test_every_mistake_of_the_simulation_is_shown_or_it_is_said_why_not() -> Non
     assert {*SHOWN} - {DUPLICATES, LOSES} | {*NOT_SHOWN} == {*MISTAKES}
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in (DUPLICATES, LOSES) else pytest.mark.proof) for name in SHOWN]
+)
 def test_a_kill_shows_that(make_arena: MakeArena, servers: Servers, name: str) -> None:
     shown = SHOWN[name]
     arena = make_arena(TARGETS[shown.target], **FEW_RESTARTS, **shown.options)

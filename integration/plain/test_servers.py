@@ -15,10 +15,11 @@ from twophase.testing.services import SqlService
 IN_PRE_COMMIT = ("C02", "E01", "C04", "C05", "C06")
 IN_COMMIT = ("C11", "C12", "C13", "C14", "C15")
 IN_RECOVERY = ("C18", "C19", "C20", "C22")
+ALONE = [pytest.param(target, marks=pytest.mark.proof) for target in ("mysql", "mariadb")]
 
 
 @pytest.mark.parametrize("point", [*IN_PRE_COMMIT, *IN_COMMIT, *IN_RECOVERY])
-@pytest.mark.parametrize("target", ["mysql", "mariadb", "two_servers"])
+@pytest.mark.parametrize("target", [*ALONE, "two_servers"])
 def test_a_server_is_killed_with_the_driver_at(
     make_arena: MakeArena, servers: dict[str, SqlService], target: str, point: str
 ) -> None:
