@@ -27,10 +27,10 @@ from benchmarks.report import console, foot, percentile, table
 from benchmarks.several_sinks import spark_settings
 from integration.hive_settings import hive_settings
 from sinks.delta.sink import DeltaSink
+from twophase.startup.progress import show_progress
 from twophase.testing.harness import fresh_name
 from twophase.testing.services import MySqlService
 from twophase.testing.services.delta import fetch_delta
-from twophase.testing.services.progress import show_progress
 from twophase.testing.spark_start import spark_environment
 
 _ROOT = Path(__file__).parent.parent

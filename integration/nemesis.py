@@ -206,9 +206,9 @@ class Frozen:
 def session_of(leader: int) -> list[psutil.Process]:
     """All processes of a session: the JVM and the workers of a driver stay in it when their parent is gone."""
     found = []
-    for process in psutil.process_iter():
+    for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+            if os.getsid(pid) == leader and (process := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
     return found
 

@@ -43,6 +43,17 @@ def acted(name: str, times: int) -> list[int]:
     return found
 
 
+def test_a_forked_process_arms_other_points_and_counts_from_there(arm: Arm) -> None:
+    arm("C06=raise@2,C07=raise")
+    assert acted("C06", 1) == []
+    failpoints.arm("C06=raise@2")
+    assert acted("C06", 3) == [2]
+    assert acted("C07", 1) == []
+    with pytest.raises(ConfigError):
+        failpoints.arm("C06=what")
+    failpoints.arm("")
+
+
 def test_a_point_that_is_not_armed_does_nothing(arm: Arm) -> None:
     arm("C06=raise")
     assert acted("C07", 3) == []

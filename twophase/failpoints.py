@@ -84,6 +84,15 @@ _hits: dict[str, int] = {}
 _lock = threading.Lock()
 
 
+def arm(text: str) -> None:
+    """Arm what `text` says and nothing else, and count hits from now on: for a process that was forked with this module."""
+    global _rules
+    rules = _parse(text)
+    with _lock:
+        _rules = rules
+        _hits.clear()
+
+
 def failpoint(name: str) -> None:
     """Act if `name` is armed in the environment; otherwise do nothing."""
     rule = _rules.get(name)

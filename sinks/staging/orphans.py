@@ -10,7 +10,7 @@ from sinks.staging.manifest import FILE, DamagedRecordError, Manifest
 from sinks.staging.names import PieceName, file_name
 from sinks.staging.partitions import folders
 from sinks.staging.table import Table
-from twophase.errors import StopJobError
+from twophase.errors import StopJobError, TargetUnreachableError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 
@@ -29,7 +29,13 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
         name = PieceName.of(committable.transaction, committable.subtask)
         _check_unseen(table, name)
         remove(stage / STAGED / str(name))
-    sync(stage / STAGED)
+    try:
+        sync(stage / STAGED)
+    except FileNotFoundError as error:
+        raise TargetUnreachableError(
+            f"{stage} is gone: another driver has raised the fence in this moment, or somebody has deleted it.",
+            remedy="start the job again: it looks once more.",
+        ) from error
 
 
 def _check_unseen(table: Table, name: PieceName) -> None:

@@ -207,7 +207,11 @@ class CheckpointCoordinator:
         if self.stopping.is_set():
             return
         failpoint("C22")
-        aborted = self._close_below(Attempt(self._generation, 0))
+        try:
+            aborted = self._close_below(Attempt(self._generation, 0))
+        except Exception:
+            self.log.check_fence()  # what a newer driver has moved on looks like loss to the one that it has overtaken
+            raise
         if restore is not None:  # a driver over another folder could still commit until here
             check_restore(self.job, self.log.history, restore.lineage, self._remembered())
         self.store.sweep()

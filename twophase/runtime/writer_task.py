@@ -56,11 +56,15 @@ class WriterTask:
         if context is None:
             raise DeclinedError(f"{self._transaction}: the writer runs outside a Spark task.")
         subtask = Subtask(context.partitionId(), context.taskAttemptId())
+        return subtask, self.write(batches, subtask)
+
+    def write(self, batches: Iterator[pa.RecordBatch], subtask: Subtask) -> Committable | None:
+        """Write all rows as the task attempt `subtask`, whoever runs it, and pre-commit; None if there were no rows."""
         committable = self._write(batches, subtask)
         failpoint("C03")
         failpoint("E02")
         spare_collector()
-        return subtask, committable
+        return committable
 
     def _write(self, batches: Iterator[pa.RecordBatch], subtask: Subtask) -> Committable | None:
         writer: SinkWriter | None = None

@@ -1,0 +1,44 @@
+"""Servers and the zygote, once for the whole folder: each test has a job, tables and folders of its own on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.plain.arena import Arena
+from integration.plain.process import Zygote
+from twophase.testing.services import MariaDbService, MySqlService, SqlService
+
+MakeArena = Callable[..., Arena]
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    zygote = Zygote()
+    yield zygote
+    zygote.close()
+
+
+@pytest.fixture(scope="session")
+def servers(own_mysql: MySqlService, own_mariadb: MariaDbService) -> dict[str, SqlService]:
+    """Our own whatever the environment says: tests kill them, and bring them back."""
+    return {"mysql": own_mysql, "mariadb": own_mariadb}
+
+
+@pytest.fixture
+def make_arena(zygote: Zygote, servers: dict[str, SqlService], tmp_path: Path) -> Iterator[MakeArena]:
+    made: list[Arena] = []
+
+    def make(kinds: tuple[str, ...], **options: Any) -> Arena:
+        folder = tmp_path / f"arena-{len(made)}"
+        folder.mkdir()
+        arena = Arena(zygote, servers, kinds, folder, options)
+        made.append(arena)
+        return arena
+
+    yield make
+    for arena in made:
+        arena.end()

@@ -1,0 +1,51 @@
+"""The product, broken on purpose inside a plain driver: the mistakes of `tests.simulation.mutations`, and three more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from tests.simulation import mutations
+from twophase.coordinator import finish
+from twophase.coordinator.finish import Finisher
+from twophase.coordinator.orphans import Orphans, _key
+from twophase.protocol.sink import CommitRequest
+from twophase.state.records import CommittedRecord
+
+DUPLICATES = "recovery commits orphans instead of aborting them"
+LOSES = "recovery calls a decided checkpoint committed and drops it"
+
+
+def _commit_orphans(self: Orphans, below: Any, kept: Any) -> int:
+    found = [piece for piece in self._sink.in_doubt() if piece.transaction.attempt < below and _key(piece) not in kept]
+    self._sink.commit([CommitRequest(piece, 0) for piece in found])
+    return len(found)
+
+
+def _call_committed(self: Finisher, decision: Any) -> bool:
+    if not decision.committed:
+        self._log.append(CommittedRecord(decision.lineage, decision.checkpoint))
+    return True
+
+
+_OWN: dict[str, list[tuple[object, str, Any]]] = {
+    DUPLICATES: [(Orphans, "abort", _commit_orphans)],
+    LOSES: [(Finisher, "recommit", _call_committed)],
+}
+_SOONER: dict[str, list[tuple[object, str, Any]]] = {
+    # A job of three checkpoints is to subsume, as one of sixteen does.
+    "the ledger is collapsed and no mark is raised": [(finish, "_SUBSUME_SINKS_EVERY", 1)],
+}
+
+
+@contextmanager
+def broken(name: str) -> Iterator[None]:
+    """The product with one mistake in it."""
+    with ExitStack() as stack:
+        for owner, attribute, new in [*_OWN.get(name, []), *_SOONER.get(name, [])]:
+            stack.enter_context(mock.patch.object(owner, attribute, new))
+        if name in mutations.MISTAKES:
+            stack.enter_context(mutations.broken(name))
+        yield

@@ -1,0 +1,99 @@
+"""What a kill at each crash point leaves, as a table: a failpoint that drifts across the decision does not match it.
+
+A checkpoint has two pieces in each sink. `first` is what the sink that commits first holds of it, (prepared pieces, pieces
+whose rows are visible), `rest` what each other one holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NONE, PREPARED, VISIBLE = (0, 0), (2, 0), (0, 2)
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """What a kill leaves of the checkpoint that was under way.
+
+    Attributes:
+        decided: whether the log says that it is.
+        first: pieces in the first sink: prepared, visible.
+        rest: the same for every other sink.
+        committed: whether the log says that it is.
+        begun: pieces of files that are there and not prepared.
+    """
+
+    decided: bool
+    first: tuple[int, int] = NONE
+    rest: tuple[int, int] = NONE
+    committed: bool = False
+    begun: int = 0
+
+
+# Where a worker is: all workers are held there, then the driver and all of them are killed at once.
+IN_WORKERS = {
+    "E01": Leaves(decided=False),
+    "C04": Leaves(decided=False),
+    "C05": Leaves(False, PREPARED, PREPARED),
+    "C03": Leaves(False, PREPARED, PREPARED),
+    "E02": Leaves(False, PREPARED, PREPARED),
+}
+# Where the driver is in a checkpoint: it kills itself there.
+IN_CHECKPOINT = {
+    "C01": Leaves(decided=False),
+    "C02": Leaves(decided=False),
+    **{point: Leaves(False, PREPARED, PREPARED) for point in ("C06", "C07", "C08", "C09")},
+    **{point: Leaves(True, PREPARED, PREPARED) for point in ("C10", "C11", "C12")},
+    "C13": Leaves(True, (1, 1), PREPARED),
+    "C14": Leaves(True, (1, 1), PREPARED),
+    "C15": Leaves(True, VISIBLE, PREPARED),
+    "C16": Leaves(True, VISIBLE, VISIBLE, committed=True),
+    "C17": Leaves(True, VISIBLE, VISIBLE, committed=True),
+}
+# Where the driver is in its recovery: the point at which the driver before it was killed, and what is left then.
+IN_RECOVERY = {
+    "C18": ("C11", Leaves(True, PREPARED, PREPARED)),
+    "C12": ("C11", Leaves(True, PREPARED, PREPARED)),
+    "C13": ("C11", Leaves(True, (1, 1), PREPARED)),
+    "C14": ("C11", Leaves(True, (1, 1), PREPARED)),
+    "C15": ("C11", Leaves(True, VISIBLE, PREPARED)),
+    "C19": ("C11", Leaves(True, VISIBLE, VISIBLE, committed=True)),
+    "C22": ("C06", Leaves(False, PREPARED, PREPARED)),
+    "C20": ("C06", Leaves(False, (1, 0), PREPARED)),
+}
+
+# Files: a piece is there before it is prepared; all files of a checkpoint are visible before the first proof is given.
+FILES_IN_WORKERS = IN_WORKERS | {
+    "E01": Leaves(decided=False, begun=2),
+    "F01": Leaves(decided=False, begun=2),
+    "C04": Leaves(decided=False, begun=2),
+    "F02": Leaves(False, PREPARED),
+}
+_FILES_IN_COMMIT = {
+    "C12": Leaves(True, PREPARED),
+    "F03": Leaves(True, (2, 1)),
+    "F04": Leaves(True, (2, 2)),
+    "C13": Leaves(True, (1, 2)),
+    "C14": Leaves(True, VISIBLE),
+    "C15": Leaves(True, VISIBLE),
+}
+FILES_IN_CHECKPOINT = IN_CHECKPOINT | _FILES_IN_COMMIT
+FILES_IN_RECOVERY = IN_RECOVERY | {point: ("C11", leaves) for point, leaves in _FILES_IN_COMMIT.items()}
+
+# There is nothing to delete before the second checkpoint.
+NEEDS_OLDER = {"C17"}
+
+
+def in_workers(kinds: tuple[str, ...]) -> dict[str, Leaves]:
+    """The table of a job with such targets."""
+    return FILES_IN_WORKERS if "files" in kinds else IN_WORKERS
+
+
+def in_checkpoint(kinds: tuple[str, ...]) -> dict[str, Leaves]:
+    """The table of a job with such targets."""
+    return FILES_IN_CHECKPOINT if "files" in kinds else IN_CHECKPOINT
+
+
+def in_recovery(kinds: tuple[str, ...]) -> dict[str, tuple[str, Leaves]]:
+    """The table of a job with such targets."""
+    return FILES_IN_RECOVERY if "files" in kinds else IN_RECOVERY

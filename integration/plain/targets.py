@@ -1,0 +1,144 @@
+"""Where plain jobs write: a table on a server, or a folder of files. Looked at without the product's help."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pymysql
+
+from integration import checker, files_arena, workload
+from twophase.testing.services.access import SqlAccess
+
+CANARY = "another_application"
+_CANARY_ROWS = [(1, "untouched"), (2, "as it was")]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What a target holds of a job.
+
+    Attributes:
+        prepared: pre-committed pieces that are not committed.
+        begun: pieces that are neither; of a server nothing of them can be seen.
+        visible: rows.
+    """
+
+    prepared: int
+    begun: int
+    visible: int
+
+
+class Target(Protocol):
+    """One sink's target."""
+
+    def sink(self) -> dict[str, Any]:
+        """The sink's settings for the driver."""
+        ...
+
+    def pieces(self, lineage: str | None) -> Pieces:
+        """What is there, of a job's lineage."""
+        ...
+
+    def rows(self) -> checker.Records:
+        """Every visible row, for the checker."""
+        ...
+
+    def check_canary(self) -> None:
+        """What another application has beside it is as it was."""
+        ...
+
+    def close(self) -> None:
+        """It is not looked at any more."""
+        ...
+
+
+class SqlTarget:
+    """A table in a database of its own.
+
+    Args:
+        server: where.
+        scratch: a folder for the password.
+    """
+
+    def __init__(self, server: SqlAccess, scratch: Path) -> None:
+        self.server = server
+        self.database = f"plain_{uuid.uuid4().hex[:12]}"
+        self._password = scratch / f"{self.database}.password"
+        self._password.touch(mode=0o600)
+        self._password.write_text(server.password)
+        server.create_database(self.database)
+        self._connection = server.connect(self.database)  # a handshake costs more than all else that is asked
+        self.sql(f"CREATE TABLE orders ({workload.COLUMNS}) ENGINE=InnoDB")
+        self.sql(f"CREATE TABLE {CANARY} (id INT PRIMARY KEY, word VARCHAR(20)) ENGINE=InnoDB")
+        self.sql(f"INSERT INTO {CANARY} VALUES (1, 'untouched'), (2, 'as it was')")
+
+    def sink(self) -> dict[str, Any]:
+        url = self.server.url(self.database)
+        options = {"table": "orders", "password_file": str(self._password), "fence_timeout": "20 s"}
+        return {"type": "mysql", "url": url, **options}
+
+    def connection(self) -> dict[str, Any]:
+        """For a driver without the protocol."""
+        server = self.server
+        account = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+        return account | {"database": self.database}
+
+    def pieces(self, lineage: str | None) -> Pieces:
+        branches = [str(row[3]) for row in self.sql("XA RECOVER")]
+        prepared = [branch for branch in branches if lineage is not None and lineage.replace("-", "") in branch]
+        return Pieces(len(prepared), 0, int(self.sql("SELECT COUNT(*) FROM orders")[0][0]))
+
+    def rows(self) -> checker.Records:
+        return checker.read_table(self._connected(), "orders")
+
+    def check_canary(self) -> None:
+        assert [tuple(row) for row in self.sql(f"SELECT * FROM {CANARY} ORDER BY id")] == _CANARY_ROWS
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def sql(self, statement: str) -> list[Any]:
+        """Run a statement."""
+        with self._connected().cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    def _connected(self) -> pymysql.Connection:
+        """The connection, or a new one: the server may have been killed since."""
+        try:
+            self._connection.ping(reconnect=False)
+        except pymysql.Error:
+            self._connection = self.server.connect(self.database)
+        return self._connection
+
+
+class FolderTarget:
+    """A folder of JSON lines, partitioned by `kafka_partition`, where another job has something staged."""
+
+    def __init__(self, scratch: Path, job: str) -> None:
+        self.path = scratch / "table"
+        self._job = job
+        piece = f"{uuid.uuid4()}-0-1.1-0.1"
+        self._canary = self.path / f"_twophase~{CANARY}~lake" / "fence-1.0" / "staged" / piece / "manifest"
+        self._canary.parent.mkdir(parents=True)
+        self._canary.write_text("untouched")
+
+    def sink(self) -> dict[str, Any]:
+        return {"type": "file", "path": str(self.path), "format": "json", "partition_by": ["kafka_partition"]}
+
+    def pieces(self, lineage: str | None) -> Pieces:
+        staged = [Path(path) for path in files_arena.staged(self.path) if f"~{self._job}~" in path]
+        prepared = [path for path in staged if (path / "manifest").exists()]
+        return Pieces(len(prepared), len(staged) - len(prepared), len(self.rows()))
+
+    def rows(self) -> checker.Records:
+        return files_arena.orders(self.path)
+
+    def check_canary(self) -> None:
+        assert self._canary.read_text() == "untouched"
+
+    def close(self) -> None:
+        """Nothing is held open."""

@@ -1,0 +1,100 @@
+"""SIGKILL at every crash point, without Spark: real servers and folders, real processes, every record exactly once.
+
+Each case is a job of its own. After the kill the job's log, the prepared pieces and the visible rows have to be as the
+table in `points` says; then another driver recovers, and one more checkpoint changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from integration.plain import scenario
+from integration.plain.arena import TARGETS
+from integration.plain.conftest import MakeArena
+from integration.plain.driver import CONTROL
+from integration.plain.points import NEEDS_OLDER, in_checkpoint, in_recovery, in_workers
+from integration.plain.targets import SqlTarget
+
+pytestmark = pytest.mark.part("plain")
+
+CHECKPOINTS = {"first": 0, "third": 2}
+OF_WORKERS = ("E01", "E02")
+
+
+def cases(table: str) -> list[tuple[str, str, str]]:
+    """Target, checkpoint and point of each case of one table."""
+    points = {"workers": in_workers, "checkpoint": in_checkpoint, "recovery": in_recovery}[table]
+    return [
+        (target, checkpoint, point)
+        for target, kinds in TARGETS.items()
+        for checkpoint in CHECKPOINTS
+        for point in points(kinds)
+        if not (checkpoint == "first" and point in NEEDS_OLDER)
+    ]
+
+
+def marked(table: str) -> list[Any]:
+    """The cases; a quarter of them stays in every run, each point among them, the others are marked `proof`."""
+    found = cases(table)
+    points = [*dict.fromkeys(point for _, _, point in found)]
+
+    def stays(target: str, checkpoint: str, point: str) -> bool:
+        return (points.index(point) + [*TARGETS].index(target) + 2 * [*CHECKPOINTS].index(checkpoint)) % 4 == 0
+
+    return [pytest.param(*case, marks=[] if stays(*case) or "F" in case[2] else pytest.mark.proof) for case in found]
+
+
+@pytest.mark.parametrize(("target", "checkpoint", "point"), marked("workers"))
+def test_all_is_killed_with_the_workers_at(make_arena: MakeArena, target: str, checkpoint: str, point: str) -> None:
+    arena = make_arena(TARGETS[target])
+    scenario.die_in_workers(arena, point, CHECKPOINTS[checkpoint])
+    arena.goes_on()
+
+
+@pytest.mark.parametrize(("target", "checkpoint", "point"), marked("checkpoint"))
+def test_the_driver_is_killed_at(make_arena: MakeArena, target: str, checkpoint: str, point: str) -> None:
+    arena = make_arena(TARGETS[target])
+    scenario.die_in_checkpoint(arena, point, CHECKPOINTS[checkpoint])
+    arena.goes_on()
+
+
+@pytest.mark.parametrize(("target", "checkpoint", "point"), marked("recovery"))
+def test_recovery_is_killed_at(make_arena: MakeArena, target: str, checkpoint: str, point: str) -> None:
+    arena = make_arena(TARGETS[target])
+    scenario.die_in_recovery(arena, point, CHECKPOINTS[checkpoint])
+    arena.goes_on()
+
+
+@pytest.mark.parametrize("point", OF_WORKERS)
+@pytest.mark.parametrize("checkpoint", CHECKPOINTS)
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_worker_is_killed_at(make_arena: MakeArena, target: str, checkpoint: str, point: str) -> None:
+    arena = make_arena(TARGETS[target])
+    scenario.lose_a_worker(arena, point, CHECKPOINTS[checkpoint])
+    arena.goes_on()
+
+
+def test_the_plan_has_every_crash_point_of_the_protocol() -> None:
+    protocol = {f"C{number:02}" for number in range(1, 21)} | {"C22", "E01", "E02"}
+    for target in TARGETS:
+        planned = {
+            case[2] for table in ("workers", "checkpoint", "recovery") for case in cases(table) if case[0] == target
+        }
+        assert planned == protocol | ({"F01", "F02", "F03", "F04"} if target == "files" else set())
+
+
+@pytest.mark.parametrize(("control", "seen"), [("duplicates", "duplicated"), ("losses", "lost")])
+def test_without_the_protocol_the_checker_sees(make_arena: MakeArena, control: str, seen: str) -> None:
+    """The negative controls: the same kill, the protocol switched off in the harness."""
+    arena = make_arena(TARGETS["mysql"])
+    [(name, target)] = arena.targets.items()
+    assert isinstance(target, SqlTarget)
+    arena.settings |= {"control": control, "connection": target.connection()}
+    arena.produce(2)
+    scenario.killed(arena.run(f"{CONTROL}=kill@2"), CONTROL)
+    arena.finish()
+    verdict = arena.verdict(name)
+    assert getattr(verdict, seen) > 0, verdict
+    assert not verdict.exact

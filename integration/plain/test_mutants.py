@@ -1,0 +1,141 @@
+"""The plain matrix finds what is wrong: each mistake that a kill can show makes a case go red, for the reason it should.
+
+The mistakes are those of `tests/simulation/mutations.py`, applied inside the plain driver and its workers, and two more that
+say nothing at all: one duplicates, one loses, and only the count of the rows can see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from integration.plain import scenario
+from integration.plain.arena import TARGETS, Arena
+from integration.plain.conftest import MakeArena
+from integration.plain.mutants import DUPLICATES, LOSES
+from tests.simulation.mutations import MISTAKES
+from twophase.testing.services import SqlService
+
+pytestmark = pytest.mark.part("plain")
+
+Servers = dict[str, SqlService]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How a mistake shows.
+
+    Attributes:
+        case: what is run.
+        red: what the failure says.
+        target: of the job.
+        options: of the job.
+    """
+
+    case: Callable[[Arena, Servers], None]
+    red: str
+    target: str = "mysql"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def killed_at(point: str, number: int = 2) -> Callable[[Arena, Servers], None]:
+    def case(arena: Arena, _: Servers) -> None:
+        scenario.die_in_checkpoint(arena, point, number)
+        arena.goes_on()
+
+    return case
+
+
+def zombie_at(point: str, on: int = scenario.ON) -> Callable[[Arena, Servers], None]:
+    return lambda arena, _: scenario.be_fenced_out(arena, point, on)
+
+
+def fenced_at_once(arena: Arena, _: Servers) -> None:
+    scenario.be_fenced_out_at_once(arena, "C07")
+
+
+def worker_lost(arena: Arena, _: Servers) -> None:
+    scenario.lose_a_worker(arena, "E01", 2)
+
+
+def server_lost(arena: Arena, servers: Servers) -> None:
+    scenario.lose_a_server(arena, servers["mysql"], "C04")
+
+
+def behind(arena: Arena, _: Servers) -> None:
+    scenario.die_in_commit_behind(arena, "C11")
+
+
+# A driver that cannot go on ends soon instead of trying for ever.
+FEW_RESTARTS = {"restart.strategy": "fixed", "restart.attempts": 3}
+LEFT = "a trace was left"
+SHOWN = {
+    DUPLICATES: Shown(killed_at("C06"), r"duplicated=20"),
+    LOSES: Shown(killed_at("C11"), r"lost=20"),
+    "recovery takes decided pieces for orphans": Shown(killed_at("C11"), "lost=20"),
+    "a checkpoint is called committed before it is": Shown(killed_at("C16"), "the state is"),
+    "a declined checkpoint returns": Shown(worker_lost, "lost=20"),
+    "bodies that were not decided are left behind": Shown(killed_at("C07"), "bodies"),
+    "a checkpoint is subsumed by itself": Shown(killed_at("C16"), "exit code"),
+    "the body is never written": Shown(killed_at("C11"), "exit code"),
+    "the ledger row is written outside of the branch": Shown(killed_at("C06"), "exit code"),
+    "the ledger is collapsed and no mark is raised": Shown(killed_at("C16"), "exit code"),
+    "a lost reply to XA PREPARE is taken for yes": Shown(server_lost, "exit code"),
+    "a writer does not look at the fence": Shown(zombie_at("C02"), LEFT),
+    "neither a lock nor a fence keeps old writers out": Shown(zombie_at("E01"), LEFT),
+    "an abort does not wait for the writer's session": Shown(zombie_at("C05"), "exit code"),
+    "a taken place in the log is taken for one's own": Shown(fenced_at_once, f"{LEFT}|exit code"),
+    "a folded log is not noticed": Shown(zombie_at("C07", on=20), LEFT),
+    "more checkpoints are under way than allowed": Shown(behind, "the state is", options=scenario.BEHIND),
+    "the newest commit is made first": Shown(
+        lambda arena, _: scenario.commit_in_order(arena), "out of order", options=scenario.BEHIND
+    ),
+    "the end does not wait for the commits behind": Shown(
+        lambda arena, _: scenario.end_with_commits_behind(arena), "lost=", options=scenario.BEHIND
+    ),
+}
+
+_POWER_CUT = "a power cut: what a killed process has written stays in the kernel's memory"
+_REPLY = "an error of the disk or of the server in a certain reply; nothing is killed"
+_RACE = "two things at the same moment, between which there is no crash point"
+_BY_HAND = "somebody who changes or deletes what is there"
+# What no kill shows, and what it takes instead; the simulation has all of it.
+NOT_SHOWN = {
+    "an unknown branch is taken for committed": f"{_BY_HAND}: a decided branch that was rolled back",
+    "a commit does not wait for the writer's session": f"{_RACE}: a session that leaves and the commit of its branch",
+    "a lock wait inside a branch is passed over": f"{_REPLY}: 1205 inside a branch",
+    "the ledger is read without a lock": f"{_RACE}: a commit in flight and the question for it",
+    "the ledger is collapsed before the mark is raised": f"{_RACE}: a crash between two statements of `subsume`",
+    "orphans are looked for only before the fence": f"{_RACE}: a prepare between a scan and the fence",
+    "a decision of unclear outcome is aborted": f"{_REPLY}: a sync that fails after the link",
+    "a record is linked before it is synced": _POWER_CUT,
+    "a folder is not synced after the link": _POWER_CUT,
+    "a reader does not sync what it acts on": _POWER_CUT,
+    "a folder that another driver has made is not synced": _POWER_CUT,
+    "an xid leaves out the task attempt": "two attempts of one task in one transaction: a plain driver repeats no task",
+    "an empty folder is taken for a fresh start": f"{_BY_HAND}: the job's folder",
+    "two threads append at once": _RACE,
+    "one thread appends after the other has met a doubt": f"{_REPLY}: as above, with commits behind",
+    "the first record of a folded log is written anew": f"{_RACE}: a driver between reading an empty log and its fence",
+    "a restore is held against what sinks knew before": f"{_RACE}: a restore and a driver that goes on",
+    "MariaDB is asked as soon as a session is off the list": f"{_RACE}: a session that leaves on a slow server",
+}
+
+
+def test_every_mistake_of_the_simulation_is_shown_or_it_is_said_why_not() -> None:
+    assert not {*SHOWN} & {*NOT_SHOWN}
+    assert {*SHOWN} - {DUPLICATES, LOSES} | {*NOT_SHOWN} == {*MISTAKES}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in (DUPLICATES, LOSES) else pytest.mark.proof) for name in SHOWN]
+)
+def test_a_kill_shows_that(make_arena: MakeArena, servers: Servers, name: str) -> None:
+    shown = SHOWN[name]
+    arena = make_arena(TARGETS[shown.target], **FEW_RESTARTS, **shown.options)
+    arena.settings["mutant"] = name
+    with pytest.raises(AssertionError, match=shown.red):
+        shown.case(arena, servers)

@@ -1,0 +1,30 @@
+"""A server is killed while the driver is held at a crash point, without Spark and without luck.
+
+Before the decision the attempt is aborted everywhere; after it the commit is held until the server is back.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from integration.plain import scenario
+from integration.plain.arena import TARGETS
+from integration.plain.conftest import MakeArena
+from twophase.testing.services import SqlService
+
+pytestmark = pytest.mark.part("plain")
+
+IN_PRE_COMMIT = ("C02", "E01", "C04", "C05", "C06")
+IN_COMMIT = ("C11", "C12", "C13", "C14", "C15")
+IN_RECOVERY = ("C18", "C19", "C20", "C22")
+ALONE = [pytest.param(target, marks=pytest.mark.proof) for target in ("mysql", "mariadb")]
+
+
+@pytest.mark.parametrize("point", [*IN_PRE_COMMIT, *IN_COMMIT, *IN_RECOVERY])
+@pytest.mark.parametrize("target", [*ALONE, "two_servers"])
+def test_a_server_is_killed_with_the_driver_at(
+    make_arena: MakeArena, servers: dict[str, SqlService], target: str, point: str
+) -> None:
+    arena = make_arena(TARGETS[target])
+    scenario.lose_a_server(arena, servers[TARGETS[target][-1]], point)
+    arena.goes_on()
