@@ -110,6 +110,14 @@ def failpoint(name: str) -> None:
             time.sleep(rule.argument / 1000)
 
 
+def arm(text: str) -> None:
+    """Arm this process anew, as `TWOPHASE_FAILPOINTS` would have; hits are counted from here on."""
+    global _rules
+    with _lock:
+        _rules = _parse(text)
+        _hits.clear()
+
+
 def _claim(name: str, rule: _Rule) -> bool:
     """Whether this process is the one that acts."""
     path = os.environ.get(LOG_VARIABLE)
