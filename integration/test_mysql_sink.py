@@ -34,7 +34,7 @@ class TestMySqlSink(ArrowSinkContract):
 
 class TestMySqlSinkIsKilled(SinkKillContract):
     methods = ("commit",)
-    lines_at_most = 12
+    lines_at_most = 4
 
     @pytest.fixture
     def harness(self, sql_server: Server) -> MySqlHarness:

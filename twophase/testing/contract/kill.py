@@ -16,7 +16,7 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -104,18 +104,18 @@ class SinkKillContract(ContractBase):
         for start in range(_STARTS):
             code, report = _drive(job, doom if start == 0 else Doom())
             if code == 0:
-                return int(str(report))
+                return int(report)
             assert code == -signal.SIGKILL, f"driver {start + 1} ended with {code}: {report}"
         raise AssertionError(f"{_STARTS} drivers were killed, and one at most was meant to be")
 
 
-def _drive(job: Job, doom: Doom) -> tuple[int | None, object]:
+def _drive(job: Job, doom: Doom) -> tuple[int | None, Any]:
     """One driver and its workers, late ones included, to their end."""
     ours, reports = _processes.Pipe(duplex=False)
     process = _processes.Process(target=drive, args=(job, doom, reports), daemon=True)
     process.start()
     reports.close()
-    found: object = None
+    found: Any = None
     with ours:
         try:
             while ours.poll(_DRIVER_TIMEOUT_S):

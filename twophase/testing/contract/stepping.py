@@ -20,7 +20,7 @@ def spread(count: int, at_most: int) -> Sequence[int]:
     """The numbers 1 to `count`, or `at_most` of them in even steps."""
     if count <= at_most:
         return range(1, count + 1)
-    return sorted({1 + step * (count - 1) // (at_most - 1) for step in range(at_most)})
+    return sorted({1 + step * (count - 1) // max(1, at_most - 1) for step in range(at_most)})
 
 
 class Lines:
