@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 
 from twophase.runtime.plugin.source import data_source
 from twophase.runtime.sink_entry_points import sink_names
+from twophase.seal import share_key
 from twophase.sources.kafka import KafkaDataSource
 
 
@@ -14,6 +15,7 @@ def register(spark: SparkSession) -> None:
 
     `twophase-kafka` is read with `readStream`; `twophase-<sink>`, for each installed sink, is written with `writeStream`.
     """
+    share_key(spark.sparkContext.environment)
     spark.dataSource.register(KafkaDataSource)
     for name in sink_names():
         spark.dataSource.register(data_source(name, spark))
