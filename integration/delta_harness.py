@@ -20,7 +20,7 @@ from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, Committed
 from twophase.protocol.sink import CommitRequest, Sink, SinkContext
-from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, transaction_id
+from twophase.testing.harness import FIRST, FIRST_SUBTASK, JOB, SINK, Row, SinkHarness, fresh_name, transaction_id
 
 COLUMNS = "id BIGINT, name STRING, amount DOUBLE"
 
@@ -72,11 +72,17 @@ class DeltaHarness(SinkHarness):
     def frame(self, rows: Sequence[Row]) -> DataFrame:
         return self.spark.createDataFrame(list(rows), from_arrow_schema(self.fields)).coalesce(1)
 
+    def elsewhere(self) -> DeltaHarness:
+        return DeltaHarness(
+            self.spark, self.folder.with_name(fresh_name("orders")), self.columns, self.more, **self.options
+        )
+
     def pre_commit(
-        self, sink: Sink, transaction: TransactionId, ids: Iterable[int], subtask: Subtask
+        self, sink: Sink, transaction: TransactionId, batch: pa.RecordBatch, subtask: Subtask = FIRST_SUBTASK
     ) -> list[Committable]:
         assert isinstance(sink, DeltaSink)
-        return list(sink.pre_commit(self.frame(self.rows(ids)), transaction))
+        frame = self.spark.createDataFrame(batch.to_pylist(), from_arrow_schema(batch.schema)).coalesce(1)
+        return list(sink.pre_commit(frame, transaction))
 
     def write(self, sink: DeltaSink, ids: Iterable[int], checkpoint: int = 0, attempt: Attempt = FIRST) -> Committable:
         """Pre-commit one piece."""

@@ -43,6 +43,9 @@ class HiveHarness(FileHarness):
         sink.fence(attempt)
         return sink
 
+    def elsewhere(self) -> HiveHarness:
+        return HiveHarness(self.spark, self.fields, **self.options)
+
     def rows(self, ids: Iterable[int]) -> list[Row]:
         """In two partitions, if the table is partitioned by name."""
         return [row | {"name": f"row {row['id'] % 2}"} for row in super().rows(ids)]

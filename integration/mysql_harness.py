@@ -37,6 +37,7 @@ class MySqlHarness(SinkHarness):
 
     def __init__(self, server: Server, ddl: str = DDL, schema: pa.Schema | None = None, **options: Any) -> None:
         self.server = server
+        self._ddl = ddl
         self.database = fresh_name("t")
         self.fields = schema or self.schema
         self.options = options
@@ -48,6 +49,9 @@ class MySqlHarness(SinkHarness):
     def new_sink(self, **options: Any) -> MySqlSink:
         given = {"url": self.server.url(self.database), "table": "target", "password_env": self._variable}
         return MySqlSink(**{**given, "lock_wait_timeout": "1 s", "fence_timeout": "10 s", **self.options, **options})
+
+    def elsewhere(self) -> MySqlHarness:
+        return MySqlHarness(self.server, self._ddl, self.fields, **self.options)
 
     def opened(self, **options: Any) -> MySqlSink:
         """A sink that is open and fenced for the first attempt."""

@@ -18,7 +18,7 @@ from sinks.mysql.sink import MySqlSink
 from twophase.errors import DeclinedError, FencedError, StopJobError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
-from twophase.testing.contract import ArrowSinkContract
+from twophase.testing.contract import ArrowSinkContract, SinkKillContract
 from twophase.testing.harness import LINEAGE, transaction_id
 from twophase.testing.services import MariaDbService
 
@@ -32,6 +32,15 @@ class TestMySqlSink(ArrowSinkContract):
     def harness(self, sql_server: Server) -> MySqlHarness:
         # Two rows a statement: writers are in their branch while they still write.
         return MySqlHarness(sql_server, load_rows=2)
+
+
+class TestMySqlSinkIsKilled(SinkKillContract):
+    methods = ("commit",)
+    lines_at_most = 4
+
+    @pytest.fixture
+    def harness(self, sql_server: Server) -> MySqlHarness:
+        return MySqlHarness(sql_server)
 
 
 @pytest.fixture

@@ -196,3 +196,17 @@ def test_a_mistake_in_the_environment_is_refused_at_the_start(tmp_path: Path) ->
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "twophase.errors.ConfigError: TWOPHASE_FAILPOINTS: 'C06=explode'" in errors
+
+
+def test_a_process_can_be_armed_anew() -> None:
+    failpoints.arm("X=raise@2")
+    try:
+        failpoint("X")
+        with pytest.raises(FailpointError):
+            failpoint("X")
+        failpoints.arm("X=raise")
+        with pytest.raises(FailpointError):
+            failpoint("X")
+    finally:
+        failpoints.arm("")
+    failpoint("X")

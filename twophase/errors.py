@@ -29,8 +29,9 @@ Every message says what happened, whether data is lost, and what to do next.
 
 from __future__ import annotations
 
-import re
 from typing import Any, ClassVar
+
+from twophase.seal import last_sealed, seal
 
 
 class TwoPhaseError(Exception):
@@ -51,10 +52,14 @@ class TwoPhaseError(Exception):
     data_lost: ClassVar[str] = ""
 
     def __init__(self, what: str, *, remedy: str = "") -> None:
-        # One line each: Spark carries errors as text, and a message must be found whole in it (`from_text`).
+        # One line each: what reads logs by line finds the whole message.
         self.what = " ".join(what.splitlines())
         self.remedy = " ".join(remedy.splitlines())
         super().__init__(self.what)
+        # Tracebacks show notes, so in a worker the sealed line is part of the text that Spark carries (`from_text`).
+        kinds = [_name(kind) for kind in type(self).__mro__ if issubclass(kind, TwoPhaseError)]
+        if note := seal({"kinds": kinds, "what": self.what, "remedy": self.remedy}):
+            self.add_note(note)
 
     def __str__(self) -> str:
         parts = [self.what, self.data_lost, f"Next: {self.remedy}" if self.remedy else ""]
@@ -184,28 +189,25 @@ class PartitionVanishedError(SourceLossError):
 def from_text(text: str) -> TwoPhaseError | None:
     """Rebuild the error whose text Spark carried out of a worker.
 
-    Spark keeps only the traceback of an exception raised in a Python worker or in a Python data source.
+    Spark keeps only the traceback of an exception raised in a Python worker or in a Python data source. An error of ours
+    has a sealed line in it (`twophase.seal`). Nothing else counts: a value of a row can name any error.
 
     Args:
         text: any text with a Python traceback in it.
 
     Returns:
-        The last of our errors named in it, or None.
+        The last of our errors in it, or None.
     """
-    known = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in _tree(TwoPhaseError)}
-    found = re.findall(r"^(?:.*?\s)?(twophase\.errors\.\w+): (.+)$", text, flags=re.MULTILINE)
-    for name, message in reversed(found):
-        kind = known.get(name)
-        if kind is not None:
-            return _parse(kind, message.strip())
-    return None
+    found = last_sealed(text)
+    if found is None:
+        return None
+    known = {_name(kind): kind for kind in _tree(TwoPhaseError)}
+    kind = next(known[name] for name in found["kinds"] if name in known)
+    return kind(found["what"], remedy=found["remedy"])
 
 
-def _parse(kind: type[TwoPhaseError], message: str) -> TwoPhaseError:
-    what, _, remedy = message.partition(" Next: ")
-    if kind.data_lost:
-        what = what.removesuffix(kind.data_lost).rstrip()
-    return kind(what, remedy=remedy)
+def _name(kind: type[TwoPhaseError]) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _tree(kind: type[TwoPhaseError]) -> list[type[TwoPhaseError]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 
 import click
@@ -10,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from twophase.cli.main import Commands, main
 from twophase.cli.options import verbose_option
-from twophase.errors import ConfigError, FencedError, PreflightError, StopJobError, TwoPhaseError
+from twophase.errors import ConfigError, FencedError, OffsetOutOfRangeError, PreflightError, StopJobError, TwoPhaseError
 
 RAISED: list[tuple[Exception, int]] = [
     (ConfigError("a", remedy="b"), 2),
@@ -66,9 +67,10 @@ def test_verbose_adds_the_traceback(error: list[Exception]) -> None:
     assert "Traceback (most recent call last)" in run("fail", "--verbose").stderr
 
 
+@pytest.mark.usefixtures("worker")
 def test_an_error_that_spark_carried_as_text_is_recognised(error: list[Exception]) -> None:
-    text = "Traceback\n  at x\ntwophase.errors.OffsetOutOfRangeError: 5 records of orders-0 are gone. Next: set it."
-    error.append(RuntimeError(text))
+    carried = OffsetOutOfRangeError("5 records of orders-0 are gone.", remedy="set it.")
+    error.append(RuntimeError("".join(traceback.format_exception_only(carried))))
     result = run("fail")
     assert result.exit_code == 3
     assert "5 records of orders-0 are gone. [OffsetOutOfRangeError]" in result.stderr

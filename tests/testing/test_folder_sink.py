@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from twophase.testing.contract import ArrowSinkContract
+from twophase.testing.contract import ArrowSinkContract, SinkKillContract
 from twophase.testing.folder import FolderSink, FolderTarget
-from twophase.testing.harness import Row, SinkHarness
+from twophase.testing.harness import Row, SinkHarness, fresh_name
 
 
 class FolderHarness(SinkHarness):
@@ -18,6 +18,9 @@ class FolderHarness(SinkHarness):
     def new_sink(self) -> FolderSink:
         return FolderSink(self.root)
 
+    def elsewhere(self) -> FolderHarness:
+        return FolderHarness(self.root.parent / fresh_name("folder"))
+
     def rows_visible(self) -> list[Row]:
         return FolderTarget(self.root).rows()
 
@@ -25,4 +28,10 @@ class FolderHarness(SinkHarness):
 class TestFolderSink(ArrowSinkContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FolderHarness:
-        return FolderHarness(tmp_path)
+        return FolderHarness(tmp_path / "target")
+
+
+class TestFolderSinkIsKilled(SinkKillContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> FolderHarness:
+        return FolderHarness(tmp_path / "target")

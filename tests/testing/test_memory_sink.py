@@ -19,6 +19,9 @@ class MemoryHarness(SinkHarness):
     def new_sink(self) -> MemorySink:
         return MemorySink(self.target)
 
+    def elsewhere(self) -> MemoryHarness:
+        return MemoryHarness()
+
     def rows_visible(self) -> list[Row]:
         return list(self.target.visible)
 

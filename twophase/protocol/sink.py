@@ -144,7 +144,10 @@ class Sink(ABC):
 
     @abstractmethod
     def target(self) -> str:
-        """The identity of the target, as committables carry it (invariant I10)."""
+        """The identity of the target, as committables carry it (invariant I10).
+
+        Two targets never have the same; one target has the same in every process and after every restart.
+        """
 
     @abstractmethod
     def history(self) -> SinkHistory:
@@ -160,7 +163,12 @@ class Sink(ABC):
         Runs on the driver in recovery and after a declined attempt, when all that `in_doubt` lists has been committed or
         aborted: a target may have to wait for such pieces. When it returns, a writer of a lower attempt can pre-commit
         nothing any more, whatever process it lives in; what such writers pre-committed in the meantime is visible to
-        `in_doubt`. Waits, and kills what it knows as its own, until that holds. Idempotent; never lowers the fence.
+        `in_doubt`. Waits, and kills what it knows as its own, until that holds. Idempotent; never lowers the fence, and no
+        other method takes it down.
+
+        A writer may pre-commit only if the fence is there, has its generation, and is not above its attempt. A missing
+        fence refuses, and so does any other generation, also a higher one: a target that was put back has lost the fence
+        that would have closed the writer. The check is part of the transaction that makes the rows durable (HD9).
 
         Raises:
             FencedError: the target has already seen a higher generation. Nothing of the newer driver is touched.
@@ -173,7 +181,8 @@ class Sink(ABC):
 
         Runs on the driver after the decision, repeated until no outcome is `RetryLater`. A crash may lose the reply, so
         a piece may be asked for again although it is committed: answer `AlreadyCommitted`, on proof from the target only.
-        Answer `Committed` only if the target shows the piece; that it said OK is not enough (docs/decisions/0010).
+        Answer `Committed` only if the target shows the piece; that it said OK is not enough (docs/decisions/0010). Rows and
+        proof become visible in one atomic unit: whatever a crash leaves, there are both or neither (I4).
 
         Returns:
             One outcome for each request, in the same order.
@@ -187,9 +196,12 @@ class Sink(ABC):
     def abort(self, committables: Sequence[Committable]) -> None:
         """Remove pieces that are in no decision. Idempotent: a piece that is not there is done.
 
-        Runs on the driver for declined attempts and in recovery. A crash leaves the rest to the next recovery.
+        Runs on the driver for declined attempts, for losers among task attempts, and in recovery. Removes exactly these
+        pieces: others of the same task, attempt and checkpoint may be decided. What is committed stays, rows and proof, also
+        if it is asked for. A crash leaves the rest to the next recovery.
 
         Raises:
+            StopJobError: a piece is committed; nothing of it was removed.
             Exception: a piece may still be there; the attempt is not retried, recovery tries again.
         """
 
@@ -204,8 +216,8 @@ class Sink(ABC):
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
         """All pieces of the lineage up to `checkpoint_id` are committed: collapse the proofs kept for them.
 
-        Runs on the driver after the log says COMMITTED; a crash may skip it. Proof that the checkpoint was committed must
-        stay for ever (hazard H50).
+        Runs on the driver after the log says COMMITTED; a crash may skip it, or hit in the middle. Proof that the checkpoint
+        was committed must stay for ever (hazard H50), so the mark is raised before, or together with, the end of what it folds.
         """
 
     @abstractmethod

@@ -18,7 +18,7 @@ class SinkWriter(ABC):
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows.
+        """Write rows. Columns go by their names; NULL stays NULL, and an empty text is not NULL.
 
         Runs on the executor, any number of times, each batch with at least one row. What a crash leaves behind must be
         found by `Sink.in_doubt` or vanish by itself. Never retry rows: raise, and the whole attempt is declined.
@@ -34,6 +34,11 @@ class SinkWriter(ABC):
 
         Runs once, after the last `write`. If a crash hits after this, the piece is listed in a checkpoint and committed,
         or it is found by `Sink.in_doubt` and aborted. Raise if it is not certain that the piece is durable.
+
+        The fence is checked in the transaction that makes the rows durable; see `Sink.fence` for the rule.
+
+        Raises:
+            FencedError: the fence is missing, of another generation, or above this attempt.
         """
 
     @abstractmethod

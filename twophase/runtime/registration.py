@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 from twophase.runtime.interpreter import use_this_python
 from twophase.runtime.plugin.source import data_source
 from twophase.runtime.sink_entry_points import sink_names
+from twophase.seal import share_key
 from twophase.sources.kafka import KafkaDataSource
 
 
@@ -21,6 +22,7 @@ def register(spark: SparkSession) -> None:
         PreflightError: `PYSPARK_PYTHON` names a Python that has no twophase.
     """
     use_this_python(spark.sparkContext)
+    share_key(spark.sparkContext.environment)
     spark.dataSource.register(KafkaDataSource)
     for name in sink_names():
         spark.dataSource.register(data_source(name, spark))

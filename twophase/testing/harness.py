@@ -21,6 +21,7 @@ SINK = "facts"
 LINEAGE = new_lineage_id()
 OTHER_LINEAGE = new_lineage_id()
 FIRST = Attempt(1, 1)
+FIRST_SUBTASK = Subtask(0, 0)
 
 
 def identity(committable: Committable) -> Identity:
@@ -53,14 +54,22 @@ class SinkHarness(ABC):
         """Rows that fit `schema`, one for each id."""
         return [{"id": number, "name": f"row {number}", "amount": number / 2} for number in ids]
 
+    def rows_with_nulls(self) -> list[Row]:
+        """Rows that fit `schema`, in the order of `id`, with NULL and with an empty text where the target can hold them."""
+        return [{"id": 0, "name": None, "amount": None}, {"id": 1, "name": "", "amount": 0.0}]
+
+    @abstractmethod
+    def elsewhere(self) -> SinkHarness:
+        """A harness of another target of the same kind, empty."""
+
     def pre_commit(
-        self, sink: Sink, transaction: TransactionId, ids: Iterable[int], subtask: Subtask
+        self, sink: Sink, transaction: TransactionId, batch: pa.RecordBatch, subtask: Subtask = FIRST_SUBTASK
     ) -> list[Committable]:
         """Take the rows of one task through phase 1. A sink that is no `ArrowSink` overrides this."""
         assert isinstance(sink, ArrowSink)
         writer = sink.writer(transaction, subtask)
         try:
-            writer.write(pa.RecordBatch.from_pylist(self.rows(ids), schema=self.schema))
+            writer.write(batch)
             committable = writer.pre_commit()
         except BaseException:
             writer.abort()

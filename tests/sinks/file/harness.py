@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.dataset as ds
 
 from sinks.file.sink import FileSink
@@ -14,7 +15,7 @@ from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest, Sink, SinkContext
-from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, transaction_id
+from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, fresh_name, transaction_id
 
 
 class FileHarness(SinkHarness):
@@ -49,12 +50,23 @@ class FileHarness(SinkHarness):
         assert piece is not None
         return piece
 
+    def elsewhere(self) -> FileHarness:
+        return FileHarness(self.path.parent / fresh_name("orders"), self.fields, **self.options)
+
+    def rows_with_nulls(self) -> list[Row]:
+        """No partition has an empty value: it would read back as NULL, and is refused."""
+        rows = super().rows_with_nulls()
+        return [row for row in rows if "" not in map(row.get, self.options.get("partition_by", ()))]
+
     def rows_visible(self) -> list[Row]:
         if not self.path.exists():
             return []
         columns = [self.fields.field(name) for name in self.options.get("partition_by", ())]
         partitioning = ds.partitioning(pa.schema(columns), flavor="hive") if columns else None
-        kind = self.options.get("format", "parquet")
+        name = self.options.get("format", "parquet")
+        # As Spark reads it: NULL is nothing between two commas, an empty text has its quotes.
+        nulls = pyarrow.csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
+        kind = ds.CsvFileFormat(convert_options=nulls) if name == "csv" else name
         if not self.files():
             return []
         found = ds.dataset(self.path, self.fields, format=kind, partitioning=partitioning)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.sinks.file.harness import FileHarness
-from twophase.testing.contract import ArrowSinkContract
+from twophase.testing.contract import ArrowSinkContract, SinkKillContract
 
 
 class TestFileSink(ArrowSinkContract):
@@ -20,3 +20,11 @@ class TestPartitionedFileSink(ArrowSinkContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FileHarness:
         return FileHarness(tmp_path / "orders", partition_by=["name"])
+
+
+class TestFileSinkIsKilled(SinkKillContract):
+    lines_at_most = 12
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> FileHarness:
+        return FileHarness(tmp_path / "orders")

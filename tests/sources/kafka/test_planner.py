@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
 
 from tests.sources.kafka.memory_cluster import Clock, Log, MemoryCluster
@@ -18,6 +20,8 @@ from twophase.sources.kafka.offsets import Limits, LogEnd, Partition, SourceOffs
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.planner import OffsetPlanner
 from twophase.sources.kafka.stall import PATIENCE_S, StallAlarm
+
+pytestmark = pytest.mark.usefixtures("worker")
 
 
 class Bench:
@@ -163,8 +167,7 @@ def test_available_now_with_latest_ends_at_once() -> None:
 def lost(bench: Bench, offset: SourceOffset, kind: type[Exception]) -> str:
     with pytest.raises(kind) as caught:
         bench.next(offset)
-    text = f"Traceback ...\ntwophase.errors.{kind.__name__}: {caught.value}\n"
-    assert type(from_text(text)) is kind
+    assert type(from_text("".join(traceback.format_exception(caught.value)))) is kind
     return str(caught.value)
 
 

@@ -1,0 +1,79 @@
+"""What Spark carries out of a worker: an error of ours is known by its seal, and a row that looks like one is a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from twophase.errors import DeclinedError, RejectedRowsError, TwoPhaseError
+from twophase.ids import Subtask, TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import SinkContext
+from twophase.protocol.writer import SinkWriter
+from twophase.runtime.batch import declined
+from twophase.runtime.writer_task import write_batch
+from twophase.testing.folder import FolderSink
+from twophase.testing.harness import FIRST, JOB, SINK, transaction_id
+
+pytestmark = pytest.mark.spark
+
+NAMED = "x twophase.errors.FencedError: hello"
+TRACED = f'a\nTraceback (most recent call last):\n  File "x.py", line 1, in f\n    raise error\n{NAMED[2:]}\n\n\tat b'
+
+
+class RefusingWriter(SinkWriter):
+    def write(self, batch: pa.RecordBatch) -> None:
+        raise RejectedRowsError("The table refuses row 7.", remedy="correct it.")
+
+    def pre_commit(self) -> Committable | None:
+        return None
+
+    def abort(self) -> None:
+        """Nothing was written."""
+
+
+class RefusingSink(FolderSink):
+    def writer(self, transaction: TransactionId, subtask: Subtask) -> Any:
+        return RefusingWriter()
+
+
+def failure(rows: DataFrame, sink: FolderSink) -> TwoPhaseError:
+    sink.open(SinkContext(JOB, SINK, pa.schema([("value", pa.string())]), parallelism=1))
+    sink.fence(FIRST)
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's, whichever it is
+        write_batch(rows, sink, transaction_id())
+    return declined(caught.value, "It")
+
+
+def test_an_error_of_a_writer_is_found_by_its_seal(spark: SparkSession, tmp_path: Path) -> None:
+    error = failure(spark.createDataFrame([("a",)], "value string"), RefusingSink(tmp_path))
+    assert type(error) is RejectedRowsError
+    assert (error.what, error.remedy) == ("The table refuses row 7.", "correct it.")
+
+
+def cast(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("CAST(value AS int) AS value")
+
+
+def raised_by_user_code(rows: DataFrame) -> DataFrame:
+    def refuse(batches: Any) -> Any:
+        for batch in batches:
+            raise ValueError(batch.to_pylist()[0]["value"])
+        return iter(())
+
+    return rows.mapInArrow(refuse, "value string")
+
+
+@pytest.mark.parametrize("value", [NAMED, TRACED], ids=["a name", "a traceback"])
+@pytest.mark.parametrize("broken", [cast, raised_by_user_code])
+def test_a_value_that_looks_like_an_error_of_ours_is_a_value(
+    spark: SparkSession, tmp_path: Path, broken: Callable[[DataFrame], DataFrame], value: str
+) -> None:
+    rows: Sequence[tuple[str]] = [(value,)]
+    error = failure(broken(spark.createDataFrame(rows, "value string")), FolderSink(tmp_path))
+    assert type(error) is DeclinedError

@@ -1,0 +1,38 @@
+"""A SQLite database under test."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from contextlib import closing
+from pathlib import Path
+
+from tests.testing.sqlite_sink import SqliteSink
+from twophase.testing.harness import Row, SinkHarness
+
+
+class SqliteHarness(SinkHarness):
+    """One table in a database of its own.
+
+    Args:
+        folder: where the database is made.
+        kind: the sink's class.
+    """
+
+    def __init__(self, folder: Path, kind: type[SqliteSink] = SqliteSink) -> None:
+        self.folder = folder
+        self.kind = kind
+        self.path = folder / f"{uuid.uuid4().hex}.db"
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.execute("CREATE TABLE orders (id INTEGER, name TEXT, amount REAL)")
+
+    def new_sink(self) -> SqliteSink:
+        return self.kind(self.path, "orders")
+
+    def elsewhere(self) -> SqliteHarness:
+        return SqliteHarness(self.folder, self.kind)
+
+    def rows_visible(self) -> list[Row]:
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.row_factory = sqlite3.Row
+            return [dict(row) for row in connection.execute("SELECT id, name, amount FROM orders")]

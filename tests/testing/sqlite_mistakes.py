@@ -1,0 +1,250 @@
+"""The SQLite sink with one mistake each: those that authors of sinks make, each in one step of the sink."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, ClassVar
+
+from tests.testing.sqlite_sink import SqliteSink, SqliteWriter, read_fence
+from twophase.errors import FencedError
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import CommitOutcome, Committed
+from twophase.protocol.sink import SinkContext
+
+# -- abort -------------------------------------------------------------------------------------------------------------
+
+
+class AbortsByCheckpoint(SqliteSink):
+    """One piece to abort, and all that is staged of its checkpoint goes."""
+
+    def drop(self, connection: sqlite3.Connection, committable: Committable) -> None:
+        transaction = committable.transaction
+        connection.execute(
+            "DELETE FROM twophase_piece WHERE lineage = ? AND checkpoint = ? AND NOT committed",
+            (transaction.lineage, transaction.checkpoint),
+        )
+
+
+class AbortsByAttempt(SqliteSink):
+    """One piece to abort, and all that is staged of its attempt goes."""
+
+    def drop(self, connection: sqlite3.Connection, committable: Committable) -> None:
+        attempt = committable.transaction.attempt
+        connection.execute(
+            "DELETE FROM twophase_piece WHERE generation = ? AND counter = ? AND NOT committed",
+            (attempt.generation, attempt.counter),
+        )
+
+
+class AbortTakesBack(SqliteSink):
+    """Abort deletes the rows of the piece wherever they are, and its proof."""
+
+    mine: ClassVar[str] = "piece = (SELECT MAX(piece) FROM twophase_piece WHERE task_attempt = ?)"
+
+    def prove(self, connection: sqlite3.Connection, piece: int) -> None:
+        connection.execute("UPDATE twophase_piece SET committed = TRUE WHERE piece = ?", (piece,))
+
+    def drop(self, connection: sqlite3.Connection, committable: Committable) -> None:
+        task = (committable.subtask.task_attempt,)
+        staged = f"SELECT id FROM {self.database.staged} WHERE {self.mine}"
+        connection.execute(f"DELETE FROM {self.database.table} WHERE id IN ({staged})", task)
+        connection.execute(f"DELETE FROM twophase_piece WHERE {self.mine}", task)
+
+
+class AbortTakesBackTheCheckpoint(AbortTakesBack):
+    """Abort deletes all rows of the piece's checkpoint, also those that another attempt has committed."""
+
+    def drop(self, connection: sqlite3.Connection, committable: Committable) -> None:
+        super().drop(connection, committable)
+        connection.execute(f"DELETE FROM {self.database.table}")
+
+
+# -- identity ----------------------------------------------------------------------------------------------------------
+
+
+class WriterWithoutTaskAttempt(SqliteWriter):
+    def stage(self, connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM twophase_piece WHERE subtask = ?", (self.piece.subtask.index,))
+        super().stage(connection)
+
+
+class WithoutTaskAttempt(SqliteSink):
+    """A piece is named by its task; the second attempt of the task replaces what the first has written."""
+
+    writer_class = WriterWithoutTaskAttempt
+
+
+class OneTargetForAll(SqliteSink):
+    """Every database has the same name."""
+
+    def target(self) -> str:
+        return "sqlite"
+
+
+# -- fence -------------------------------------------------------------------------------------------------------------
+
+
+def drop_fence(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM twophase_fence")
+
+
+class AbortDropsTheFence(SqliteSink):
+    def drop(self, connection: sqlite3.Connection, committable: Committable) -> None:
+        super().drop(connection, committable)
+        drop_fence(connection)
+
+
+class SubsumeDropsTheFence(SqliteSink):
+    def drop_proofs(self, connection: sqlite3.Connection, lineage: str, checkpoint: int) -> None:
+        super().drop_proofs(connection, lineage, checkpoint)
+        drop_fence(connection)
+
+
+class CommitDropsTheFence(SqliteSink):
+    def prove(self, connection: sqlite3.Connection, piece: int) -> None:
+        super().prove(connection, piece)
+        drop_fence(connection)
+
+
+class InDoubtDropsTheFence(SqliteSink):
+    def in_doubt(self) -> Any:
+        with self.database.transaction() as connection:
+            drop_fence(connection)
+        return super().in_doubt()
+
+
+class OpenDropsTheFence(SqliteSink):
+    def open(self, context: SinkContext) -> None:
+        super().open(context)
+        with self.database.transaction() as connection:
+            drop_fence(connection)
+
+
+class LowerOnlyWriter(SqliteWriter):
+    """Compares with the fence, and takes "higher" and "none" for "free"."""
+
+    def check_fence(self, connection: sqlite3.Connection) -> None:
+        fence = read_fence(connection, self.transaction.job, self.transaction.sink)
+        if fence is not None and self.transaction.attempt < fence:
+            raise FencedError("closed")
+
+
+class RefusesLowerOnly(SqliteSink):
+    writer_class = LowerOnlyWriter
+
+
+class GenerationOnlyWriter(SqliteWriter):
+    """Compares generations, so that a declined attempt goes on."""
+
+    def check_fence(self, connection: sqlite3.Connection) -> None:
+        fence = read_fence(connection, self.transaction.job, self.transaction.sink)
+        if fence is None or fence.generation != self.transaction.attempt.generation:
+            raise FencedError("closed")
+
+
+class RefusesGenerationsOnly(SqliteSink):
+    writer_class = GenerationOnlyWriter
+
+
+class ExactWriter(SqliteWriter):
+    """Lets the very attempt pass that raised the fence, and none after it."""
+
+    def check_fence(self, connection: sqlite3.Connection) -> None:
+        fence = read_fence(connection, self.transaction.job, self.transaction.sink)
+        if fence != self.transaction.attempt:
+            raise FencedError("closed")
+
+
+class RefusesLaterAttempts(SqliteSink):
+    writer_class = ExactWriter
+
+
+class CheckingFirstWriter(SqliteWriter):
+    def pre_commit(self) -> Committable | None:
+        if not self.rows:
+            return None
+        with self.database.transaction() as connection:
+            self.check_fence(connection)
+        with self.database.transaction() as connection:
+            self.stage(connection)
+        return Committable(self.transaction, self.piece.subtask, self.piece.target, len(self.rows))
+
+
+class ChecksInAnotherTransaction(SqliteSink):
+    writer_class = CheckingFirstWriter
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+class EmptyForNullWriter(SqliteWriter):
+    def stage_rows(self, connection: sqlite3.Connection, piece: int | None) -> None:
+        self.rows = [{name: "" if value is None else value for name, value in row.items()} for row in self.rows]
+        super().stage_rows(connection, piece)
+
+
+class NullIsEmpty(SqliteSink):
+    writer_class = EmptyForNullWriter
+
+
+class NullForEmptyWriter(SqliteWriter):
+    def stage_rows(self, connection: sqlite3.Connection, piece: int | None) -> None:
+        self.rows = [{name: None if value == "" else value for name, value in row.items()} for row in self.rows]
+        super().stage_rows(connection, piece)
+
+
+class EmptyIsNull(SqliteSink):
+    writer_class = NullForEmptyWriter
+
+
+class PositionalWriter(SqliteWriter):
+    def stage_rows(self, connection: sqlite3.Connection, piece: int | None) -> None:
+        connection.executemany(
+            f"INSERT INTO {self.database.staged} VALUES (?, ?, ?, ?)", [(piece, *row.values()) for row in self.rows]
+        )
+
+
+class ColumnsByPosition(SqliteSink):
+    writer_class = PositionalWriter
+
+
+# -- proof -------------------------------------------------------------------------------------------------------------
+
+
+class ProofAfterTheRows(SqliteSink):
+    """Rows in one transaction, proof in the next."""
+
+    def commit_one(self, committable: Committable) -> CommitOutcome:
+        with self.database.transaction() as connection:
+            outcome = self.known(connection, committable)
+            if isinstance(outcome, CommitOutcome):
+                return outcome
+            self.move_rows(connection, outcome)
+        with self.database.transaction() as connection:
+            self.prove(connection, outcome)
+        return Committed()
+
+
+class ProofBeforeTheRows(SqliteSink):
+    """Proof in one transaction, rows in the next."""
+
+    def commit_one(self, committable: Committable) -> CommitOutcome:
+        with self.database.transaction() as connection:
+            outcome = self.known(connection, committable)
+            if isinstance(outcome, CommitOutcome):
+                return outcome
+            connection.execute("UPDATE twophase_piece SET committed = TRUE WHERE piece = ?", (outcome,))
+        with self.database.transaction() as connection:
+            self.move_rows(connection, outcome)
+            self.prove(connection, outcome)
+        return Committed()
+
+
+class ProofDroppedBeforeTheMark(SqliteSink):
+    """Subsume deletes proofs in one transaction and raises the mark in the next."""
+
+    def subsume(self, lineage: str, checkpoint_id: int) -> None:
+        with self.database.transaction() as connection:
+            self.drop_proofs(connection, lineage, checkpoint_id)
+        with self.database.transaction() as connection:
+            self.raise_mark(connection, lineage, checkpoint_id)

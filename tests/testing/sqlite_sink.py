@@ -1,0 +1,297 @@
+"""A sink for SQLite, written from docs/writing-a-sink.md: pieces are staged beside the table, and a commit moves them into it.
+
+    twophase_target      a token that tells this database from every other
+    twophase_fence       per job and sink, the attempt that may write
+    twophase_piece       pieces; those that are committed are the proof, until they are subsumed
+    twophase_mark        per job, sink and lineage, the checkpoint up to which all is committed; kept for ever
+    staged_<table>       the rows of pieces that are pre-committed
+
+The steps that a mistake can spoil are methods of their own, so that `test_contract_mutants.py` can spoil one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+
+from twophase.errors import ConfigError, FencedError, TargetChangedError
+from twophase.failpoints import failpoint
+from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
+from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
+from twophase.protocol.writer import SinkWriter
+from twophase.testing.harness import Row
+
+IDENTITY = ("job", "sink", "lineage", "checkpoint", "generation", "counter", "subtask", "task_attempt")
+THIS_PIECE = " AND ".join(f"{column} = ?" for column in IDENTITY)
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS twophase_target (token TEXT)",
+    "CREATE TABLE IF NOT EXISTS twophase_fence (job, sink, generation, counter, PRIMARY KEY (job, sink))",
+    f"CREATE TABLE IF NOT EXISTS twophase_piece (piece INTEGER PRIMARY KEY, {', '.join(IDENTITY)}, offsets_hash, rows,"
+    f" committed, UNIQUE ({', '.join(IDENTITY)}))",
+    "CREATE TABLE IF NOT EXISTS twophase_mark (job, sink, lineage, checkpoint, PRIMARY KEY (job, sink, lineage))",
+)
+
+
+class Database:
+    """One file and one table in it. A connection lives as long as a transaction, so that this can be pickled."""
+
+    def __init__(self, path: Path, table: str) -> None:
+        self.path = path
+        self.table = f'"{table}"'
+        self.staged = f'"staged_{table}"'
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One transaction that nobody else writes beside."""
+        with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+            except BaseException:
+                connection.execute("ROLLBACK")
+                raise
+            connection.execute("COMMIT")
+
+
+class SqliteWriter(SinkWriter):
+    """Holds the rows of one task attempt until they are pre-committed."""
+
+    def __init__(self, database: Database, target: str, transaction: TransactionId, subtask: Subtask) -> None:
+        self.database = database
+        self.transaction = transaction
+        self.piece = Committable(transaction, subtask, target, 0)
+        self.rows: list[Row] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.rows.extend(batch.to_pylist())
+        failpoint("E01")
+
+    def pre_commit(self) -> Committable | None:
+        if not self.rows:
+            return None
+        failpoint("C04")
+        with self.database.transaction() as connection:
+            self.check_fence(connection)
+            self.stage(connection)
+        failpoint("C05")
+        return Committable(self.transaction, self.piece.subtask, self.piece.target, len(self.rows))
+
+    def check_fence(self, connection: sqlite3.Connection) -> None:
+        """No fence, and any other generation, refuses too."""
+        fence, ours = read_fence(connection, self.transaction.job, self.transaction.sink), self.transaction.attempt
+        if fence is None or fence.generation != ours.generation or fence > ours:
+            raise FencedError(f"{self.transaction} is closed: the sink is at {fence}.")
+
+    def stage(self, connection: sqlite3.Connection) -> None:
+        """The piece and its rows."""
+        values = (*self.identity(), self.transaction.offsets_hash, len(self.rows), False)
+        piece = connection.execute(
+            f"INSERT INTO twophase_piece ({', '.join(IDENTITY)}, offsets_hash, rows, committed)"
+            f" VALUES ({', '.join('?' * len(values))})",
+            values,
+        ).lastrowid
+        self.stage_rows(connection, piece)
+
+    def identity(self) -> tuple[object, ...]:
+        """What names the piece."""
+        return identity_of(self.piece)
+
+    def stage_rows(self, connection: sqlite3.Connection, piece: int | None) -> None:
+        """The rows, by the names of their columns."""
+        names = list(self.rows[0])
+        quoted = ", ".join(f'"{name}"' for name in names)
+        connection.executemany(
+            f"INSERT INTO {self.database.staged} (piece, {quoted}) VALUES (?{', ?' * len(names)})",
+            [(piece, *(row[name] for name in names)) for row in self.rows],
+        )
+
+    def abort(self) -> None:
+        self.rows = []
+
+
+class SqliteSink(ArrowSink):
+    """Appends to one table. The table is there; its columns have the names of the rows' columns.
+
+    Args:
+        path: the database.
+        table: the table.
+    """
+
+    writer_class: ClassVar[type[SqliteWriter]] = SqliteWriter
+
+    def __init__(self, path: Path, table: str) -> None:
+        self.database = Database(path, table)
+        self.job = self.sink = self.token = ""
+
+    def open(self, context: SinkContext) -> None:
+        self.job, self.sink = context.job, context.sink
+        table, staged = self.database.table, self.database.staged
+        with self.database.transaction() as connection:
+            columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            if columns != set(context.schema.names):
+                raise ConfigError(f"Table {table} has the columns {sorted(columns)}, the rows {context.schema.names}.")
+            for statement in TABLES:
+                connection.execute(statement)
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {staged} AS SELECT 0 AS piece, * FROM {table} WHERE 0")
+            connection.execute(
+                "INSERT INTO twophase_target SELECT ? WHERE NOT EXISTS (SELECT * FROM twophase_target)",
+                (uuid.uuid4().hex,),
+            )
+            [(self.token,)] = connection.execute("SELECT token FROM twophase_target")
+
+    def target(self) -> str:
+        return f"sqlite:{self.token}:{self.database.table}"
+
+    def history(self) -> SinkHistory:
+        owner = (self.job, self.sink)
+        with self.database.transaction() as connection:
+            fence = read_fence(connection, *owner)
+            committed = connection.execute(
+                "SELECT lineage, MAX(checkpoint) FROM (SELECT job, sink, lineage, checkpoint FROM twophase_mark UNION ALL"
+                " SELECT job, sink, lineage, checkpoint FROM twophase_piece WHERE committed) WHERE job = ? AND sink = ?"
+                " GROUP BY lineage",
+                owner,
+            ).fetchall()
+        return SinkHistory(fence.generation if fence else 0, dict(committed))
+
+    def fence(self, attempt: Attempt) -> None:
+        with self.database.transaction() as connection:
+            fence = read_fence(connection, self.job, self.sink) or attempt
+            if fence.generation > attempt.generation:
+                raise FencedError(f"Sink {self.sink!r} of job {self.job!r} is at {fence}, this driver at {attempt}.")
+            highest = max(fence, attempt)
+            connection.execute(
+                "REPLACE INTO twophase_fence VALUES (?, ?, ?, ?)",
+                (self.job, self.sink, highest.generation, highest.counter),
+            )
+
+    def writer(self, transaction: TransactionId, subtask: Subtask) -> SqliteWriter:
+        return self.writer_class(self.database, self.target(), transaction, subtask)
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        outcomes = []
+        for number, request in enumerate(requests):
+            failpoint("C13" if number else "C12")
+            if request.committable.target != self.target():
+                raise TargetChangedError(f"{request.committable.transaction} is in {request.committable.target}.")
+            outcomes.append(self.commit_one(request.committable))
+            failpoint("C14")
+        failpoint("C15")
+        return outcomes
+
+    def commit_one(self, committable: Committable) -> CommitOutcome:
+        """Rows, proof and the end of what is staged are one transaction (invariant I4)."""
+        with self.database.transaction() as connection:
+            outcome = self.known(connection, committable)
+            if isinstance(outcome, CommitOutcome):
+                return outcome
+            self.move_rows(connection, outcome)
+            self.prove(connection, outcome)
+        return Committed()
+
+    def known(self, connection: sqlite3.Connection, committable: Committable) -> CommitOutcome | int:
+        """What the target says of a piece, or its number if it is still to be committed."""
+        found = connection.execute(
+            f"SELECT piece, committed FROM twophase_piece WHERE {THIS_PIECE}", identity_of(committable)
+        ).fetchone()
+        if found is not None:
+            return AlreadyCommitted("ledger row") if found[1] else int(found[0])
+        transaction = committable.transaction
+        mark = connection.execute(
+            "SELECT checkpoint FROM twophase_mark WHERE job = ? AND sink = ? AND lineage = ?",
+            (transaction.job, transaction.sink, transaction.lineage),
+        ).fetchone()
+        if mark is not None and transaction.checkpoint <= mark[0]:
+            return AlreadyCommitted("high-water mark")
+        return Lost(f"{transaction} is neither staged nor in the ledger; the high-water mark is {mark}.")
+
+    def move_rows(self, connection: sqlite3.Connection, piece: int) -> None:
+        """From the staging table into the table, by the names of the columns."""
+        names = ", ".join(f'"{row[1]}"' for row in connection.execute(f"PRAGMA table_info({self.database.table})"))
+        connection.execute(
+            f"INSERT INTO {self.database.table} ({names}) SELECT {names} FROM {self.database.staged} WHERE piece = ?",
+            (piece,),
+        )
+
+    def prove(self, connection: sqlite3.Connection, piece: int) -> None:
+        """The piece is committed, and not staged any more."""
+        connection.execute("UPDATE twophase_piece SET committed = TRUE WHERE piece = ?", (piece,))
+        connection.execute(f"DELETE FROM {self.database.staged} WHERE piece = ?", (piece,))
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        for committable in committables:
+            with self.database.transaction() as connection:
+                self.drop(connection, committable)
+            failpoint("C20")
+
+    def drop(self, connection: sqlite3.Connection, committable: Committable) -> None:
+        """One piece, if it is not committed."""
+        where = f"FROM twophase_piece WHERE {THIS_PIECE} AND NOT committed"
+        connection.execute(
+            f"DELETE FROM {self.database.staged} WHERE piece IN (SELECT piece {where})", identity_of(committable)
+        )
+        connection.execute(f"DELETE {where}", identity_of(committable))
+
+    def in_doubt(self) -> Sequence[Committable]:
+        with self.database.transaction() as connection:
+            found = connection.execute(
+                f"SELECT {', '.join(IDENTITY)}, offsets_hash, rows FROM twophase_piece"
+                " WHERE job = ? AND sink = ? AND NOT committed ORDER BY piece",
+                (self.job, self.sink),
+            ).fetchall()
+        return [
+            Committable(
+                TransactionId(job, lineage, checkpoint, Attempt(generation, counter), sink, offsets_hash),
+                Subtask(subtask, task_attempt),
+                self.target(),
+                rows,
+            )
+            for job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt, offsets_hash, rows in found
+        ]
+
+    def subsume(self, lineage: str, checkpoint_id: int) -> None:
+        with self.database.transaction() as connection:
+            self.raise_mark(connection, lineage, checkpoint_id)
+            self.drop_proofs(connection, lineage, checkpoint_id)
+
+    def raise_mark(self, connection: sqlite3.Connection, lineage: str, checkpoint: int) -> None:
+        """The mark of a lineage, never backwards."""
+        connection.execute(
+            "INSERT INTO twophase_mark VALUES (?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET checkpoint = MAX(checkpoint, excluded.checkpoint)",
+            (self.job, self.sink, lineage, checkpoint),
+        )
+
+    def drop_proofs(self, connection: sqlite3.Connection, lineage: str, checkpoint: int) -> None:
+        """Of the pieces that the mark proves now."""
+        connection.execute(
+            "DELETE FROM twophase_piece WHERE job = ? AND sink = ? AND lineage = ? AND checkpoint <= ? AND committed",
+            (self.job, self.sink, lineage, checkpoint),
+        )
+
+    def close(self) -> None:
+        """There is nothing to release."""
+
+
+def identity_of(committable: Committable) -> tuple[object, ...]:
+    """The values of the columns `IDENTITY`."""
+    transaction, subtask = committable.transaction, committable.subtask
+    attempt = transaction.attempt
+    named = (transaction.job, transaction.sink, transaction.lineage, transaction.checkpoint)
+    return (*named, attempt.generation, attempt.counter, subtask.index, subtask.task_attempt)
+
+
+def read_fence(connection: sqlite3.Connection, job: str, sink: str) -> Attempt | None:
+    """The attempt that holds the fence, if anybody has ever raised it."""
+    found = connection.execute(
+        "SELECT generation, counter FROM twophase_fence WHERE job = ? AND sink = ?", (job, sink)
+    ).fetchone()
+    return None if found is None else Attempt(*found)

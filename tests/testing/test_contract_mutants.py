@@ -1,0 +1,109 @@
+"""What authors of sinks get wrong: each mistake, put into the SQLite sink, is found by the test that is there for it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.testing.sqlite_harness import SqliteHarness
+from tests.testing.sqlite_mistakes import (
+    AbortDropsTheFence,
+    AbortsByAttempt,
+    AbortsByCheckpoint,
+    AbortTakesBack,
+    AbortTakesBackTheCheckpoint,
+    ChecksInAnotherTransaction,
+    ColumnsByPosition,
+    CommitDropsTheFence,
+    EmptyIsNull,
+    InDoubtDropsTheFence,
+    NullIsEmpty,
+    OneTargetForAll,
+    OpenDropsTheFence,
+    ProofAfterTheRows,
+    ProofBeforeTheRows,
+    ProofDroppedBeforeTheMark,
+    RefusesGenerationsOnly,
+    RefusesLaterAttempts,
+    RefusesLowerOnly,
+    SubsumeDropsTheFence,
+    WithoutTaskAttempt,
+)
+from tests.testing.sqlite_sink import SqliteSink
+from twophase.errors import FencedError
+from twophase.testing.contract import ArrowSinkContract, SinkKillContract
+from twophase.testing.harness import FIRST
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A sink with a mistake, and the test of the suite that finds it.
+
+    Attributes:
+        sink: its class.
+        test: of the suite.
+        arguments: of the test, beside its fixtures.
+        failure: what the test fails with.
+    """
+
+    sink: type[SqliteSink]
+    test: Callable[..., None]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    failure: type[BaseException] | tuple[type[BaseException], ...] = (AssertionError, pytest.fail.Exception)
+
+    def __str__(self) -> str:
+        return "-".join([self.sink.__name__, self.test.__name__, *map(str, self.arguments.values())])
+
+
+SUITE = ArrowSinkContract
+KILLS = SinkKillContract
+FENCE_DOWN = SUITE.test_no_other_call_takes_the_fence_down
+MISTAKES = [
+    Mistake(AbortsByCheckpoint, SUITE.test_abort_of_a_loser_leaves_what_is_pre_committed_of_its_checkpoint),
+    Mistake(AbortsByCheckpoint, SUITE.test_abort_of_one_piece_leaves_the_others_of_its_attempt),
+    Mistake(AbortsByAttempt, SUITE.test_abort_of_one_piece_leaves_the_others_of_its_attempt),
+    Mistake(AbortTakesBack, SUITE.test_abort_never_takes_back_what_is_committed),
+    Mistake(AbortTakesBackTheCheckpoint, SUITE.test_abort_of_a_loser_leaves_what_is_committed_of_its_checkpoint),
+    Mistake(AbortTakesBackTheCheckpoint, SUITE.test_abort_of_one_piece_leaves_what_is_committed_of_its_attempt),
+    Mistake(WithoutTaskAttempt, SUITE.test_attempts_of_one_task_are_pieces_apart),
+    Mistake(OneTargetForAll, SUITE.test_each_target_has_a_name_of_its_own),
+    Mistake(AbortDropsTheFence, FENCE_DOWN, {"call": "abort"}),
+    Mistake(CommitDropsTheFence, FENCE_DOWN, {"call": "commit"}),
+    Mistake(SubsumeDropsTheFence, FENCE_DOWN, {"call": "subsume"}),
+    Mistake(InDoubtDropsTheFence, FENCE_DOWN, {"call": "in_doubt"}),
+    Mistake(OpenDropsTheFence, FENCE_DOWN, {"call": "open"}),
+    Mistake(RefusesLowerOnly, SUITE.test_without_a_fence_nobody_can_begin),
+    Mistake(RefusesLowerOnly, SUITE.test_another_generation_than_the_fences_cannot_begin, {"generation": 3}),
+    Mistake(RefusesGenerationsOnly, SUITE.test_raising_the_fence_again_is_a_no_op_and_never_lowers_it),
+    Mistake(RefusesLaterAttempts, SUITE.test_the_fenced_generations_later_attempts_begin, failure=FencedError),
+    Mistake(ChecksInAnotherTransaction, SUITE.test_a_fence_between_any_two_lines_of_pre_commit_counts),
+    Mistake(NullIsEmpty, SUITE.test_null_stays_null_and_an_empty_text_empty),
+    Mistake(EmptyIsNull, SUITE.test_null_stays_null_and_an_empty_text_empty),
+    Mistake(ColumnsByPosition, SUITE.test_columns_go_by_name_after_a_restart_with_another_order),
+    Mistake(ProofAfterTheRows, KILLS.test_a_kill_at_any_line_neither_loses_nor_repeats, {"method": "commit"}),
+    Mistake(ProofBeforeTheRows, KILLS.test_a_kill_at_any_line_neither_loses_nor_repeats, {"method": "commit"}),
+    Mistake(ProofDroppedBeforeTheMark, KILLS.test_a_kill_at_any_line_neither_loses_nor_repeats, {"method": "subsume"}),
+]
+
+
+def play(mistake: Mistake, folder: Path) -> None:
+    """The test as pytest would call it."""
+    suite = KILLS() if mistake.test.__qualname__.startswith("SinkKillContract") else SUITE()
+    harness = SqliteHarness(folder, mistake.sink)
+    given: dict[str, Any] = {"harness": harness, "tmp_path": folder, **mistake.arguments}
+    wanted = inspect.signature(mistake.test).parameters
+    if {"sink", "arrow"} & set(wanted):
+        given["sink"] = given["arrow"] = SUITE.opened(harness)
+        given["sink"].fence(FIRST)
+    mistake.test(suite, **{name: value for name, value in given.items() if name in wanted})
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
+def test_the_mistake_is_found(mistake: Mistake, tmp_path: Path) -> None:
+    with pytest.raises(mistake.failure):
+        play(mistake, tmp_path)

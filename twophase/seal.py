@@ -1,0 +1,57 @@
+"""Lines that only a job's own processes can write, so that an error is told from data that looks like one.
+
+An error leaves a Python worker as text, inside messages that hold values of rows. A value can say anything, also
+`twophase.errors.FencedError: hello`, and it can hold a whole traceback. So a worker seals its errors with a key that the
+driver gives it in its environment, and the driver believes nothing but the seal.
+
+    twophase-error/1 <HMAC-SHA256 of the payload, hex> <payload: JSON in base64>
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+VARIABLE = "TWOPHASE_SEAL_KEY"
+_MARK = "twophase-error/1"
+_SEALED = re.compile(rf"{_MARK} ([0-9a-f]{{64}}) ([A-Za-z0-9_=-]+)")
+
+_keys: set[str] = set()
+
+
+def share_key(environment: MutableMapping[str, str]) -> None:
+    """Give the processes that get this environment a key, unless they have one, and know their seal from now on.
+
+    Args:
+        environment: of the Python workers of one Spark application, `SparkContext.environment`.
+    """
+    _keys.add(environment.setdefault(VARIABLE, secrets.token_hex(32)))
+
+
+def seal(value: Mapping[str, Any]) -> str | None:
+    """The line that stands for `value`; None in a process that nobody has given a key, such as a driver."""
+    key = os.environ.get(VARIABLE)
+    if not key:
+        return None
+    payload = base64.urlsafe_b64encode(json.dumps(value).encode()).decode()
+    return f"{_MARK} {_sign(key, payload)} {payload}"
+
+
+def last_sealed(text: str) -> dict[str, Any] | None:
+    """What the last sealed line in `text` stands for, wherever in it; None if there is none with a seal of ours."""
+    keys = _keys | {os.environ.get(VARIABLE, "")} - {""}
+    for signature, payload in reversed(_SEALED.findall(text)):
+        if any(hmac.compare_digest(signature, _sign(key, payload)) for key in keys):
+            return dict(json.loads(base64.urlsafe_b64decode(payload)))
+    return None
+
+
+def _sign(key: str, payload: str) -> str:
+    return hmac.new(key.encode(), payload.encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,7 @@
+"""The behaviour suite that every sink inherits. A sink is done when it passes this and its kill tests."""
+
+from twophase.testing.contract.arrow import ArrowSinkContract
+from twophase.testing.contract.kill import SinkKillContract
+from twophase.testing.contract.sink import SinkContract
+
+__all__ = ["ArrowSinkContract", "SinkContract", "SinkKillContract"]

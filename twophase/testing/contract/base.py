@@ -1,0 +1,75 @@
+"""What the tests of the contract share: an opened sink, and the calls in the form in which the coordinator makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+import pytest
+
+from twophase.errors import DeclinedError, FencedError
+from twophase.ids import Subtask, TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import CommitOutcome, RetryLater
+from twophase.protocol.sink import CommitRequest, Sink, SinkContext
+from twophase.testing.harness import FIRST, JOB, SINK, SinkHarness, transaction_id
+
+CLOSED = (FencedError, DeclinedError)
+_COMMIT_TRIES = 50
+
+
+class ContractBase:
+    """Fixtures and calls; no test."""
+
+    @pytest.fixture
+    def harness(self) -> SinkHarness:
+        """The sink under test. Subclasses override this fixture."""
+        raise NotImplementedError("override the fixture 'harness'")
+
+    @pytest.fixture
+    def sink(self, harness: SinkHarness) -> Iterable[Sink]:
+        """An opened sink, fenced for generation 1."""
+        sink = self.opened(harness)
+        sink.fence(FIRST)
+        yield sink
+        sink.close()
+
+    @staticmethod
+    def opened(harness: SinkHarness, job: str = JOB, sink: str = SINK, schema: pa.Schema | None = None) -> Sink:
+        """A new sink object, opened."""
+        new = harness.new_sink()
+        new.open(SinkContext(job=job, sink=sink, schema=schema or harness.schema, parallelism=4))
+        return new
+
+    @staticmethod
+    def batch(harness: SinkHarness, ids: Iterable[int]) -> pa.RecordBatch:
+        """One batch of rows."""
+        return pa.RecordBatch.from_pylist(harness.rows(ids), schema=harness.schema)
+
+    @classmethod
+    def prepare(
+        cls,
+        harness: SinkHarness,
+        sink: Sink,
+        ids: Iterable[int],
+        transaction: TransactionId | None = None,
+        subtask: Subtask | None = None,
+    ) -> list[Committable]:
+        """Pre-commit the rows of one task."""
+        return harness.pre_commit(
+            sink, transaction or transaction_id(), cls.batch(harness, ids), subtask or Subtask(0, 0)
+        )
+
+    @staticmethod
+    def commit(sink: Sink, committables: Sequence[Committable]) -> list[CommitOutcome]:
+        """Commit until no outcome is `RetryLater`, as the coordinator does."""
+        for retries in range(_COMMIT_TRIES):
+            outcomes = list(sink.commit([CommitRequest(committable, retries) for committable in committables]))
+            if not any(isinstance(outcome, RetryLater) for outcome in outcomes):
+                return outcomes
+        raise AssertionError(f"still {outcomes} after {_COMMIT_TRIES} tries")
+
+    @staticmethod
+    def ids_visible(harness: SinkHarness) -> list[int]:
+        """The ids of the visible rows, sorted."""
+        return sorted(row["id"] for row in harness.rows_visible())

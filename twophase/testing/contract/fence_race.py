@@ -1,0 +1,105 @@
+"""A fence against a writer that stands still at one line of its `pre_commit`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import pyarrow as pa
+
+from twophase.errors import FencedError, TwoPhaseError
+from twophase.ids import Attempt, Subtask
+from twophase.protocol.sink import ArrowSink
+from twophase.testing.contract.stepping import Lines
+from twophase.testing.harness import FIRST, Identity, identity, transaction_id
+
+# A fence may wait for what the writer holds, such as a lock; then the writer goes on while the fence waits.
+_FENCE_WAITS_S = 0.2
+_FENCE_TRIES = 3
+
+
+class FenceRace:
+    """Races of one sink, each in a generation and a checkpoint of its own.
+
+    Args:
+        sink: opened, and fenced for the first attempt.
+        batch: the rows that are written.
+    """
+
+    def __init__(self, sink: ArrowSink, batch: pa.RecordBatch) -> None:
+        self._sink = sink
+        self._batch = batch
+        self._generation = FIRST.generation
+
+    def count_lines(self) -> int:
+        """How many lines `pre_commit` runs when nothing is in its way."""
+        pieces: list[Identity] = []
+        count = self._write(lambda _: None, pieces)
+        assert count, "the writer's pre_commit is no Python code that can be stopped at a line"
+        assert pieces == [identity(piece) for piece in self._sink.in_doubt()]
+        self._sink.abort(self._sink.in_doubt())
+        return count
+
+    def run(self, line: int) -> list[Identity]:
+        """Raise the fence while a writer stands before `line`; returns what appeared after the scan that followed the fence."""
+        made: list[Identity] = []
+        standing, go_on = threading.Event(), threading.Event()
+
+        def stand(at: int) -> None:
+            if at == line:
+                standing.set()
+                go_on.wait()
+
+        def write() -> None:
+            try:
+                with suppress(Exception):  # what a closed writer raises is its own affair
+                    self._write(stand, made)
+            finally:
+                standing.set()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        standing.wait()
+        timer = threading.Timer(_FENCE_WAITS_S, go_on.set)
+        timer.start()
+        try:
+            self._generation += 1
+            found = self._close_below(Attempt(self._generation, 1))
+        finally:
+            timer.cancel()
+            go_on.set()
+            writer.join()
+        left = self._sink.in_doubt()
+        self._sink.abort(left)
+        return sorted({*made, *map(identity, left)} - found)
+
+    def _close_below(self, attempt: Attempt) -> set[Identity]:
+        """What was found while the fence was raised, and by the scan after it."""
+        found: set[Identity] = set()
+        for _ in range(_FENCE_TRIES):
+            try:
+                self._sink.fence(attempt)
+            except FencedError:
+                raise
+            except TwoPhaseError:  # a piece that came meanwhile stands in the way, and has to go first
+                pieces = self._sink.in_doubt()
+                found |= {identity(piece) for piece in pieces}
+                self._sink.abort(pieces)
+            else:
+                return found | {identity(piece) for piece in self._sink.in_doubt()}
+        raise AssertionError(f"the fence could not be raised in {_FENCE_TRIES} tries")
+
+    def _write(self, at_line: Callable[[int], None], made: list[Identity]) -> int:
+        attempt = Attempt(self._generation, 1)
+        writer = self._sink.writer(transaction_id(self._generation, attempt), Subtask(0, self._generation))
+        try:
+            writer.write(self._batch)
+            with Lines(writer, "pre_commit", at_line) as lines:
+                piece = writer.pre_commit()
+        except BaseException:
+            writer.abort()
+            raise
+        if piece is not None:
+            made.append(identity(piece))
+        return lines.count

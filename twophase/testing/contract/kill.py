@@ -1,0 +1,128 @@
+"""The kill tests that a sink inherits: SIGKILL at its failpoints, and at every line of what the driver calls.
+
+    class TestMySinkIsKilled(SinkKillContract):
+        @pytest.fixture
+        def harness(self, tmp_path) -> MyHarness:
+            return MyHarness(tmp_path)
+
+Neither Kafka nor Spark: a driver is a plain process with the coordinator, and writers are forked from it
+(`kill_driver`). The target has to outlive the process, and the sink to be an `ArrowSink`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from twophase.protocol.sink import ArrowSink
+from twophase.testing.contract.base import ContractBase
+from twophase.testing.contract.kill_driver import FIRST_CHECKPOINT, Doom, Job, drive
+from twophase.testing.contract.stepping import LINES_AT_MOST, spread
+from twophase.testing.harness import SinkHarness
+
+_CHECKPOINTS, _TASKS, _ROWS = 3, 2, 3
+_STARTS = 4
+_DRIVER_TIMEOUT_S = 120
+
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["twophase.testing.contract.kill_driver"])
+
+
+class SinkKillContract(ContractBase):
+    """Whoever dies, and wherever: each row is there once, and nothing is left in doubt.
+
+    Attributes:
+        points: the failpoints of the sink, armed as `TWOPHASE_FAILPOINTS` has them. Workers are killed by `kill` at a point
+            of the writer, drivers by `kill_driver` there and by `kill` at their own points. Add those of the sink's own.
+        methods: what the driver calls; it is killed before each line of them.
+        lines_at_most: of each method; where it has more, they are killed in even steps.
+    """
+
+    points: ClassVar[Sequence[str]] = (
+        *(f"{point}={action}" for point in ("E01", "C04", "C05", "C03") for action in ("kill", "kill_driver")),
+        *(f"{point}=kill" for point in ("C12", "C13", "C14", "C15")),
+        "C05=kill,C20=kill",
+    )
+    methods: ClassVar[Sequence[str]] = ("commit", "subsume", "abort", "fence")
+    lines_at_most: ClassVar[int] = LINES_AT_MOST
+
+    @classmethod
+    def pytest_generate_tests(cls, metafunc: pytest.Metafunc) -> None:
+        """Each point and each method is a test of its own."""
+        suite: type[SinkKillContract] = metafunc.cls or cls
+        for name, values in (("points_armed", suite.points), ("method", suite.methods)):
+            if name in metafunc.fixturenames:
+                metafunc.parametrize(name, values)
+
+    def test_a_kill_at_a_failpoint_neither_loses_nor_repeats(
+        self, harness: SinkHarness, tmp_path: Path, points_armed: str
+    ) -> None:
+        job = self._job(harness, tmp_path / "job")
+        self._run(job, Doom(failpoints=points_armed))
+        reached = job.failpoints_log.read_text() if job.failpoints_log.exists() else ""
+        for point in points_armed.split(","):
+            assert f"{point.partition('=')[0]} " in reached, f"{point} was not reached: put failpoint() there"
+        self._check(harness, job)
+
+    def test_a_kill_at_any_line_neither_loses_nor_repeats(
+        self, harness: SinkHarness, tmp_path: Path, method: str
+    ) -> None:
+        declines = method in ("abort", "fence")
+        lines = self._run(self._job(harness, tmp_path / "counted"), Doom(method=method, declines=declines))
+        assert lines, f"{method} is no Python code that can be stopped at a line"
+        for line in spread(lines, self.lines_at_most):
+            fresh = harness.elsewhere()
+            job = self._job(fresh, tmp_path / f"line-{line}")
+            self._run(job, Doom(method=method, line=line, declines=declines))
+            self._check(fresh, job, f"killed before line {line} of {lines} of {method}")
+
+    def _job(self, harness: SinkHarness, folder: Path) -> Job:
+        folder.mkdir()
+        sink = harness.new_sink()
+        assert isinstance(sink, ArrowSink), "a BatchSink is killed with its Spark, in tests of its own"
+        first = [n * _ROWS for n in range(_CHECKPOINTS * _TASKS)]
+        tasks = [self.batch(harness, range(start, start + _ROWS)) for start in first]
+        batches = [tasks[n : n + _TASKS] for n in range(0, len(tasks), _TASKS)]
+        return Job(folder, sink, batches, dict(os.environ))
+
+    def _check(self, harness: SinkHarness, job: Job, after: str = "") -> None:
+        assert self.ids_visible(harness) == list(range(_CHECKPOINTS * _TASKS * _ROWS)), after
+        sink = self.opened(harness)
+        assert sink.in_doubt() == [], after
+        assert list(sink.history().committed.values()) == [FIRST_CHECKPOINT + _CHECKPOINTS - 1], after
+        sink.close()
+
+    @staticmethod
+    def _run(job: Job, doom: Doom) -> int:
+        """Start drivers until one has come to the end; only the first is doomed. Returns what the last one reported."""
+        for start in range(_STARTS):
+            code, report = _drive(job, doom if start == 0 else Doom())
+            if code == 0:
+                return int(report)
+            assert code == -signal.SIGKILL, f"driver {start + 1} ended with {code}: {report}"
+        raise AssertionError(f"{_STARTS} drivers were killed, and one at most was meant to be")
+
+
+def _drive(job: Job, doom: Doom) -> tuple[int | None, Any]:
+    """One driver and its workers, late ones included, to their end."""
+    ours, reports = _processes.Pipe(duplex=False)
+    process = _processes.Process(target=drive, args=(job, doom, reports), daemon=True)
+    process.start()
+    reports.close()
+    found: Any = None
+    with ours:
+        try:
+            while ours.poll(_DRIVER_TIMEOUT_S):
+                found = ours.recv()
+            process.kill()
+            found = f"it hung for {_DRIVER_TIMEOUT_S} s"
+        except EOFError:
+            pass  # the driver and all workers have ended
+    process.join()
+    return process.exitcode, found

@@ -1,0 +1,204 @@
+"""A driver to kill: a plain process with the coordinator, a local source and the sink's writers in forked workers.
+
+    1. open the sink, recover, handle the newest checkpoint again as Spark would
+    2. take the checkpoints that are left; each has one worker for each of its batches
+
+What is armed takes effect in checkpoint `ARMED_IN`: one is committed by then, another follows, and the sinks subsume in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pyarrow as pa
+
+from twophase.config import JobOptions
+from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
+from twophase.coordinator.finish import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.errors import DeclinedError
+from twophase.events import Observers
+from twophase.failpoints import DRIVER_VARIABLE, LOG_VARIABLE, arm, failpoint
+from twophase.ids import Subtask, TransactionId, new_lineage_id
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import ArrowSink, SinkContext
+from twophase.state.checkpoint import FrozenOffsets
+from twophase.state.records import Lineage
+from twophase.state.storage import LocalStorage
+from twophase.testing.contract.stepping import Lines
+from twophase.testing.harness import JOB, SINK
+
+ARMED_IN = _SUBSUME_SINKS_EVERY - 1
+FIRST_CHECKPOINT = ARMED_IN - 1
+
+
+@dataclass(frozen=True)
+class Doom:
+    """What befalls a driver.
+
+    Attributes:
+        failpoints: as `twophase.failpoints` reads them.
+        method: of the sink; the driver is killed before one of its lines.
+        line: which; 0 counts them and kills nobody.
+        declines: whether the first attempt is declined after its pieces were pre-committed.
+    """
+
+    failpoints: str = ""
+    method: str = ""
+    line: int = 0
+    declines: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a driver works on.
+
+    Attributes:
+        folder: the job's folder, and the log of failpoints beside it.
+        sink: not opened.
+        batches: for each checkpoint the rows of each of its tasks.
+        environment: of the process, such as a password that the sink's options name.
+    """
+
+    folder: Path
+    sink: ArrowSink
+    batches: Sequence[Sequence[pa.RecordBatch]]
+    environment: Mapping[str, str]
+
+    @property
+    def failpoints_log(self) -> Path:
+        """Where failpoints that were reached are written down."""
+        return self.folder.with_suffix(".failpoints")
+
+
+def drive(job: Job, doom: Doom, reports: Connection) -> None:
+    """Run to the end, or be killed. What goes wrong, and how many lines were counted, is sent to `reports`."""
+    os.environ.update(job.environment)
+    os.environ[DRIVER_VARIABLE] = str(os.getpid())
+    os.environ[LOG_VARIABLE] = str(job.failpoints_log)
+    try:
+        reports.send(_Driver(job, doom).run())
+    except BaseException:
+        reports.send(traceback.format_exc())
+        raise
+
+
+class _Driver:
+    def __init__(self, job: Job, doom: Doom) -> None:
+        self._job = job
+        self._doom = doom
+        self._declines = doom.declines
+        self._tasks = 0
+        job.sink.open(SinkContext(JOB, SINK, job.batches[0][0].schema, parallelism=len(job.batches[0])))
+        self._coordinator = CheckpointCoordinator(
+            JOB,
+            LocalStorage(job.folder),
+            {SINK: job.sink},
+            JobOptions.parse({"checkpointLocation": str(job.folder), "checkpoint.tolerable_failures": 3}, "kill test"),
+            observers=Observers(),
+            clock=SystemClock(),
+            snapshot=lambda _, frozen: {"sources": [{"entries": list(frozen.end)}]},
+        )
+
+    def run(self) -> int:
+        """Returns how many lines were counted."""
+        coordinator, lines = self._coordinator, 0
+        coordinator.recover()
+        if coordinator.log.history.lineage is None:
+            coordinator.begin_lineage(Lineage(new_lineage_id(), first_checkpoint=FIRST_CHECKPOINT))
+        newest = coordinator.newest()
+        first = newest.checkpoint if newest else FIRST_CHECKPOINT
+        for number in range(first, FIRST_CHECKPOINT + len(self._job.batches)):
+            lines += self._armed(number) if number == ARMED_IN else self._checkpoint(number)
+        coordinator.close()
+        self._job.sink.close()
+        return lines
+
+    def _armed(self, number: int) -> int:
+        arm(self._doom.failpoints)
+        if not self._doom.method:
+            return self._checkpoint(number)
+        with Lines(self._job.sink, self._doom.method, self._die_at) as lines:
+            self._checkpoint(number)
+        return lines.count
+
+    def _die_at(self, line: int) -> None:
+        if line == self._doom.line:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _checkpoint(self, number: int) -> int:
+        frozen = FrozenOffsets(
+            (f'{{"next":{number}}}',) if number > FIRST_CHECKPOINT else (None,), (f'{{"next":{number + 1}}}',)
+        )
+        found = self._coordinator.classify(number, frozen)
+        if isinstance(found, Replay):
+            self._coordinator.replay(found.decision, None)
+        else:
+            self._coordinator.checkpoint(number, frozen, self._pre_commit)
+        return 0
+
+    def _pre_commit(self, pending: PendingCheckpoint) -> None:
+        transaction, workers = pending.transaction(SINK), []
+        for index, batch in enumerate(self._job.batches[pending.checkpoint - FIRST_CHECKPOINT]):
+            self._tasks += 1
+            workers.append(_start_worker(self._job.sink, transaction, Subtask(index, self._tasks), batch))
+        answers = [_wait_for(*worker) for worker in workers]
+        if not all(answers):
+            raise DeclinedError(f"Of {len(answers)} workers {answers.count(b'')} died.")
+        if self._declines and pending.checkpoint == ARMED_IN:
+            self._declines = False
+            raise DeclinedError("This attempt was to be declined.")
+        pending.acknowledge(SINK, [Committable.from_json(json.loads(answer)) for answer in answers])
+
+
+def _start_worker(
+    sink: ArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
+) -> tuple[int, int]:
+    """Fork a worker; returns its process id and where its answer is read."""
+    answer, ours = os.pipe()
+    process = os.fork()
+    if process:
+        os.close(ours)
+        return process, answer
+    code = 1
+    try:
+        sys.settrace(None)
+        copy = pickle.loads(pickle.dumps(sink))  # noqa: S301 - our own bytes, as Spark would send them
+        piece = _write(copy, transaction, subtask, batch)
+        os.write(ours, json.dumps(piece.to_json()).encode())
+        code = 0
+    except BaseException:  # noqa: BLE001 - a worker ends here, whatever happens
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _write(sink: ArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch) -> Committable:
+    writer = sink.writer(transaction, subtask)
+    try:
+        writer.write(batch)
+        piece = writer.pre_commit()
+    except BaseException:
+        writer.abort()
+        raise
+    failpoint("C03")
+    assert piece is not None
+    return piece
+
+
+def _wait_for(process: int, answer: int) -> bytes:
+    """What a worker has answered; nothing if it died."""
+    with open(answer, "rb") as stream:
+        found = stream.read()
+    os.waitpid(process, 0)
+    return found

@@ -1,0 +1,22 @@
+"""The behaviour suite that every sink inherits.
+
+    class TestMySqlSink(ArrowSinkContract):
+        @pytest.fixture
+        def harness(self, mysql) -> MySqlHarness:
+            return MySqlHarness(mysql)
+
+The suite follows the order in which the coordinator calls a sink (`twophase.protocol.sink`): what it finds in doubt is
+committed or aborted before the fence is raised. Each subject has a module of its own in this package.
+"""
+
+from __future__ import annotations
+
+from twophase.testing.contract.abort import AbortContract
+from twophase.testing.contract.fencing import FenceContract
+from twophase.testing.contract.phases import PhasesContract
+from twophase.testing.contract.proofs import ProofContract
+from twophase.testing.contract.rows import RowContract
+
+
+class SinkContract(PhasesContract, RowContract, AbortContract, FenceContract, ProofContract):
+    """What holds for every sink. Subclass it, give the fixture `harness`, change nothing else."""

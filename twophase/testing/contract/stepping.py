@@ -1,0 +1,73 @@
+"""The lines of one method, one by one: where a test may stop or kill the thread that runs it.
+
+A failpoint stands where the author of a sink expected a crash to hurt. A mistake is where nobody did; a crash at every line
+finds it there too.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any, Self
+
+LINES_AT_MOST = 40
+
+
+def spread(count: int, at_most: int) -> Sequence[int]:
+    """The numbers 1 to `count`, or `at_most` of them in even steps."""
+    if count <= at_most:
+        return range(1, count + 1)
+    return sorted({1 + step * (count - 1) // max(1, at_most - 1) for step in range(at_most)})
+
+
+class Lines:
+    """Calls a function before each line that a method runs in this thread, callees in files beside it included.
+
+    A line is counted when it is reached first: what a loop does again is not told apart.
+
+    Args:
+        owner: whose method.
+        method: its name.
+        at_line: gets the line's number, counted from 1 over all calls of the method.
+    """
+
+    def __init__(self, owner: object, method: str, at_line: Callable[[int], None] = lambda _: None) -> None:
+        function: Any = inspect.unwrap(getattr(type(owner), method))
+        self._seen: set[tuple[CodeType, int]] = set()
+        self._code = function.__code__
+        self._folders = {Path(self._code.co_filename).parent, Path(inspect.getfile(type(owner))).parent}
+        self._at_line = at_line
+        self._method: FrameType | None = None
+        self._before: Any = None
+
+    @property
+    def count(self) -> int:
+        """How many lines were run."""
+        return len(self._seen)
+
+    def __enter__(self) -> Self:
+        self._before = sys.gettrace()
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        sys.settrace(self._before)
+
+    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if self._method is None and frame.f_code is self._code:
+            self._method = frame
+        if self._method is None or Path(frame.f_code.co_filename).parent not in self._folders:
+            return None
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
+        here = (frame.f_code, frame.f_lineno)
+        if event == "line" and here not in self._seen:
+            self._seen.add(here)
+            self._at_line(len(self._seen))
+        elif event == "return" and frame is self._method:
+            self._method = None
+        return self._step
