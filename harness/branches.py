@@ -16,9 +16,9 @@ _POLL_S = 0.05
 def branches(server: SqlAccess) -> list[str]:
     """What is prepared, as XA COMMIT and XA ROLLBACK take it."""
     with server.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("XA RECOVER CONVERT XID")
+        cursor.execute("XA RECOVER")
         rows = cursor.fetchall()
-    return [_xid(format_id, str(data).removeprefix("0x"), 2 * gtrid_bytes) for format_id, gtrid_bytes, _, data in rows]
+    return [_xid(format_id, _bytes(data), gtrid_bytes) for format_id, gtrid_bytes, _, data in rows]
 
 
 def roll_back_branches(server: SqlAccess) -> None:
@@ -30,8 +30,13 @@ def roll_back_branches(server: SqlAccess) -> None:
             _roll_back(server, xid)
 
 
-def _xid(format_id: int, digits: str, gtrid_digits: int) -> str:
-    return f"X'{digits[:gtrid_digits]}', X'{digits[gtrid_digits:]}', {format_id}"
+def _xid(format_id: int, data: bytes, gtrid_bytes: int) -> str:
+    return f"X'{data[:gtrid_bytes].hex()}', X'{data[gtrid_bytes:].hex()}', {format_id}"
+
+
+def _bytes(data: bytes | str) -> bytes:
+    """MariaDB gives bytes, MySQL text."""
+    return data if isinstance(data, bytes) else data.encode()
 
 
 def _roll_back(server: SqlAccess, xid: str) -> None:
