@@ -1,4 +1,4 @@
-"""Starting Spark in a third of the processor time, for tests and demos that start a driver again and again.
+"""Starting Spark with less processor time, for tests and demos that start a driver again and again.
 
 What `twophase run` does for its own Spark (`twophase/startup`), but recorded before the first start rather than behind it, and with
 a JVM that is made to live for seconds.
