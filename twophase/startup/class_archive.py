@@ -1,7 +1,7 @@
 """Spark's classes, ready-made: an archive that a JVM maps in place of loading and verifying ten thousand classes.
 
 It is application class data sharing: one JVM records the archive as it ends, later ones of the same Java and the same jars
-start in half the processor time. A JVM that cannot read an archive starts without, and says nothing.
+start with less processor time. A JVM that cannot read an archive starts without, and says nothing.
 
 An archive fits one JVM and the very jars it was recorded with, so its name covers the time and size of each. It is recorded into
 a temporary folder, synced and renamed: there is a whole archive under a name, or none, or an empty folder where none could be
