@@ -180,6 +180,29 @@ class Books:
             )
         )
 
+    def has_checkpoint(self, session: Session, job: str, sink: str, lineage: str, checkpoint: int) -> bool:
+        """Whether a checkpoint is committed: a row of it, or the mark. One statement, so that no collapse comes in between."""
+        mine = (job, sink, lineage, checkpoint)
+        [(there,)] = session.rows(
+            f"SELECT EXISTS (SELECT 1 FROM {self._table('ledger')}"
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s)"
+            f" OR EXISTS (SELECT 1 FROM {self._table('high_water')}"
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint >= %s)",
+            (*mine, *mine),
+        )
+        return bool(there)
+
+    def ledger_of(
+        self, session: Session, job: str, sink: str, lineage: str, checkpoint: int
+    ) -> list[tuple[int, int, int, int]]:
+        """Generation, counter, subtask and task attempt of each row of a checkpoint."""
+        rows = session.rows(
+            f"SELECT generation, counter, subtask, task_attempt FROM {self._table('ledger')}"
+            f" WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s LIMIT {_DELETE_ROWS}",
+            (job, sink, lineage, checkpoint),
+        )
+        return [(int(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in rows]
+
     def high_water(self, session: Session, job: str, sink: str, lineage: str) -> int:
         """Up to which checkpoint of a lineage all is committed; -1 if there is no mark."""
         found = session.rows(

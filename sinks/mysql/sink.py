@@ -83,6 +83,13 @@ class MySqlSink(ArrowSink):
             fence = bound.books.read_fence(session, job, sink)
             return SinkHistory(fence.generation if fence else 0, bound.books.committed(session, job, sink))
 
+    def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
+        """See `NamesPieces`: the rows of the ledger."""
+        bound = self._bound()
+        with self._linked().session() as session:
+            keys = bound.books.ledger_of(session, bound.owner.job, bound.owner.sink, lineage, checkpoint_id)
+        return [f"{generation}.{counter}/{task}.{attempt}" for generation, counter, task, attempt in keys]
+
     def fence(self, attempt: Attempt) -> None:
         """See `Sink.fence`."""
         Fence(self._bound(), self._linked()).raise_to(attempt)

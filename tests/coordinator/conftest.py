@@ -125,6 +125,7 @@ def restoring(checkpoint: CompletedCheckpoint, *, committed: bool) -> Restore:
         first_checkpoint=1,
         start=checkpoint.offsets.end,
         ancestors={checkpoint.lineage: checkpoint.checkpoint},
+        proofs=checkpoint.proofs,
     )
     return Restore(checkpoint, lineage, adopting=() if committed else (checkpoint,))
 

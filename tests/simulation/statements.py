@@ -129,6 +129,12 @@ class Statements:
             f"SELECT checkpoint FROM {_MARK} WHERE job = %s AND sink = %s AND lineage = %s": lambda session, asked: (
                 self._read("high_water", asked)
             ),
+            f"SELECT EXISTS (SELECT 1 FROM {_LEDGER} WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s)"
+            f" OR EXISTS (SELECT 1 FROM {_MARK} WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint >= %s)": (
+                self._has_checkpoint
+            ),
+            f"SELECT generation, counter, subtask, task_attempt FROM {_LEDGER} WHERE job = %s AND sink = %s AND lineage = %s"
+            " AND checkpoint = %s LIMIT 1000": self._ledger_of,
             "SELECT lineage, MAX(checkpoint) FROM ("
             f" SELECT lineage, checkpoint FROM {_LEDGER} WHERE job = %s AND sink = %s UNION ALL"
             f" SELECT lineage, checkpoint FROM {_MARK} WHERE job = %s AND sink = %s"
@@ -239,6 +245,15 @@ class Statements:
         proofs += [(key[2], mark[0]) for key, mark in marks if key[:2] == tuple(asked[:2])]
         lineages = dict.fromkeys(lineage for lineage, _ in proofs)
         return Reply([(lineage, max(found for name, found in proofs if name == lineage)) for lineage in lineages])
+
+    def _has_checkpoint(self, session: ServerSession, asked: Arguments) -> Reply:
+        sought, checkpoint = tuple(asked[:3]), asked[3]
+        row = any(key[:4] == (*sought, checkpoint) for key in self._engine.table("ledger"))
+        (mark,) = self._engine.table("high_water").get(sought, (-1,))
+        return Reply([(int(row or mark >= checkpoint),)])
+
+    def _ledger_of(self, session: ServerSession, asked: Arguments) -> Reply:
+        return Reply([key[4:] for key in self._engine.table("ledger") if key[:4] == tuple(asked)])
 
     def _raise_mark(self, session: ServerSession, asked: Arguments) -> Reply:
         key = tuple(asked[:3])

@@ -10,7 +10,7 @@ task attempt that lost to another attempt of the same task are orphans too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from twophase.events import Observers, OrphansAborted
 from twophase.ids import Attempt, Subtask
@@ -36,13 +36,17 @@ class Orphans:
         name: the sink's name.
         sink: the sink.
         observers: hear of the orphans.
+        before_abort: called when there is something to abort; what it raises ends the scan with nothing aborted.
     """
 
-    def __init__(self, job: str, name: str, sink: Sink, observers: Observers) -> None:
+    def __init__(
+        self, job: str, name: str, sink: Sink, observers: Observers, before_abort: Callable[[], None] | None = None
+    ) -> None:
         self._job = job
         self._name = name
         self._sink = sink
         self._observers = observers
+        self._before_abort = before_abort
 
     def close(self, below: Attempt, kept: frozenset[PieceKey]) -> int:
         """Close every attempt below `below`; return how many orphans were aborted.
@@ -61,6 +65,8 @@ class Orphans:
             piece for piece in self._sink.in_doubt() if piece.transaction.attempt < below and _key(piece) not in kept
         ]
         if found:
+            if self._before_abort is not None:
+                self._before_abort()
             self._sink.abort(found)
             names = tuple(f"{piece.transaction}/{piece.subtask}" for piece in found)
             self._observers(OrphansAborted(self._job, self._name, names))

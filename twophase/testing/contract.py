@@ -23,7 +23,7 @@ from twophase.errors import DeclinedError, FencedError, TargetChangedError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
-from twophase.protocol.sink import ArrowSink, CommitRequest, Sink, SinkContext, SinkHistory
+from twophase.protocol.sink import ArrowSink, CommitRequest, Predecessor, Sink, SinkContext, SinkHistory
 from twophase.protocol.writer import SinkWriter
 from twophase.testing.harness import (
     FIRST,
@@ -175,6 +175,70 @@ class SinkContract:
         with pytest.raises(TargetChangedError):
             self.commit(sink, strange)
         assert self.ids_visible(harness) == []
+
+    def test_a_piece_that_is_committed_needs_its_target_no_more(self, harness: SinkHarness, sink: Sink) -> None:
+        committables = self.prepare(harness, sink, range(3))
+        self.commit(sink, committables)
+        strange = [dataclasses.replace(committable, target="elsewhere") for committable in committables]
+        assert all(isinstance(outcome, AlreadyCommitted) for outcome in self.commit(sink, strange))
+
+    # -- predecessors --------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def commit_after(
+        cls, sink: Sink, committables: Sequence[Committable], checkpoint: int, lineage: str = LINEAGE
+    ) -> list[CommitOutcome]:
+        """Commit pieces that require the proof of a checkpoint."""
+        before = Predecessor(lineage, checkpoint)
+        for retries in range(_COMMIT_TRIES):
+            outcomes = list(sink.commit([CommitRequest(piece, retries, before) for piece in committables]))
+            if not any(isinstance(outcome, RetryLater) for outcome in outcomes):
+                return outcomes
+        raise AssertionError(f"still {outcomes} after {_COMMIT_TRIES} tries")
+
+    def test_a_piece_is_committed_after_its_predecessor(self, harness: SinkHarness, sink: Sink) -> None:
+        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
+        later = self.prepare(harness, sink, [1], transaction_id(5))
+        assert self.commit_after(sink, later, 3) == [Committed()] * len(later)
+        assert self.ids_visible(harness) == [0, 1]
+
+    def test_the_mark_is_proof_of_a_predecessor(self, harness: SinkHarness, sink: Sink) -> None:
+        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
+        sink.subsume(LINEAGE, 3)
+        self.commit_after(sink, self.prepare(harness, sink, [1], transaction_id(4)), 3)
+        assert self.ids_visible(harness) == [0, 1]
+
+    def test_the_predecessor_may_be_in_a_lineage_that_is_continued(self, harness: SinkHarness, sink: Sink) -> None:
+        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
+        restored = self.prepare(harness, sink, [1], transaction_id(1, lineage=OTHER_LINEAGE))
+        self.commit_after(sink, restored, 3)
+        assert self.ids_visible(harness) == [0, 1]
+
+    @pytest.mark.parametrize("predecessor", [(LINEAGE, 4), (OTHER_LINEAGE, 3)], ids=["later", "of another lineage"])
+    def test_a_piece_whose_predecessor_is_missing_is_refused(
+        self, harness: SinkHarness, sink: Sink, predecessor: tuple[str, int]
+    ) -> None:
+        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
+        later = self.prepare(harness, sink, [1], transaction_id(5))
+        lineage, checkpoint = predecessor
+        with pytest.raises(TargetChangedError):
+            self.commit_after(sink, later, checkpoint, lineage)
+        assert self.ids_visible(harness) == [0]
+        assert sorted(map(identity, sink.in_doubt())) == sorted(map(identity, later)), "it waits for its target"
+        assert self.commit_after(sink, later, 3) == [Committed()] * len(later)
+
+    def test_a_predecessor_of_another_sink_is_none(self, harness: SinkHarness, sink: Sink) -> None:
+        other = self.opened(harness, sink="other")
+        other.fence(FIRST)
+        self.commit(other, self.prepare(harness, other, [0], transaction_id(3, sink="other")))
+        with pytest.raises(TargetChangedError):
+            self.commit_after(sink, self.prepare(harness, sink, [1], transaction_id(4)), 3)
+        assert self.ids_visible(harness) == [0]
+
+    def test_a_piece_that_is_committed_needs_its_predecessor_no_more(self, harness: SinkHarness, sink: Sink) -> None:
+        committed = self.prepare(harness, sink, [0], transaction_id(3))
+        self.commit(sink, committed)
+        assert all(isinstance(outcome, AlreadyCommitted) for outcome in self.commit_after(sink, committed, 2))
 
     # -- abort -------------------------------------------------------------------------------------------------------
 
