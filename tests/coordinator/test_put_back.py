@@ -10,7 +10,7 @@ import pytest
 
 from tests.coordinator.conftest import JOB, Driver, completed_of, restoring, visible
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.errors import TargetChangedError
+from twophase.errors import DeclinedError, TargetChangedError
 from twophase.protocol.sink import SinkHistory
 from twophase.state import codec
 from twophase.state.log import JobLog
@@ -193,6 +193,29 @@ def test_a_commit_behind_the_next_batch_requires_its_predecessor_too(targets: Ta
         run_all(driver, 2, 6)
     driver.coordinator.close()
     assert visible(targets["facts"]) == list(range(10))
+
+
+def test_a_declined_attempt_does_not_abort_what_is_prepared_again_in_a_target_that_was_put_back(
+    tmp_path: Path, targets: Targets
+) -> None:
+    driver = Driver(tmp_path / "job", targets, options={"checkpoint.tolerable_failures": 1}).recover()
+    driver.run(0)
+    prepared = MemoryTarget()
+
+    def backed_up(pending: PendingCheckpoint) -> None:
+        driver.write(pending)
+        put_back(prepared, targets["facts"])
+        prepared.prepared = dict(targets["facts"].prepared)
+
+    def declined(pending: PendingCheckpoint) -> None:
+        put_back(targets["facts"], prepared)
+        targets["facts"].prepared = dict(prepared.prepared)
+        raise DeclinedError("no")
+
+    driver.run(1, backed_up)
+    with pytest.raises(TargetChangedError, match="Checkpoints from 1 to 1 are missing"):
+        driver.run(2, declined)
+    assert {key[3] for key in targets["facts"].prepared} == {1}, "it can still be committed by hand"
 
 
 def test_the_predecessor_of_a_restored_lineage_is_in_the_one_that_it_continues(

@@ -69,6 +69,10 @@ class Mistake(Enum):
     NO_FENCE_AFTER_DECLINE = auto()
     STORE_NOT_HELD_AGAINST_SINKS = auto()
     LOST_SAID_DONE = auto()
+    COMMIT_WITHOUT_PREDECESSOR = auto()
+    TARGETS_NOT_HELD_AGAINST_LOG = auto()
+    SINKS_NOT_ASKED_AGAIN = auto()
+    ABORT_WITHOUT_ASKING = auto()
 
 
 @dataclass(frozen=True, eq=False)

@@ -209,7 +209,7 @@ class CheckpointCoordinator:
         if self.stopping.is_set():
             return
         failpoint("C22")
-        aborted = self._close_below(Attempt(self._generation, 0), lambda: self._ask_again(restore))
+        aborted = self._close_below(Attempt(self._generation, 0), restore)
         self._ask_again(restore)
         self.store.sweep()
         duration_s = self._clock.monotonic_s() - began_s
@@ -427,10 +427,14 @@ class CheckpointCoordinator:
         self._listeners.aborted(number)
         return will_retry
 
-    def _close_below(self, below: Attempt, before_abort: Callable[[], None] | None = None) -> int:
-        """Close all older attempts in every sink; pieces of decided checkpoints that wait for their commit stay."""
+    def _close_below(self, below: Attempt, restore: Restore | None = None) -> int:
+        """Close all older attempts in every sink; pieces of decided checkpoints that wait for their commit stay.
+
+        Also after a declined attempt the sinks are asked before anything is aborted: in a target that was put back, a piece
+        that was committed may be prepared again.
+        """
         kept = self._finisher.pieces_to_commit()
-        return close_all(self.job, self._sinks, below, kept, self._observers, before_abort)
+        return close_all(self.job, self._sinks, below, kept, self._observers, lambda: self._ask_again(restore))
 
     def _mismatch(self, checkpoint: int, reason: str) -> OffsetMismatchError:
         return OffsetMismatchError(

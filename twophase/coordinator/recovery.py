@@ -203,7 +203,7 @@ def close_all(
     below: Attempt,
     kept: frozenset[PieceKey],
     observers: Observers,
-    before_abort: Callable[[], None] | None = None,
+    before_abort: Callable[[], None],
 ) -> int:
     """Step 3, and what follows a declined attempt. Returns how many orphans were aborted.
 
@@ -213,6 +213,6 @@ def close_all(
         below: the first attempt that stays open.
         kept: pieces of decided checkpoints that wait for their commit.
         observers: hear of the orphans.
-        before_abort: in recovery, asks all sinks once more before anything is aborted in one of them.
+        before_abort: asks all sinks once more before anything is aborted in one of them.
     """
     return sum(Orphans(job, name, sink, observers, before_abort).close(below, kept) for name, sink in sinks.items())
