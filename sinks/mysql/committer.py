@@ -25,6 +25,7 @@ from sinks.mysql.binding import Binding
 from sinks.mysql.codes import LOCK_WAIT_TIMEOUT, NOT_NOW, XA_ROLLED_BACK, XAER_NOTA, code_of
 from sinks.mysql.connection import Session
 from sinks.mysql.driver import DriverLink
+from sinks.mysql.identity import TableIdentity, read_identity, why_another
 from sinks.mysql.leaving import wait_until_left
 from sinks.mysql.orphans import prepared, xid_of
 from sinks.mysql.xid import Xid
@@ -49,9 +50,14 @@ class Committer:
     Args:
         binding: what `open` found out.
         link: the driver's session.
+        table: the table that has the rows of the predecessor.
+
+    Attributes:
+        table: likewise, as far as this object has seen: the same one may have been rebuilt.
     """
 
-    def __init__(self, binding: Binding, link: DriverLink) -> None:
+    def __init__(self, binding: Binding, link: DriverLink, table: TableIdentity) -> None:
+        self.table = table
         self._binding = binding
         self._link = link
         self._verified: tuple[int, Predecessor] | None = None
@@ -137,8 +143,22 @@ class Committer:
             return True
         if not self._binding.books.has_checkpoint(session, owner.job, owner.sink, before.lineage, before.checkpoint):
             return False
+        self._check_table(session, request)
         self._verified = session.id, before
         return True
+
+    def _check_table(self, session: Session, request: CommitRequest) -> None:
+        """The rows of the predecessor are in the table of this name; a branch that is prepared keeps it from being dropped."""
+        now = read_identity(session, self.table.schema, self.table.name)
+        if now is None or now == self.table:
+            return  # no table: XA COMMIT tells what becomes of the branch
+        if reason := why_another(session, self.table, now):
+            raise TargetChangedError(
+                f"{request.committable.transaction} is decided and is not committed to {self._binding.target}: {reason}.",
+                remedy="put the table back as it was, then start the job again.",
+            )
+        self.table = now
+        self._binding.targets.write(session, self._binding.owner.job, self._binding.owner.sink, now)
 
     def _decide(self, session: Session, committable: Committable, xid: Xid) -> CommitOutcome:
         """What an unknown branch means."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -271,6 +272,29 @@ def write_as_before(folder: Path) -> None:
         if kind == "LINEAGE":
             del value["record"]["lineage"]["proofs"]
         path.write_bytes(codec.encode(kind, value))
+
+
+class Replaced(MemorySink):
+    """Its proofs are there, and the rows that they are of are in another table."""
+
+    def history(self) -> SinkHistory:
+        return replace(super().history(), replaced="the table was dropped and made anew")
+
+
+def test_proofs_without_the_rows_that_they_are_of_stop_the_job(
+    driver: Driver, targets: Targets, tmp_path: Path
+) -> None:
+    Driver(tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"])}).recover().run(0)
+    with pytest.raises(TargetChangedError, match=r"sink 'facts' .* dropped and made anew"):
+        Driver(tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"])}).recover()
+
+
+def test_a_restore_says_that_another_table_is_meant(driver: Driver, targets: Targets, tmp_path: Path) -> None:
+    driver.run(0)
+    restore = restoring(completed_of(tmp_path / "job", 0), committed=True)
+    Driver(tmp_path / "moved", targets, sinks={"facts": Replaced(targets["facts"])}).coordinator.recover(
+        restore=restore
+    )
 
 
 def test_what_another_driver_commits_between_the_question_and_the_log_is_asked_for_again(

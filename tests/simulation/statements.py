@@ -18,7 +18,8 @@ from tests.simulation.loads import Loads
 from tests.simulation.server import Server
 
 _BOOKS = "`shop`.`twophase_"
-_SCHEMA, _FENCE, _LEDGER, _MARK = (f"{_BOOKS}{name}`" for name in ("schema", "fence", "ledger", "high_water"))
+_TABLES = ("schema", "fence", "ledger", "high_water", "target")
+_SCHEMA, _FENCE, _LEDGER, _MARK, _TARGET = (f"{_BOOKS}{name}`" for name in _TABLES)
 _KEY = (
     "job = %s AND sink = %s AND lineage = %s AND checkpoint = %s"
     " AND generation = %s AND counter = %s AND subtask = %s AND task_attempt = %s"
@@ -135,6 +136,14 @@ class Statements:
             ),
             f"SELECT generation, counter, subtask, task_attempt FROM {_LEDGER} WHERE job = %s AND sink = %s AND lineage = %s"
             " AND checkpoint = %s LIMIT 1000": self._ledger_of,
+            f"SELECT table_schema_name, table_name, created FROM {_TARGET} WHERE job = %s AND sink = %s": (
+                lambda session, asked: self._read("target", asked)
+            ),
+            f"INSERT INTO {_TARGET} (job, sink, table_schema_name, table_name, created) VALUES (%s, %s, %s, %s, %s)"
+            " ON DUPLICATE KEY UPDATE table_schema_name = VALUES(table_schema_name), table_name = VALUES(table_name),"
+            " created = VALUES(created)": lambda session, new: self._write(
+                session, "target", tuple(new[:2]), tuple(new[2:])
+            ),
             "SELECT lineage, MAX(checkpoint) FROM ("
             f" SELECT lineage, checkpoint FROM {_LEDGER} WHERE job = %s AND sink = %s UNION ALL"
             f" SELECT lineage, checkpoint FROM {_MARK} WHERE job = %s AND sink = %s"

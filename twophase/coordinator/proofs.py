@@ -81,6 +81,15 @@ class Proofs:
             "restore.path; in the plugin form, with another name and checkpointLocation.",
         )
 
+    def replaced(self, proof: Proof, sink: Sink, reason: str) -> TargetChangedError:
+        """What is to be said of a target that has a proof, and not the rows that it is of."""
+        return TargetChangedError(
+            f"Job {self._job!r}: the target of sink {proof.sink!r} ({sink.target()}) is not the one that checkpoint "
+            f"{proof.checkpoint} of lineage {proof.lineage} was committed to: {reason}. Nothing was written.",
+            remedy="put the table back, or name the old one. If it is meant, begin there with restore.path; in the plugin "
+            "form, with another name and checkpointLocation.",
+        )
+
     def explain(
         self, checkpoint: CompletedCheckpoint, sink: Sink, name: str, error: TargetChangedError
     ) -> TargetChangedError:
@@ -137,6 +146,8 @@ def check_targets(
         sink = sinks.get(proof.sink)
         if sink is None or (may_move and proof.target != sink.target()):
             continue
+        if (reason := remembered[proof.sink].replaced) and not may_move:
+            raise proofs.replaced(proof, sink, reason)
         if not _knows(remembered[proof.sink], proof) and not _knows(history := sink.history(), proof):
             raise proofs.changed(proof, sink, history)
 

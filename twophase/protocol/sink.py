@@ -116,10 +116,13 @@ class SinkHistory:
             high-water marks). Checkpoints without pieces leave no proof, so this may lag, never lead. A committed
             checkpoint with pieces that is missing means that the target was put back, or is another one: a target that
             drops proofs by itself needs others beside them.
+        replaced: why the rows that the proofs are of are not in the target, such as a table that was dropped and made anew
+            under its old name; empty if they are, or where proofs go with the rows.
     """
 
     generation: int = 0
     committed: Mapping[str, int] = field(default_factory=dict)
+    replaced: str = ""
 
 
 @runtime_checkable
