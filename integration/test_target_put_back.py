@@ -152,7 +152,7 @@ def test_another_table_over_the_old_folder_stops_the_start(
     target.sql("CREATE TABLE other (id BIGINT PRIMARY KEY) ENGINE = InnoDB")
     sink = target.new_sink(table="other")
     try:
-        with pytest.raises(TargetChangedError, match="is another one"):
+        with pytest.raises(TargetChangedError, match="is another table"):
             Driver(tmp_path / "job", {}, sinks={"facts": sink}).recover()  # type: ignore[dict-item]
     finally:
         sink.close()
@@ -230,7 +230,7 @@ def test_a_table_that_was_renamed_is_the_same_on_mysql_and_refused_on_mariadb(
             driver.recover().run(1)
             assert [row[0] for row in target.sql("SELECT id FROM renamed ORDER BY id")] == list(range(20))
         else:
-            with pytest.raises(TargetChangedError, match="is another one"):
+            with pytest.raises(TargetChangedError, match="is another table"):
                 driver.recover()
     finally:
         sink.close()

@@ -123,11 +123,12 @@ class Committer:
     def _highest(self, committable: Committable, transaction: Transaction) -> int:
         return transaction.snapshot.noted_transactions.get(self._app_id(committable), -1)
 
-    def _was_put_back(self, manifest: Manifest, highest: int, transaction: Transaction) -> bool:
-        """A table that forgets application ids may have forgotten this one; then there is a mark beside the table."""
-        intent, snapshot = manifest.intent, transaction.snapshot
-        return snapshot.version < intent.base or (
-            highest < intent.after and not self._binding.has(intent.transaction.lineage, intent.after, snapshot)
+    @staticmethod
+    def _was_put_back(manifest: Manifest, highest: int, transaction: Transaction) -> bool:
+        """A table that forgets application ids may have forgotten this one; the log was asked for the files then."""
+        forgotten = highest < 0 and transaction.snapshot.retention_ms is not None
+        return transaction.snapshot.version < manifest.intent.base or (
+            highest < manifest.intent.after and not forgotten
         )
 
     def _append(self, committable: Committable, manifest: Manifest, transaction: Transaction) -> Committed | RetryLater:

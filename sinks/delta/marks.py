@@ -4,7 +4,7 @@ The version of a lineage's application id proves its highest committed checkpoin
 while; then an older copy of the table, or an empty one, could not be told from one that has forgotten. So each commit to
 such a table also leaves an empty file in the folder of the records:
 
-    <lineage>-<checkpoint>.<version of the table>.<id of the table>.mark
+    <lineage>-<checkpoint>.<version of the table>.<id of the table>.proof
 
 It is written after the commit, never before, and counts only in the table of that id, at that version or later: an older
 copy of the table's log proves nothing, whatever lies beside it.
@@ -19,7 +19,7 @@ from sinks.delta.names import Owner
 from sinks.delta.storage import Storage
 
 _MARK = re.compile(
-    r"(?P<lineage>[0-9a-f-]{36})-(?P<checkpoint>\d{1,18})\.(?P<version>\d{1,18})\.(?P<table>[^.]+)\.mark"
+    r"(?P<lineage>[0-9a-f-]{36})-(?P<checkpoint>\d{1,18})\.(?P<version>\d{1,18})\.(?P<table>[^.]+)\.proof"
 )
 
 
@@ -46,7 +46,7 @@ class Marks:
     def raise_to(self, lineage: str, checkpoint: int, snapshot: Snapshot) -> None:
         """Leave a mark for what `snapshot` proves, then remove those of the lineage that it stands for."""
         if self.highest(snapshot).get(lineage, -1) < checkpoint:
-            name = f"{lineage}-{checkpoint}.{snapshot.version}.{snapshot.table}.mark"
+            name = f"{lineage}-{checkpoint}.{snapshot.version}.{snapshot.table}.proof"
             self._storage.create(self._path(name), b"")
         old = [
             found.string
