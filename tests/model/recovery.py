@@ -21,6 +21,12 @@ from tests.model.steps import with_driver, without_driver
 from tests.model.world import Mistake, World
 
 Remembered = tuple[int, tuple[tuple[int, int], ...]]
+_STOPPED_BY_ASKING = (
+    Mistake.ABORT_AFTER_UNCLEAR_CREATE,
+    Mistake.XID_WITHOUT_GENERATION,
+    Mistake.RESTORE_OVERLOOKS_COMMITTED,
+)
+"""Mistakes that a driver which asks again would not live to make."""
 After = Callable[[State, Driver], State]
 
 
@@ -109,6 +115,8 @@ def _to_fence(world: World, driver: Driver) -> Driver:
 
 def asked_again(world: World, state: State, driver: Driver) -> str:
     """`CheckpointCoordinator._ask_again`: how the driver ends, if it does."""
+    if not world.asks or world.mistake in _STOPPED_BY_ASKING:
+        return ""
     if targets.is_overtaken(state, driver):
         return DEAD
     again = driver._replace(remembered=remembered(state))

@@ -53,7 +53,7 @@ def committed(history: History) -> Named | None:
 
 def lacks_predecessor(world: World, sink: Sink, history: History, xid: Xid) -> bool:
     """Whether a sink refuses to make a piece visible. What is proven itself needs nothing else."""
-    if world.mistake in (Mistake.COMMIT_WITHOUT_PREDECESSOR, *_STOPPED_BY_THE_PREDECESSOR):
+    if not world.asks or world.mistake in (Mistake.COMMIT_WITHOUT_PREDECESSOR, *_STOPPED_BY_THE_PREDECESSOR):
         return False
     before = predecessor(history, (xid[0], xid[1]))
     if before is None or proves(sink, before):
@@ -63,7 +63,7 @@ def lacks_predecessor(world: World, sink: Sink, history: History, xid: Xid) -> b
 
 def has_changed(world: World, state: State, driver: Driver) -> bool:
     """`check_targets`."""
-    if world.mistake is Mistake.TARGETS_NOT_HELD_AGAINST_LOG:
+    if not world.asks or world.mistake in (Mistake.TARGETS_NOT_HELD_AGAINST_LOG, Mistake.RESTORE_WITHOUT_ADOPTING):
         return False
     return _lacks(state, driver)
 
@@ -77,7 +77,7 @@ def _lacks(state: State, driver: Driver) -> bool:
 
 def overlooked(state: State, driver: Driver) -> State:
     """For the invariants: a driver has recovered; was there a target that lacks what is committed?"""
-    return state._replace(overlooked=True) if _lacks(state, driver) else state
+    return state._replace(overlooked=True) if state.changed and _lacks(state, driver) else state
 
 
 def is_overtaken(state: State, driver: Driver) -> bool:

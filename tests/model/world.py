@@ -92,6 +92,9 @@ class World:
         replays: Spark runs the newest checkpoint again after a recovery.
         head_start: the first driver has committed the first checkpoint before anything else can happen.
         retained: how many committed checkpoints a fold keeps: `checkpoint.num_retained`.
+        asks: drivers stop over a target that lacks what is committed, and over sinks that are ahead when they ask again. Off
+            for traces of the product, in which some checkpoints have no pieces: who stops tells nothing, so they are explained
+            either way.
         budget: the faults.
         mistake: what the protocol does wrong.
     """
@@ -108,6 +111,7 @@ class World:
     replays: bool = False
     head_start: bool = False
     retained: int = 1
+    asks: bool = True
     budget: Budget = NOTHING_GOES_WRONG
     mistake: Mistake | None = None
 
