@@ -12,10 +12,12 @@ from pyspark.sql import SparkSession
 
 from integration.delta_harness import DeltaHarness, commit
 from sinks.delta import log
+from sinks.delta.sink import DeltaSink
 from twophase.errors import DeclinedError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost
-from twophase.testing.harness import transaction_id
+from twophase.protocol.sink import CommitRequest, Predecessor
+from twophase.testing.harness import LINEAGE, transaction_id
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
 
@@ -71,3 +73,39 @@ def test_a_commit_is_proven_by_the_log_or_not_at_all(table: DeltaHarness, forget
     assert table.records() == []
     assert isinstance(commit(table.opened(attempt=None), piece)[0], Lost)
     assert table.ids() == [0, 1, 2]
+
+
+def marks(table: DeltaHarness) -> list[Path]:
+    return [*(table.folder / "_twophase").rglob("*.proof")]
+
+
+@pytest.fixture
+def forgetful(table: DeltaHarness, forget: Callable[[], None]) -> DeltaSink:
+    """A table that was told to forget before the first commit, and has by now: its proof is the mark."""
+    sink = table.opened()
+    table.sql("ALTER TABLE {table} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 90 days')")
+    assert commit(sink, table.write(sink, [0], 0)) == [Committed()]
+    forget()
+    return table.opened(attempt=None)
+
+
+def test_the_mark_proves_what_the_table_has_forgotten(table: DeltaHarness, forgetful: DeltaSink) -> None:
+    assert forgetful.history().committed == {LINEAGE: 0}
+    forgetful.fence(NEXT)
+    piece = table.write(forgetful, [1], 1, NEXT)
+    assert list(forgetful.commit([CommitRequest(piece, 0, Predecessor(LINEAGE, 0))])) == [Committed()]
+    assert table.opened(attempt=None).history().committed == {LINEAGE: 1}
+    [mark] = marks(table)
+    assert mark.name.startswith(f"{LINEAGE}-1.")
+
+
+def test_a_mark_proves_nothing_for_an_older_copy_of_the_table(table: DeltaHarness, forgetful: DeltaSink) -> None:
+    [mark] = marks(table)
+    version, rest = mark.name.split(".", 1)[1].split(".", 1)
+    later = mark.with_name(f"{mark.name.split('.', 1)[0]}.{int(version) + 1000}.{rest}")
+    mark.rename(later)
+    assert forgetful.history().committed == {}
+    later.rename(mark)
+    other_table = mark.with_name(mark.name.replace(rest, "another-id.proof"))
+    mark.rename(other_table)
+    assert forgetful.history().committed == {}

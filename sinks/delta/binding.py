@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sinks.delta.log import Log, Snapshot
+from sinks.delta.marks import Marks
 from sinks.delta.names import Owner
 from sinks.delta.pieces import Pieces
 from twophase.errors import TargetChangedError
@@ -49,6 +50,26 @@ class Binding:
             f"{self.table} when it was opened; {found}. Nothing was written.",
             remedy="put the table back; or, for the new one, start a new lineage with restore.path.",
         )
+
+    def committed(self, snapshot: Snapshot) -> dict[str, int]:
+        """For each lineage, the highest checkpoint that the table has proof of."""
+        highest = Marks(self.owner, self.log.storage).highest(snapshot) if snapshot.retention_ms is not None else {}
+        for app_id, version in snapshot.transactions.items():
+            if (lineage := self.owner.lineage_of(app_id)) is not None:
+                highest[lineage] = max(highest.get(lineage, -1), version)
+        return highest
+
+    def has(self, lineage: str, checkpoint: int, snapshot: Snapshot) -> bool:
+        """Whether the table has proof that a checkpoint is committed. What Delta notes beside the commit spares a job."""
+        if snapshot.noted_transactions.get(self.owner.app_id(lineage), -1) >= checkpoint:
+            return True
+        return self.committed(snapshot).get(lineage, -1) >= checkpoint
+
+    def mark(self, lineage: str, snapshot: Snapshot) -> None:
+        """Keep what the table proves of a lineage, if it is set to forget that."""
+        highest = snapshot.noted_transactions.get(self.owner.app_id(lineage), -1)
+        if snapshot.retention_ms is not None and highest >= 0:
+            Marks(self.owner, self.log.storage).raise_to(lineage, highest, snapshot)
 
     def folder_depth(self) -> int:
         """How many folders lie between the table's and its data files, at the most.

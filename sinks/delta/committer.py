@@ -1,6 +1,7 @@
 """Phase 2: one commit that names the data files and says that the checkpoint is committed, both or neither (I4).
 
     1. a commit since the piece was begun names its files       committed; the log is the proof
+       it is another table, or lacks the predecessor            stop
     2. no manifest, or the log was cleaned since                committed if the lineage's mark says so; else lost, or stop
     3. the table was put back, or is altered                    stop, and say what to undo
     4. a data file is gone                                      lost
@@ -27,7 +28,7 @@ from twophase.errors import StopJobError, TargetChangedError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
-from twophase.protocol.sink import CommitRequest
+from twophase.protocol.sink import CommitRequest, predecessor_missing
 
 _SHOWN = 3
 
@@ -48,41 +49,46 @@ class Committer:
         outcomes = []
         for number, request in enumerate(requests):
             failpoint("C13" if number else "C12")
-            outcomes.append(self._commit_one(request.committable))
+            outcomes.append(self._commit_one(request))
             failpoint("C14")
         failpoint("C15")
         return outcomes
 
-    def _commit_one(self, committable: Committable) -> CommitOutcome:
-        self._check_target(committable)
+    def _commit_one(self, request: CommitRequest) -> CommitOutcome:
+        committable = request.committable
         transaction = self._log.transaction()
         self._binding.check(transaction.snapshot)
         transaction.watch(self._app_id(committable))
         piece = self._binding.pieces.get(PieceName.of(committable.transaction))
-        outcome = self._outcome(committable, piece, transaction)
+        outcome = self._outcome(request, piece, transaction)
         if isinstance(outcome, Committed | AlreadyCommitted):
             failpoint("F04")
+            self._binding.mark(piece.name.lineage, self._log.snapshot())
             self._binding.pieces.forget(piece.name)
         return outcome
 
-    def _outcome(self, committable: Committable, piece: Piece, transaction: Transaction) -> CommitOutcome:
+    def _outcome(self, request: CommitRequest, piece: Piece, transaction: Transaction) -> CommitOutcome:
+        committable = request.committable
         named = self._binding.pieces.named_by(piece)
         if isinstance(named, int):
             self._log.sync(named)
             return AlreadyCommitted(f"commit {named} of the table names its files")
         if piece.manifest is None or named is InLog.UNKNOWN:
-            return self._by_mark(committable, piece, named, transaction)
+            return self._by_mark(request, piece, named, transaction)
+        self._check_target(request, transaction)
         ready = self._ready(committable, piece, piece.manifest, transaction)
         return ready if isinstance(ready, Lost) else self._append(committable, piece.manifest, transaction)
 
     def _by_mark(
-        self, committable: Committable, piece: Piece, named: InLog, transaction: Transaction
+        self, request: CommitRequest, piece: Piece, named: InLog, transaction: Transaction
     ) -> AlreadyCommitted | Lost:
         """Step 2. The high-water mark speaks for all below it: a lineage's checkpoints are committed in order."""
+        committable = request.committable
         app_id = self._app_id(committable)
         highest = transaction.snapshot.transactions.get(app_id, -1)
         if highest >= committable.transaction.checkpoint:
             return AlreadyCommitted(f"version {highest} of {app_id}")
+        self._check_target(request, transaction)
         if piece.manifest is not None:
             raise self._stop(committable, f"{named.value}, and {app_id} is at {highest}")
         return Lost(f"{app_id} is at {highest}, and the manifest of piece {piece.name} is gone")
@@ -156,12 +162,16 @@ class Committer:
             return RetryLater(f"{type(error).__name__}: {_brief(error)}")
         return Committed()
 
-    def _check_target(self, committable: Committable) -> None:
+    def _check_target(self, request: CommitRequest, transaction: Transaction) -> None:
+        """For a piece without proof: this is its table, and it has what was committed before."""
+        committable, before = request.committable, request.predecessor
         if committable.target != self._binding.target:
             raise TargetChangedError(
                 f"{committable.transaction} was written to {committable.target}, this is {self._binding.target}.",
                 remedy="give the sink the table back that it had; its pieces are there.",
             )
+        if before is not None and not self._binding.has(before.lineage, before.checkpoint, transaction.snapshot):
+            raise predecessor_missing(request, self._binding.target)
 
     def _app_id(self, committable: Committable) -> str:
         return self._binding.owner.app_id(committable.transaction.lineage)

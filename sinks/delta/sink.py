@@ -78,12 +78,10 @@ class DeltaSink(BatchSink):
             snapshot = bound.log.snapshot()
             bound.check(snapshot)
             fence = Fence(bound).read(snapshot)
-        committed = {
-            lineage: version
-            for app_id, version in snapshot.transactions.items()
-            if (lineage := bound.owner.lineage_of(app_id)) is not None
-        }
-        return SinkHistory(fence.generation if fence else 0, committed, forgets=snapshot.retention_ms is not None)
+            committed = bound.committed(snapshot)
+            for lineage in committed:
+                bound.mark(lineage, snapshot)
+        return SinkHistory(fence.generation if fence else 0, committed)
 
     def fence(self, attempt: Attempt) -> None:
         """See `Sink.fence`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sinks.mysql.books import Books
+from sinks.mysql.identity import TableIdentity, TargetBook
 from sinks.mysql.loading import Loader
 from sinks.mysql.options import Endpoint
 from sinks.mysql.slots import Slots
@@ -23,6 +24,7 @@ class Binding:
         loader: how rows get into the target.
         local_infile: whether writers may use LOAD DATA LOCAL.
         target: the target's identity (I10).
+        table: the table when the sink was opened.
         load_rows: rows in one statement, at the most.
         load_bytes: bytes in one statement, roughly.
         fence_timeout_s: how long to wait for sessions of older attempts to end.
@@ -35,6 +37,12 @@ class Binding:
     loader: Loader
     local_infile: bool
     target: str
+    table: TableIdentity
     load_rows: int
     load_bytes: int
     fence_timeout_s: float
+
+    @property
+    def targets(self) -> TargetBook:
+        """Which table the proofs are of."""
+        return TargetBook(self.books.schema)

@@ -4,12 +4,14 @@
     twophase_fence       per job and sink: the attempt below which nobody may write
     twophase_ledger      per committed branch: a row written inside the branch itself
     twophase_high_water  per job, sink and lineage: up to where all is committed; kept for ever (H50)
+    twophase_target      per job and sink: which table all that is of (`identity`)
 
 Names of jobs and sinks and lineage ids are ASCII, so the keys are short whatever the schema's character set is.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Sequence
@@ -23,8 +25,10 @@ from sinks.mysql.identifiers import qualified, quote
 from twophase.errors import PreflightError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask, TransactionId
 
+_log = logging.getLogger("twophase.sinks.mysql")
 _NAME = "VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
 _LINEAGE = "CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
+_IDENTIFIER = "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
 _NUMBER = "BIGINT UNSIGNED NOT NULL"
 _WHEN = "TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)"
 _KEY = (
@@ -46,7 +50,13 @@ _TABLES = {
     "twophase_high_water": (
         f"job {_NAME}, sink {_NAME}, lineage {_LINEAGE}, checkpoint {_NUMBER}, PRIMARY KEY (job, sink, lineage)"
     ),
+    "twophase_target": (
+        f"job {_NAME}, sink {_NAME}, table_schema_name {_IDENTIFIER}, table_name {_IDENTIFIER}, created {_NAME},"
+        " PRIMARY KEY (job, sink)"
+    ),
 }
+_OPTIONAL = "twophase_target"
+"""Added later: an account that may not make it goes on without it."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +101,7 @@ class Books:
             }
             for name in _TABLES:
                 if name not in present:  # CREATE ... IF NOT EXISTS wants the right even if the table exists
-                    session.run(self._ddl(name))
+                    self._make(session, name, others_present=present >= {*_TABLES} - {_OPTIONAL}, user=user)
             if not session.rows(f"SELECT id FROM {self._table('schema')}"):
                 session.run(
                     f"INSERT INTO {self._table('schema')} (one, id) VALUES (1, %s) ON DUPLICATE KEY UPDATE one = one",
@@ -108,6 +118,20 @@ class Books:
                 f"let an administrator run: {self.setup_sql(user)}",
             ) from None
         return str(number)
+
+    def _make(self, session: Session, name: str, user: str, *, others_present: bool) -> None:
+        try:
+            session.run(self._ddl(name))
+        except pymysql.Error as error:
+            if name != _OPTIONAL or not others_present or code_of(error) not in DENIED:
+                raise
+            _log.warning(
+                "The account may not make %s.%s: a table that is dropped and made anew is not noticed. Let an administrator "
+                "run: %s",
+                self.schema,
+                name,
+                self.setup_sql(user),
+            )
 
     def setup_sql(self, user: str) -> str:
         """What makes the tables and grants the rights on them.
@@ -179,6 +203,29 @@ class Books:
                 _key(transaction, subtask),
             )
         )
+
+    def has_checkpoint(self, session: Session, job: str, sink: str, lineage: str, checkpoint: int) -> bool:
+        """Whether a checkpoint is committed: a row of it, or the mark. One statement, so that no collapse comes in between."""
+        mine = (job, sink, lineage, checkpoint)
+        [(there,)] = session.rows(
+            f"SELECT EXISTS (SELECT 1 FROM {self._table('ledger')}"
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s)"
+            f" OR EXISTS (SELECT 1 FROM {self._table('high_water')}"
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint >= %s)",
+            (*mine, *mine),
+        )
+        return bool(there)
+
+    def ledger_of(
+        self, session: Session, job: str, sink: str, lineage: str, checkpoint: int
+    ) -> list[tuple[int, int, int, int]]:
+        """Generation, counter, subtask and task attempt of each row of a checkpoint."""
+        rows = session.rows(
+            f"SELECT generation, counter, subtask, task_attempt FROM {self._table('ledger')}"
+            f" WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s LIMIT {_DELETE_ROWS}",
+            (job, sink, lineage, checkpoint),
+        )
+        return [(int(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in rows]
 
     def high_water(self, session: Session, job: str, sink: str, lineage: str) -> int:
         """Up to which checkpoint of a lineage all is committed; -1 if there is no mark."""

@@ -5,6 +5,7 @@ committed (leaving.py); "unknown branch" (1397) may mean committed before, rolle
 a session. What decides is the row that the branch wrote into the ledger (H1, H4, H11, H49):
 
     0. wait until the session that prepared the branch is gone; later end it (H2)
+       the predecessor         a row of it or the mark, in the session of 1: no server changes under a session
     1. XA COMMIT               OK: committed if the row is there
     2. the row, with a lock    there: committed; somebody holds it: not yet
     3. the high-water mark     covers the checkpoint: committed
@@ -24,6 +25,7 @@ from sinks.mysql.binding import Binding
 from sinks.mysql.codes import LOCK_WAIT_TIMEOUT, NOT_NOW, XA_ROLLED_BACK, XAER_NOTA, code_of
 from sinks.mysql.connection import Session
 from sinks.mysql.driver import DriverLink
+from sinks.mysql.identity import TableIdentity, read_identity, why_another
 from sinks.mysql.leaving import wait_until_left
 from sinks.mysql.orphans import prepared, xid_of
 from sinks.mysql.xid import Xid
@@ -31,7 +33,7 @@ from twophase.errors import TargetChangedError, TargetUnreachableError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
-from twophase.protocol.sink import CommitRequest
+from twophase.protocol.sink import CommitRequest, Predecessor, predecessor_missing
 
 _LEAVING_S = 2.0
 
@@ -48,18 +50,24 @@ class Committer:
     Args:
         binding: what `open` found out.
         link: the driver's session.
+        table: the table that has the rows of the predecessor.
+
+    Attributes:
+        table: likewise, as far as this object has seen: the same one may have been rebuilt.
     """
 
-    def __init__(self, binding: Binding, link: DriverLink) -> None:
+    def __init__(self, binding: Binding, link: DriverLink, table: TableIdentity) -> None:
+        self.table = table
         self._binding = binding
         self._link = link
+        self._verified: tuple[int, Predecessor] | None = None
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """See `Sink.commit`."""
-        for request in requests:
-            self._check_target(request.committable)
         xids = [xid_of(request.committable) for request in requests]
         try:
+            if any(request.committable.target != self._binding.target for request in requests):
+                return self._elsewhere(requests)
             held = self._still_held(requests, xids)
         except (TargetUnreachableError, pymysql.Error) as error:
             return [_not_now(error)] * len(requests)
@@ -69,17 +77,41 @@ class Committer:
             if xid in held:
                 outcomes.append(RetryLater(f"session {xid.session}, which prepared the branch {xid}, is still there"))
             else:
-                outcomes.append(self._commit_one(request.committable, xid))
+                outcomes.append(self._commit_one(request, xid))
         failpoint("C15")
         return outcomes
 
-    def _check_target(self, committable: Committable) -> None:
-        if committable.target != self._binding.target:
-            raise TargetChangedError(
-                f"{committable.transaction} was pre-committed in {committable.target}, this sink is connected to "
-                f"{self._binding.target}. Nothing of it is committed here.",
-                remedy="point the sink at the target it was started with; after a failover, look what the new one has.",
+    def _elsewhere(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """Pieces of another target. A server that has taken over from it may have them committed: its ledger tells."""
+        outcomes: list[CommitOutcome] = []
+        with self._link.session() as session:
+            for request in requests:
+                if (proof := self._proof(session, request.committable)) is None:
+                    raise self._changed(session, request.committable)
+                outcomes.append(proof)
+        return outcomes
+
+    def _proof(self, session: Session, committable: Committable) -> AlreadyCommitted | None:
+        """Of a piece that must not become visible by this call. A commit in flight is not seen; then the job stops."""
+        if self._binding.books.has_ledger(session, committable.transaction, committable.subtask, lock=False):
+            return AlreadyCommitted("ledger row")
+        return AlreadyCommitted("high-water mark") if self._is_subsumed(session, committable) else None
+
+    def _changed(self, session: Session, committable: Committable) -> TargetChangedError:
+        what = (
+            f"{committable.transaction} was pre-committed in {committable.target}, this sink is connected to "
+            f"{self._binding.target}, whose ledger does not have it."
+        )
+        if (xid := xid_of(committable)) in prepared(session, self._binding.owner):
+            return TargetChangedError(
+                f"{what} The branch is prepared here too; it was not committed.",
+                remedy="point the sink at the target it was started with. If this server has taken over from it for good, "
+                f"commit the branch by hand (XA COMMIT {xid.sql}), then start the job again: the ledger proves it.",
             )
+        return TargetChangedError(
+            f"{what} Nothing of it is committed here.",
+            remedy="point the sink at the target it was started with; after a failover, look what the new one has.",
+        )
 
     def _still_held(self, requests: Sequence[CommitRequest], xids: Collection[Xid]) -> set[Xid]:
         """The branches whose sessions are still there. The first time they are given time to close by themselves."""
@@ -87,9 +119,14 @@ class Committer:
         with self._link.session() as session:
             return wait_until_left(session, xids, time.monotonic() + _LEAVING_S, killing=again)
 
-    def _commit_one(self, committable: Committable, xid: Xid) -> CommitOutcome:
+    def _commit_one(self, request: CommitRequest, xid: Xid) -> CommitOutcome:
+        committable = request.committable
         try:
             with self._link.session() as session:
+                if not self._has_predecessor(session, request):
+                    if (proof := self._proof(session, committable)) is not None:
+                        return proof
+                    raise predecessor_missing(request, self._binding.target)
                 if not _xa_commit(session, xid):
                     return self._decide(session, committable, xid)
                 failpoint("C14")
@@ -98,6 +135,30 @@ class Committer:
                 return RetryLater(f"the server said OK to XA COMMIT {xid} and did nothing")
         except (TargetUnreachableError, pymysql.Error) as error:
             return _not_now(error)
+
+    def _has_predecessor(self, session: Session, request: CommitRequest) -> bool:
+        """Asked once a session: what is there stays there while the session lives."""
+        before, owner = request.predecessor, self._binding.owner
+        if before is None or self._verified == (session.id, before):
+            return True
+        if not self._binding.books.has_checkpoint(session, owner.job, owner.sink, before.lineage, before.checkpoint):
+            return False
+        self._check_table(session, request)
+        self._verified = session.id, before
+        return True
+
+    def _check_table(self, session: Session, request: CommitRequest) -> None:
+        """The rows of the predecessor are in the table of this name; a branch that is prepared keeps it from being dropped."""
+        now = read_identity(session, self.table.schema, self.table.name)
+        if now is None or now == self.table:
+            return  # no table: XA COMMIT tells what becomes of the branch
+        if reason := why_another(session, self.table, now):
+            raise TargetChangedError(
+                f"{request.committable.transaction} is decided and is not committed to {self._binding.target}: {reason}.",
+                remedy="put the table back as it was, then start the job again.",
+            )
+        self.table = now
+        self._binding.targets.write(session, self._binding.owner.job, self._binding.owner.sink, now)
 
     def _decide(self, session: Session, committable: Committable, xid: Xid) -> CommitOutcome:
         """What an unknown branch means."""

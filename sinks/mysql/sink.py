@@ -13,6 +13,7 @@ from sinks.mysql.committer import Committer
 from sinks.mysql.connection import Session
 from sinks.mysql.driver import DriverLink
 from sinks.mysql.fence import Fence
+from sinks.mysql.identity import TableIdentity, read_identity, why_another
 from sinks.mysql.loading import InsertLoader, LoadDataLoader, Loader
 from sinks.mysql.options import Endpoint, MySqlOptions
 from sinks.mysql.orphans import Orphans, list_branches, prepared
@@ -46,6 +47,7 @@ class MySqlSink(ArrowSink):
         self._options = MySqlOptions.parse(options, "MySqlSink")
         self._binding: Binding | None = None
         self._link: DriverLink | None = None
+        self._table: TableIdentity | None = None
 
     def __repr__(self) -> str:
         return f"MySqlSink(url={self._options.url!r}, table={self._options.table!r})"
@@ -95,11 +97,24 @@ class MySqlSink(ArrowSink):
         job, sink = bound.owner.job, bound.owner.sink
         with self._linked().session() as session:
             fence = bound.books.read_fence(session, job, sink)
-            return SinkHistory(fence.generation if fence else 0, bound.books.committed(session, job, sink))
+            committed = bound.books.committed(session, job, sink)
+            known = bound.targets.read(session, job, sink)
+            replaced = why_another(session, known, bound.table) if known and committed else ""
+            return SinkHistory(fence.generation if fence else 0, committed, replaced)
+
+    def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
+        """See `NamesPieces`: the rows of the ledger."""
+        bound = self._bound()
+        with self._linked().session() as session:
+            keys = bound.books.ledger_of(session, bound.owner.job, bound.owner.sink, lineage, checkpoint_id)
+        return [f"{generation}.{counter}/{task}.{attempt}" for generation, counter, task, attempt in keys]
 
     def fence(self, attempt: Attempt) -> None:
-        """See `Sink.fence`."""
-        Fence(self._bound(), self._linked()).raise_to(attempt)
+        """See `Sink.fence`. From here on the proofs are of this table: its history was accepted."""
+        bound = self._bound()
+        Fence(bound, self._linked()).raise_to(attempt)
+        with self._linked().session() as session:
+            bound.targets.write(session, bound.owner.job, bound.owner.sink, self._table or bound.table)
 
     def writer(self, transaction: TransactionId, subtask: Subtask) -> MySqlWriter:
         """See `ArrowSink.writer`."""
@@ -107,7 +122,11 @@ class MySqlSink(ArrowSink):
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """See `Sink.commit`."""
-        return Committer(self._bound(), self._linked()).commit(requests)
+        committer = Committer(self._bound(), self._linked(), self._table or self._bound().table)
+        try:
+            return committer.commit(requests)
+        finally:
+            self._table = committer.table
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """See `Sink.abort`."""
@@ -135,6 +154,7 @@ class MySqlSink(ArrowSink):
         server = read_server(session)
         check_server(server, options, context)
         table, plans = check_table(session, options, context)
+        identity = read_identity(session, table.schema, table.name) or TableIdentity(table.schema, table.name, "")
         books = Books(options.books_schema)
         owner = Owner(books.create(session, endpoint.user), context.job, context.sink)
         foreign = [engine for engine in books.engines(session) if engine.lower() != "innodb"]
@@ -155,6 +175,7 @@ class MySqlSink(ArrowSink):
             loader=_loader(server, table, plans, local=local),
             local_infile=local,
             target=f"{_server_id(server, owner)}/{table.schema}.{table.name}",
+            table=identity,
             load_rows=options.load_rows,
             load_bytes=options.load_bytes,
             fence_timeout_s=options.fence_timeout_s,

@@ -1,6 +1,7 @@
 """Phase 2: files get their final names; the piece's folder, moved to `done`, is the proof.
 
     1. for each piece       its manifest, or proof that it is committed, or nothing: lost
+       for what is left     proof of its predecessor in this folder; without it, and in another folder, nothing is moved
     2. for each folder      rename its files into it, never replacing; then sync them all
     3. publish              what a catalogue has to be told of the partitions
     4. for each piece       move its folder from `staged` to `done`, then sync both
@@ -31,7 +32,7 @@ from twophase.errors import StopJobError, TargetChangedError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
-from twophase.protocol.sink import CommitRequest
+from twophase.protocol.sink import CommitRequest, predecessor_missing
 
 Publish = Callable[[Sequence[Manifest], Path], None]
 """Told of the pieces whose files are at their final names, before the proof is given, and of the stage in which they were
@@ -69,14 +70,18 @@ class Committer:
     def __init__(self, table: Table, publish: Publish) -> None:
         self._table = table
         self._publish = publish
-        self._stage = table.home.stage()
+        try:
+            self._stage = table.home.stage()
+        except FileNotFoundError:
+            raise self._gone() from None
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """See `Sink.commit`."""
         failpoint("C12")
-        for request in requests:
-            self._check_target(request.committable)
         pieces = [self._find(request.committable) for request in requests]
+        for request, piece in zip(requests, pieces, strict=True):
+            if not isinstance(piece, AlreadyCommitted):
+                self._check_target(request)
         ready = {number: piece for number, piece in enumerate(pieces) if isinstance(piece, _Piece)}
         outcomes: dict[int, CommitOutcome] = {
             number: piece for number, piece in enumerate(pieces) if not isinstance(piece, _Piece)
@@ -85,6 +90,8 @@ class Committer:
             lost = self._move(ready)
             self._finish([piece for number, piece in ready.items() if number not in lost])
         except OSError as error:
+            if not self._table.home.path.exists():
+                raise self._gone() from error
             # Whatever was done so far is found done by the next call.
             outcomes |= {number: RetryLater(f"{type(error).__name__}: {error}") for number in ready}
         else:
@@ -94,12 +101,23 @@ class Committer:
             outcomes = {number: RetryLater(f"{self._stage} is gone: the fence was raised") for number in outcomes}
         return [outcomes[number] for number in range(len(requests))]
 
-    def _check_target(self, committable: Committable) -> None:
+    def _gone(self) -> TargetChangedError:
+        return TargetChangedError(
+            f"{self._table.home.path} is gone, with all that is pre-committed in {self._table.target}: the table was dropped, "
+            "its disk is not mounted, or somebody has deleted the folder.",
+            remedy="mount the disk, or restore the folder from a backup, then start the job again: it commits what is decided.",
+        )
+
+    def _check_target(self, request: CommitRequest) -> None:
+        """For a piece without proof: this is its target, and it has what was committed before."""
+        committable, before = request.committable, request.predecessor
         if committable.target != self._table.target:
             raise TargetChangedError(
                 f"{committable.transaction} was written to {committable.target}, this is {self._table.target}.",
                 remedy="give the sink the table back that it had; its pieces are there.",
             )
+        if before is not None and not self._table.home.has(before.lineage, before.checkpoint):
+            raise predecessor_missing(request, self._table.target)
 
     def _find(self, committable: Committable) -> _Piece | AlreadyCommitted | Lost:
         """Step 1. A piece goes from `staged` to `done` to the mark, and is looked for in that order."""

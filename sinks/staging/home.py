@@ -151,6 +151,12 @@ class Home:
             if piece.lineage == lineage and piece.checkpoint <= highest:
                 remove(stage / DONE / str(piece))
 
+    def has(self, lineage: str, checkpoint: int) -> bool:
+        """Whether there is proof that a checkpoint is committed: a piece of it, or the mark."""
+        if self.marks().get(lineage, -1) >= checkpoint:
+            return True
+        return any((piece.lineage, piece.checkpoint) == (lineage, checkpoint) for piece in self.pieces(DONE))
+
     def committed(self) -> dict[str, int]:
         """For each lineage, the highest checkpoint of which a piece is committed."""
         highest = self.marks()

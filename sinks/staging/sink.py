@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sinks.staging import orphans
 from sinks.staging.committer import Committer
+from sinks.staging.home import DONE
 from sinks.staging.manifest import Manifest
 from sinks.staging.table import Table
 from sinks.staging.writer import StagedWriter
@@ -54,6 +55,11 @@ class StagedSink(ArrowSink):
         """See `Sink.history`."""
         home = self.table.home
         return SinkHistory(home.fence().generation, home.committed())
+
+    def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
+        """See `NamesPieces`: the folders in `done`."""
+        pieces = self.table.home.pieces(DONE)
+        return [str(piece) for piece in pieces if (piece.lineage, piece.checkpoint) == (lineage, checkpoint_id)]
 
     def fence(self, attempt: Attempt) -> None:
         """See `Sink.fence`."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from twophase.config import JobOptions
+from twophase.coordinator.alongside import Alongside, in_turn
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.recovery import Restore
@@ -66,6 +67,7 @@ class Driver:
     events: list[Event] = field(default_factory=list)
     clock: ManualClock = field(default_factory=ManualClock)
     storage: Storage | None = None
+    alongside: Alongside = in_turn
 
     def __post_init__(self) -> None:
         for name, target in self.targets.items():
@@ -81,6 +83,7 @@ class Driver:
             clock=self.clock,
             snapshot=lambda number, frozen: {"sources": [{"entries": list(frozen.end)}]},
             listeners=self.listeners,
+            alongside=self.alongside,
         )
 
     def recover(self) -> Driver:
@@ -125,6 +128,7 @@ def restoring(checkpoint: CompletedCheckpoint, *, committed: bool) -> Restore:
         first_checkpoint=1,
         start=checkpoint.offsets.end,
         ancestors={checkpoint.lineage: checkpoint.checkpoint},
+        proofs=checkpoint.proofs,
     )
     return Restore(checkpoint, lineage, adopting=() if committed else (checkpoint,))
 

@@ -207,11 +207,10 @@ def test_i4_the_checkpoint_that_waits_is_committed_before_the_next_begins(
 def test_i2_the_scan_for_losers_spares_pieces_of_an_older_checkpoint_that_waits(
     stopping: Driver, down: Down, targets: Targets, another: Another
 ) -> None:
-    stopping.coordinator._make_room = lambda number: None  # type: ignore[method-assign]
     down.up = True
-    stopping.run(1)
+    stopping.coordinator._finisher.abort_losers(Attempt(stopping.coordinator.generation, 9))
     another().recover()
-    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10))
 
 
 def test_i2_the_scan_after_a_decline_spares_pieces_of_an_older_checkpoint_that_waits(

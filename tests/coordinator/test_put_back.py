@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from tests.coordinator.conftest import Driver, completed_of, restoring
-from twophase.errors import TargetChangedError
+from tests.coordinator.conftest import JOB, Driver, completed_of, restoring, visible
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.errors import DeclinedError, TargetChangedError
 from twophase.protocol.sink import SinkHistory
+from twophase.state import codec
+from twophase.state.log import JobLog
+from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 
 Targets = dict[str, MemoryTarget]
@@ -65,26 +71,230 @@ def test_a_proof_that_was_folded_is_one(driver: Driver, targets: Targets, anothe
     another().recover()
 
 
-def test_checkpoints_without_pieces_and_sinks_that_left_prove_nothing(
+def no_rows_for(name: str, driver: Driver) -> Callable[[PendingCheckpoint], None]:
+    """All sinks but one get rows."""
+
+    def pre_commit(pending: PendingCheckpoint) -> None:
+        with mock.patch.object(pending, "acknowledge") as acknowledge:
+            driver.write(pending)
+        for sink, pieces in (call.args for call in acknowledge.call_args_list):
+            pending.acknowledge(sink, () if sink == name else pieces)
+        driver.sinks[name].abort(driver.sinks[name].in_doubt())
+
+    return pre_commit
+
+
+def test_a_sink_without_rows_in_the_newest_checkpoint_is_missed_too(
     driver: Driver, targets: Targets, another: Another
+) -> None:
+    old = backup(targets["facts"])
+    driver.run(0)
+    driver.run(1, no_rows_for("facts", driver))
+    put_back(targets["facts"], old)
+    with pytest.raises(TargetChangedError, match=r"checkpoint 0 .* sink 'facts' .* knows none .* Checkpoints up to 0"):
+        another().recover()
+
+
+def test_what_a_sink_had_long_ago_outlives_every_fold_and_driver(
+    driver: Driver, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twophase.state.store._FOLD_AT", 3)
+    old = backup(targets["facts"])
+    driver.run(0)
+    for number in range(1, 9):
+        driver.run(number, no_rows_for("facts", driver))
+        if number % 3 == 0:
+            driver = another().recover()
+    assert driver.coordinator.log.length() <= 3
+    put_back(targets["facts"], old)
+    with pytest.raises(TargetChangedError, match=r"checkpoint 0 of lineage"):
+        another().recover()
+
+
+def test_a_sink_that_never_had_rows_proves_nothing(driver: Driver, targets: Targets, another: Another) -> None:
+    driver.run(0, no_rows_for("facts", driver))
+    put_back(targets["facts"], MemoryTarget())
+    another().recover().run(1)
+    assert visible(targets["facts"]) == list(range(10, 20))
+
+
+def test_a_sink_that_left_the_job_is_not_asked_and_is_missed_when_it_returns(
+    driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:
     driver.run(0)
     put_back(targets["lake"], MemoryTarget())
-    del targets["lake"]
-    another().recover()
-    driver = another().recover()
-    driver.run(1, lambda pending: pending.acknowledge("facts", []))
-    put_back(targets["facts"], MemoryTarget())
-    another().recover()
+    Driver(tmp_path / "job", {"facts": targets["facts"]}).recover().run(1)
+    with pytest.raises(TargetChangedError, match=r"checkpoint 0 .* sink 'lake' .* knows none"):
+        Driver(tmp_path / "job", targets).recover()
 
 
-def test_a_target_that_forgets_proofs_is_believed(driver: Driver, targets: Targets, tmp_path: Path) -> None:
-    class Forgetful(MemorySink):
-        def history(self) -> SinkHistory:
-            return SinkHistory(super().history().generation, {}, forgets=True)
-
+def test_a_target_that_is_put_back_under_a_running_driver_gets_nothing_more(
+    driver: Driver, targets: Targets, another: Another
+) -> None:
     driver.run(0)
-    Driver(tmp_path / "job", targets, sinks={"lake": Forgetful(targets["lake"])}).recover()
+    old = backup(targets["facts"])
+    driver.run(1)
+    driver.run(2)
+    put_back(targets["facts"], old)
+    with pytest.raises(
+        TargetChangedError,
+        match=r"Checkpoints from 1 to 2 are missing in it\. .*offsets/0 .*next\\?\":30.*Checkpoint 3 is decided",
+    ):
+        driver.run(3)
+    assert visible(targets["facts"]) == list(range(10)), "3 would hide for ever that 1 and 2 are gone"
+    assert visible(targets["lake"]) == list(range(40)), "the others commit"
+    with pytest.raises(TargetChangedError, match=r"checkpoint 2 .* knows up to 0"):
+        another().recover()
+
+
+def test_it_goes_on_when_the_target_is_as_it_was_again(driver: Driver, targets: Targets, another: Another) -> None:
+    driver.run(0)
+    old = backup(targets["facts"])
+    driver.run(1)
+    right = backup(targets["facts"])
+    put_back(targets["facts"], old)
+    with pytest.raises(TargetChangedError):
+        driver.run(2)
+    put_back(targets["facts"], right)
+    again = another().recover()
+    again.run(3)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(40))
+
+
+def test_a_failover_to_a_lagging_replica_under_a_running_driver_is_one_too(tmp_path: Path, targets: Targets) -> None:
+    """As MariaDB's is: the same target by its name. The replica has the prepared branch of 2, and not the commit of 1."""
+    driver = Driver(tmp_path / "job", targets).recover()
+    driver.run(0)
+    replica = backup(targets["facts"])
+    driver.run(1)
+
+    def fails_over(pending: PendingCheckpoint) -> None:
+        driver.write(pending)
+        put_back(targets["facts"], replica)
+
+    with pytest.raises(TargetChangedError, match="Checkpoints from 1 to 1 are missing"):
+        driver.run(2, fails_over)
+    assert visible(targets["facts"]) == list(range(10))
+
+
+def run_all(driver: Driver, first: int, end: int) -> None:
+    for number in range(first, end):
+        driver.run(number)
+
+
+def test_a_commit_behind_the_next_batch_requires_its_predecessor_too(targets: Targets, tmp_path: Path) -> None:
+    driver = Driver(tmp_path / "job", targets, options={"checkpoint.max_concurrent": 3}).recover()
+    driver.run(0)
+    driver.coordinator._behind.wait(0)
+    old = backup(targets["facts"])
+    driver.run(1)
+    driver.coordinator._behind.wait(0)
+    put_back(targets["facts"], old)
+    with pytest.raises(TargetChangedError):
+        run_all(driver, 2, 6)
+    driver.coordinator.close()
+    assert visible(targets["facts"]) == list(range(10))
+
+
+def test_a_declined_attempt_does_not_abort_what_is_prepared_again_in_a_target_that_was_put_back(
+    tmp_path: Path, targets: Targets
+) -> None:
+    driver = Driver(tmp_path / "job", targets, options={"checkpoint.tolerable_failures": 1}).recover()
+    driver.run(0)
+    prepared = MemoryTarget()
+
+    def backed_up(pending: PendingCheckpoint) -> None:
+        driver.write(pending)
+        put_back(prepared, targets["facts"])
+        prepared.prepared = dict(targets["facts"].prepared)
+
+    def declined(pending: PendingCheckpoint) -> None:
+        put_back(targets["facts"], prepared)
+        targets["facts"].prepared = dict(prepared.prepared)
+        raise DeclinedError("no")
+
+    driver.run(1, backed_up)
+    with pytest.raises(TargetChangedError, match="Checkpoints from 1 to 1 are missing"):
+        driver.run(2, declined)
+    assert {key[3] for key in targets["facts"].prepared} == {1}, "it can still be committed by hand"
+
+
+def test_the_predecessor_of_a_restored_lineage_is_in_the_one_that_it_continues(
+    driver: Driver, targets: Targets, tmp_path: Path
+) -> None:
+    old = backup(targets["facts"])
+    driver.run(0)
+    restore = restoring(completed_of(tmp_path / "job", 0), committed=True)
+    moved = Driver(tmp_path / "moved", targets)
+    moved.coordinator.recover(restore=restore)
+    moved.coordinator.begin_lineage(restore.lineage)
+    right = backup(targets["facts"])
+    old.fences = dict(right.fences)
+    put_back(targets["facts"], old)
+    with pytest.raises(TargetChangedError, match="knows none of that lineage"):
+        Driver(tmp_path / "moved", targets).recover()  # nothing of the new lineage is committed yet
+    with pytest.raises(TargetChangedError):
+        moved.run(1)
+    put_back(targets["facts"], right)
+    Driver(tmp_path / "moved", targets).recover().run(2)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
+
+
+def test_the_folder_of_an_older_version_goes_on_and_knows_from_its_newest_body(
+    driver: Driver, targets: Targets, another: Another, tmp_path: Path
+) -> None:
+    driver.run(0)
+    write_as_before(tmp_path / "job")
+    old = backup(targets["facts"])
+    put_back(targets["facts"], MemoryTarget())
+    with pytest.raises(TargetChangedError, match="checkpoint 0 "):
+        another().recover()
+    put_back(targets["facts"], old)
+    another().recover().run(1)
+    decision = JobLog(LocalStorage(tmp_path / "job"), JOB).read().decisions[-1]
+    assert decision.proofs is not None
+    assert [(proof.sink, proof.checkpoint) for proof in decision.proofs] == [("facts", 1), ("lake", 1)]
+
+
+def write_as_before(folder: Path) -> None:
+    """Take out of a folder what older versions did not write."""
+    [body] = folder.glob("chk/*/_metadata")
+    value = codec.decode("CHECKPOINT", body.read_bytes(), "here")
+    del value["predecessors"]
+    body.write_bytes(codec.encode("CHECKPOINT", value))
+    for path in sorted((folder / "log").iterdir()):
+        data = path.read_bytes()
+        kind = codec.kind_of(data)
+        value = codec.decode(kind, data, "here")
+        if kind == "DECIDED":
+            del value["record"]["decision"]["proofs"]
+            value["record"]["decision"]["body_digest"] = codec.digest(body.read_bytes())
+        if kind == "LINEAGE":
+            del value["record"]["lineage"]["proofs"]
+        path.write_bytes(codec.encode(kind, value))
+
+
+class Replaced(MemorySink):
+    """Its proofs are there, and the rows that they are of are in another table."""
+
+    def history(self) -> SinkHistory:
+        return replace(super().history(), replaced="the table was dropped and made anew")
+
+
+def test_proofs_without_the_rows_that_they_are_of_stop_the_job(
+    driver: Driver, targets: Targets, tmp_path: Path
+) -> None:
+    Driver(tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"])}).recover().run(0)
+    with pytest.raises(TargetChangedError, match=r"sink 'facts' .* dropped and made anew"):
+        Driver(tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"])}).recover()
+
+
+def test_a_restore_says_that_another_table_is_meant(driver: Driver, targets: Targets, tmp_path: Path) -> None:
+    driver.run(0)
+    restore = restoring(completed_of(tmp_path / "job", 0), committed=True)
+    Driver(tmp_path / "moved", targets, sinks={"facts": Replaced(targets["facts"])}).coordinator.recover(
+        restore=restore
+    )
 
 
 def test_what_another_driver_commits_between_the_question_and_the_log_is_asked_for_again(

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model import closing, log, sinks, steps
+from tests.model import closing, log, sinks, steps, targets
 from tests.model.explore import Transition
 from tests.model.pieces import COMMITTED, DURABLE, LISTED, NOTHING, READY, SUBSUMED, Piece, Sink
-from tests.model.state import DEAD, LOST, Commit, Decide, Decision, Driver, Lineage, State
+from tests.model.state import CHANGED, DEAD, LOST, Commit, Decide, Decision, Driver, Lineage, State
 from tests.model.steps import declined, with_driver, with_sink, without_driver
 from tests.model.world import Mistake, World
 
@@ -163,8 +163,12 @@ def _commit_piece(
     world: World, state: State, driver: Driver, decision: Decision, place: int, branch: int
 ) -> Iterator[Transition[State]]:
     sink = state.sinks[place]
-    answer, changed = sinks.try_commit(world, world.servers[place], sink, (*decision[:4], branch))
-    label = (driver.owner, place, *decision[:4], branch)
+    xid = (*decision[:4], branch)
+    label = (driver.owner, place, *xid)
+    if targets.lacks_predecessor(world, sink, driver.history, xid):
+        yield Transition(("finds the target changed of", *label), without_driver(state, driver, CHANGED))
+        return
+    answer, changed = sinks.try_commit(world, world.servers[place], sink, xid)
     if answer == sinks.LOSES:
         yield Transition(("finds lost", *label), without_driver(state, driver, LOST))
     elif answer == sinks.PROVEN:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tests.model import log, sinks, steps
+from tests.model import log, recovery, sinks, steps, targets
 from tests.model.explore import Transition
 from tests.model.pieces import COMMITTING, HELD, LEAVING, LIMBO, NOTHING, OPEN, Sink, Xid
 from tests.model.state import DEAD, LOST, Driver, State
@@ -60,6 +60,12 @@ def _scan(world: World, state: State, driver: Driver, sink: Sink) -> Transition[
 def aborting(world: World, state: State, driver: Driver, then: After) -> Iterator[Transition[State]]:
     """One try at the first piece of the list; after the last one `then`."""
     place, xid = driver.sink, driver.work[0]
+    asks = driver.step != steps.SWEEP_ABORT and world.mistake is not Mistake.ABORT_WITHOUT_ASKING
+    # For each piece; the product asks once for all that a scan has found.
+    if asks and (word := recovery.asked_again(world, state, driver)):
+        yield targets.ends(state, driver, word)
+        return
+    state = targets.aborted(state, place, xid)
     answer, sink = sinks.try_abort(world, world.servers[place], state.sinks[place], xid)
     changed = with_sink(state, place, sink)
     label = ("aborts", driver.owner, place, *xid)

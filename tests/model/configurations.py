@@ -128,6 +128,22 @@ BY_HAND = World(
     budget=Budget(crashes=1, rollbacks=1),
 )
 
+COPY_BESIDE = World(
+    "copy beside",
+    "a driver over a copy of the folder starts while the one over the original is anywhere; one set of targets",
+    (MEMORY, MEMORY),
+    head_start=True,
+    budget=Budget(folders=1),
+)
+PUT_BACK = World(
+    "put back",
+    "a target is put back from a backup of any age, or swapped for an empty one, under a running driver or between two",
+    (MEMORY, MEMORY),
+    checkpoints=3,
+    head_start=True,
+    budget=Budget(crashes=1, put_backs=1),
+)
+
 SMALL = (
     WHOLE,
     TWO_DRIVERS,
@@ -146,6 +162,8 @@ SMALL = (
     SUBSUMED,
     WITH_LOSERS,
     BY_HAND,
+    COPY_BESIDE,
+    PUT_BACK,
 )
 
 
@@ -154,6 +172,8 @@ def _larger(world: World, name: str, budget: Budget, **changes: Any) -> World:
 
 
 LARGE = (
+    _larger(COPY_BESIDE, "copy beside, restarted", Budget(folders=1, crashes=1), checkpoints=3),
+    _larger(PUT_BACK, "put back, commits behind", Budget(put_backs=1, crashes=1, subsumptions=1), max_concurrent=2),
     _larger(WHOLE, "whole, declined", Budget(crashes=1, declines=1)),
     _larger(TWO_DRIVERS, "two drivers, crashed", Budget(rivals=1, crashes=1)),
     _larger(POWER_LOSS, "power loss, checked", Budget(rivals=1, power_losses=1), splits_append=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from tests.model import log
+from tests.model import log, targets
 from tests.model.explore import Transition
 from tests.model.pieces import COMMITTED, COMMITTING, HELD, LEAVING, LIMBO, OPEN, PREPARED, RETURNED, ROLLED_BACK, Sink
 from tests.model.state import DEAD, Driver, State
@@ -28,6 +28,8 @@ def faults(world: World, state: State) -> Iterator[Transition[State]]:
         yield Transition(("loses power", "the store"), _without_power(state), fault=True)
     yield from _servers(world, state)
     yield from _operators(state)
+    yield from targets.copies(state)
+    yield from targets.put_backs(state)
 
 
 def _without_power(state: State) -> State:

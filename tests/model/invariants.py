@@ -9,7 +9,9 @@
     I6  a driver that has taken over knows every lineage that a sink has rows of
     I7  no driver takes a record for its own that was not at the end of the log; no checkpoint is decided twice;
         nothing undecided of an attempt below `closed` is pre-committed, or can be
-    I8  a driver gives a decided piece up for lost only if somebody has rolled it back by hand
+    I8  a driver gives a decided piece up for lost only if somebody has rolled it back by hand, or a driver over a copy of
+        the folder, or its target was put back; it says that a target has changed only if one has; and no driver goes on
+        over a target that lacks what is committed
     rows exactly once: in each sink a range of rows is visible from one attempt only, and no range is left out
 
 I9 (durable bytes) and I10 (targets) are about what a state has no room for. That every checkpoint ends resolved is the
@@ -37,7 +39,7 @@ from tests.model.pieces import (
     VISIBLE,
     Piece,
 )
-from tests.model.state import LOST, REFUSED, Decided, Driver, State
+from tests.model.state import CHANGED, LOST, REFUSED, Decided, Driver, State
 from tests.model.world import World
 
 _OUT = VISIBLE | {COMMITTING}
@@ -62,7 +64,9 @@ def nothing_is_committed_before_its_decision(world: World, state: State) -> bool
 
 
 def nothing_decided_is_aborted(world: World, state: State) -> bool:
-    """I2."""
+    """I2. A driver over a copy of the folder cannot know what is decided; but it sees what any sink shows."""
+    if state.other is not None or state.changed:
+        return not state.rolled_back
     for sink in state.sinks:
         there = {(*piece[:4], piece.owner, piece.branch) for piece in sink.pieces if piece.status in DURABLE}
         for decision in state.decided:
@@ -84,7 +88,7 @@ def nothing_undecided_becomes_visible(world: World, state: State) -> bool:
 def committed_is_said_on_proof(world: World, state: State) -> bool:
     """I4."""
     visible = [{piece[:5] for piece in sink.pieces if piece.status in VISIBLE} for sink in state.sinks]
-    for driver in _alive(state):
+    for driver in () if state.changed else _alive(state):
         target = target_of(world, driver)
         if target and any((*target[:4], branch) not in visible[place] for place, branch in driver.proven):
             return False
@@ -139,16 +143,22 @@ def a_store_without_history_stops(world: World, state: State) -> bool:
 def one_driver_writes(world: World, state: State) -> bool:
     """I7."""
     for driver in _alive(state):
-        if driver.record is None and driver.nonce == driver.owner and driver.last:
+        if not driver.folder and driver.record is None and driver.nonce == driver.owner and driver.last:
             slot = state.log[driver.last - 1] if driver.last <= len(state.log) else None
             if slot is not None and slot.stray and slot.nonce == driver.owner:
                 return False
     checkpoints = [decision[:2] for decision in state.decided if not decision.lost]
+    if (
+        state.other is not None
+    ):  # one log cannot fence the driver of another: what it decides becomes visible or is lost
+        checkpoints = []
     return len(checkpoints) == len(set(checkpoints)) and nothing_is_left_behind(world, state)
 
 
 def nothing_is_left_behind(world: World, state: State) -> bool:
-    """I7, the final scan."""
+    """I7, the final scan. A target that is put back has its older fence again: what comes waits for the next recovery."""
+    if state.changed:
+        return True
     decided = {found[:5] for found in state.decided}
     return not any(
         piece.status in _LEFT_BEHIND
@@ -161,7 +171,10 @@ def nothing_is_left_behind(world: World, state: State) -> bool:
 
 def losses_are_real(world: World, state: State) -> bool:
     """I8."""
-    return LOST not in state.drivers or any(piece.status == ROLLED_BACK for piece in _pieces(state))
+    if state.overlooked or (CHANGED in state.drivers and not state.changed):
+        return False
+    explained = state.changed or state.other is not None
+    return LOST not in state.drivers or explained or any(piece.status == ROLLED_BACK for piece in _pieces(state))
 
 
 def rows_are_committed_exactly_once(world: World, state: State) -> bool:
@@ -187,13 +200,15 @@ def _has_no_gap(decided: list[Decided]) -> bool:
 
 def is_settled(world: World, state: State) -> bool:
     """The goal: every piece is committed or gone and all rows are visible, or the job has stopped with a named error."""
-    if any(driver in (REFUSED, LOST) for driver in state.drivers):
+    if any(driver in (REFUSED, LOST, CHANGED) for driver in state.drivers):
         return True
     if any(piece.status in _UNRESOLVED for piece in _pieces(state)):
         return False
     ranges = {found.range for found in state.decided if not found.lost}
     if ranges != set(range(world.checkpoints)):
         return False
+    if state.other is not None:  # each of the two logs may have a decision that the other driver has made its own
+        return True
     history, _, _ = read(state.log)
     return not any(not decision.committed for decision in history.decisions)
 

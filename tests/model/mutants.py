@@ -86,6 +86,19 @@ MUTANTS = (
     Mutant(Mistake.NO_FENCE_AFTER_DECLINE, "does not raise the fence after a declined attempt", _DECLINE, I7),
     Mutant(Mistake.STORE_NOT_HELD_AGAINST_SINKS, "starts afresh although a sink remembers the job", _LOST, I6),
     Mutant(Mistake.LOST_SAID_DONE, "takes a piece that is nowhere for committed", worlds.BY_HAND, I4),
+    Mutant(
+        Mistake.COMMIT_WITHOUT_PREDECESSOR,
+        "commits in a target without asking it for the checkpoint before",
+        worlds.PUT_BACK,
+        I4,
+    ),
+    Mutant(
+        Mistake.TARGETS_NOT_HELD_AGAINST_LOG, "starts over a target that was put back or swapped", worlds.PUT_BACK, I8
+    ),
+    Mutant(
+        Mistake.SINKS_NOT_ASKED_AGAIN, "does not ask the sinks again when its fences are up", worlds.COPY_BESIDE, ROWS
+    ),
+    Mutant(Mistake.ABORT_WITHOUT_ASKING, "aborts in one sink what another shows as committed", worlds.COPY_BESIDE, I2),
     # As first built:
     Mutant(Mistake.CHECK_PREDECESSOR_ONLY, "checks nothing after the first record of a log", worlds.FOLDED, I5),
     Mutant(

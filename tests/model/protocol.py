@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.model import checkpoint, closing, log, recovery, sinks, steps
+from tests.model import checkpoint, closing, log, recovery, sinks, steps, targets
 from tests.model.explore import Specification, Transition
 from tests.model.faults import faults
 from tests.model.invariants import INVARIANTS, is_settled
@@ -49,6 +49,14 @@ def _is_through(driver: Driver) -> bool:
 
 def driver_transitions(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
     """What one driver can do next."""
+    if driver.folder:
+        for transition in _driver_transitions(world, targets.swapped(state), driver):
+            yield transition._replace(state=targets.swapped(transition.state))
+    else:
+        yield from _driver_transitions(world, state, driver)
+
+
+def _driver_transitions(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
     act = _DRIVER.get(driver.step)
     if act is not None:
         yield from act(world, state, driver)

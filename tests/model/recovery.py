@@ -13,14 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.model import log, steps
+from tests.model import log, steps, targets
 from tests.model.explore import Transition
 from tests.model.pieces import VISIBLE
-from tests.model.state import LOST, REFUSED, Begin, Decision, Driver, Fence, History, Lineage, State
+from tests.model.state import CHANGED, DEAD, LOST, REFUSED, Begin, Decision, Driver, Fence, History, Lineage, State
 from tests.model.steps import with_driver, without_driver
 from tests.model.world import Mistake, World
 
 Remembered = tuple[int, tuple[tuple[int, int], ...]]
+_STOPPED_BY_ASKING = (
+    Mistake.ABORT_AFTER_UNCLEAR_CREATE,
+    Mistake.XID_WITHOUT_GENERATION,
+    Mistake.RESTORE_OVERLOOKS_COMMITTED,
+)
+"""Mistakes that a driver which asks again would not live to make."""
 After = Callable[[State, Driver], State]
 
 
@@ -36,7 +42,7 @@ def starts(world: World, state: State) -> Iterator[Transition[State]]:
             return
         state = state._replace(budget=budget._replace(rivals=budget.rivals - 1))
     owner = len(state.drivers) + 1
-    if not state.drivers or state.drivers[-1] not in (REFUSED, LOST):
+    if not state.drivers or state.drivers[-1] not in (REFUSED, LOST, CHANGED):
         yield Transition(("starts", owner), _started(state, Driver(owner, steps.REMEMBER)), fault=alive)
     if budget.restores:
         state = state._replace(budget=state.budget._replace(restores=budget.restores - 1))
@@ -95,6 +101,8 @@ def _held_against_sinks(world: World, state: State, driver: Driver) -> State:
             refused = False
     if refused:
         return without_driver(state, driver, REFUSED)
+    if targets.has_changed(world, state, driver):
+        return without_driver(state, driver, CHANGED)
     return with_driver(state, _to_fence(world, driver))
 
 
@@ -103,6 +111,25 @@ def _to_fence(world: World, driver: Driver) -> Driver:
         return driver._replace(step=steps.FENCE)
     generation = 1 + max(driver.history.generation, driver.remembered[0])
     return driver._replace(step=steps.SCAN, closing=(generation, 0), then=steps.FENCE, sink=0, work=())
+
+
+def asked_again(world: World, state: State, driver: Driver) -> str:
+    """`CheckpointCoordinator._ask_again`: how the driver ends, if it does."""
+    if not world.asks or world.mistake in _STOPPED_BY_ASKING:
+        return ""
+    if targets.is_overtaken(state, driver):
+        return DEAD
+    again = driver._replace(remembered=remembered(state))
+    refused = is_refused(driver.history, again.remembered)
+    if driver.begins is not None:
+        refused = is_restore_refused(world, again)
+    if refused and world.mistake is not Mistake.STORE_NOT_HELD_AGAINST_SINKS:
+        return REFUSED
+    return CHANGED if targets.has_changed(world, state, driver._replace(adopting=())) else ""
+
+
+def _asked_again_after_the_fences(world: World, state: State, driver: Driver) -> str:
+    return "" if world.mistake is Mistake.SINKS_NOT_ASKED_AGAIN else asked_again(world, state, driver)
 
 
 def remembered(state: State) -> Remembered:
@@ -153,8 +180,11 @@ def next_number(history: History) -> int:
 
 
 def begin_lineage(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
-    """Step 5."""
-    if driver.step == steps.RECOVERED:
+    """Step 5, after the sinks were asked again."""
+    if driver.step == steps.RECOVERED and (word := _asked_again_after_the_fences(world, state, driver)):
+        yield targets.ends(state, driver, word)
+    elif driver.step == steps.RECOVERED:
+        state = targets.overlooked(state, driver)
         recovered = driver._replace(step=steps.LINEAGE, remembered=(0, ()))
         if driver.begins is None and driver.history.lineages:
             recovered = recovered._replace(step=steps.IDLE, number=next_number(driver.history))

@@ -149,6 +149,7 @@ class Driver(NamedTuple):
         sink: the sink that it is at.
         work: the pieces that it found and has yet to abort.
         numbers: the records that it has yet to delete.
+        folder: 1 over a copy of the job's folder, beside a driver over the original.
     """
 
     owner: int
@@ -172,6 +173,7 @@ class Driver(NamedTuple):
     sink: int = 0
     work: tuple[Xid, ...] = ()
     numbers: tuple[int, ...] = ()
+    folder: int = 0
 
 
 DEAD = "dead"
@@ -180,6 +182,8 @@ REFUSED = "refused"
 """It has stopped because the store knows less than a sink, or a restore would write rows twice."""
 LOST = "lost"
 """It has stopped because a decided piece is gone."""
+CHANGED = "changed"
+"""It has stopped because a target lacks what the log calls committed."""
 
 
 class Budget(NamedTuple):
@@ -197,6 +201,8 @@ class Budget(NamedTuple):
         copies: the operator copies the job's folder.
         losses: the job's folder is lost.
         rollbacks: somebody rolls a prepared branch back by hand.
+        folders: a driver is started over a copy of the folder while another one lives.
+        put_backs: a target is put back from a backup, or swapped for an empty one.
     """
 
     crashes: int = 0
@@ -210,6 +216,8 @@ class Budget(NamedTuple):
     copies: int = 0
     losses: int = 0
     rollbacks: int = 0
+    folders: int = 0
+    put_backs: int = 0
 
 
 class State(NamedTuple):
@@ -222,6 +230,12 @@ class State(NamedTuple):
         decided: for the invariants.
         budget: what may still go wrong.
         copy: the operator's copy of the job's folder.
+        other: the log in a copy that has a driver of its own.
+        standby: whether that driver was started.
+        backup: the operator's backup of a target: its place, and what was in it.
+        changed: whether a target was put back or swapped.
+        overlooked: for the invariants: a driver has recovered over a target that lacks what is committed.
+        rolled_back: for the invariants: a decided piece was aborted while another sink showed its checkpoint.
     """
 
     log: tuple[Slot | None, ...]
@@ -230,3 +244,9 @@ class State(NamedTuple):
     decided: tuple[Decided, ...]
     budget: Budget
     copy: History | None = None
+    other: tuple[Slot | None, ...] | None = None
+    standby: bool = False
+    backup: tuple[int, Sink] | None = None
+    changed: bool = False
+    overlooked: bool = False
+    rolled_back: bool = False

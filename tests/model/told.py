@@ -120,6 +120,7 @@ class TracedWorld(World):
             splits_append=True,
             replays=True,
             retained=retained,
+            asks=False,
             budget=Budget(rivals=_PLENTY, declines=_PLENTY, folds=1, subsumptions=1, restores=1, copies=1, losses=1),
             names=names,
             fold_at=fold_at,

@@ -69,6 +69,10 @@ class Mistake(Enum):
     NO_FENCE_AFTER_DECLINE = auto()
     STORE_NOT_HELD_AGAINST_SINKS = auto()
     LOST_SAID_DONE = auto()
+    COMMIT_WITHOUT_PREDECESSOR = auto()
+    TARGETS_NOT_HELD_AGAINST_LOG = auto()
+    SINKS_NOT_ASKED_AGAIN = auto()
+    ABORT_WITHOUT_ASKING = auto()
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +92,9 @@ class World:
         replays: Spark runs the newest checkpoint again after a recovery.
         head_start: the first driver has committed the first checkpoint before anything else can happen.
         retained: how many committed checkpoints a fold keeps: `checkpoint.num_retained`.
+        asks: drivers stop over a target that lacks what is committed, and over sinks that are ahead when they ask again. Off
+            for traces of the product, in which some checkpoints have no pieces: who stops tells nothing, so they are explained
+            either way.
         budget: the faults.
         mistake: what the protocol does wrong.
     """
@@ -104,6 +111,7 @@ class World:
     replays: bool = False
     head_start: bool = False
     retained: int = 1
+    asks: bool = True
     budget: Budget = NOTHING_GOES_WRONG
     mistake: Mistake | None = None
 

@@ -15,6 +15,10 @@ _TARGET = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 )
+_IDENTITY = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, CREATE_TIME FROM information_schema.TABLES"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+)
 _COLUMNS = (
     "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, CHARACTER_MAXIMUM_LENGTH,"
     " NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION FROM information_schema.COLUMNS"
@@ -62,6 +66,7 @@ class Catalogue:
             _TABLES: lambda _: [(table,) for table in self._books],
             _ENGINES: lambda _: [("InnoDB",)],
             _TARGET: lambda asked: [(asked[0], asked[1], "BASE TABLE", "InnoDB")],
+            _IDENTITY: lambda asked: [(asked[0], asked[1], "2026-01-01 00:00:00")],
             _COLUMNS: lambda _: [
                 (column, "bigint", "bigint(20)", "NO", None, "", None, 19, 0, None) for column in ("checkpoint", "id")
             ],

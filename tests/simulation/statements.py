@@ -18,7 +18,8 @@ from tests.simulation.loads import Loads
 from tests.simulation.server import Server
 
 _BOOKS = "`shop`.`twophase_"
-_SCHEMA, _FENCE, _LEDGER, _MARK = (f"{_BOOKS}{name}`" for name in ("schema", "fence", "ledger", "high_water"))
+_TABLES = ("schema", "fence", "ledger", "high_water", "target")
+_SCHEMA, _FENCE, _LEDGER, _MARK, _TARGET = (f"{_BOOKS}{name}`" for name in _TABLES)
 _KEY = (
     "job = %s AND sink = %s AND lineage = %s AND checkpoint = %s"
     " AND generation = %s AND counter = %s AND subtask = %s AND task_attempt = %s"
@@ -128,6 +129,20 @@ class Statements:
             ),
             f"SELECT checkpoint FROM {_MARK} WHERE job = %s AND sink = %s AND lineage = %s": lambda session, asked: (
                 self._read("high_water", asked)
+            ),
+            f"SELECT EXISTS (SELECT 1 FROM {_LEDGER} WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s)"
+            f" OR EXISTS (SELECT 1 FROM {_MARK} WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint >= %s)": (
+                self._has_checkpoint
+            ),
+            f"SELECT generation, counter, subtask, task_attempt FROM {_LEDGER} WHERE job = %s AND sink = %s AND lineage = %s"
+            " AND checkpoint = %s LIMIT 1000": self._ledger_of,
+            f"SELECT table_schema_name, table_name, created FROM {_TARGET} WHERE job = %s AND sink = %s": (
+                lambda session, asked: self._read("target", asked)
+            ),
+            f"INSERT INTO {_TARGET} (job, sink, table_schema_name, table_name, created) VALUES (%s, %s, %s, %s, %s)"
+            " ON DUPLICATE KEY UPDATE table_schema_name = VALUES(table_schema_name), table_name = VALUES(table_name),"
+            " created = VALUES(created)": lambda session, new: self._write(
+                session, "target", tuple(new[:2]), tuple(new[2:])
             ),
             "SELECT lineage, MAX(checkpoint) FROM ("
             f" SELECT lineage, checkpoint FROM {_LEDGER} WHERE job = %s AND sink = %s UNION ALL"
@@ -239,6 +254,15 @@ class Statements:
         proofs += [(key[2], mark[0]) for key, mark in marks if key[:2] == tuple(asked[:2])]
         lineages = dict.fromkeys(lineage for lineage, _ in proofs)
         return Reply([(lineage, max(found for name, found in proofs if name == lineage)) for lineage in lineages])
+
+    def _has_checkpoint(self, session: ServerSession, asked: Arguments) -> Reply:
+        sought, checkpoint = tuple(asked[:3]), asked[3]
+        row = any(key[:4] == (*sought, checkpoint) for key in self._engine.table("ledger"))
+        (mark,) = self._engine.table("high_water").get(sought, (-1,))
+        return Reply([(int(row or mark >= checkpoint),)])
+
+    def _ledger_of(self, session: ServerSession, asked: Arguments) -> Reply:
+        return Reply([key[4:] for key in self._engine.table("ledger") if key[:4] == tuple(asked)])
 
     def _raise_mark(self, session: ServerSession, asked: Arguments) -> Reply:
         key = tuple(asked[:3])

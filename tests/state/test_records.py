@@ -22,6 +22,7 @@ from twophase.state.records import (
     History,
     Lineage,
     LineageRecord,
+    Proof,
     Record,
     SubsumedRecord,
     record_from_json,
@@ -136,6 +137,37 @@ def test_what_is_uncommitted_is_what_was_decided_without_a_committed_record(reco
 
 
 DECISION = Decision("a", 0, Attempt(1, 1), "hash", "digest")
+# -- durable text ------------------------------------------------------------------------------------------------------
+
+PROOF = '{"checkpoint":3,"lineage":"a","sink":"facts","target":"mysql:u/shop.orders"}'
+WITH_PROOFS = (
+    '{"decision":{"attempt":{"counter":4,"generation":2},"body_digest":"d","checkpoint":3,"committed":false,"lineage":"a",'
+    f'"offsets_hash":"o","proofs":[{PROOF}]}}}}'
+)
+WITHOUT_PROOFS = (
+    '{"decision":{"attempt":{"counter":4,"generation":2},"body_digest":"d","checkpoint":3,"committed":false,"lineage":"a",'
+    '"offsets_hash":"o"}}'
+)
+LINEAGE_WITHOUT_PROOFS = (
+    '{"lineage":{"ancestors":{"z":7},"first_checkpoint":1,"id":"a","restored_from":"/x","start":["s"]}}'
+)
+
+
+def test_a_decision_s_text_is_as_it_was_written_down() -> None:
+    record = record_from_json("DECIDED", json.loads(WITH_PROOFS), "here")
+    assert isinstance(record, DecidedRecord)
+    assert record.decision.proofs == (Proof("facts", "a", 3, "mysql:u/shop.orders"),)
+    assert codec.canonical_json(record_to_json(record)).decode() == WITH_PROOFS
+
+
+def test_records_of_a_version_without_proofs_are_read() -> None:
+    decided = record_from_json("DECIDED", json.loads(WITHOUT_PROOFS), "here")
+    assert decided == DecidedRecord(Decision("a", 3, Attempt(2, 4), "o", "d"))
+    began = record_from_json("LINEAGE", json.loads(LINEAGE_WITHOUT_PROOFS), "here")
+    assert began == LineageRecord(Lineage("a", "/x", 1, ("s",), {"z": 7}))
+    assert decided.decision.proofs is began.lineage.proofs is None  # type: ignore[union-attr]
+
+
 BASE = fold([FenceRecord(1), LineageRecord(Lineage("a")), DecidedRecord(DECISION)])
 
 

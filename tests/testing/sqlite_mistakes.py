@@ -6,10 +6,10 @@ import sqlite3
 from typing import Any, ClassVar
 
 from tests.testing.sqlite_sink import SqliteSink, SqliteWriter, read_fence
-from twophase.errors import FencedError
+from twophase.errors import FencedError, TargetChangedError
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, Committed
-from twophase.protocol.sink import SinkContext
+from twophase.protocol.sink import CommitRequest, Predecessor, SinkContext
 
 # -- abort -------------------------------------------------------------------------------------------------------------
 
@@ -214,9 +214,9 @@ class ColumnsByPosition(SqliteSink):
 class ProofAfterTheRows(SqliteSink):
     """Rows in one transaction, proof in the next."""
 
-    def commit_one(self, committable: Committable) -> CommitOutcome:
+    def commit_one(self, request: CommitRequest) -> CommitOutcome:
         with self.database.transaction() as connection:
-            outcome = self.known(connection, committable)
+            outcome = self.known(connection, request)
             if isinstance(outcome, CommitOutcome):
                 return outcome
             self.move_rows(connection, outcome)
@@ -228,9 +228,9 @@ class ProofAfterTheRows(SqliteSink):
 class ProofBeforeTheRows(SqliteSink):
     """Proof in one transaction, rows in the next."""
 
-    def commit_one(self, committable: Committable) -> CommitOutcome:
+    def commit_one(self, request: CommitRequest) -> CommitOutcome:
         with self.database.transaction() as connection:
-            outcome = self.known(connection, committable)
+            outcome = self.known(connection, request)
             if isinstance(outcome, CommitOutcome):
                 return outcome
             connection.execute("UPDATE twophase_piece SET committed = TRUE WHERE piece = ?", (outcome,))
@@ -248,3 +248,40 @@ class ProofDroppedBeforeTheMark(SqliteSink):
             self.drop_proofs(connection, lineage, checkpoint_id)
         with self.database.transaction() as connection:
             self.raise_mark(connection, lineage, checkpoint_id)
+
+
+# -- predecessor -------------------------------------------------------------------------------------------------------
+
+
+class AsksForNoPredecessor(SqliteSink):
+    """A piece is committed to whatever the target is by now."""
+
+    def has(self, connection: sqlite3.Connection, before: Predecessor) -> bool:
+        return True
+
+
+class AsksForTheMarkOnly(SqliteSink):
+    """A predecessor that is not subsumed yet is missing."""
+
+    def has(self, connection: sqlite3.Connection, before: Predecessor) -> bool:
+        return self.mark(connection, before.lineage) >= before.checkpoint
+
+
+class AsksAnySinkForThePredecessor(SqliteSink):
+    """The ledger of another sink proves the predecessor of this one."""
+
+    def has(self, connection: sqlite3.Connection, before: Predecessor) -> bool:
+        found = connection.execute(
+            "SELECT 1 FROM twophase_piece WHERE lineage = ? AND checkpoint = ? AND committed",
+            (before.lineage, before.checkpoint),
+        ).fetchone()
+        return found is not None or super().has(connection, before)
+
+
+class AsksForTheTargetFirst(SqliteSink):
+    """What is proven still needs the target that it was written to."""
+
+    def known(self, connection: sqlite3.Connection, request: CommitRequest) -> CommitOutcome | int:
+        if request.committable.target != self.target():
+            raise TargetChangedError(f"{request.committable.transaction} is in {request.committable.target}.")
+        return super().known(connection, request)

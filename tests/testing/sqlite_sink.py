@@ -25,7 +25,14 @@ from twophase.failpoints import failpoint
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
-from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
+from twophase.protocol.sink import (
+    ArrowSink,
+    CommitRequest,
+    Predecessor,
+    SinkContext,
+    SinkHistory,
+    predecessor_missing,
+)
 from twophase.protocol.writer import SinkWriter
 from twophase.testing.harness import Row
 
@@ -180,38 +187,59 @@ class SqliteSink(ArrowSink):
         outcomes = []
         for number, request in enumerate(requests):
             failpoint("C13" if number else "C12")
-            if request.committable.target != self.target():
-                raise TargetChangedError(f"{request.committable.transaction} is in {request.committable.target}.")
-            outcomes.append(self.commit_one(request.committable))
+            outcomes.append(self.commit_one(request))
             failpoint("C14")
         failpoint("C15")
         return outcomes
 
-    def commit_one(self, committable: Committable) -> CommitOutcome:
+    def commit_one(self, request: CommitRequest) -> CommitOutcome:
         """Rows, proof and the end of what is staged are one transaction (invariant I4)."""
         with self.database.transaction() as connection:
-            outcome = self.known(connection, committable)
+            outcome = self.known(connection, request)
             if isinstance(outcome, CommitOutcome):
                 return outcome
             self.move_rows(connection, outcome)
             self.prove(connection, outcome)
         return Committed()
 
-    def known(self, connection: sqlite3.Connection, committable: Committable) -> CommitOutcome | int:
-        """What the target says of a piece, or its number if it is still to be committed."""
+    def known(self, connection: sqlite3.Connection, request: CommitRequest) -> CommitOutcome | int:
+        """What the target says of a piece, or its number if it is still to be committed.
+
+        What is proven needs neither its target nor its predecessor any more.
+        """
+        committable = request.committable
         found = connection.execute(
             f"SELECT piece, committed FROM twophase_piece WHERE {THIS_PIECE}", identity_of(committable)
         ).fetchone()
-        if found is not None:
-            return AlreadyCommitted("ledger row") if found[1] else int(found[0])
+        if found is not None and found[1]:
+            return AlreadyCommitted("ledger row")
         transaction = committable.transaction
-        mark = connection.execute(
-            "SELECT checkpoint FROM twophase_mark WHERE job = ? AND sink = ? AND lineage = ?",
-            (transaction.job, transaction.sink, transaction.lineage),
-        ).fetchone()
-        if mark is not None and transaction.checkpoint <= mark[0]:
+        mark = self.mark(connection, transaction.lineage)
+        if found is None and transaction.checkpoint <= mark:
             return AlreadyCommitted("high-water mark")
-        return Lost(f"{transaction} is neither staged nor in the ledger; the high-water mark is {mark}.")
+        if committable.target != self.target():
+            raise TargetChangedError(f"{transaction} is in {committable.target}.")
+        if request.predecessor is not None and not self.has(connection, request.predecessor):
+            raise predecessor_missing(request, self.target())
+        if found is None:
+            return Lost(f"{transaction} is neither staged nor in the ledger; the high-water mark is {mark}.")
+        return int(found[0])
+
+    def mark(self, connection: sqlite3.Connection, lineage: str) -> int:
+        """The checkpoint up to which all of a lineage is committed; -1 if there is none."""
+        found = connection.execute(
+            "SELECT checkpoint FROM twophase_mark WHERE job = ? AND sink = ? AND lineage = ?",
+            (self.job, self.sink, lineage),
+        ).fetchone()
+        return -1 if found is None else int(found[0])
+
+    def has(self, connection: sqlite3.Connection, before: Predecessor) -> bool:
+        """Whether there is proof of a checkpoint."""
+        piece = connection.execute(
+            "SELECT 1 FROM twophase_piece WHERE job = ? AND sink = ? AND lineage = ? AND checkpoint = ? AND committed",
+            (self.job, self.sink, before.lineage, before.checkpoint),
+        ).fetchone()
+        return piece is not None or self.mark(connection, before.lineage) >= before.checkpoint
 
     def move_rows(self, connection: sqlite3.Connection, piece: int) -> None:
         """From the staging table into the table, by the names of the columns."""

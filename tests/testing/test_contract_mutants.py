@@ -17,6 +17,10 @@ from tests.testing.sqlite_mistakes import (
     AbortsByCheckpoint,
     AbortTakesBack,
     AbortTakesBackTheCheckpoint,
+    AsksAnySinkForThePredecessor,
+    AsksForNoPredecessor,
+    AsksForTheMarkOnly,
+    AsksForTheTargetFirst,
     ChecksInAnotherTransaction,
     ColumnsByPosition,
     CommitDropsTheFence,
@@ -35,9 +39,9 @@ from tests.testing.sqlite_mistakes import (
     WithoutTaskAttempt,
 )
 from tests.testing.sqlite_sink import SqliteSink
-from twophase.errors import FencedError
+from twophase.errors import FencedError, TargetChangedError
 from twophase.testing.contract import ArrowSinkContract, SinkKillContract
-from twophase.testing.harness import FIRST
+from twophase.testing.harness import FIRST, LINEAGE
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,7 @@ class Mistake:
 
 SUITE = ArrowSinkContract
 KILLS = SinkKillContract
+MISSING = SUITE.test_a_piece_whose_predecessor_is_missing_is_refused
 FENCE_DOWN = SUITE.test_no_other_call_takes_the_fence_down
 MISTAKES = [
     Mistake(AbortsByCheckpoint, SUITE.test_abort_of_a_loser_leaves_what_is_pre_committed_of_its_checkpoint),
@@ -85,6 +90,15 @@ MISTAKES = [
     Mistake(NullIsEmpty, SUITE.test_null_stays_null_and_an_empty_text_empty),
     Mistake(EmptyIsNull, SUITE.test_null_stays_null_and_an_empty_text_empty),
     Mistake(ColumnsByPosition, SUITE.test_columns_go_by_name_after_a_restart_with_another_order),
+    Mistake(AsksForNoPredecessor, MISSING, {"predecessor": (LINEAGE, 4)}),
+    Mistake(AsksForNoPredecessor, SUITE.test_a_predecessor_of_another_sink_is_none),
+    Mistake(AsksAnySinkForThePredecessor, SUITE.test_a_predecessor_of_another_sink_is_none),
+    Mistake(AsksForTheMarkOnly, SUITE.test_a_piece_is_committed_after_its_predecessor, failure=TargetChangedError),
+    Mistake(
+        AsksForTheTargetFirst,
+        SUITE.test_a_piece_that_is_committed_needs_its_target_no_more,
+        failure=TargetChangedError,
+    ),
     Mistake(ProofAfterTheRows, KILLS.test_a_kill_at_any_line_neither_loses_nor_repeats, {"method": "commit"}),
     Mistake(ProofBeforeTheRows, KILLS.test_a_kill_at_any_line_neither_loses_nor_repeats, {"method": "commit"}),
     Mistake(ProofDroppedBeforeTheMark, KILLS.test_a_kill_at_any_line_neither_loses_nor_repeats, {"method": "subsume"}),

@@ -8,16 +8,18 @@ others commit.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from twophase.coordinator.clock import Clock
-from twophase.errors import LostPreparedError, StopJobError
+from twophase.errors import ConfigError, LostPreparedError, PreflightError, StopJobError, TargetChangedError
 from twophase.events import CommitRetried, Observers, PieceCommitted
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, Sink
 from twophase.state.checkpoint import CompletedCheckpoint
+
+Explain = Callable[[CompletedCheckpoint, Sink, str, TargetChangedError], TargetChangedError]
 
 
 class Committer:
@@ -30,6 +32,7 @@ class Committer:
         stopping: when set, an unfinished commit is left to the next recovery.
         backoff_s: the first wait; it doubles up to `backoff_max_s`.
         backoff_max_s: the longest wait.
+        explain: adds to the error of a sink whose target has changed what the log knows of it.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Committer:
         stopping: threading.Event,
         backoff_s: float,
         backoff_max_s: float,
+        explain: Explain | None = None,
     ) -> None:
         self._sinks = sinks
         self._observers = observers
@@ -47,6 +51,7 @@ class Committer:
         self._stopping = stopping
         self._backoff_s = backoff_s
         self._backoff_max_s = backoff_max_s
+        self._explain = explain
 
     def commit(self, checkpoint: CompletedCheckpoint) -> bool:
         """Commit every piece, sink by sink in the order of the job.
@@ -107,9 +112,18 @@ class Committer:
     ) -> tuple[list[Committable], str]:
         """Try the pieces of one sink; return what is left and why."""
         try:
-            outcomes = self._sinks[name].commit([CommitRequest(piece, retries) for piece in pieces])
+            before = checkpoint.predecessor(name)
+            outcomes = self._sinks[name].commit([CommitRequest(piece, retries, before) for piece in pieces])
+        except TargetChangedError as error:
+            raise (self._explain(checkpoint, self._sinks[name], name, error) if self._explain else error) from error
         except StopJobError:
             raise
+        except (ConfigError, PreflightError) as error:
+            raise StopJobError(
+                f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, and sink {name!r} cannot commit its "
+                f"pieces, now or later: {error.what} No data is lost: they stay pre-committed.",
+                remedy=error.remedy or "put the target back as it was, then start the job again: it commits them.",
+            ) from error
         except Exception as error:  # noqa: BLE001 decided stays decided: whatever a sink meets, it is asked again
             return pieces, f"{type(error).__name__}: {error}"
         if len(outcomes) != len(pieces):

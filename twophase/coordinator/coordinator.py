@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -28,14 +28,16 @@ from twophase.coordinator.clock import Clock
 from twophase.coordinator.commit import Committer
 from twophase.coordinator.failure_reason import CheckpointFailureReason
 from twophase.coordinator.finish import Finisher, Listeners
+from twophase.coordinator.orphans import Orphans
 from twophase.coordinator.pending import PendingCheckpoint
+from twophase.coordinator.proofs import Proofs, check_targets, has_moved
 from twophase.coordinator.recovery import (
     Restore,
     check_histories,
-    check_kept,
     check_restore,
     close_all,
     commit_decided,
+    piece_names,
     take_over,
 )
 from twophase.coordinator.state_machine import Signal
@@ -128,8 +130,15 @@ class CheckpointCoordinator:
         self._counter = 0
         self._last_commit_s = float("-inf")
         self._recommitted: tuple[str, int] | None = None
+        self._proofs = Proofs(job, self.log, self.store)
         self._committer = Committer(
-            sinks, observers, clock, self.stopping, options.commit_backoff_s, options.commit_backoff_max_s
+            sinks,
+            observers,
+            clock,
+            self.stopping,
+            options.commit_backoff_s,
+            options.commit_backoff_max_s,
+            self._proofs.explain,
         )
         self._finisher = Finisher(job, sinks, self._committer, self.log, self.store, self._listeners, observers)
         self._behind = CommitsBehind(spawn, on_failure)
@@ -190,11 +199,11 @@ class CheckpointCoordinator:
                     remedy="leave this driver stopped.",
                 )
             if restore is None:
-                check_histories(self.job, history, remembered)
+                check_histories(self.job, history, remembered, piece_names(self._sinks))
             else:
                 check_restore(self.job, history, restore.lineage, remembered)
-            if committed := (restore and restore.continuing) or self._newest_committed(history):
-                check_kept(self.job, committed, self._sinks, remembered, may_move=restore is not None)
+            expected = restore.committed if restore else self._proofs.committed()
+            check_targets(self._proofs, expected, self._sinks, remembered, may_move=restore is not None)
 
         began_s = self._clock.monotonic_s()
         remembered = self._remembered()
@@ -208,15 +217,30 @@ class CheckpointCoordinator:
             return
         failpoint("C22")
         try:
-            aborted = self._close_below(Attempt(self._generation, 0))
+            aborted = self._close_below(Attempt(self._generation, 0), restore)
+            self._ask_again(restore)
         except Exception:
             self.log.check_fence()  # what a newer driver has moved on looks like loss to the one that it has overtaken
             raise
-        if restore is not None:  # a driver over another folder could still commit until here
-            check_restore(self.job, self.log.history, restore.lineage, self._remembered())
         self.store.sweep()
         duration_s = self._clock.monotonic_s() - began_s
         self._observers(RecoveryFinished(self.job, self._generation, recommitted, aborted, duration_s))
+
+    def _ask_again(self, restore: Restore | None) -> None:
+        """Hold the sinks against the log once more: a driver over another folder can commit until all fences are up.
+
+        Raises:
+            FencedError: another driver over this folder has gone on, which the sinks may know of by now.
+            StopJobError: the job must not go on.
+        """
+        remembered, history = self._remembered(), self.log.history
+        self.log.check_fence()
+        if restore is None:
+            check_histories(self.job, history, remembered, piece_names(self._sinks))
+        else:
+            check_restore(self.job, history, restore.lineage, remembered)
+        expected = restore.committed if restore else self._proofs.committed()
+        check_targets(self._proofs, expected, self._sinks, remembered, may_move=restore is not None)
 
     def _remembered(self) -> dict[str, SinkHistory]:
         def remember(sink: Sink, _: Observers) -> SinkHistory:
@@ -231,18 +255,10 @@ class CheckpointCoordinator:
             self._recommitted = (decision.lineage, decision.checkpoint)
         return done
 
-    def _newest_committed(self, history: History) -> CompletedCheckpoint | None:
-        """Of the current lineage. None also if its body is gone: another driver has gone on, and the fence will fail."""
-        current = history.lineage.id if history.lineage else None
-        found = [decision for decision in history.decisions if decision.committed and decision.lineage == current]
-        try:
-            return self.store.read(found[-1]) if found else None
-        except (CheckpointMissingError, FencedError):
-            return None
-
     def begin_lineage(self, lineage: Lineage) -> None:
-        """Begin a new lineage, after `recover`."""
-        self.log.append(LineageRecord(lineage))
+        """Begin a new lineage, after `recover`. A sink that has got another target with it begins there without proofs."""
+        kept = tuple(proof for proof in lineage.proofs or () if not has_moved(proof, self._sinks.get(proof.sink)))
+        self.log.append(LineageRecord(replace(lineage, proofs=kept)))
 
     # -- a micro-batch -------------------------------------------------------------------------------------------------
 
@@ -369,7 +385,7 @@ class CheckpointCoordinator:
 
     def _decide(self, pending: PendingCheckpoint, stopwatch: Stopwatch) -> CompletedCheckpoint:
         """Step 3: the decision. Before the record's create is tried everything may abort; after it nothing may."""
-        completed = pending.completed(int(stopwatch.total_s * 1000))
+        completed = pending.completed(int(stopwatch.total_s * 1000), self._proofs.decided())
         try:
             decision = self.store.prepare(completed)
         except (OSError, AlreadyExistsError, UnclearOutcomeError) as error:
@@ -441,10 +457,18 @@ class CheckpointCoordinator:
         self._listeners.aborted(number)
         return will_retry
 
-    def _close_below(self, below: Attempt) -> int:
-        """Close all older attempts in every sink; pieces of decided checkpoints that wait for their commit stay."""
+    def _close_below(self, below: Attempt, restore: Restore | None = None) -> int:
+        """Close all older attempts in every sink; pieces of decided checkpoints that wait for their commit stay.
+
+        Also after a declined attempt the sinks are asked before anything is aborted: in a target that was put back, a piece
+        that was committed may be prepared again.
+        """
         kept = self._finisher.pieces_to_commit()
-        return close_all(self.job, self._sinks, below, kept, self._observers, self._alongside)
+        orphans = {
+            name: Orphans(self.job, name, sink, self._observers, lambda: self._ask_again(restore))
+            for name, sink in self._sinks.items()
+        }
+        return close_all(orphans, below, kept, self._observers, self._alongside)
 
     def _mismatch(self, checkpoint: int, reason: str) -> OffsetMismatchError:
         return OffsetMismatchError(

@@ -10,7 +10,7 @@ task attempt that lost to another attempt of the same task are orphans too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from twophase.events import Observers, OrphansAborted
 from twophase.ids import Attempt, Subtask
@@ -36,13 +36,17 @@ class Orphans:
         name: the sink's name.
         sink: the sink.
         observers: hear of the orphans.
+        before_abort: called when there is something to abort; what it raises ends the scan with nothing aborted.
     """
 
-    def __init__(self, job: str, name: str, sink: Sink, observers: Observers) -> None:
+    def __init__(
+        self, job: str, name: str, sink: Sink, observers: Observers, before_abort: Callable[[], None] | None = None
+    ) -> None:
         self._job = job
         self._name = name
         self._sink = sink
         self._observers = observers
+        self._before_abort = before_abort
 
     def close(self, below: Attempt, kept: frozenset[PieceKey]) -> int:
         """Close every attempt below `below`; return how many orphans were aborted.
@@ -55,16 +59,33 @@ class Orphans:
         self._sink.fence(below)
         return aborted + self.abort(below, kept)
 
+    def close_if_none(self, below: Attempt, kept: frozenset[PieceKey]) -> bool:
+        """The same while there is nothing to abort; return whether all is closed. Otherwise `close` has to follow.
+
+        Args:
+            below: the first attempt that stays open.
+            kept: pieces of decided checkpoints that are not known as committed yet.
+        """
+        if self._found(below, kept):
+            return False
+        self._sink.fence(below)
+        return not self._found(below, kept)
+
     def abort(self, below: Attempt, kept: frozenset[PieceKey]) -> int:
         """Abort what is there now. Without `close`, more of it may still come."""
-        found = [
-            piece for piece in self._sink.in_doubt() if piece.transaction.attempt < below and _key(piece) not in kept
-        ]
+        found = self._found(below, kept)
         if found:
+            if self._before_abort is not None:
+                self._before_abort()
             self._sink.abort(found)
             names = tuple(f"{piece.transaction}/{piece.subtask}" for piece in found)
             self._observers(OrphansAborted(self._job, self._name, names))
         return len(found)
+
+    def _found(self, below: Attempt, kept: frozenset[PieceKey]) -> list[Committable]:
+        return [
+            piece for piece in self._sink.in_doubt() if piece.transaction.attempt < below and _key(piece) not in kept
+        ]
 
 
 def _key(piece: Committable) -> PieceKey:

@@ -11,6 +11,7 @@ from twophase.errors import DeclinedError, StopJobError
 from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.records import Proof
 
 
 class PendingCheckpoint:
@@ -79,8 +80,13 @@ class PendingCheckpoint:
         with self._lock:
             return [sink for sink in self._sinks if sink not in self._committables]
 
-    def completed(self, duration_ms: int) -> CompletedCheckpoint:
-        """The checkpoint as it is decided; only once every sink has acknowledged."""
+    def completed(self, duration_ms: int, predecessors: tuple[Proof, ...] = ()) -> CompletedCheckpoint:
+        """The checkpoint as it is decided; only once every sink has acknowledged.
+
+        Args:
+            duration_ms: since the trigger.
+            predecessors: for each sink its newest checkpoint with pieces before this one.
+        """
         if self.phase is not Phase.ACKNOWLEDGED:
             raise StopJobError(
                 f"Checkpoint {self.checkpoint} is {self.phase.name}, not complete; a defect of twophase."
@@ -95,6 +101,7 @@ class PendingCheckpoint:
             operator_states=self.operator_states,
             committables=dict(self._committables),
             duration_ms=duration_ms,
+            predecessors=predecessors,
         )
 
     def _on(self, signal: Signal) -> Action:

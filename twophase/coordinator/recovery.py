@@ -2,30 +2,35 @@
 
     1. fence      append FENCE(generation) to the log; every older driver is out from here on
     2. commit     every decided checkpoint without COMMITTED, oldest first, of all lineages (hazard H48)
-    3. close      in each sink: abort orphans, raise its fence, abort again; the sinks side by side
+    3. close      in each sink: abort orphans, raise its fence, abort again; sinks without orphans side by side
 
 Before step 1 nothing is written, and what the sinks remember is held against what the store remembers (I6): a sink that
 knows more means that the store is old, one that knows less that its target is.
+
+A driver over a copy of the folder does not know of what the original decides, and no log fences the two from each other.
+So all sinks are asked again before anything is aborted in one of them, and once more when all fences are up: from then on
+the other driver can pre-commit nothing, and what it has decided before is either in a sink by now or lost to it, by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from twophase.coordinator.alongside import Alongside, in_turn
 from twophase.coordinator.orphans import Orphans, PieceKey
-from twophase.errors import CheckpointMissingError, FencedError, TargetChangedError
+from twophase.errors import CheckpointMissingError, FencedError
 from twophase.events import Observers
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
-from twophase.protocol.sink import Sink, SinkHistory
+from twophase.protocol.sink import NamesPieces, Sink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.log import JobLog
-from twophase.state.records import Decision, FenceRecord, History, Lineage
+from twophase.state.records import Decision, FenceRecord, History, Lineage, Proof
 
 _TAKE_OVER_TRIES = 20
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -44,13 +49,35 @@ class Restore:
     adopting: tuple[CompletedCheckpoint, ...] = ()
 
     @property
-    def continuing(self) -> CompletedCheckpoint | None:
-        """The restored checkpoint, if it is committed."""
-        return None if self.checkpoint in self.adopting else self.checkpoint
+    def committed(self) -> tuple[Proof, ...]:
+        """For each sink the newest checkpoint with pieces that is committed already, by the log that is restored from."""
+        return (self.adopting[0].predecessors or ()) if self.adopting else self.checkpoint.proofs
 
 
-def check_histories(job: str, history: History, sinks: Mapping[str, SinkHistory]) -> None:
+PieceNames = Callable[[str, str, int], Sequence[str]]
+"""The pieces of a checkpoint that a sink has proof of: of its name, a lineage and a number."""
+
+
+def piece_names(sinks: Mapping[str, Sink]) -> PieceNames:
+    """Asks the sinks that can name their pieces."""
+
+    def names(sink: str, lineage: str, checkpoint: int) -> Sequence[str]:
+        found = sinks[sink]
+        return found.committed_pieces(lineage, checkpoint) if isinstance(found, NamesPieces) else ()
+
+    return names
+
+
+def check_histories(
+    job: str, history: History, sinks: Mapping[str, SinkHistory], names: PieceNames = lambda *_: ()
+) -> None:
     """Refuse a store that knows less than a sink: it is empty, old, or another one.
+
+    Args:
+        job: the job's name.
+        history: what the log says.
+        sinks: what each of them remembers.
+        names: of the pieces that a sink has and the log does not know.
 
     Raises:
         CheckpointMissingError: starting would write rows again that a sink already has.
@@ -62,10 +89,10 @@ def check_histories(job: str, history: History, sinks: Mapping[str, SinkHistory]
                 job, f"the checkpoint store {state}, but sink {name!r} has seen generation {remembered.generation}"
             )
         for lineage, checkpoint in remembered.committed.items():
-            _check_lineage(job, history, name, lineage, checkpoint)
+            _check_lineage(job, history, name, lineage, checkpoint, names)
 
 
-def _check_lineage(job: str, history: History, sink: str, lineage: str, checkpoint: int) -> None:
+def _check_lineage(job: str, history: History, sink: str, lineage: str, checkpoint: int, names: PieceNames) -> None:
     ancestors = {ancestor: last for known in history.lineages for ancestor, last in known.ancestors.items()}
     if lineage in ancestors:
         if checkpoint > ancestors[lineage]:
@@ -80,7 +107,9 @@ def _check_lineage(job: str, history: History, sink: str, lineage: str, checkpoi
     newest = history.newest(lineage)
     if newest is None or newest.checkpoint < checkpoint:
         ends = "has none" if newest is None else f"ends at {newest.checkpoint}"
-        raise _missing(job, f"sink {sink!r} has committed checkpoint {checkpoint}, but the checkpoint store {ends}")
+        what = f"sink {sink!r} has committed checkpoint {checkpoint}, but the checkpoint store {ends}"
+        pieces = names(sink, lineage, checkpoint)
+        raise _undecided(job, what, pieces) if pieces else _missing(job, what)
 
 
 def check_restore(job: str, history: History, lineage: Lineage, sinks: Mapping[str, SinkHistory]) -> None:
@@ -111,44 +140,17 @@ def check_restore(job: str, history: History, lineage: Lineage, sinks: Mapping[s
                 )
 
 
-def check_kept(
-    job: str,
-    checkpoint: CompletedCheckpoint,
-    sinks: Mapping[str, Sink],
-    remembered: Mapping[str, SinkHistory],
-    *,
-    may_move: bool,
-) -> None:
-    """Refuse a target that does not know of a committed checkpoint any more: it was put back, or is another one.
-
-    Args:
-        job: the job's name.
-        checkpoint: one that the log calls committed.
-        sinks: by name.
-        remembered: what each of them said before the log was read; one that has missed the checkpoint is asked again.
-        may_move: whether a sink may have got another target since; it begins there without the rows of the old one.
-
-    Raises:
-        TargetChangedError: going on would leave a hole.
-    """
-    for name, sink in sinks.items():
-        pieces = checkpoint.committables.get(name, ())
-        if not pieces or (may_move and pieces[0].target != sink.target()):
-            continue
-        if not _knows(remembered[name], checkpoint) and not _knows(history := sink.history(), checkpoint):
-            newest = history.committed.get(checkpoint.lineage)
-            raise TargetChangedError(
-                f"Job {job!r}: checkpoint {checkpoint.checkpoint} of lineage {checkpoint.lineage} is committed, and sink "
-                f"{name!r} ({sink.target()}) knows {'none' if newest is None else f'up to {newest}'} of that lineage: its "
-                f"target was put back, or is another one than {pieces[0].target}. The rows in between are not in it. "
-                "Nothing was written.",
-                remedy="put the target back as it was. If it is to be another one from here on, begin there with "
-                "restore.path; in the plugin form, with another name and checkpointLocation.",
-            )
-
-
-def _knows(history: SinkHistory, checkpoint: CompletedCheckpoint) -> bool:
-    return history.forgets or history.committed.get(checkpoint.lineage, -1) >= checkpoint.checkpoint
+def _undecided(job: str, what: str, pieces: Sequence[str]) -> CheckpointMissingError:
+    """Of a checkpoint whose pieces the target still names: the folder need not be what is wrong."""
+    shown = ", ".join(pieces[:_SHOWN]) + (f" and {len(pieces) - _SHOWN} more" if len(pieces) > _SHOWN else "")
+    return CheckpointMissingError(
+        f"Job {job!r}: {what}. It is proven by the pieces {shown} (attempt/subtask.task attempt). Either the folder is older "
+        "than the sink, or somebody has committed these pieces by hand although they were in no decision. Starting would "
+        "write rows twice; nothing was written.",
+        remedy="if the folder was put back, put back the one that it replaced. If the pieces were committed by hand, delete "
+        "their rows from the target together with their proofs (MySQL: the rows of twophase_ledger with this checkpoint; "
+        "files: see docs/operations.md), then start the job again: it writes the checkpoint anew.",
+    )
 
 
 def _missing(job: str, what: str) -> CheckpointMissingError:
@@ -198,16 +200,26 @@ def commit_decided(history: History, commit: Callable[[Decision], bool]) -> int:
 
 
 def close_all(
-    job: str,
-    sinks: Mapping[str, Sink],
+    orphans: Mapping[str, Orphans],
     below: Attempt,
     kept: frozenset[PieceKey],
     observers: Observers,
     alongside: Alongside = in_turn,
 ) -> int:
-    """Step 3, and what follows a declined attempt. Returns how many orphans were aborted."""
+    """Step 3, and what follows a declined attempt. Returns how many orphans were aborted.
 
-    def close(name: str, sink: Sink, observers: Observers) -> int:
-        return Orphans(job, name, sink, observers).close(below, kept)
+    Args:
+        orphans: of each sink, by its name.
+        below: the first attempt that stays open.
+        kept: pieces of decided checkpoints that wait for their commit.
+        observers: hear of the steps.
+        alongside: closes the sinks that have no orphans.
+    """
 
-    return sum(alongside({name: partial(close, name, sink) for name, sink in sinks.items()}, observers).values())
+    def close(one: Orphans, _: Observers) -> bool:
+        return one.close_if_none(below, kept)
+
+    closed = alongside({name: partial(close, one) for name, one in orphans.items()}, observers)
+    # In the order of the commits, each asked about before its abort: what another driver has committed in one of them is
+    # seen before the rest of that checkpoint is aborted in the next.
+    return sum(orphans[name].close(below, kept) for name, is_closed in closed.items() if not is_closed)

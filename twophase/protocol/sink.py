@@ -13,8 +13,9 @@ The coordinator calls a sink in this order (the numbers are marked in `coordinat
 
 A declined attempt goes through step 4 before the next one begins.
 
-Steps 1, 2 and 4 of several sinks run side by side, each sink's in a thread; so does step 5, and a step may run in another
-thread than the one before it. All of one sink are called by one thread at a time, but for step 5: with `checkpoint.max_concurrent` above 1, steps 6 and 7 and
+Steps 1 and 2 of several sinks run side by side, each sink's in a thread. So does step 5, and step 4 of the sinks that have
+nothing to abort; the others follow in the order of the job, and all sinks are asked again (step 2) before each abort and
+when all fences are up. A step may run in another thread than the one before it. All of one sink are called by one thread at a time, but for step 5: with `checkpoint.max_concurrent` above 1, steps 6 and 7 and
 the scan for losers (`in_doubt`, `abort`) run in a thread of their own beside the pre-commit of later checkpoints. Step 4
 never does: it waits until all that is decided is committed.
 """
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from twophase.errors import TargetChangedError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
@@ -61,16 +63,50 @@ class SinkContext:
 
 
 @dataclass(frozen=True)
+class Predecessor:
+    """The newest checkpoint before a piece's own that has pieces in the same sink. It is committed, and has left proof.
+
+    Attributes:
+        lineage: of the checkpoint: the piece's own, or one that it continues.
+        checkpoint: its number there.
+    """
+
+    lineage: str
+    checkpoint: int
+
+
+@dataclass(frozen=True)
 class CommitRequest:
     """One piece to commit.
 
     Attributes:
         committable: the piece.
         retries: how often its commit was tried before by this driver.
+        predecessor: what the target must have proof of before the piece becomes visible in it; None if there is none, or
+            if the checkpoint was decided by a version that did not say. All requests of a call have the same.
     """
 
     committable: Committable
     retries: int = 0
+    predecessor: Predecessor | None = None
+
+
+def predecessor_missing(request: CommitRequest, target: str) -> TargetChangedError:
+    """What a sink raises for a piece whose predecessor has no proof in the target.
+
+    Args:
+        request: with a predecessor.
+        target: `Sink.target`.
+    """
+    transaction, before = request.committable.transaction, request.predecessor
+    if before is None:
+        raise ValueError("the request has no predecessor")
+    return TargetChangedError(
+        f"{transaction} is decided and is not committed to {target}: checkpoint {before.checkpoint} of lineage "
+        f"{before.lineage} was committed there before it, and the target has no proof of that any more. It was put back, or "
+        "is another one.",
+        remedy="put the target back as it was, then start the job again.",
+    )
 
 
 @dataclass(frozen=True)
@@ -80,14 +116,16 @@ class SinkHistory:
     Attributes:
         generation: the highest generation that has fenced it; 0 if it has never seen the job.
         committed: for each lineage id, the highest checkpoint that the target has proof of (from the ledger and the
-            high-water marks). Checkpoints without pieces leave no proof, so this may lag, never lead.
-        forgets: whether the target drops proofs by itself after a while. Where it does not, a committed checkpoint with
-            pieces that is missing in `committed` means that the target was put back, or is another one.
+            high-water marks). Checkpoints without pieces leave no proof, so this may lag, never lead. A committed
+            checkpoint with pieces that is missing means that the target was put back, or is another one: a target that
+            drops proofs by itself needs others beside them.
+        replaced: why the rows that the proofs are of are not in the target, such as a table that was dropped and made anew
+            under its old name; empty if they are, or where proofs go with the rows.
     """
 
     generation: int = 0
     committed: Mapping[str, int] = field(default_factory=dict)
-    forgets: bool = False
+    replaced: str = ""
 
 
 @runtime_checkable
@@ -125,6 +163,17 @@ class CanRehearse(Protocol):
         """A sink of this kind, and the settings of Spark that keep all it writes in `folder`.
 
         A static method: called on the class, in a process of its own that records the classes for faster starts.
+        """
+
+
+@runtime_checkable
+class NamesPieces(Protocol):
+    """A power of a sink: it can say which pieces of a checkpoint its target has proof of, for an error message."""
+
+    def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
+        """Names of the pieces, such as the key of the ledger row; none where only a mark is left.
+
+        Runs on the driver after `open`, when a target has a checkpoint that the log does not know.
         """
 
 
@@ -184,11 +233,17 @@ class Sink(ABC):
         Answer `Committed` only if the target shows the piece; that it said OK is not enough (docs/decisions/0010). Rows and
         proof become visible in one atomic unit: whatever a crash leaves, there are both or neither (I4).
 
+        A piece without proof becomes visible only in a target that has proof of `CommitRequest.predecessor`: its own rows, or
+        the mark that stands for them. Check that in the transaction or commit that makes the piece visible; where there
+        is none, in the same session directly before. Otherwise a target that was restored from a backup, or swapped, under
+        a running job gets the piece, and what it lacks is never missed (docs/decisions/0025).
+
         Returns:
             One outcome for each request, in the same order.
 
         Raises:
-            TargetChangedError: a committable names another target.
+            TargetChangedError: a committable names another target, or the target lacks the predecessor; nothing of the
+                requests became visible by this call.
             Exception: anything else counts as `RetryLater` for all requests.
         """
 

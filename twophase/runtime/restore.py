@@ -52,6 +52,7 @@ def load_restore(
         first_checkpoint=1,
         start=states.start_offsets(checkpoint, options),
         ancestors={**continued.ancestors, checkpoint.lineage: checkpoint.checkpoint},
+        proofs=checkpoint.proofs,
     )
     return Restore(checkpoint, lineage, adopting)
 

@@ -9,7 +9,9 @@ from typing import Any
 
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
+from twophase.protocol.sink import Predecessor
 from twophase.state.codec import canonical_json
+from twophase.state.records import Proof, proofs_from_json
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class CompletedCheckpoint:
         operator_states: the state of every source and checkpointed function, by their names.
         committables: the pieces of each sink, by its name; a sink without rows has an empty list.
         duration_ms: from the trigger to the decision.
+        predecessors: for each sink the newest checkpoint before this one that has pieces in it. It must be proven in the
+            target before a piece of this one is committed there. None in a body of an older version, which did not say.
     """
 
     job: str
@@ -55,6 +59,24 @@ class CompletedCheckpoint:
     operator_states: Mapping[str, Any] = field(default_factory=dict)
     committables: Mapping[str, Sequence[Committable]] = field(default_factory=dict)
     duration_ms: int = 0
+    predecessors: tuple[Proof, ...] | None = None
+
+    @property
+    def proofs(self) -> tuple[Proof, ...]:
+        """For each sink its newest checkpoint with pieces, this one included."""
+        own = {
+            sink: Proof(sink, self.lineage, self.checkpoint, pieces[0].target)
+            for sink, pieces in self.committables.items()
+            if pieces
+        }
+        return tuple(({proof.sink: proof for proof in self.predecessors or ()} | own).values())
+
+    def predecessor(self, sink: str) -> Predecessor | None:
+        """What has to be proven in a sink's target before a piece of this checkpoint may be committed there."""
+        for proof in self.predecessors or ():
+            if proof.sink == sink:
+                return Predecessor(proof.lineage, proof.checkpoint)
+        return None
 
     @property
     def rows(self) -> int:
@@ -81,5 +103,6 @@ class CompletedCheckpoint:
                 sink: tuple(Committable.from_json(piece) for piece in pieces)
                 for sink, pieces in fields.pop("committables").items()
             },
+            predecessors=proofs_from_json(fields.pop("predecessors", None)),
             **fields,
         )

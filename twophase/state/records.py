@@ -15,6 +15,23 @@ from twophase.ids import Attempt
 
 
 @dataclass(frozen=True)
+class Proof:
+    """The newest checkpoint with pieces in a sink: once it is committed, its target has to have proof of it for ever.
+
+    Attributes:
+        sink: the sink's name.
+        lineage: of the checkpoint; the current one, or one that it continues.
+        checkpoint: its number there.
+        target: what the pieces named as their target (I10).
+    """
+
+    sink: str
+    lineage: str
+    checkpoint: int
+    target: str
+
+
+@dataclass(frozen=True)
 class Lineage:
     """One unbroken history of the job.
 
@@ -24,6 +41,7 @@ class Lineage:
         first_checkpoint: the number of its first checkpoint: 0, or 1 after a restore, where Spark's batch 0 is ours.
         start: the offset line of each source that it begins with; empty on a fresh start.
         ancestors: the last checkpoint of each lineage that this one continues; nothing newer of them may be committed.
+        proofs: what its sinks have of its ancestors; None in a record of an older version, which did not say.
     """
 
     id: str
@@ -31,6 +49,7 @@ class Lineage:
     first_checkpoint: int = 0
     start: tuple[str | None, ...] = ()
     ancestors: Mapping[str, int] = field(default_factory=dict)
+    proofs: tuple[Proof, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +62,8 @@ class Decision:
         attempt: the attempt that was decided.
         offsets_hash: hex SHA-256 of its start and end offsets.
         body_digest: hex SHA-256 of its body, the `_metadata` file.
+        proofs: for each sink its newest checkpoint with pieces, as of this one: carried from decision to decision, so that
+            no fold forgets a sink that has had no rows for long. None in a record of an older version, which did not say.
         committed: whether every sink has proven it committed.
     """
 
@@ -52,6 +73,7 @@ class Decision:
     offsets_hash: str
     body_digest: str
     committed: bool = False
+    proofs: tuple[Proof, ...] | None = None
 
     @property
     def folder(self) -> str:
@@ -125,6 +147,10 @@ class History:
     def newest(self, lineage: str) -> Decision | None:
         """The newest decided checkpoint of a lineage."""
         return next((found for found in reversed(self.decisions) if found.lineage == lineage), None)
+
+    def newest_committed(self, lineage: str) -> Decision | None:
+        """The newest committed checkpoint of a lineage."""
+        return next((found for found in reversed(self.decisions) if found.lineage == lineage and found.committed), None)
 
     def uncommitted(self) -> list[Decision]:
         """Decided checkpoints without proof that they are committed, oldest first, of all lineages."""
@@ -214,12 +240,18 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
 
 def _lineage(value: Mapping[str, Any]) -> Lineage:
     fields = dict(value)
-    return Lineage(start=tuple(fields.pop("start")), **fields)
+    return Lineage(start=tuple(fields.pop("start")), proofs=proofs_from_json(fields.pop("proofs", None)), **fields)
 
 
 def _decision(value: Mapping[str, Any]) -> Decision:
     fields = dict(value)
-    return Decision(attempt=Attempt(**fields.pop("attempt")), **fields)
+    attempt, proofs = Attempt(**fields.pop("attempt")), proofs_from_json(fields.pop("proofs", None))
+    return Decision(attempt=attempt, proofs=proofs, **fields)
+
+
+def proofs_from_json(value: Any) -> tuple[Proof, ...] | None:
+    """The proofs of a record or a body; None if it was written by a version that kept none."""
+    return None if value is None else tuple(Proof(**proof) for proof in value)
 
 
 def _check(condition: bool, what: str) -> None:

@@ -57,6 +57,7 @@ class CompletedCheckpointStore:
             attempt=checkpoint.attempt,
             offsets_hash=checkpoint.offsets.hash,
             body_digest=codec.digest(data),
+            proofs=checkpoint.proofs,
         )
         self._storage.create(_body_of(decision), data)
         return decision

@@ -26,7 +26,14 @@ from twophase.failpoints import failpoint
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
-from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
+from twophase.protocol.sink import (
+    ArrowSink,
+    CommitRequest,
+    Predecessor,
+    SinkContext,
+    SinkHistory,
+    predecessor_missing,
+)
 from twophase.protocol.writer import SinkWriter
 
 
@@ -140,18 +147,21 @@ class FolderSink(ArrowSink):
         outcomes = []
         for number, request in enumerate(requests):
             failpoint("C13" if number else "C12")
-            outcomes.append(self._commit_one(request.committable))
+            outcomes.append(self._commit_one(request))
             failpoint("C14")
         failpoint("C15")
         return outcomes
 
-    def _commit_one(self, piece: Committable) -> CommitOutcome:
-        if piece.target != self.target():
-            raise TargetChangedError(f"{piece.transaction} was written to {piece.target}, not to {self.target()}.")
+    def _commit_one(self, request: CommitRequest) -> CommitOutcome:
+        piece = request.committable
         name, transaction = _name(piece.transaction, piece.subtask), piece.transaction
         with self._folder.lock():
             if (self._folder.root / "visible" / name).exists():
                 return AlreadyCommitted("visible file")
+            if piece.target != self.target():
+                raise TargetChangedError(f"{transaction} was written to {piece.target}, not to {self.target()}.")
+            if not self._has(request.predecessor):
+                raise predecessor_missing(request, self.target())
             try:
                 (self._folder.root / "prepared" / name).rename(self._folder.root / "visible" / name)
             except FileNotFoundError:
@@ -160,6 +170,16 @@ class FolderSink(ArrowSink):
                     return AlreadyCommitted("high-water mark")
                 return Lost(f"{name} is neither prepared nor visible; the high-water mark is {mark}.")
         return Committed()
+
+    def _has(self, before: Predecessor | None) -> bool:
+        """Whether the folder has proof of a checkpoint; the caller holds the lock."""
+        if (
+            before is None
+            or self._folder.high_water(self._job, self._sink).get(before.lineage, -1) >= before.checkpoint
+        ):
+            return True
+        pieces = f"{self._job}~{self._sink}~{before.lineage}-{before.checkpoint:08d}-*.json"
+        return any((self._folder.root / "visible").glob(pieces))
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """See `Sink.abort`."""

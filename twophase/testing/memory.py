@@ -20,7 +20,14 @@ from twophase.failpoints import failpoint
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
-from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
+from twophase.protocol.sink import (
+    ArrowSink,
+    CommitRequest,
+    Predecessor,
+    SinkContext,
+    SinkHistory,
+    predecessor_missing,
+)
 from twophase.protocol.writer import SinkWriter
 
 Row = dict[str, Any]
@@ -130,29 +137,48 @@ class MemorySink(ArrowSink):
         outcomes = []
         for number, request in enumerate(requests):
             failpoint("C13" if number else "C12")
-            outcomes.append(self._commit_one(request.committable))
+            outcomes.append(self._commit_one(request))
             failpoint("C14")
         failpoint("C15")
         return outcomes
 
-    def _commit_one(self, committable: Committable) -> CommitOutcome:
-        if committable.target != self.target():
-            raise TargetChangedError(f"{committable.transaction} was written to {committable.target}.")
+    def _commit_one(self, request: CommitRequest) -> CommitOutcome:
+        committable = request.committable
         transaction = committable.transaction
         key = _key(transaction, committable.subtask)
         with self._target.lock:
+            # Proof comes first: what is committed needs no target any more.
+            if key in self._target.ledger:
+                return AlreadyCommitted("ledger row")
+            mark = self._target.high_water.get((transaction.job, transaction.sink, transaction.lineage), -1)
+            if key not in self._target.prepared and transaction.checkpoint <= mark:
+                return AlreadyCommitted("high-water mark")
+            if committable.target != self.target():
+                raise TargetChangedError(f"{transaction} was written to {committable.target}, not to {self.target()}.")
+            if not self._has(request.predecessor):
+                raise predecessor_missing(request, self.target())
             if key in self._target.prepared:
                 # Rows, proof and the end of "prepared" are one step: that is what makes the proof worth something (I4).
                 _, rows = self._target.prepared.pop(key)
                 self._target.visible.extend(rows)
                 self._target.ledger.add(key)
                 return Committed()
-            if key in self._target.ledger:
-                return AlreadyCommitted("ledger row")
-            mark = self._target.high_water.get((transaction.job, transaction.sink, transaction.lineage), -1)
-            if transaction.checkpoint <= mark:
-                return AlreadyCommitted("high-water mark")
             return Lost(f"{transaction}: neither prepared nor in the ledger; the high-water mark is {mark}.")
+
+    def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
+        """See `NamesPieces`."""
+        sought = (self._job, self._sink, lineage, checkpoint_id)
+        with self._target.lock:
+            return sorted(f"{key[4]}/{key[5]}" for key in self._target.ledger if key[:4] == sought)
+
+    def _has(self, before: Predecessor | None) -> bool:
+        """Whether the target has proof of a checkpoint; the caller holds the lock."""
+        if before is None:
+            return True
+        mine = (self._job, self._sink, before.lineage)
+        if self._target.high_water.get(mine, -1) >= before.checkpoint:
+            return True
+        return any(key[:4] == (*mine, before.checkpoint) for key in self._target.ledger)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """See `Sink.abort`."""

@@ -17,7 +17,7 @@ from sinks.staging.disk import rename_new
 from sinks.staging.manifest import DamagedRecordError, Manifest
 from sinks.staging.names import file_name
 from tests.sinks.file.harness import FileHarness, commit, orders
-from twophase.errors import FencedError, PreflightError, StopJobError
+from twophase.errors import FencedError, PreflightError, StopJobError, TargetChangedError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
@@ -246,6 +246,14 @@ def test_a_late_commit_of_an_older_driver_is_never_called_lost(
     (outcome,) = late.commit([CommitRequest(piece)])
     assert isinstance(outcome, RetryLater)
     assert commit(sink, piece) == [AlreadyCommitted("done marker")]
+
+
+def test_a_decided_piece_whose_folder_was_deleted_stops_the_job_by_name(
+    table: FileHarness, sink: FileSink, piece: Committable
+) -> None:
+    shutil.rmtree(table.path / "_twophase~contract~facts")
+    with pytest.raises(TargetChangedError, match="is gone, with all that is pre-committed"):
+        commit(sink, piece)
 
 
 def test_an_older_driver_that_was_overtaken_cannot_raise_its_fence(table: FileHarness, sink: FileSink) -> None:

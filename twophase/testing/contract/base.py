@@ -11,7 +11,7 @@ from twophase.errors import DeclinedError, FencedError
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, RetryLater
-from twophase.protocol.sink import CommitRequest, Sink, SinkContext
+from twophase.protocol.sink import CommitRequest, Predecessor, Sink, SinkContext
 from twophase.testing.harness import FIRST, JOB, SINK, SinkHarness, transaction_id
 
 CLOSED = (FencedError, DeclinedError)
@@ -61,10 +61,12 @@ class ContractBase:
         )
 
     @staticmethod
-    def commit(sink: Sink, committables: Sequence[Committable]) -> list[CommitOutcome]:
+    def commit(
+        sink: Sink, committables: Sequence[Committable], predecessor: Predecessor | None = None
+    ) -> list[CommitOutcome]:
         """Commit until no outcome is `RetryLater`, as the coordinator does."""
         for retries in range(_COMMIT_TRIES):
-            outcomes = list(sink.commit([CommitRequest(committable, retries) for committable in committables]))
+            outcomes = list(sink.commit([CommitRequest(piece, retries, predecessor) for piece in committables]))
             if not any(isinstance(outcome, RetryLater) for outcome in outcomes):
                 return outcomes
         raise AssertionError(f"still {outcomes} after {_COMMIT_TRIES} tries")

@@ -101,6 +101,12 @@ class PhasesContract(ContractBase):
             self.commit(sink, strange)
         assert self.ids_visible(harness) == []
 
+    def test_a_piece_that_is_committed_needs_its_target_no_more(self, harness: SinkHarness, sink: Sink) -> None:
+        committables = self.prepare(harness, sink, range(3))
+        self.commit(sink, committables)
+        strange = [dataclasses.replace(committable, target="elsewhere") for committable in committables]
+        assert all(isinstance(outcome, AlreadyCommitted) for outcome in self.commit(sink, strange))
+
     def test_each_target_has_a_name_of_its_own(self, harness: SinkHarness, sink: Sink) -> None:
         elsewhere = harness.elsewhere()
         other = self.opened(elsewhere)

@@ -14,9 +14,10 @@ from __future__ import annotations
 from twophase.testing.contract.abort import AbortContract
 from twophase.testing.contract.fencing import FenceContract
 from twophase.testing.contract.phases import PhasesContract
+from twophase.testing.contract.predecessors import PredecessorContract
 from twophase.testing.contract.proofs import ProofContract
 from twophase.testing.contract.rows import RowContract
 
 
-class SinkContract(PhasesContract, RowContract, AbortContract, FenceContract, ProofContract):
+class SinkContract(PhasesContract, PredecessorContract, RowContract, AbortContract, FenceContract, ProofContract):
     """What holds for every sink. Subclass it, give the fixture `harness`, change nothing else."""

@@ -1,0 +1,161 @@
+"""What the targets have to have proof of, by the log: the other direction of I6.
+
+A target that was restored from a backup, swapped for another one, or left behind by a failover lacks checkpoints that the
+log calls committed. Each decision therefore carries, for each sink, its newest checkpoint with pieces, ancestors included:
+
+    1. a start looks for the proof of what is committed, in each target       `check_targets`
+    2. a commit requires the proof of its predecessor, in the target itself   `CommitRequest.predecessor`
+
+Step 2 is what notices a target that changes under a running job: the next start would find the newer proof there, and no
+longer miss what is older.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from twophase.errors import CheckpointMissingError, FencedError, TargetChangedError
+from twophase.protocol.sink import Sink, SinkHistory
+from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.log import JobLog
+from twophase.state.records import Decision, History, Proof
+from twophase.state.store import CompletedCheckpointStore
+
+
+class Proofs:
+    """What the log of a job says that its targets have proof of.
+
+    Args:
+        job: the job's name.
+        log: its log.
+        store: its checkpoints.
+    """
+
+    def __init__(self, job: str, log: JobLog, store: CompletedCheckpointStore) -> None:
+        self._job = job
+        self._log = log
+        self._store = store
+
+    def decided(self) -> tuple[Proof, ...]:
+        """For each sink its newest checkpoint with pieces that is decided: the predecessors of the next checkpoint."""
+        history = self._log.history
+        return self._as_of(history, history.newest(history.lineage.id) if history.lineage else None)
+
+    def committed(self) -> tuple[Proof, ...]:
+        """The same of what is committed: every target must have it now."""
+        history = self._log.history
+        return self._as_of(history, history.newest_committed(history.lineage.id) if history.lineage else None)
+
+    def _as_of(self, history: History, decision: Decision | None) -> tuple[Proof, ...]:
+        if decision is None:
+            return (history.lineage.proofs or ()) if history.lineage else ()
+        if decision.proofs is not None:
+            return decision.proofs
+        found = self._body(decision)  # of a version that kept no proofs: what has pieces in this one is known
+        return found.proofs if found else ()
+
+    def _body(self, decision: Decision) -> CompletedCheckpoint | None:
+        """None if it is gone: another driver has gone on, and the fence of this one will fail."""
+        try:
+            return self._store.read(decision)
+        except (CheckpointMissingError, FencedError):
+            return None
+
+    def changed(self, proof: Proof, sink: Sink, history: SinkHistory) -> TargetChangedError:
+        """What is to be said of a target without a proof.
+
+        Args:
+            proof: what it lacks.
+            sink: the sink.
+            history: what its target remembers.
+        """
+        newest = history.committed.get(proof.lineage)
+        first = None if newest is None else newest + 1
+        missing = f"up to {proof.checkpoint}" if first is None else f"from {first} to {proof.checkpoint}"
+        return TargetChangedError(
+            f"Job {self._job!r}: checkpoint {proof.checkpoint} of lineage {proof.lineage} is committed, and sink "
+            f"{proof.sink!r} ({sink.target()}) knows {'none' if newest is None else f'up to {newest}'} of that lineage: its "
+            f"target was put back, or is another one than {proof.target}. Checkpoints {missing} are missing in it. "
+            f"{self._offsets(proof, newest)}",
+            remedy="put the target back as it was. If it is to be another one from here on, begin there with "
+            "restore.path; in the plugin form, with another name and checkpointLocation.",
+        )
+
+    def replaced(self, proof: Proof, sink: Sink, reason: str) -> TargetChangedError:
+        """What is to be said of a target that has a proof, and not the rows that it is of."""
+        return TargetChangedError(
+            f"Job {self._job!r}: the target of sink {proof.sink!r} ({sink.target()}) is not the one that checkpoint "
+            f"{proof.checkpoint} of lineage {proof.lineage} was committed to: {reason}. Nothing was written.",
+            remedy="put the table back, or name the old one. If it is meant, begin there with restore.path; in the plugin "
+            "form, with another name and checkpointLocation.",
+        )
+
+    def explain(
+        self, checkpoint: CompletedCheckpoint, sink: Sink, name: str, error: TargetChangedError
+    ) -> TargetChangedError:
+        """The error of a commit that was refused, with what the target lacks, if it is that."""
+        before = next((proof for proof in checkpoint.predecessors or () if proof.sink == name), None)
+        if before is None or _knows(history := sink.history(), before):
+            return error
+        gap = self.changed(before, sink, history)
+        return TargetChangedError(
+            f"{gap.what} Checkpoint {checkpoint.checkpoint} is decided and was not committed there.", remedy=gap.remedy
+        )
+
+    def _offsets(self, proof: Proof, newest: int | None) -> str:
+        """From which offsets on its rows can be written again."""
+        bodies = {
+            decision.checkpoint: body
+            for decision in self._log.history.decisions
+            if decision.lineage == proof.lineage and (body := self._body(decision))
+        }
+        end = bodies[proof.checkpoint].offsets.end if proof.checkpoint in bodies else None
+        start = None
+        if newest is not None and newest in bodies:
+            start = bodies[newest].offsets.end
+        elif newest is not None and newest + 1 in bodies:
+            start = bodies[newest + 1].offsets.start
+        begins = f"{list(start)}" if start is not None else "where the job began"
+        if start is None and newest is not None:
+            begins = f"the offsets in line 3 and after of offsets/{newest} in Spark's folder of that lineage"
+        ends = f"{list(end)}" if end is not None else f"those in offsets/{proof.checkpoint}"
+        return f"Their rows can be written again from {begins} to {ends}."
+
+
+def check_targets(
+    proofs: Proofs,
+    expected: Iterable[Proof],
+    sinks: Mapping[str, Sink],
+    remembered: Mapping[str, SinkHistory],
+    *,
+    may_move: bool,
+) -> None:
+    """Refuse a target that does not know of a committed checkpoint any more.
+
+    Args:
+        proofs: of the job.
+        expected: what is committed.
+        sinks: by name; one that has left the job is not asked.
+        remembered: what each of them said before the log was read; one that lacks a proof is asked again.
+        may_move: whether a sink may have another target from now on; it begins there without the rows of the old one.
+
+    Raises:
+        TargetChangedError: going on would leave a hole.
+    """
+    for proof in expected:
+        sink = sinks.get(proof.sink)
+        if sink is None or (may_move and proof.target != sink.target()):
+            continue
+        if (reason := remembered[proof.sink].replaced) and not may_move:
+            raise proofs.replaced(proof, sink, reason)
+        if not _knows(remembered[proof.sink], proof) and not _knows(history := sink.history(), proof):
+            raise proofs.changed(proof, sink, history)
+
+
+def has_moved(proof: Proof, sink: Sink | None) -> bool:
+    """Whether a sink has got another target, which does not have the proof. A replica that took over has it."""
+    return sink is not None and sink.target() != proof.target and not _knows(sink.history(), proof)
+
+
+def _knows(history: SinkHistory, proof: Proof) -> bool:
+    return history.committed.get(proof.lineage, -1) >= proof.checkpoint
