@@ -12,20 +12,11 @@ from sinks.mysql.sink import MySqlSink
 from tests.coordinator.conftest import SCHEMA, Driver, completed_of, restoring
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import TargetChangedError
-from twophase.testing.services import MariaDbService, MySqlService
+from twophase.testing.services import MySqlService
 
 pytestmark = pytest.mark.part("mysql")
 
 TABLES = ("target", "twophase_fence", "twophase_ledger", "twophase_high_water")
-
-
-@pytest.fixture(scope="module", params=["mysql", "mariadb"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
-    if request.param == "mysql":
-        yield request.getfixturevalue("mysql")
-        return
-    with MariaDbService(local_infile=True) as service:
-        yield service
 
 
 class Target(MySqlHarness):
@@ -43,8 +34,8 @@ class Target(MySqlHarness):
 
 
 @pytest.fixture
-def target(server: Server) -> Target:
-    return Target(server, "id BIGINT PRIMARY KEY", SCHEMA)
+def target(sql_server: Server) -> Target:
+    return Target(sql_server, "id BIGINT PRIMARY KEY", SCHEMA)
 
 
 @pytest.fixture
