@@ -17,6 +17,8 @@ from _pytest.mark.structures import ParameterSet
 from harness.ledger import Ledger, file_of
 
 FIFTHS = 5
+UNKNOWN_S = 200.0
+"""What a proof that the ledger does not know yet is taken to cost."""
 QUICK_S = 2.0
 """CPU seconds of a file by the ledger, up to which `--quick` takes it."""
 
@@ -90,8 +92,8 @@ def fifths(files: Iterable[str], entries: dict[str, float]) -> list[set[str]]:
     """Five sets of files of about the same cost: the longest first, each to the set that has the least."""
     sets: list[set[str]] = [set() for _ in range(FIFTHS)]
     costs = [0.0] * FIFTHS
-    for file in sorted(files, key=lambda file: (-entries.get(file, 0.0), file)):
+    for file in sorted(files, key=lambda file: (-entries.get(file, UNKNOWN_S), file)):
         least = costs.index(min(costs))
         sets[least].add(file)
-        costs[least] += entries.get(file, 0.0)
+        costs[least] += entries.get(file, UNKNOWN_S)
     return sets

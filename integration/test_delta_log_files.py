@@ -25,6 +25,8 @@ from sinks.delta.log import Log, Snapshot
 from sinks.delta.log_segment import UnreadableLogError
 from twophase.protocol.outcome import Committed
 
+pytestmark = pytest.mark.part("delta")
+
 _CONF = "spark.databricks.delta."
 V2 = "TBLPROPERTIES ('delta.checkpointPolicy' = 'v2')"
 
@@ -132,6 +134,7 @@ def test_with_checkpoints_as_delta_makes_them(make: Callable[..., Table]) -> Non
     assert table.check()["app-4"] == -24
 
 
+@pytest.mark.proof
 def test_right_at_a_checkpoint_and_after_the_log_was_cleaned(make: Callable[..., Table]) -> None:
     table = make()
     table.fill(7)
@@ -144,6 +147,7 @@ def test_right_at_a_checkpoint_and_after_the_log_was_cleaned(make: Callable[...,
     assert table.check()["app-0"] == 99
 
 
+@pytest.mark.proof
 def test_with_a_checkpoint_in_parts(make: Callable[..., Table]) -> None:
     table = make("TBLPROPERTIES ('delta.checkpointInterval' = '1000')")
     for number in range(3):
@@ -157,6 +161,7 @@ def test_with_a_checkpoint_in_parts(make: Callable[..., Table]) -> None:
     assert table.check()["app-1"] == 70
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", ["json", "parquet"])
 def test_with_a_v2_checkpoint(make: Callable[..., Table], kind: str) -> None:
     table = make(V2)
@@ -174,6 +179,7 @@ def test_with_a_v2_checkpoint(make: Callable[..., Table], kind: str) -> None:
     assert table.check()["app-1"] == 70
 
 
+@pytest.mark.proof
 def test_with_compacted_commits(make: Callable[..., Table]) -> None:
     table = make("TBLPROPERTIES ('delta.checkpointInterval' = '1000')")
     table.fill(12)
@@ -191,6 +197,7 @@ def test_with_compacted_commits(make: Callable[..., Table]) -> None:
     table.check()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("last", ["stale", "gone", "torn", "of no version"])
 def test_whatever_the_note_of_the_last_checkpoint_says(make: Callable[..., Table], last: str) -> None:
     table = make()
@@ -212,6 +219,7 @@ def test_whatever_the_note_of_the_last_checkpoint_says(make: Callable[..., Table
     assert table.check()["app-2"] == 50
 
 
+@pytest.mark.proof
 def test_beside_torn_files_and_an_unfinished_checkpoint(make: Callable[..., Table]) -> None:
     table = make("TBLPROPERTIES ('delta.checkpointInterval' = '1000')")
     table.fill(6)
@@ -222,6 +230,7 @@ def test_beside_torn_files_and_an_unfinished_checkpoint(make: Callable[..., Tabl
     table.check()
 
 
+@pytest.mark.proof
 def test_of_a_table_that_forgets(make: Callable[..., Table], monkeypatch: pytest.MonkeyPatch) -> None:
     table = make()
     monkeypatch.setattr(log_module, "time", SimpleNamespace(time=lambda: time.time() - 31 * 24 * 3600))

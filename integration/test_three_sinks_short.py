@@ -38,7 +38,7 @@ def arena(mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> Thre
     """After the kill."""
     arena = ThreeArena(mysql, tmp_path_factory.mktemp("three"), JOBS, CONTROLS)
     arena.produce(1)
-    arena.kill_at((*VISIBLE, *map(CONTROL.format, CONTROLS)), master="local[6]")
+    arena.kill_at((*VISIBLE, *map(CONTROL.format, CONTROLS)), lambda: None, master="local[6]")
     return arena
 
 

@@ -93,7 +93,7 @@ def test_without_the_protocol_the_checker_sees(make_arena: MakeArena, control: s
     assert isinstance(target, SqlTarget)
     arena.settings |= {"control": control, "connection": target.connection()}
     arena.produce(2)
-    scenario.killed(arena.run(f"{CONTROL}=kill@2"), CONTROL)
+    scenario.killed(arena.run(f"{CONTROL}=kill@1"), CONTROL)
     arena.finish()
     verdict = arena.verdict(name)
     assert getattr(verdict, seen) > 0, verdict

