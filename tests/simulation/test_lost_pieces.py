@@ -1,13 +1,14 @@
 """A decided piece that somebody rolls back by hand stops the job, whichever driver finds it; only that piece may be named.
 
-In most of these seeds the last driver finds it, the one that is started when nothing goes wrong any more. A change of the
-product's statements shifts what a seed does; where too few are left, others are among the seeds that meddle with "roll back".
+The last driver, the one that is started when nothing goes wrong any more, seldom finds it: in one run of some two hundred of
+those that meddle so. A change of the product's statements shifts what a seed does, so such runs are searched for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 from unittest import mock
 
@@ -21,28 +22,38 @@ from twophase.errors import LostPreparedError
 from twophase.protocol.outcome import AlreadyCommitted, Lost
 
 SEEDS = [7003006, 7036294, 7059985, 7072752, 7096439, 7117110, 7130589]
-AT_LEAST = 3
+"""The supervisor has called the rightful error of each of these a violation."""
+SEARCHED = 3000
+FOUND = 3
 
 _real_lost = Committer._lost
 _real_decide = committer.Committer._decide
 
 
+def meddled(seed: int, meddling: str = "roll back") -> Options:
+    """Somebody meddles with a piece that waits for its commit."""
+    return replace(Options.of(seed), meddling=meddling, keyed=False, max_concurrent=2, checkpoints=3)
+
+
 @pytest.fixture(scope="module")
 def found_last() -> list[int]:
-    """The seeds in which the last driver finds it."""
-    return [seed for seed in SEEDS if isinstance(run(Options.of(seed)).last_error, LostPreparedError)]
+    """Some seeds in which the last driver finds it."""
+    hits = (seed for seed in range(SEARCHED) if isinstance(run(meddled(seed)).last_error, LostPreparedError))
+    return [*islice(hits, FOUND)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_loss_is_no_violation_whichever_driver_finds_it(seed: int) -> None:
-    outcome = run(Options.of(seed))
-    assert not outcome.violation
-    (by_hand,) = [what for who, what in outcome.trace if who == "somebody"]
-    assert by_hand.startswith("roll back ")
+    assert not run(Options.of(seed)).violation
 
 
 def test_the_last_driver_is_among_those_that_find_it(found_last: list[int]) -> None:
-    assert len(found_last) >= AT_LEAST
+    assert len(found_last) == FOUND
+    for seed in found_last:
+        outcome = run(meddled(seed))
+        assert not outcome.violation
+        (by_hand,) = [what for who, what in outcome.trace if who == "somebody"]
+        assert by_hand.startswith("roll back ")
 
 
 def _names_another_piece(checkpoint: Any, lost: Any) -> LostPreparedError:
@@ -77,7 +88,7 @@ def test_an_error_that_tells_another_loss_is_a_violation(
 ) -> None:
     with mock.patch.object(Committer, "_lost", staticmethod(told)):
         for seed in found_last:
-            assert run(Options.of(seed)).violation.startswith("I8: ")
+            assert run(meddled(seed)).violation.startswith("I8: ")
 
 
 def test_a_loss_that_the_last_driver_passes_over_is_a_violation(found_last: list[int]) -> None:
@@ -87,7 +98,7 @@ def test_a_loss_that_the_last_driver_passes_over_is_a_violation(found_last: list
 
     with mock.patch.object(committer.Committer, "_decide", decide):
         for seed in found_last:
-            assert "is taken for committed and is not" in run(Options.of(seed)).violation
+            assert "is taken for committed and is not" in run(meddled(seed)).violation
 
 
 def test_a_loss_where_nobody_has_rolled_back_is_a_violation(found_last: list[int]) -> None:
@@ -98,4 +109,4 @@ def test_a_loss_where_nobody_has_rolled_back_is_a_violation(found_last: list[int
 
     with mock.patch.object(committer.Committer, "_decide", decide):
         for seed in found_last:
-            assert run(replace(Options.of(seed), meddling="commit")).violation.startswith("I8: ")
+            assert run(meddled(seed, "commit")).violation.startswith("I8: ")
