@@ -39,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--part", help="Of the proofs, those that are marked so, such as delta.")
     group.addoption("--fifth", type=int, choices=range(1, FIFTHS + 1), help="Of the proofs, one fifth.")
+    group.addoption("--kills", type=int, default=30, help="How often each server is killed under load.")
     group.addoption(
         "--quick", action="store_true", help=f"Files that cost up to {QUICK_S:g} CPU seconds by the ledger."
     )

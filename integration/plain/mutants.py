@@ -1,4 +1,8 @@
-"""The product, broken on purpose inside a plain driver: the mistakes of `tests.simulation.mutations`, and three more."""
+"""The product, broken on purpose inside a plain driver: the mistakes of `tests.simulation.mutations`, and two more.
+
+The two are silent: one doubles rows, one loses them. The product looks for that in its targets and would stop, by name. It is
+made not to look, so that it is the count that shows them.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,11 @@ from typing import Any
 from unittest import mock
 
 from tests.simulation import mutations
-from twophase.coordinator import finish
+from twophase.coordinator import coordinator, finish
 from twophase.coordinator.finish import Finisher
 from twophase.coordinator.orphans import Orphans, _key
 from twophase.protocol.sink import CommitRequest
+from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.records import CommittedRecord
 
 DUPLICATES = "recovery commits orphans instead of aborting them"
@@ -30,9 +35,18 @@ def _call_committed(self: Finisher, decision: Any) -> bool:
     return True
 
 
+def _look_at_nothing(*_: object, **__: object) -> None:
+    return None
+
+
+_BLIND: list[tuple[object, str, Any]] = [
+    (coordinator, "check_histories", _look_at_nothing),
+    (coordinator, "check_targets", _look_at_nothing),
+    (CompletedCheckpoint, "predecessor", _look_at_nothing),
+]
 _OWN: dict[str, list[tuple[object, str, Any]]] = {
-    DUPLICATES: [(Orphans, "abort", _commit_orphans)],
-    LOSES: [(Finisher, "recommit", _call_committed)],
+    DUPLICATES: [(Orphans, "abort", _commit_orphans), *_BLIND],
+    LOSES: [(Finisher, "recommit", _call_committed), *_BLIND],
 }
 _SOONER: dict[str, list[tuple[object, str, Any]]] = {
     # A job of three checkpoints is to subsume, as one of sixteen does.

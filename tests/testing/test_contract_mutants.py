@@ -61,7 +61,8 @@ class Mistake:
     failure: type[BaseException] | tuple[type[BaseException], ...] = (AssertionError, pytest.fail.Exception)
 
     def __str__(self) -> str:
-        return "-".join([self.sink.__name__, self.test.__name__, *map(str, self.arguments.values())])
+        words = [value for value in self.arguments.values() if isinstance(value, str)]
+        return "-".join([self.sink.__name__, self.test.__name__, *words])
 
 
 SUITE = ArrowSinkContract
