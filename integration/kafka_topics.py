@@ -33,8 +33,9 @@ class Topics:
         del self._producer  # it would go on calling the stopped broker
 
     def producer(self, **settings: Any) -> Producer:
-        """A producer on the broker."""
-        return Producer({"bootstrap.servers": self.servers, "linger.ms": 5, "log_level": 2} | settings)
+        """A producer on the broker; a batch that it sends again keeps its place."""
+        kept = {"bootstrap.servers": self.servers, "linger.ms": 5, "log_level": 2, "enable.idempotence": True}
+        return Producer(kept | settings)
 
     def create(self, partitions: int = 1, name: str | None = None) -> str:
         """A new topic, ready for use."""

@@ -64,7 +64,7 @@ def payments() -> Iterator[dict[str, Any]]:
 
 def produce(servers: str, topic: str, records: Iterable[Mapping[str, Any]]) -> None:
     """Write records round robin over two partitions, and wait until the broker has them all."""
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "acks": "all"})
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "enable.idempotence": True})
     for position, record in enumerate(records):
         producer.produce(topic, json.dumps(record).encode(), partition=position % 2)
     left = producer.flush(_FLUSH_TIMEOUT_S)

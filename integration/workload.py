@@ -44,7 +44,7 @@ def send(servers: str, topic: str, value: bytes, partition: int) -> None:
 
 def produce(servers: str, topic: str, first: int, count: int, partitions: int = 2) -> None:
     """Write orders round robin over the partitions, and wait until the broker has them all."""
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "acks": "all"})
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "enable.idempotence": True})
     for order in orders(first, count):
         producer.poll(0)
         producer.produce(topic, json.dumps(order).encode(), partition=int(str(order["id"])) % partitions)

@@ -26,7 +26,7 @@ def produce(servers: str, count: int) -> None:
         admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)])
     finally:
         admin.close()
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "acks": "all"})
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "enable.idempotence": True})
     for partition, number in _records(count):
         producer.produce(TOPIC, b'{"number": %d}' % number, partition=partition)
         producer.poll(0)

@@ -5,8 +5,9 @@ it over, then the engine does. XA COMMIT from elsewhere is refused before the fi
 answers OK and commits nothing**: the branch is then neither committed nor listed, keeps its locks, and comes back as
 prepared when the server is restarted. XA ROLLBACK does the same (docs/decisions/0010).
 
-MySQL takes a session off its process list after the second step, MariaDB just before it. So that is what is waited for,
-with a moment more where it was just there or the server is MariaDB, and no OK is believed without the ledger.
+The process list does not tell: MySQL leaves a session out when its socket is closed, which is before both steps, MariaDB
+between the two. On MySQL `KILL` finds a session until both are done, so it is asked until it answers 1094. On MariaDB
+nothing tells without PROCESS: a moment more is waited there. On both, no OK is believed without the ledger.
 """
 
 from __future__ import annotations
@@ -14,11 +15,15 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
+import pymysql
+
+from sinks.mysql.codes import KILL_DENIED, UNKNOWN_THREAD, code_of
 from sinks.mysql.connection import Session
 from sinks.mysql.slots import holder_of, kill
 from sinks.mysql.xid import Xid
 
 _POLL_S = 0.01
+_CLOSING_POLL_S = 0.001
 _SETTLING_S = 0.005
 # A session of that number that does not hold the branch's lock is closing, which takes milliseconds, or is another one:
 # numbers begin anew when the server does.
@@ -48,7 +53,6 @@ def wait_until_left(session: Session, xids: Collection[Xid], deadline: float, *,
         The branches whose sessions are still there.
     """
     surely_others = time.monotonic() + _OTHER_SESSION_S
-    seen = False
     while True:
         there = present(session, {xid.session for xid in xids})
         waiting = [xid for xid in xids if xid.session in there]
@@ -57,22 +61,37 @@ def wait_until_left(session: Session, xids: Collection[Xid], deadline: float, *,
             kill(session, {xid.session for xid in held})
         now = time.monotonic()
         if not waiting or (not held and now >= surely_others):
-            time.sleep(_SETTLING_S if seen or _unlists_early(session) else 0)
-            return set()
+            left = _wait_until_closed(session, {xid.session for xid in xids} - there, deadline)
+            return {xid for xid in xids if xid.session in left}
         if now >= deadline:
             return set(waiting)
-        seen = True
         time.sleep(_POLL_S)
-
-
-def _unlists_early(session: Session) -> bool:
-    """Whether a session that is off the process list may still hold its branch for a moment."""
-    return "mariadb" in session.server_version.lower()
 
 
 def wait_until_gone(session: Session, numbers: Collection[int], deadline: float) -> set[int]:
     """Wait until sessions that were just ended are gone; returns those that are still there."""
     while (there := present(session, numbers)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    time.sleep(_SETTLING_S)
-    return there
+    return there | _wait_until_closed(session, set(numbers) - there, deadline)
+
+
+def _wait_until_closed(session: Session, numbers: Collection[int], deadline: float) -> set[int]:
+    """Wait until sessions that are off the process list have let go of their branches; returns those that have not."""
+    closing = {number for number in numbers if number != session.id and _is_closing(session, number)}
+    while closing and time.monotonic() < deadline:
+        time.sleep(_CLOSING_POLL_S)
+        closing = {number for number in closing if _is_closing(session, number)}
+    if numbers and "mariadb" in session.server_version.lower():
+        time.sleep(_SETTLING_S)
+    return closing
+
+
+def _is_closing(session: Session, number: int) -> bool:
+    """Whether the server still has a session that is off the process list, where nobody can run a statement any more."""
+    try:
+        session.run(f"KILL QUERY {int(number)}")
+    except pymysql.Error as error:
+        if code_of(error) in (UNKNOWN_THREAD, KILL_DENIED):  # denied: another account's, after a restart of the server
+            return False
+        raise
+    return True

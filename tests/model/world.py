@@ -20,7 +20,7 @@ class Server:
         has_sessions: a branch lives in a session and its steps are separate; without, a pre-commit is one step.
         keeps_share_lock: a prepared branch keeps its share lock on the fence.
         commits_held: XA COMMIT of a branch works while the session that prepared it lives.
-        shows_leaving: a session stays on the process list until the engine has let go of its branch.
+        shows_leaving: KILL finds a session until the engine has let go of its branch.
     """
 
     name: str

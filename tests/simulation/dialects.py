@@ -28,13 +28,13 @@ class Dialect:
         version: as the server writes it.
         hands_over_at_prepare: others may commit a branch while the session that prepared it lives.
         keeps_shared_locks: XA PREPARE keeps the locks on rows that were only read.
-        unlists_early: a session leaves the process list before the engine has let go of its branch.
+        forgets_early: KILL does not find a session any more just before the engine lets go of its branch.
     """
 
     version: str
     hands_over_at_prepare: bool = False
     keeps_shared_locks: bool = True
-    unlists_early: bool = False
+    forgets_early: bool = False
 
     @property
     def is_mariadb(self) -> bool:
@@ -43,6 +43,6 @@ class Dialect:
 
 DIALECTS = {
     "mysql-8.0.12": Dialect("8.0.12"),
-    "mariadb-10.11": Dialect("10.11.19-MariaDB", keeps_shared_locks=False, unlists_early=True),
+    "mariadb-10.11": Dialect("10.11.19-MariaDB", keeps_shared_locks=False, forgets_early=True),
     "mysql-9.7": Dialect("9.7.0", hands_over_at_prepare=True),
 }

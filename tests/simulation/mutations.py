@@ -245,7 +245,8 @@ _FOUND: dict[str, Sequence[Any]] = {
     ],
     "the first record of a folded log is written anew": [(JobLog, "_newest_beside", lambda _, sequence: sequence)],
     "a restore is held against what sinks knew before": [(coordinator, "check_restore", _check_restore_against_sinks)],
-    "MariaDB is asked as soon as a session is off the list": [(leaving, "_unlists_early", lambda _: False)],
+    "MySQL is asked as soon as a session is off the list": [(leaving, "_is_closing", lambda *_: False)],
+    "MariaDB is asked as soon as a session is off the list": [(leaving, "_SETTLING_S", 0.0)],
 }
 
 _TWO_AT_ONCE = {

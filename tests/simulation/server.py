@@ -3,8 +3,8 @@
 A session ends in steps (docs/decisions/0010): the server hands its branch over and drops the session's user-level locks;
 then the engine lets go of the branch. Before the first step nobody else may touch the branch (1397). Between the two
 XA COMMIT and XA ROLLBACK answer OK and do nothing, and the branch is in limbo: not listed, its locks kept, until the
-server is started again. MySQL takes the session off its process list after the second step, MariaDB just before it. From
-8.0.29 on MySQL hands the branch over at XA PREPARE.
+server is started again. MySQL takes the session off its process list before the first step, and KILL finds it until the
+second is done; on MariaDB both end just before the second. From 8.0.29 on MySQL hands the branch over at XA PREPARE.
 """
 
 from __future__ import annotations
@@ -87,9 +87,13 @@ class Server:
         random, now_s = self._scheduler.random, self._scheduler.now_s
         handed_over_s = now_s + self._lingering * random.random()
         let_go_s = handed_over_s + self._lingering * random.random()
-        early_s = min(0.001, let_go_s - handed_over_s) * random.random() if self.dialect.unlists_early else 0.0
+        if self.dialect.forgets_early:
+            unlisted_s = let_go_s - min(0.001, let_go_s - handed_over_s) * random.random()
+        else:
+            unlisted_s = now_s + (handed_over_s - now_s) * random.random()
+        self._scheduler.at(unlisted_s, lambda: self._unlist(session))
         self._scheduler.at(handed_over_s, lambda: self._hand_over(session))
-        self._scheduler.at(let_go_s - early_s, lambda: self._unlist(session, let_go_s))
+        self._scheduler.at(let_go_s, lambda: self._let_go(session))
 
     def _hand_over(self, session: ServerSession) -> None:
         if self.sessions.get(session.number) is not session:
@@ -99,9 +103,8 @@ class Server:
         if session.branch is not None and session.branch.phase is Phase.PREPARED:
             session.branch.handed_over = True
 
-    def _unlist(self, session: ServerSession, let_go_s: float) -> None:
+    def _unlist(self, session: ServerSession) -> None:
         session.listed = False
-        self._scheduler.at(let_go_s, lambda: self._let_go(session))
 
     def _let_go(self, session: ServerSession) -> None:
         if self.sessions.get(session.number) is not session:

@@ -79,8 +79,12 @@ class Statements:
             return self._xa(session, sql)
         if sql.startswith("SELECT IS_USED_LOCK('"):
             return Reply([tuple(self._holder(name) for name in sql.split("'")[1::2])])
+        if sql.startswith("KILL QUERY "):
+            self._find(int(sql.removeprefix("KILL QUERY ")))
+            return _OK
         if sql.startswith("KILL "):
-            return self._kill(int(sql.removeprefix("KILL ")))
+            self._server.leave(self._find(int(sql.removeprefix("KILL "))))
+            return _OK
         if settings := _SETTINGS.fullmatch(sql):
             session.autocommit, session.sql_mode = settings[1] == "1", settings[2]
             session.time_zone, session.lock_wait_s = settings[3], float(settings[4])
@@ -171,12 +175,12 @@ class Statements:
         sessions = self._server.sessions
         return Reply([(number,) for number in asked[0] if number in sessions and sessions[number].listed])
 
-    def _kill(self, number: int) -> Reply:
+    def _find(self, number: int) -> ServerSession:
+        """A session as KILL finds it."""
         session = self._server.sessions.get(number)
-        if session is None:
+        if session is None or (self._server.dialect.forgets_early and not session.listed):
             raise ServerError(UNKNOWN_THREAD)
-        self._server.leave(session)
-        return _OK
+        return session
 
     # -- transactions --------------------------------------------------------------------------------------------------
 

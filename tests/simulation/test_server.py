@@ -253,9 +253,10 @@ def test_a_statement_that_is_not_known_stops_the_run() -> None:
     assert "does not know this statement: SELECT 1" in bench.scheduler.failure
 
 
-def test_mariadb_is_not_asked_for_a_branch_before_its_engine_has_let_go_of_it() -> None:
+@pytest.mark.parametrize("dialect", ["mysql-8.0.12", "mariadb-10.11"])
+def test_no_branch_is_asked_for_before_the_engine_has_let_go_of_it(dialect: str) -> None:
     """A session is off the process list for a moment before that."""
-    bench = Bench("mariadb-10.11")
+    bench = Bench(dialect)
     owner = Owner("books", "job", "sink")
     transaction = TransactionId("job", "6a1f5bd0-3c53-4d0c-9d53-2f4b8d1c0a11", 0, Attempt(1, 1), "sink", "0" * 64)
 
