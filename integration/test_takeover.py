@@ -1,4 +1,7 @@
-"""Who may write: a second driver, pieces touched by hand after the decision, folders put back, a restore."""
+"""Who may write: a second driver, pieces touched by hand after the decision, folders put back, a restore.
+
+What needs no Spark is in `plain/test_takeover.py` too, which `make test` takes.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from harness.branches import branches
+from harness.selection import representatives
 from integration.arena import Arena
 from twophase.errors import FencedError
 from twophase.testing.services import KafkaService, MySqlService
@@ -65,6 +69,7 @@ def by_hand(arena: Arena, verb: str) -> None:
     arena.sql("facts", f"XA {verb} {branches(arena.servers['facts'])[0]}")
 
 
+@pytest.mark.proof
 def test_a_branch_rolled_back_by_hand_after_the_decision_is_a_named_error(arena: Arena) -> None:
     decided_uncommitted(arena)
     by_hand(arena, "ROLLBACK")
@@ -83,6 +88,7 @@ def test_a_branch_committed_by_hand_is_recognised(arena: Arena) -> None:
     arena.verify()
 
 
+@pytest.mark.proof
 def test_the_job_s_folder_deleted_is_a_named_error_and_writes_nothing(arena: Arena) -> None:
     arena.finish()
     shutil.rmtree(arena.scratch / "job")
@@ -93,6 +99,7 @@ def test_the_job_s_folder_deleted_is_a_named_error_and_writes_nothing(arena: Are
     assert arena.count("facts") == BATCH
 
 
+@pytest.mark.proof
 def test_an_old_copy_of_the_job_s_folder_is_a_named_error_and_writes_nothing(arena: Arena) -> None:
     arena.finish()
     shutil.copytree(arena.scratch / "job", arena.scratch / "old")
@@ -111,7 +118,7 @@ def newest_checkpoint(arena: Arena) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("where", ["the same folder", "a new folder"])
+@pytest.mark.parametrize("where", representatives(["the same folder", "a new folder"], {"a new folder"}))
 def test_a_restore_begins_a_new_lineage_where_the_checkpoint_ended(arena: Arena, where: str) -> None:
     arena.finish()
     arena.produce(2 * BATCH)
@@ -139,6 +146,7 @@ def test_a_restore_commits_what_the_checkpoint_left_prepared(arena: Arena) -> No
     arena.verify()
 
 
+@pytest.mark.proof
 def test_a_restore_behind_what_the_sink_has_is_refused(arena: Arena) -> None:
     arena.finish()
     shutil.copytree(arena.scratch / "job", arena.scratch / "old")

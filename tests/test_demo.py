@@ -17,7 +17,7 @@ NOTHING = {"facts": 0, "lake": 0, "hive": 0}
 
 
 def test_a_demo_without_a_fault_passes() -> None:
-    assert what_is_wrong(dict.fromkeys(NOTHING, EXACT), records=1000, waiting=NOTHING, kills=4) == ""
+    assert what_is_wrong(dict.fromkeys(NOTHING, EXACT), records=1000, waiting=NOTHING, kills=4, planned=4) == ""
 
 
 @pytest.mark.parametrize("sink", NOTHING)
@@ -35,7 +35,9 @@ def test_a_demo_without_a_fault_passes() -> None:
 def test_a_demo_with_a_fault_in_any_sink_fails(
     sink: str, verdict: Verdict, records: int, waiting: int, kills: int
 ) -> None:
-    assert what_is_wrong(dict.fromkeys(NOTHING, EXACT) | {sink: verdict}, records, NOTHING | {sink: waiting}, kills)
+    assert what_is_wrong(
+        dict.fromkeys(NOTHING, EXACT) | {sink: verdict}, records, NOTHING | {sink: waiting}, kills, len(PLAN)
+    )
 
 
 def test_at_least_three_kills_are_planned_at_three_points_and_one_at_random() -> None:

@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import click
 
 from examples.demo import orders
 from examples.demo.figures import add_up, what_is_wrong
-from examples.demo.kills import PLAN
+from examples.demo.kills import PLAN, Kill
 from examples.demo.screen import Screen
 from examples.demo.supervisor import DriverFailedError, Supervisor
 from examples.demo.target import TABLE, Target
@@ -32,12 +33,15 @@ _CHECKPOINTS = 24
 
 @click.command(help=__doc__)
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(1_000), help="Orders to write.")
+@click.option(
+    "--kills", default=len(PLAN), show_default=True, type=click.IntRange(1, len(PLAN)), help="Drivers to kill."
+)
 @click.option("--keep", is_flag=True, help="Keep servers, logs and the job's folder until Ctrl-C, to look around.")
-def main(records: int, keep: bool) -> None:
+def main(records: int, kills: int, keep: bool) -> None:
     """Entry point."""
     screen = Screen()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that drivers and servers end with us
-    demo = _Demo(screen, records, keep)
+    demo = _Demo(screen, records, PLAN[:kills], keep)
     try:
         good = demo.run()
     except (TwoPhaseError, DriverFailedError) as error:
@@ -50,9 +54,10 @@ def main(records: int, keep: bool) -> None:
 
 
 class _Demo:
-    def __init__(self, screen: Screen, records: int, keep: bool) -> None:
+    def __init__(self, screen: Screen, records: int, plan: Sequence[Kill], keep: bool) -> None:
         self._screen = screen
         self._records = records
+        self._plan = plan
         self._keep = keep
         self._folder = Path(tempfile.mkdtemp(prefix="twophase-demo-"))
 
@@ -61,7 +66,7 @@ class _Demo:
         screen = self._screen
         screen.console.print(
             f"{self._records:,} orders from Kafka into MySQL, Delta and Hive, in one checkpoint, exactly once; "
-            f"{len(PLAN)} drivers are killed.\n"
+            f"drivers killed on the way: {len(self._plan)}.\n"
         )
         with ExitStack() as stack:
             kafka = KafkaService()
@@ -76,7 +81,7 @@ class _Demo:
             verdicts = target.compare(kafka.bootstrap_servers, orders.TOPIC)
             waiting, figures = target.waiting(), add_up(supervisor.lives)
             screen.results(verdicts, waiting, figures)
-            wrong = what_is_wrong(verdicts, self._records, waiting, figures.kills)
+            wrong = what_is_wrong(verdicts, self._records, waiting, figures.kills, len(self._plan))
             self._conclude(wrong, figures.kills)
             if self._keep:
                 self._wait(kafka, mysql, target)
@@ -114,7 +119,7 @@ class _Demo:
             "DEMO_RECORDS_PER_CHECKPOINT": str(max(self._records // _CHECKPOINTS, 1)),
         }
         with self._screen.bar("orders decided", self._records) as bar:
-            supervisor = Supervisor(self._folder, environment, target, self._screen, bar)
+            supervisor = Supervisor(self._folder, environment, self._plan, target, self._screen, bar)
             supervisor.run()
         return supervisor
 
@@ -124,7 +129,8 @@ class _Demo:
         if wrong:
             console.print(f"[bold red]Failed.[/bold red] {wrong} Logs and the job's folder: {self._folder}")
         else:
-            console.print(f"[bold green]Every order is in each table exactly once, after {kills} kills.[/bold green]")
+            after = "1 kill" if kills == 1 else f"{kills} kills"
+            console.print(f"[bold green]Every order is in each table exactly once, after {after}.[/bold green]")
 
     def _wait(self, kafka: KafkaService, mysql: MySqlService, target: Target) -> None:
         """Until Ctrl-C."""

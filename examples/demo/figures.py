@@ -10,7 +10,8 @@ from examples.demo.journal import Entry
 from examples.demo.kills import Kill
 from integration.checker import Verdict
 
-_FEWEST_KILLS = 3
+_MAY_MISS = 1
+"""A kill at a random moment may come when everything is written."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,9 @@ def add_up(lives: Sequence[Life]) -> Figures:
     )
 
 
-def what_is_wrong(verdicts: Mapping[str, Verdict], records: int, waiting: Mapping[str, int], kills: int) -> str:
+def what_is_wrong(
+    verdicts: Mapping[str, Verdict], records: int, waiting: Mapping[str, int], kills: int, planned: int
+) -> str:
     """Why the demo has failed; empty if every record is in each table exactly once, in spite of enough kills."""
     for sink, verdict in verdicts.items():
         if not verdict.exact:
@@ -83,7 +86,7 @@ def what_is_wrong(verdicts: Mapping[str, Verdict], records: int, waiting: Mappin
             return f"Kafka has {verdict.produced:,} records, {records:,} were written."
         if waiting[sink]:
             return f"{waiting[sink]} pieces are left prepared or staged in {sink}."
-    if kills < _FEWEST_KILLS:
+    if kills < max(planned - _MAY_MISS, 1):
         return f"Only {kills} drivers were killed."
     return ""
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from examples.demo.driver import Driver
 from examples.demo.figures import Life
 from examples.demo.journal import Entry
-from examples.demo.kills import PLAN, RANDOM_AFTER_S, Kill
+from examples.demo.kills import RANDOM_AFTER_S, Kill
 from examples.demo.screen import Bar, Screen
 from examples.demo.target import Target
 from twophase.testing.services.delta import fetch_delta
 
 _POLL_S = 0.05
-_MOST_DRIVERS = len(PLAN) + 3
+_MORE_DRIVERS = 3
 
 
 class DriverFailedError(Exception):
@@ -29,15 +29,25 @@ class Supervisor:
     Args:
         folder: for logs and journals.
         environment: what the drivers are told.
+        plan: how the first drivers die, one after the other.
         target: what they write into.
         screen: what happens is shown there.
         bar: how many rows are decided is shown there.
     """
 
-    def __init__(self, folder: Path, environment: Mapping[str, str], target: Target, screen: Screen, bar: Bar) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        plan: Sequence[Kill],
+        target: Target,
+        screen: Screen,
+        bar: Bar,
+    ) -> None:
         self.lives: list[Life] = []
         self._folder = folder
         self._environment = environment
+        self._plan = plan
         self._target = target
         self._conf = {**fetch_delta(), **target.spark_conf()}
         self._screen = screen
@@ -53,11 +63,11 @@ class Supervisor:
         Raises:
             DriverFailedError: a driver failed, or none of many came to an end.
         """
-        for number in range(1, _MOST_DRIVERS + 1):
-            kill = PLAN[number - 1] if number <= len(PLAN) else None
+        kills = [*self._plan, *[None] * _MORE_DRIVERS]
+        for number, kill in enumerate(kills, 1):
             if self._one_life(number, kill).kill is None:
                 return
-        raise DriverFailedError(f"{_MOST_DRIVERS} drivers were killed, more than planned; logs: {self._folder}")
+        raise DriverFailedError(f"{len(kills)} drivers were killed, more than planned; logs: {self._folder}")
 
     def _one_life(self, number: int, kill: Kill | None) -> Life:
         self._screen.line(f"driver {number} starts")

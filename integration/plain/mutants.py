@@ -48,9 +48,10 @@ _OWN: dict[str, list[tuple[object, str, Any]]] = {
     DUPLICATES: [(Orphans, "abort", _commit_orphans), *_BLIND],
     LOSES: [(Finisher, "recommit", _call_committed), *_BLIND],
 }
-_SOONER: dict[str, list[tuple[object, str, Any]]] = {
+_CHANGED: dict[str, list[tuple[object, str, Any]]] = {
     # A job of three checkpoints is to subsume, as one of sixteen does.
     "the ledger is collapsed and no mark is raised": [(finish, "_SUBSUME_SINKS_EVERY", 1)],
+    "the newest commit is made first": _BLIND,
 }
 
 
@@ -58,7 +59,7 @@ _SOONER: dict[str, list[tuple[object, str, Any]]] = {
 def broken(name: str) -> Iterator[None]:
     """The product with one mistake in it."""
     with ExitStack() as stack:
-        for owner, attribute, new in [*_OWN.get(name, []), *_SOONER.get(name, [])]:
+        for owner, attribute, new in [*_OWN.get(name, []), *_CHANGED.get(name, [])]:
             stack.enter_context(mock.patch.object(owner, attribute, new))
         if name in mutations.MISTAKES:
             stack.enter_context(mutations.broken(name))

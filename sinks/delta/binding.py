@@ -60,14 +60,12 @@ class Binding:
         return highest
 
     def has(self, lineage: str, checkpoint: int, snapshot: Snapshot) -> bool:
-        """Whether the table has proof that a checkpoint is committed. What Delta notes beside the commit spares a job."""
-        if snapshot.noted_transactions.get(self.owner.app_id(lineage), -1) >= checkpoint:
-            return True
+        """Whether the table has proof that a checkpoint is committed."""
         return self.committed(snapshot).get(lineage, -1) >= checkpoint
 
     def mark(self, lineage: str, snapshot: Snapshot) -> None:
         """Keep what the table proves of a lineage, if it is set to forget that."""
-        highest = snapshot.noted_transactions.get(self.owner.app_id(lineage), -1)
+        highest = snapshot.transactions.get(self.owner.app_id(lineage), -1)
         if snapshot.retention_ms is not None and highest >= 0:
             Marks(self.owner, self.log.storage).raise_to(lineage, highest, snapshot)
 

@@ -36,9 +36,18 @@ from twophase.state.store import _FOLD_AT
 from twophase.testing.memory import MemoryTarget
 
 SEEDS = int(os.environ.get("TWOPHASE_CONFORMANCE_SEEDS", "300"))
+IN_EVERY_RUN = 100
+
+pytestmark = pytest.mark.part("model")
 
 
-@pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, SEEDS, 50)], ids=str)
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(first, first + 50), id=str(first), marks=[] if first < IN_EVERY_RUN else pytest.mark.proof)
+        for first in range(0, SEEDS, 50)
+    ],
+)
 def test_the_model_accepts_what_is_told_in(seeds: range) -> None:
     for seed in seeds:
         options = TracedWorld.options(seed)

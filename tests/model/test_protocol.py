@@ -21,6 +21,9 @@ def explored(world: World) -> Exploration[State]:
     return explore(specification(world))
 
 
+pytestmark = pytest.mark.part("model")
+
+
 @pytest.mark.parametrize("world", SMALL, ids=lambda world: world.name)
 def test_every_promise_holds_in_every_state_of(world: World) -> None:
     found = explored(world)

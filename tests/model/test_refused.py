@@ -21,8 +21,10 @@ from tests.simulation.telling import Ended, Started
 from twophase import events
 from twophase.ids import Attempt
 
-ENOUGH, SHORT, MOST_SEEDS = 10, 60, 1000
-"""Events of each kind that a control is tried on; in traces up to this length; looked for in so many seeds."""
+SHORT, MOST_SEEDS = 60, 1000
+"""A control is tried on traces up to this length, looked for in so many seeds."""
+
+pytestmark = pytest.mark.part("model")
 
 
 Control = Callable[[Trace, int], Iterable[Trace]]
@@ -42,9 +44,15 @@ def is_refused(seed: int, trace: Trace) -> bool:
     return False
 
 
-def refuse_each(control: Control) -> None:
+@pytest.fixture(params=[3, pytest.param(10, marks=pytest.mark.proof)], ids="{} of each".format)
+def enough(request: pytest.FixtureRequest) -> int:
+    """Events of each kind that a control is tried on."""
+    return int(request.param)
+
+
+def refuse_each(control: Control, enough: int) -> None:
     """Every control is refused, for some events of each kind."""
-    left = dict.fromkeys(VERBS, ENOUGH)
+    left = dict.fromkeys(VERBS, enough)
     for seed in range(MOST_SEEDS):
         for place, (_, event) in enumerate(trace := told(seed)):
             kind = type(event)
@@ -77,8 +85,13 @@ def is_of_no_pieces(trace: Trace, place: int) -> bool:
     return isinstance(trace[place][1], events.CheckpointReplayed) and isinstance(before[-1], events.RecoveryFinished)
 
 
-def test_a_trace_without_one_of_its_events_is_refused() -> None:
-    refuse_each(lambda trace, place: [] if may_be_missing(trace, place) else [[*trace[:place], *trace[place + 1 :]]])
+def test_a_trace_without_one_of_its_events_is_refused(enough: int) -> None:
+    refuse_each(without, enough)
+
+
+def without(trace: Trace, place: int) -> list[Trace]:
+    """The trace without the event; none if it could be told so."""
+    return [] if may_be_missing(trace, place) else [[*trace[:place], *trace[place + 1 :]]]
 
 
 def may_be_missing(trace: Trace, place: int) -> bool:
@@ -117,12 +130,17 @@ def is_recovering(later: list[events.Event]) -> bool:
     return any(isinstance(event, events.RecoveryFinished) for event in later)
 
 
-def test_a_trace_with_an_event_twice_is_refused() -> None:
-    refuse_each(lambda trace, place: [] if is_of_no_pieces(trace, place) else [[*trace[: place + 1], *trace[place:]]])
+def test_a_trace_with_an_event_twice_is_refused(enough: int) -> None:
+    refuse_each(twice, enough)
 
 
-def test_a_trace_with_two_events_of_a_driver_in_the_wrong_order_is_refused() -> None:
-    refuse_each(swapped)
+def twice(trace: Trace, place: int) -> list[Trace]:
+    """The trace with the event twice; none if it could be told so."""
+    return [] if is_of_no_pieces(trace, place) else [[*trace[: place + 1], *trace[place:]]]
+
+
+def test_a_trace_with_two_events_of_a_driver_in_the_wrong_order_is_refused(enough: int) -> None:
+    refuse_each(swapped, enough)
 
 
 IN_ANY_ORDER = [
@@ -146,12 +164,13 @@ def swapped(trace: Trace, place: int) -> Iterator[Trace]:
             yield changed
 
 
-def test_a_trace_with_an_event_that_says_something_else_is_refused() -> None:
-    refuse_each(
-        lambda trace, place: [
-            [*trace[:place], (trace[place][0], forgery), *trace[place + 1 :]] for forgery in altered(trace, place)
-        ]
-    )
+def test_a_trace_with_an_event_that_says_something_else_is_refused(enough: int) -> None:
+    refuse_each(forged, enough)
+
+
+def forged(trace: Trace, place: int) -> list[Trace]:
+    """The traces with the event changed."""
+    return [[*trace[:place], (trace[place][0], forgery), *trace[place + 1 :]] for forgery in altered(trace, place)]
 
 
 def altered(trace: Trace, place: int) -> Iterator[events.Event]:

@@ -1,4 +1,4 @@
-"""1,500 runs: every invariant holds in each of them, and together they reach every crash point of the protocol."""
+"""500 runs, 2,000 in the proof: every invariant holds in each, and together they reach every crash point of the protocol."""
 
 from __future__ import annotations
 
@@ -10,32 +10,45 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from tests.simulation.options import POINTS, Options
 from tests.simulation.runner import Summary, run_all
 from tests.simulation.supervisor import run
 
-SEEDS = 1500
-SIDE_BY_SIDE_SEEDS = 600
+SEEDS = range(500)
+MORE_SEEDS = range(500, 2000)
+SIDE_BY_SIDE_SEEDS = range(200)
+MORE_SIDE_BY_SIDE_SEEDS = range(200, 800)
 PROCESSES = min(2, len(os.sched_getaffinity(0)))
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("twophase/coordinator", "twophase/state", "sinks/mysql")
 
 
-@pytest.fixture(scope="module")
-def summary() -> Summary:
-    return run_all(range(SEEDS), PROCESSES)
+pytestmark = pytest.mark.part("simulation")
+
+
+def mostly_proof(few: range, more: range) -> list[ParameterSet]:
+    """`make test` takes a few of the seeds."""
+    return [pytest.param(few, id=str(few)), pytest.param(more, id=str(more), marks=pytest.mark.proof)]
+
+
+@pytest.fixture(scope="module", params=mostly_proof(SEEDS, MORE_SEEDS))
+def summary(request: pytest.FixtureRequest) -> Summary:
+    found = run_all(request.param, PROCESSES)
+    assert found.seeds == len(request.param)
+    return found
 
 
 def test_every_seed_keeps_every_invariant(summary: Summary) -> None:
-    assert summary.seeds == SEEDS
     assert not summary.failures, "\n\n".join(summary.failures[:10])
 
 
-def test_every_seed_keeps_every_invariant_with_its_sinks_side_by_side() -> None:
-    options = (replace(Options.of(seed), side_by_side=True) for seed in range(SIDE_BY_SIDE_SEEDS))
+@pytest.mark.parametrize("seeds", mostly_proof(SIDE_BY_SIDE_SEEDS, MORE_SIDE_BY_SIDE_SEEDS))
+def test_every_seed_keeps_every_invariant_with_its_sinks_side_by_side(seeds: range) -> None:
+    options = (replace(Options.of(seed), side_by_side=True) for seed in seeds)
     outcomes = [run(option) for option in options if len(option.sinks) > 1]
-    assert len(outcomes) > SIDE_BY_SIDE_SEEDS // 4
+    assert len(outcomes) > len(seeds) // 4
     assert not [str(outcome) for outcome in outcomes if outcome.violation]
     assert any(outcome.digest != run(Options.of(outcome.options.seed)).digest for outcome in outcomes[:5])
 
@@ -58,8 +71,8 @@ def test_drivers_die_at_every_crash_point_of_the_product() -> None:
 
 
 def test_a_seed_does_the_same_each_time() -> None:
-    first = [run(Options.of(seed)) for seed in range(100)]
-    again = [run(Options.of(seed)) for seed in range(100)]
+    first = [run(Options.of(seed)) for seed in range(40)]
+    again = [run(Options.of(seed)) for seed in range(40)]
     for one, other in zip(first, again, strict=True):
         assert one.trace == other.trace
         assert one.digest == other.digest
@@ -67,7 +80,7 @@ def test_a_seed_does_the_same_each_time() -> None:
 
 def test_a_seed_does_the_same_whatever_the_hash_seed_and_the_number_of_processes() -> None:
     def digest(hash_seed: str, processes: str) -> str:
-        command = [sys.executable, "-m", "tests.simulation", "--seeds", "100", "--digest", "--processes", processes]
+        command = [sys.executable, "-m", "tests.simulation", "--seeds", "40", "--digest", "--processes", processes]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         return subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
 
@@ -75,4 +88,4 @@ def test_a_seed_does_the_same_whatever_the_hash_seed_and_the_number_of_processes
 
 
 def test_another_seed_does_something_else() -> None:
-    assert len({run(Options.of(seed)).digest for seed in range(50)}) == 50
+    assert len({run(Options.of(seed)).digest for seed in range(30)}) == 30
