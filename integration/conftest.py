@@ -59,6 +59,18 @@ def mariadb(own_mariadb: MariaDbService) -> Iterator[MariaDbService]:
 @pytest.fixture(scope="module", params=["own_mysql", "own_mariadb"], ids=["mysql", "mariadb"])
 def sql_server(request: pytest.FixtureRequest) -> Iterator[MySqlService | MariaDbService]:
     """Each kind of server in turn; tests may kill it, and have to bring it back."""
+    yield from _own_server(request)
+
+
+@pytest.fixture(
+    scope="module", params=["own_mysql", pytest.param("own_mariadb", marks=pytest.mark.proof)], ids=["mysql", "mariadb"]
+)
+def sql_server_in_proof(request: pytest.FixtureRequest) -> Iterator[MySqlService | MariaDbService]:
+    """The same; MariaDB in `make proof` only."""
+    yield from _own_server(request)
+
+
+def _own_server(request: pytest.FixtureRequest) -> Iterator[MySqlService | MariaDbService]:
     service = request.getfixturevalue(request.param)
     yield service
     roll_back_branches(service)

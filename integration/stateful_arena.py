@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,16 +52,25 @@ class Outcome:
 
 
 class StatefulArena:
-    """Four jobs, a database for their tables, a folder.
+    """Some jobs, a database for their tables, a folder.
 
     Args:
         kafka: where the topics are.
         mysql: where the tables are made.
         topics: as `produce` returns them.
         scratch: a folder for the jobs' folders and the logs.
+        names: of their queries.
     """
 
-    def __init__(self, kafka: KafkaService, mysql: MySqlService, topics: dict[str, str], scratch: Path) -> None:
+    def __init__(
+        self,
+        kafka: KafkaService,
+        mysql: MySqlService,
+        topics: dict[str, str],
+        scratch: Path,
+        names: Iterable[str] = QUERIES,
+    ) -> None:
+        self._names = list(names)
         self._mysql = mysql
         self._database = f"stateful_{uuid.uuid4().hex[:8]}"
         self._scratch = scratch
@@ -71,14 +81,15 @@ class StatefulArena:
         self._settings: dict[str, Any] = {
             "servers": kafka.bootstrap_servers,
             "topics": topics,
+            "queries": self._names,
             "location": str(self._location),
             "state": str(scratch / "state"),
             "replays": str(scratch / "replays"),
         }
         mysql.create_database(self._database)
         self._settings["sink"] = {"url": mysql.url(self._database), "password_file": str(password)}
-        for name, query in QUERIES.items():
-            self._sql(f"CREATE TABLE {name} ({query.columns}) ENGINE=InnoDB")
+        for name in self._names:
+            self._sql(f"CREATE TABLE {name} ({QUERIES[name].columns}) ENGINE=InnoDB")
 
     def finish(self) -> None:
         """A driver without failpoints ends cleanly, having read everything."""
@@ -93,7 +104,7 @@ class StatefulArena:
         """
         driver = StatefulDriver(self._settings, self._scratch, held_at([point], "*"))
         try:
-            driver.wait_for(lambda: len(driver.points()) >= len(QUERIES), f"all jobs to come to {point}", TIMEOUT_S)
+            driver.wait_for(lambda: len(driver.points()) >= len(self._names), f"all jobs to come to {point}", TIMEOUT_S)
         finally:
             ended = driver.kill()
         return ended.points

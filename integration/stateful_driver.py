@@ -39,14 +39,15 @@ def main(settings: dict[str, Any]) -> None:
     """Run every job until its input is used up."""
     die_with_parent()
     spark = session("local[2]")
-    for number, (name, query) in enumerate(QUERIES.items()):
+    queries = {name: QUERIES[name] for name in settings["queries"]}
+    for number, (name, query) in enumerate(queries.items()):
         spark.conf.set(_PROVIDER, f"org.apache.spark.sql.execution.streaming.state.{query.provider}")
         job = start(spark, name, settings)
         while not job.await_termination(_POLL_S) and _held() <= number:
             pass
     if _held():
         threading.Event().wait()
-    states = {name: list(state(spark, settings, name, query)) for name, query in QUERIES.items()}
+    states = {name: list(state(spark, settings, name, query)) for name, query in queries.items()}
     Path(settings["state"]).write_text(json.dumps(states))
     spark.stop()
 

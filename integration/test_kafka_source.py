@@ -36,6 +36,7 @@ from twophase.sources.kafka import GroupOffsets, KafkaDataSource, to_entries
 from twophase.sources.kafka.offsets import Partition, SourceOffset
 from twophase.sources.kafka.reader import KafkaPartition, KafkaStreamReader
 from twophase.testing.services import KafkaService
+from twophase.testing.spark_start import spark_environment
 
 pytestmark = pytest.mark.part("kafka")
 
@@ -236,7 +237,7 @@ def drive(settings: dict[str, Any]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "integration.kafka_start_driver", json.dumps(settings)],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | spark_environment() | {"PYTHONPATH": str(ROOT)},
         start_new_session=True,
         capture_output=True,
         text=True,

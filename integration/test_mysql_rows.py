@@ -155,8 +155,8 @@ GOOD = [{"id": n, "name": f"n{n}", "count": n} for n in range(10)]
 
 
 @pytest.fixture(params=["local", "insert"])
-def narrow(request: pytest.FixtureRequest, sql_server: Server) -> MySqlHarness:
-    harness = MySqlHarness(sql_server, NARROW_DDL, NARROW, load=request.param)
+def narrow(request: pytest.FixtureRequest, sql_server_in_proof: Server) -> MySqlHarness:
+    harness = MySqlHarness(sql_server_in_proof, NARROW_DDL, NARROW, load=request.param)
     harness.sql("INSERT INTO target (id, name, `count`) VALUES (100, 'taken', 0)")
     return harness
 
@@ -185,23 +185,25 @@ class TestRejected:
         sink.fence(Attempt(1, 2))
         assert commit(sink, narrow.write(sink, GOOD, attempt=Attempt(1, 2))) == [Committed()]
 
-    def test_the_row_itself_is_shown(self, sql_server):
-        harness = MySqlHarness(sql_server, NARROW_DDL, NARROW)
+    def test_the_row_itself_is_shown(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof, NARROW_DDL, NARROW)
         with pytest.raises(RejectedRowsError, match="'id': 50, 'name': 'much too long'"):
             harness.write(harness.opened(), [*GOOD, {"id": 50, "name": "much too long", "count": 1}])
 
     @pytest.mark.parametrize("load", ["local", "insert"])
-    def test_text_that_the_columns_character_set_lacks(self, sql_server, load):
+    def test_text_that_the_columns_character_set_lacks(self, sql_server_in_proof, load):
         schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
-        harness = MySqlHarness(sql_server, "id BIGINT, name VARCHAR(9) CHARACTER SET latin1", schema, load=load)
+        harness = MySqlHarness(
+            sql_server_in_proof, "id BIGINT, name VARCHAR(9) CHARACTER SET latin1", schema, load=load
+        )
         sink = harness.opened()
         with pytest.raises(RejectedRowsError, match="name"):
             harness.write(sink, [{"id": 1, "name": "caf\u00e9"}, {"id": 2, "name": "\u6f22"}])
         assert harness.ids() == []
 
     @pytest.mark.parametrize("load", ["local", "insert"])
-    def test_a_foreign_key_without_its_parent(self, sql_server, load):
-        harness = MySqlHarness(sql_server, load=load)
+    def test_a_foreign_key_without_its_parent(self, sql_server_in_proof, load):
+        harness = MySqlHarness(sql_server_in_proof, load=load)
         harness.sql("CREATE TABLE parent (id BIGINT PRIMARY KEY) ENGINE = InnoDB")
         harness.sql("ALTER TABLE target ADD FOREIGN KEY (id) REFERENCES parent (id)")
         harness.sql("INSERT INTO parent VALUES (0), (1)")
@@ -212,8 +214,8 @@ class TestRejected:
 
 
 class TestLocks:
-    def test_a_key_that_another_transaction_holds_declines_the_attempt(self, sql_server):
-        harness = MySqlHarness(sql_server)
+    def test_a_key_that_another_transaction_holds_declines_the_attempt(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof)
         sink = harness.opened()
         with harness.server.connect(harness.database) as other:
             other.begin()
@@ -225,8 +227,8 @@ class TestLocks:
         assert commit(sink, harness.write(sink, harness.rows(range(3)), subtask=Subtask(0, 1))) == [Committed()]
         assert harness.ids() == [0, 1, 2]
 
-    def test_a_deadlock_declines_the_attempt(self, sql_server):
-        harness = MySqlHarness(sql_server, lock_wait_timeout="5 s")
+    def test_a_deadlock_declines_the_attempt(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof, lock_wait_timeout="5 s")
         sink = harness.opened()
         one, two = harness.begun(sink, [1], Subtask(0, 0)), harness.begun(sink, [2], Subtask(1, 1))
 
@@ -241,16 +243,16 @@ class TestLocks:
         assert harness.ids() == []
         sink.abort(sink.in_doubt())
 
-    def test_a_locked_table_declines_the_attempt(self, sql_server):
-        harness = MySqlHarness(sql_server)
+    def test_a_locked_table_declines_the_attempt(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof)
         sink = harness.opened()
         with harness.server.connect(harness.database) as other:
             other.cursor().execute("LOCK TABLES target WRITE")
             with pytest.raises(DeclinedError, match="1205"):
                 harness.write(sink, harness.rows(range(3)))
 
-    def test_a_branch_that_the_server_lost_is_not_written_on(self, sql_server):
-        harness = MySqlHarness(sql_server)
+    def test_a_branch_that_the_server_lost_is_not_written_on(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof)
         sink = harness.opened()
         writer = harness.begun(sink, range(3))
         writer._session.run(f"XA END {writer._xid.sql}")
@@ -262,8 +264,8 @@ class TestLocks:
 
 class TestSizes:
     @pytest.mark.parametrize("load", ["local", "insert"])
-    def test_batches_are_cut_and_joined_and_nothing_is_lost(self, sql_server, load):
-        harness = MySqlHarness(sql_server, load=load, load_rows=700, load_bytes=20_000)
+    def test_batches_are_cut_and_joined_and_nothing_is_lost(self, sql_server_in_proof, load):
+        harness = MySqlHarness(sql_server_in_proof, load=load, load_rows=700, load_bytes=20_000)
         sink = harness.opened()
         writer = sink.writer(transaction_id(), Subtask(0, 0))
         for start, stop in ((0, 1), (1, 10), (10, 2_000), (2_000, 2_001), (2_001, 6_000)):
@@ -274,16 +276,16 @@ class TestSizes:
         assert harness.ids() == list(range(6_000))
 
     @pytest.mark.parametrize("load", ["local", "insert"])
-    def test_a_value_larger_than_a_packet(self, sql_server, load):
+    def test_a_value_larger_than_a_packet(self, sql_server_in_proof, load):
         schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
-        harness = MySqlHarness(sql_server, "id BIGINT PRIMARY KEY, name LONGTEXT", schema, load=load)
+        harness = MySqlHarness(sql_server_in_proof, "id BIGINT PRIMARY KEY, name LONGTEXT", schema, load=load)
         sink = harness.opened()
         text = "0123456789\t\n" * 300_000
         assert commit(sink, harness.write(sink, [{"id": 1, "name": text}, {"id": 2, "name": "b"}])) == [Committed()]
         assert [row["name"] for row in harness.rows_visible()] == [text, "b"]
 
-    def test_waiting_rows_are_bounded(self, sql_server):
-        harness = MySqlHarness(sql_server, load_rows=100_000, load_bytes=100_000)
+    def test_waiting_rows_are_bounded(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof, load_rows=100_000, load_bytes=100_000)
         writer = harness.opened().writer(transaction_id(), Subtask(0, 0))
         for start in range(0, 20_000, 2_000):
             writer.write(harness.batch(harness.rows(range(start, start + 2_000))))
@@ -293,25 +295,25 @@ class TestSizes:
 
 @pytest.mark.parametrize("load", ["local", "insert"])
 @pytest.mark.parametrize("text", ["", "\\N", "\n", None], ids=["empty", "backslash-N", "newline", "null"])
-def test_a_table_of_one_column(sql_server, load, text):
-    harness = MySqlHarness(sql_server, "name VARCHAR(9)", pa.schema([("name", pa.string())]), load=load)
+def test_a_table_of_one_column(sql_server_in_proof, load, text):
+    harness = MySqlHarness(sql_server_in_proof, "name VARCHAR(9)", pa.schema([("name", pa.string())]), load=load)
     sink = harness.opened()
     assert commit(sink, harness.write(sink, [{"name": text}, {"name": "b"}, {"name": text}])) == [Committed()]
     assert sorted(str(row["name"]) for row in harness.rows_visible()) == sorted([str(text), "b", str(text)])
 
 
-def test_columns_that_the_rows_lack_get_their_defaults(sql_server):
+def test_columns_that_the_rows_lack_get_their_defaults(sql_server_in_proof):
     ddl = "extra INT DEFAULT 7, id BIGINT, made INT GENERATED ALWAYS AS (id + 1) VIRTUAL, k INT AUTO_INCREMENT PRIMARY KEY"
-    harness = MySqlHarness(sql_server, ddl, pa.schema([("ID", pa.int64())]))
+    harness = MySqlHarness(sql_server_in_proof, ddl, pa.schema([("ID", pa.int64())]))
     sink = harness.opened()
     assert commit(sink, harness.write(sink, [{"ID": 1}])) == [Committed()]
     assert harness.rows_visible() == [{"extra": 7, "id": 1, "made": 2, "k": 1}]
 
 
-def test_names_that_need_quoting(sql_server):
+def test_names_that_need_quoting(sql_server_in_proof):
     odd = "a`b'c\"d %s {file}\\"
     schema = pa.schema([(odd, pa.int64()), ("select", pa.binary())])
-    harness = MySqlHarness(sql_server)
+    harness = MySqlHarness(sql_server_in_proof)
     quoted = odd.replace("`", "``")
     # Without arguments: the driver would take the percent sign for one.
     harness.sql(f"CREATE TABLE `{quoted}` (`{quoted}` BIGINT PRIMARY KEY, `select` BLOB) ENGINE = InnoDB")

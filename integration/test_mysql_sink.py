@@ -29,9 +29,9 @@ SECOND = Attempt(1, 2)
 
 class TestMySqlSink(ArrowSinkContract):
     @pytest.fixture
-    def harness(self, sql_server: Server) -> MySqlHarness:
+    def harness(self, sql_server_in_proof: Server) -> MySqlHarness:
         # Two rows a statement: writers are in their branch while they still write.
-        return MySqlHarness(sql_server, load_rows=2)
+        return MySqlHarness(sql_server_in_proof, load_rows=2)
 
 
 class TestMySqlSinkIsKilled(SinkKillContract):
@@ -39,8 +39,8 @@ class TestMySqlSinkIsKilled(SinkKillContract):
     lines_at_most = 4
 
     @pytest.fixture
-    def harness(self, sql_server: Server) -> MySqlHarness:
-        return MySqlHarness(sql_server)
+    def harness(self, sql_server_in_proof: Server) -> MySqlHarness:
+        return MySqlHarness(sql_server_in_proof)
 
 
 @pytest.fixture

@@ -8,9 +8,11 @@ from __future__ import annotations
 import pytest
 
 from integration.stateful_arena import TIMEOUT_S, StatefulArena, produce
-from integration.stateful_queries import QUERIES
 from integration.stateful_workload import expected
 from twophase.testing.services import KafkaService, MySqlService
+
+QUERIES = ("windowed", "visits")
+"""One in each of Spark's state stores."""
 
 pytestmark = [pytest.mark.part("stateful"), pytest.mark.timeout(TIMEOUT_S + 120)]
 
@@ -18,7 +20,7 @@ pytestmark = [pytest.mark.part("stateful"), pytest.mark.timeout(TIMEOUT_S + 120)
 def test_a_decided_micro_batch_is_replayed_for_its_state_and_not_written_again(
     kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    arena = StatefulArena(kafka, mysql, produce(kafka), tmp_path_factory.mktemp("stateful"))
+    arena = StatefulArena(kafka, mysql, produce(kafka), tmp_path_factory.mktemp("stateful"), QUERIES)
     assert arena.kill_at("C16") == ["C16"] * len(QUERIES)
     caught = {name: arena.unfinished(name) for name in QUERIES}
     arena.finish()

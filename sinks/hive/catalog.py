@@ -42,6 +42,7 @@ class HiveTable:
         columns: without the partition columns, in its order.
         partition_columns: from the outermost folder to the innermost.
         partition_types: of each partition column.
+        created: when it was made, in milliseconds since 1970; empty if it is only planned.
     """
 
     name: str
@@ -50,6 +51,7 @@ class HiveTable:
     columns: pa.Schema
     partition_columns: tuple[str, ...]
     partition_types: tuple[pa.DataType, ...]
+    created: str = ""
 
 
 class Catalog:
@@ -103,6 +105,7 @@ class Catalog:
                 columns=_arrow([field for field in fields if field.name not in partition_columns]),
                 partition_columns=partition_columns,
                 partition_types=tuple(_arrow([field for field in fields if field.name in partition_columns]).types),
+                created=str(found.createTime()),
             )
 
     def plan(self, name: str, rows: pa.Schema, kind: Format, partition_by: Sequence[str]) -> HiveTable:
@@ -162,6 +165,16 @@ class Catalog:
         """
         with self._answering(f"look up table {table.name}"):
             self._check_place(table, root, self._metadata(table))
+
+    def has_partitions(self, table: HiveTable) -> bool:
+        """Whether the metastore has a partition of a table.
+
+        Raises:
+            TargetUnreachableError: the metastore does not answer.
+        """
+        with self._answering(f"list the partitions of table {table.name}"):
+            catalog = self._java.sessionState().catalog()
+            return bool(catalog.listPartitionNames(self._identifier(table.name), self._option()).nonEmpty())
 
     def add_partitions(self, table: HiveTable, root: Path, partitions: Sequence[Values]) -> None:
         """Add the partitions that are not there, with their folders, and see that the others are in theirs.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sinks.hive.catalog import Catalog, HiveTable
 from sinks.hive.fit import fit
+from sinks.hive.identity import note, why_another
 from sinks.hive.options import HiveOptions, Trigger
 from sinks.hive.pending import Pending
 from sinks.hive.policies import Policies
@@ -21,8 +22,9 @@ from sinks.staging.partition_time import PartitionTime
 from sinks.staging.preflight import check_columns, check_folder, check_inside, check_owned, local_path, make_home
 from sinks.staging.sink import StagedSink
 from sinks.staging.table import Table
-from twophase.errors import ConfigError, StopJobError
-from twophase.protocol.sink import SinkContext
+from twophase.errors import ConfigError, StopJobError, TargetChangedError
+from twophase.ids import Attempt
+from twophase.protocol.sink import SinkContext, SinkHistory
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class HiveSink(StagedSink):
     def __init__(self, **options: Any) -> None:
         super().__init__()
         self._options = HiveOptions.parse(options, "HiveSink")
+        self._catalog: Catalog | None = None
         self._policies: Policies | None = None
 
     def __repr__(self) -> str:
@@ -61,6 +64,7 @@ class HiveSink(StagedSink):
         # The user's function stays on the driver too: it need not be one that can be pickled.
         return {
             **self.__dict__,
+            "_catalog": None,
             "_policies": None,
             "_options": self._options.model_copy(update={"on_partition_commit": None}),
         }
@@ -82,7 +86,7 @@ class HiveSink(StagedSink):
     def bind(self, context: SinkContext) -> Table:
         """See `StagedSink.bind`."""
         options = self._options
-        catalog = Catalog.find()
+        self._catalog = catalog = Catalog.find()
         found = catalog.table(options.table) or self._made(catalog, context.schema)
         fitting = self._fitting(found, context.schema)
         path = fitting.path
@@ -102,10 +106,24 @@ class HiveSink(StagedSink):
             in_metastore=True,
         )
 
+    def history(self) -> SinkHistory:
+        """See `Sink.history`."""
+        found = super().history()
+        if not found.committed:
+            return found
+        catalog, table = self._lookup()
+        return replace(found, replaced=why_another(catalog, table, self.table.home.stage()))
+
+    def fence(self, attempt: Attempt) -> None:
+        """See `Sink.fence`. From here on the proofs are of this table: its history was accepted."""
+        super().fence(attempt)
+        note(self._lookup()[1], self.table.home.stage())
+
     def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
         """See `StagedSink.publish`: partitions wait until they are due, then the policies run, then they wait no longer."""
         if self._policies is None:
             raise StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
+        self._check_identity(stage)
         pending, time = Pending(stage), self.table.time
         got = {file.partition for piece in pieces for file in piece.files}
         if time is None:
@@ -122,6 +140,27 @@ class HiveSink(StagedSink):
         if due:
             self._policies.run(sorted(due, key=str))
             pending.remove(due)
+
+    def _check_identity(self, stage: Path) -> None:
+        catalog, table = self._lookup()
+        if reason := why_another(catalog, table, stage):
+            raise TargetChangedError(
+                f"Nothing more is committed to {self.target()}: {reason}.", remedy="do that, then start the job again."
+            )
+        note(table, stage)
+
+    def _lookup(self) -> tuple[Catalog, HiveTable]:
+        """The table as it is now.
+
+        Raises:
+            ConfigError: it is gone.
+        """
+        if self._catalog is None:
+            raise StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
+        found = self._catalog.table(self._options.table)
+        if found is None:
+            raise ConfigError(f"Table {self._options.table!r} is gone.", remedy="find out who dropped it.")
+        return self._catalog, found
 
     def _made(self, catalog: Catalog, rows: pa.Schema) -> HiveTable:
         """Make the table, after everything that can be wrong with it was looked for: what is refused leaves none behind."""

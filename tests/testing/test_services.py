@@ -20,7 +20,7 @@ from twophase.errors import ServiceError
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService, ServiceNotOwnedError, local_server
 from twophase.testing.services.kafka import BOOTSTRAP_VARIABLE
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.part("services")]
 
 SqlKind = type[MySqlService] | type[MariaDbService]
 
@@ -75,6 +75,7 @@ def test_kafka_makes_no_topic_by_itself(kafka: KafkaService) -> None:
     admin.close()
 
 
+@pytest.mark.proof
 def test_a_transaction_of_kafka_survives_a_restart_in_order(kafka: KafkaService) -> None:
     create_topic(kafka, "transactional")
     producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id="t")
@@ -143,6 +144,7 @@ def test_a_suspended_server_answers_only_after_it_is_resumed(sql: MySqlService |
         assert cursor.fetchone() == (1,)
 
 
+@pytest.mark.proof
 def test_two_servers_are_strangers_to_each_other(kind: SqlKind, sql: MySqlService | MariaDbService) -> None:
     with kind(own=True) as other:
         assert other.port != sql.port
@@ -216,6 +218,7 @@ def test_a_port_that_is_taken_between_choice_and_bind_is_replaced(
         assert other.port != sql.port
 
 
+@pytest.mark.proof
 def test_a_broker_of_somebody_else_on_our_port_is_not_taken_for_ours(
     kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

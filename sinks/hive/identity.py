@@ -1,0 +1,61 @@
+"""Which table of the metastore the partitions were added to (docs/decisions/0026).
+
+    fence-<...>/table/<n>   when the metastore made the table, in milliseconds since 1970
+
+A table that is dropped and made anew over the same folder keeps its files and the proofs beside them. Its rows are there
+without partition columns; with them, no reader finds a row, for the partitions are gone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sinks.hive.catalog import Catalog, HiveTable
+from sinks.staging.disk import sync
+
+_FOLDER = "table"
+
+
+def why_another(catalog: Catalog, table: HiveTable, stage: Path) -> str:
+    """Why a table is not the one that partitions were added to; empty if it is, or nobody has noted which one it was.
+
+    Args:
+        catalog: of the metastore.
+        table: as it is now.
+        stage: what lies below the fence.
+
+    Raises:
+        TargetUnreachableError: the metastore does not answer.
+    """
+    known = _known(stage)
+    if not known or table.created in known or not table.partition_columns or catalog.has_partitions(table):
+        return ""
+    return (
+        f"table {table.name} was dropped and made anew over the same folder, and has no partitions; "
+        f"MSCK REPAIR TABLE {table.name} adds them again"
+    )
+
+
+def note(table: HiveTable, stage: Path) -> None:
+    """From here on the proofs are of this table.
+
+    Args:
+        table: as it is now.
+        stage: what lies below the fence.
+    """
+    known, folder = _known(stage), stage / _FOLDER
+    if known == {table.created}:
+        return
+    folder.mkdir(mode=0o700, exist_ok=True)
+    (folder / table.created).touch(mode=0o600)  # no content: there whole, or not
+    sync(folder, stage)
+    for other in known - {table.created}:
+        (folder / other).unlink(missing_ok=True)
+
+
+def _known(stage: Path) -> set[str]:
+    """More than one if a driver died while it noted the newer one."""
+    try:
+        return {path.name for path in (stage / _FOLDER).iterdir()}
+    except FileNotFoundError:
+        return set()
