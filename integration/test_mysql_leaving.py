@@ -21,11 +21,13 @@ from integration.mysql_harness import FIRST, JOB, SINK, MySqlHarness, Server
 from sinks.mysql.connection import Session
 from sinks.mysql.leaving import wait_until_left
 from sinks.mysql.options import Endpoint, Secret, Tls
+from sinks.mysql.slots import SLOTS, Slots
 from sinks.mysql.xid import Owner, Xid
 from twophase.ids import Subtask, TransactionId
 
 pytestmark = [pytest.mark.part("mysql"), pytest.mark.proof]
 
+_OWNER = Owner("books", JOB, SINK)
 _CYCLES = 3000
 _AT_ONCE = 4
 _CPU = min(os.sched_getaffinity(0))
@@ -94,7 +96,8 @@ def _prepare(table: MySqlHarness, number: int) -> Xid:
     with closing(_session(table)) as session:
         [(thread,)] = session.rows(_LISTS[type(table.server).__name__])
         transaction = TransactionId(JOB, "6a1f5bd0-3c53-4d0c-9d53-2f4b8d1c0a11", number, FIRST, SINK, "0" * 64)
-        xid = Xid.of(Owner("books", JOB, SINK), transaction, Subtask(0, 0), session.id)
+        xid = Xid.of(_OWNER, transaction, Subtask(0, 0), session.id)
+        Slots(_OWNER).take(session, xid, number % SLOTS)
         session.run(f"XA START {xid.sql}")
         session.run("INSERT INTO target (id) VALUES (%s)", (number,))
         session.run(f"XA END {xid.sql}")

@@ -60,6 +60,8 @@ def wait_until_left(session: Session, xids: Collection[Xid], deadline: float, *,
         if killing:
             kill(session, {xid.session for xid in held})
         now = time.monotonic()
+        if held:  # one that was just seen with its lock may have lost it since, closing
+            surely_others = now + _OTHER_SESSION_S
         if not waiting or (not held and now >= surely_others):
             left = _wait_until_closed(session, {xid.session for xid in xids} - there, deadline)
             return {xid for xid in xids if xid.session in left}

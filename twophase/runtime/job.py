@@ -259,7 +259,7 @@ class Job:
 
     def _run_query(self, folder: SparkFolder, handler: BatchHandler) -> None:
         writer = self._description.frame.writeStream.queryName(self.name).foreachBatch(handler)
-        writer = writer.option("checkpointLocation", str(folder.path))
+        writer = writer.option("checkpointLocation", folder.uri)
         if self._description.trigger:
             writer = writer.trigger(**self._description.trigger)
         with self._lock:

@@ -103,7 +103,7 @@ def _live(spark: SparkSession, folder: Path, sinks: Mapping[str, Sink]) -> None:
     register(spark)
     spark.dataSource.register(_Numbers)
     rows = spark.readStream.format("_Numbers").load().filter("id > 0")
-    query = rows.writeStream.foreachBatch(_handle).option("checkpointLocation", str(folder / "query"))
+    query = rows.writeStream.foreachBatch(_handle).option("checkpointLocation", f"file://{folder}/query")
     query.trigger(availableNow=True).start().awaitTermination()
     for name, sink in sinks.items():
         try:

@@ -44,6 +44,11 @@ class SparkFolder:
         self._lineage = lineage
         self._remedy = remedy
 
+    @property
+    def uri(self) -> str:
+        """The folder as Spark takes it, whatever its default file system is. Not percent-encoded: Hadoop's paths are not."""
+        return f"file://{self.path.absolute()}"
+
     def planned(self) -> int:
         """The newest micro-batch whose offsets are frozen; -1 before the first."""
         return self._newest("offsets")
