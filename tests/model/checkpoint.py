@@ -220,7 +220,7 @@ def _swept(state: State, driver: Driver) -> State:
 
 
 def collapse(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
-    """`Sink.subsume`, sink by sink: the mark first, then the rows that it stands for."""
+    """`Sink.subsume`, sink by sink: the mark first, no further than there is proof, then the rows that it stands for."""
     lineage = driver.history.lineages[-1]
     newest = log.newest_of(driver.history, lineage.id)
     assert newest is not None
@@ -240,7 +240,13 @@ def collapse(world: World, state: State, driver: Driver) -> Iterator[Transition[
 
 def _marked(sink: Sink, lineage: int, number: int) -> Sink:
     marks = dict(sink.marks)
-    marks[lineage] = max(marks.get(lineage, -1), number)
+    proven = [
+        piece.number
+        for piece in sink.pieces
+        if piece.status == COMMITTED and piece.lineage == lineage and piece.number <= number
+    ]
+    if proven:
+        marks[lineage] = max(marks.get(lineage, -1), *proven)
     return sink._replace(marks=tuple(sorted(marks.items())))
 
 
