@@ -1,9 +1,9 @@
-"""The checkpoint coordinator: trigger, acknowledge, decide, notify, subsume.
+"""The checkpoint coordinator: trigger, acknowledge, decide, commit, subsume, notify.
 
     1. trigger        `checkpoint`: a pending checkpoint with frozen offsets under a new attempt
     2. pre-commit     the caller's function lets every sink write, and acknowledges for each
     3. decide         `_decide`: the body, then the record DECIDED(n) in the log. This is the decision
-    4. to 6.          commit, notify, subsume: `coordinator.finish`
+    4. to 6.          commit, subsume, notify: `coordinator.finish`
 
 A failure before step 3 declines the attempt: its pieces are aborted, its attempt is closed in every sink, and it is
 retried whole while `checkpoint.tolerable_failures` allows. A failure after step 3 aborts nothing.
