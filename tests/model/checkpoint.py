@@ -225,7 +225,7 @@ def collapse(world: World, state: State, driver: Driver) -> Iterator[Transition[
     newest = log.newest_of(driver.history, lineage.id)
     assert newest is not None
     place, sink = driver.sink, state.sinks[driver.sink]
-    changes = [_marked, _collapsed]
+    changes = [_marked_unproven if world.mistake is Mistake.MARK_WITHOUT_PROOF else _marked, _collapsed]
     if world.mistake is Mistake.COLLAPSE_BEFORE_MARK:
         changes.reverse()
     for change in changes:
@@ -239,14 +239,17 @@ def collapse(world: World, state: State, driver: Driver) -> Iterator[Transition[
 
 
 def _marked(sink: Sink, lineage: int, number: int) -> Sink:
-    marks = dict(sink.marks)
     proven = [
         piece.number
         for piece in sink.pieces
         if piece.status == COMMITTED and piece.lineage == lineage and piece.number <= number
     ]
-    if proven:
-        marks[lineage] = max(marks.get(lineage, -1), *proven)
+    return _marked_unproven(sink, lineage, max(proven)) if proven else sink
+
+
+def _marked_unproven(sink: Sink, lineage: int, number: int) -> Sink:
+    marks = dict(sink.marks)
+    marks[lineage] = max(marks.get(lineage, -1), number)
     return sink._replace(marks=tuple(sorted(marks.items())))
 
 

@@ -216,8 +216,8 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     if current is None:
         return
     proofs = (history.newest_committed(current.id) or current).proofs or ()
-    kept = {current.id, *(found.lineage for found in (*retained(history, num_retained), *proofs))}
-    left = {known.id for known in history.lineages} - kept
+    needed = {proof.lineage for proof in proofs} | {found.lineage for found in retained(history, num_retained)}
+    left = {known.id for known in history.lineages} - needed - {current.id}
     for name in left.intersection(os.listdir(root)):
         try:
             shutil.rmtree(root / name)
