@@ -40,7 +40,7 @@ from twophase.runtime.logging_observer import log_event
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restart import restart_policy
 from twophase.runtime.restore import load_restore
-from twophase.runtime.spark_folder import SparkFolder
+from twophase.runtime.spark_folder import SparkFolder, delete_abandoned
 from twophase.runtime.spark_threads import thread_like_this
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Lineage
@@ -230,6 +230,7 @@ class Job:
         except TwoPhaseError:
             coordinator.log.check_fence()
             raise
+        delete_abandoned(folder.path.parent, coordinator.log.history, description.options.num_retained)
         self._states.initialize(coordinator.store.read(newest) if newest else restore.checkpoint if restore else None)
         self._handler = handler = BatchHandler(
             coordinator,

@@ -11,15 +11,19 @@ not miss a checksum file, `.<n>.crc`, that is gone or empty, and fails on an emp
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatchError
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Decision, Lineage
+from twophase.state.records import Decision, History, Lineage
 from twophase.state.storage import AlreadyExistsError, LocalStorage, sync_file_system, sync_path
+from twophase.state.store import retained
 
+_log = logging.getLogger("twophase")
 _NO_OFFSET = "-"
 _VERSION = "v1"
 _LOGS = ("offsets", "commits")
@@ -200,6 +204,32 @@ class SparkFolder:
                 remedy="use the Spark version that twophase names in setup.cfg.",
             )
         return tuple(None if line == _NO_OFFSET else line for line in lines)
+
+
+def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
+    """Delete the folders of lineages that the job has left, with the state that Spark kept in them.
+
+    Kept are those of the current lineage, of lineages of which a checkpoint can be restored, and of those with the newest rows
+    of a sink, because their offsets are what an error would name. What cannot be deleted is left to the next start.
+
+    Args:
+        root: holds a folder for each lineage, under its id. A name that the log does not know is left alone.
+        history: what the log says.
+        num_retained: how many committed checkpoints can be restored.
+    """
+    current = history.lineage
+    if current is None:
+        return
+    proofs = (history.newest_committed(current.id) or current).proofs or ()
+    needed = {proof.lineage for proof in proofs} | {found.lineage for found in retained(history, num_retained)}
+    left = {known.id for known in history.lineages} - needed - {current.id}
+    for name in left.intersection(os.listdir(root)):
+        try:
+            shutil.rmtree(root / name)
+        except OSError as error:
+            _log.warning(
+                "Spark's folder %s of a lineage that the job has left cannot be deleted: %s", root / name, error
+            )
 
 
 def query_id(path: Path) -> str:
