@@ -13,13 +13,14 @@ from twophase.runtime.plugin.query_start import finish_committed
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    (tmp_path / "a job").mkdir()
-    return World(tmp_path / "a job", monkeypatch)
+    root = tmp_path / "a job 10%20#1?"
+    root.mkdir()
+    return World(root, monkeypatch)
 
 
 def start(world: World) -> list[str]:
     """A query of this folder starts; the micro-batches that Spark takes for finished."""
-    finish_committed(world.folder.as_uri())
+    finish_committed(f"file:{world.folder}")
     return sorted(path.name for path in (world.folder / "commits").iterdir())
 
 
@@ -85,9 +86,15 @@ def test_a_query_that_keeps_state_runs_its_micro_batch_again(world: World) -> No
 
 def test_queries_that_are_not_ours_or_not_here_are_left_alone(world: World) -> None:
     finish_committed(f"hdfs://name-node{world.folder}")
-    finish_committed(str(world.root))
+    finish_committed(f"file:{world.root}")
     world.freeze(0)
     assert start(world) == []
+
+
+def test_a_folder_with_an_empty_authority_is_the_same(world: World) -> None:
+    unfinished(world, 0)
+    finish_committed(f"file://{world.folder}")
+    assert (world.folder / "commits" / "0").exists()
 
 
 def test_an_old_copy_of_spark_s_folder_is_left_for_the_plan_to_refuse(world: World) -> None:

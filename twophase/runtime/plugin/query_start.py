@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlparse
 from weakref import WeakSet
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -68,12 +67,12 @@ def finish_committed(location: str) -> None:
     """Note the newest micro-batch as finished if its checkpoint is committed and its query keeps no state.
 
     Args:
-        location: the folder of a query as Spark names it: a path or a URI.
+        location: the folder of a query as Spark names it, such as "file:/chk/orders". Not percent-encoded.
     """
-    where = urlparse(location)
-    path = Path(unquote(where.path))
+    scheme, _, rest = location.partition(":/")
+    path = Path("/", rest.lstrip("/"))
     log = log_folder(path)
-    if where.scheme not in ("", "file") or not log.is_dir():
+    if scheme != "file" or not log.is_dir():
         return
     storage = LocalStorage(log)
     job = job_of(storage)
