@@ -454,7 +454,8 @@ class CheckpointCoordinator:
 
     def _decline(self, pending: PendingCheckpoint, error: DeclinedError, *, last: bool) -> bool:
         """Abort the attempt everywhere; return whether it is retried."""
-        number, attempt, reason = pending.checkpoint, pending.attempt, _reason(error)
+        number, attempt = pending.checkpoint, pending.attempt
+        reason = _reason(error, stopping=self.stopping.is_set())
         pending.signal(Signal.EXPIRED if isinstance(error, CheckpointExpiredError) else Signal.DECLINED)
         will_retry = error.restartable and reason.counts and not last and not self.stopping.is_set()
         self._observers(CheckpointDeclined(self.job, number, attempt, reason.name, str(error), will_retry))
@@ -491,9 +492,11 @@ def _not_written(pending: PendingCheckpoint, error: Exception) -> DeclinedError:
     return DeclinedError(f"Checkpoint {pending.checkpoint} could not be written: {error}.")
 
 
-def _reason(error: DeclinedError) -> CheckpointFailureReason:
+def _reason(error: DeclinedError, *, stopping: bool) -> CheckpointFailureReason:
     if isinstance(error, CheckpointExpiredError):
         return CheckpointFailureReason.CHECKPOINT_EXPIRED
     if isinstance(error.__cause__, OSError | UnclearOutcomeError):
         return CheckpointFailureReason.IO_EXCEPTION
+    if stopping:
+        return CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN
     return CheckpointFailureReason.CHECKPOINT_DECLINED

@@ -34,7 +34,7 @@ from twophase.ids import new_lineage_id
 from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
 from twophase.protocol.sink import SinkContext
 from twophase.runtime import plan, shuffles
-from twophase.runtime.batch import BatchHandler, JobSink, declined
+from twophase.runtime.batch import BatchHandler, JobSink, declined, failure
 from twophase.runtime.group_offsets import GroupOffsetsListener
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.operator_states import OperatorStates
@@ -227,6 +227,8 @@ class Job:
         newest = coordinator.newest()
         try:
             folder.prepare(newest)
+            if not stateful:
+                folder.finish(newest)
         except TwoPhaseError:
             coordinator.log.check_fence()
             raise
@@ -366,8 +368,8 @@ class Job:
     def _await(run: Callable[[], None]) -> BaseException | None:
         try:
             run()
-        except Exception as error:  # noqa: BLE001 handed to the restart strategy
-            return error if isinstance(error, TwoPhaseError) else errors.from_text(str(error)) or error
+        except BaseException as error:  # noqa: BLE001 handed to the restart strategy
+            return error if isinstance(error, TwoPhaseError) else errors.from_text(str(error)) or failure(error)
         return None
 
     def _close(self) -> None:
