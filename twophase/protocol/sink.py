@@ -156,6 +156,20 @@ class ChecksConnection(Protocol):
 
 
 @runtime_checkable
+class OpensForRepair(Protocol):
+    """A power of a sink: it opens without Spark, which knows the rows' columns. `twophase repair` opens it so."""
+
+    def open_for_repair(self, context: SinkContext) -> None:
+        """As `Sink.open`, but that no rows will come: nothing is checked against their columns.
+
+        Runs on the driver, once, instead of `open`. Only `target`, `history`, `in_doubt`, `commit` and `close` follow.
+
+        Args:
+            context: with a schema without columns.
+        """
+
+
+@runtime_checkable
 class CanRehearse(Protocol):
     """A power of a sink's class: it writes to a folder of ours, so that Spark's classes can be recorded beforehand."""
 

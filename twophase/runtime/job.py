@@ -135,7 +135,7 @@ class Job:
         """Steps 1 to 6; called once by `StreamWriter.start`."""
         self._claim()
         try:
-            self._open_sinks()
+            self.open_sinks()
             self._start_query()
         except BaseException:
             self._close()
@@ -156,8 +156,11 @@ class Job:
                 )
             _claimed[folder] = self.name
 
-    def _open_sinks(self) -> None:
-        """Step 2: the sinks side by side. Of several that cannot be opened, the first in the user's order is reported."""
+    def open_sinks(self) -> None:
+        """Step 2: the sinks side by side. Of several that cannot be opened, the first in the user's order is reported.
+
+        Called by `start`, and by a repair, which starts no query.
+        """
         context = self._description.frame.sparkSession.sparkContext
         speculation = context.getConf().get("spark.speculation", "false") == "true"
 
