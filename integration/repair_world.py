@@ -8,19 +8,24 @@ import warnings
 from contextlib import ExitStack
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
 from integration import files_arena
 from integration.mysql_harness import MySqlHarness, Server, xid_sql
+from integration.test_target_put_back import TABLES
 from sinks.file.sink import FileSink
 from sinks.mysql.sink import MySqlSink
-from tests.coordinator.conftest import JOB, SCHEMA, Driver, completed_of
+from tests.coordinator.conftest import JOB, SCHEMA, Driver, completed_of, offsets
 from twophase import failpoints
 from twophase.cli.main import main
+from twophase.coordinator.coordinator import Write
+from twophase.coordinator.pending import PendingCheckpoint
 from twophase.failpoints import FailpointError
-from twophase.ids import Attempt
+from twophase.ids import Subtask
+from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.log import JobLog
 from twophase.state.records import History
 from twophase.state.storage import LocalStorage
@@ -118,9 +123,58 @@ class World:
         """What the log says."""
         return JobLog(LocalStorage(self.folder), JOB).read()
 
-    def attempt(self, number: int) -> Attempt:
-        """Of a decided checkpoint."""
-        return next(one.attempt for one in self.history().decisions if one.checkpoint == number)
+    def body(self, number: int) -> Path:
+        """The folder of a decided checkpoint's body."""
+        return self.folder / next(one.folder for one in self.history().decisions if one.checkpoint == number)
+
+    def freeze(self, newest: int) -> None:
+        """Spark has planned the micro-batches up to this one, in the folder of the current lineage."""
+        lineage = self.history().lineage
+        assert lineage is not None
+        folder = self.folder / "spark" / lineage.id / "offsets"
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in range(newest + 1):
+            (folder / str(number)).write_text("\n".join(["v1", "{}", *map(str, offsets(number).end)]))
+
+    def back_up_table(self) -> None:
+        """With its bookkeeping, as a backup of the database would."""
+        for table in TABLES:
+            self.table.sql(f"CREATE TABLE backup_{table} AS SELECT * FROM {table}")
+
+    def put_table_back(self) -> None:
+        """To that backup."""
+        for table in TABLES:
+            self.table.sql(f"DELETE FROM {table}")
+            self.table.sql(f"INSERT INTO {table} SELECT * FROM backup_{table}")
+
+    def start(self) -> Driver:
+        """A start, up to the query."""
+        driver = self.driver().recover()
+        newest = driver.coordinator.newest()
+        if newest is not None:
+            driver.coordinator.store.read(newest)
+        return driver
+
+    def start_and_write(self, ids: range) -> None:
+        """A start, and one more checkpoint with these ids, where the lineage is."""
+        driver = self.start()
+        coordinator = driver.coordinator
+        newest = coordinator.newest()
+        number = newest.checkpoint + 1 if newest else coordinator.lineage.first_checkpoint
+        begin = coordinator.store.read(newest).offsets.end if newest else coordinator.lineage.start or (None,)
+        frozen = FrozenOffsets(tuple(begin), (f'{{"next":{ids.stop}}}',))
+        assert coordinator.lineage.start in ((), ('{"next":20}',)), "it begins where the newest checkpoint ended"
+
+        def pre_commit(pending: PendingCheckpoint) -> None:
+            for index, (name, sink) in enumerate(driver.sinks.items()):
+                writer = sink.writer(pending.transaction(name), Subtask(0, pending.attempt.counter * 100 + index))
+                writer.write(pa.RecordBatch.from_pylist([{"id": one} for one in ids], schema=SCHEMA))
+                piece = writer.pre_commit()
+                assert piece is not None
+                pending.acknowledge(name, [piece])
+
+        assert isinstance(coordinator.classify(number, frozen), Write)
+        coordinator.checkpoint(number, frozen, pre_commit)
 
     def ids(self) -> tuple[list[int], list[int]]:
         """What readers see: of the table, of the lake."""

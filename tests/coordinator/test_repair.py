@@ -73,9 +73,7 @@ each = pytest.mark.parametrize("broken", [(1,), (0, 1)], indirect=True, ids=["on
 
 
 def survivors(plan: LossPlan) -> list[int]:
-    return [
-        10 * plan.checkpoint.checkpoint + 5 * piece.subtask.index + step for piece in plan.kept for step in range(5)
-    ]
+    return [10 * plan.number + 5 * piece.subtask.index + step for piece in plan.kept for step in range(5)]
 
 
 @each
@@ -255,6 +253,53 @@ def test_a_target_that_was_put_back_is_not_repaired_away(broken: Driver, targets
     put_back(targets["facts"], MemoryTarget())
     with pytest.raises(TargetChangedError):
         repair(folder, targets).plan(1, "facts")
+
+
+# -- a target that was put back ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("had", [0, 1], ids=["nothing", "the first checkpoint"])
+@pytest.mark.parametrize("more", [0, 1], ids=["all committed", "one more decided"])
+def test_what_a_target_lacks_that_was_put_back_is_given_up(
+    driver: Driver, targets: Targets, another: Another, folder: Path, had: int, more: int
+) -> None:
+    empty = backup(targets["facts"])
+    driver.run(0)
+    old = backup(targets["facts"]) if had else empty
+    driver.run(1)
+    driver.run(2)
+    if more:
+        decided(driver, 3)
+    put_back(targets["facts"], old)
+    with pytest.raises(TargetChangedError) as caught:
+        another().recover()
+    assert caught.value.remedy.endswith("twophase repair accept-loss JOB.yaml --checkpoint 2 --sink facts")
+    repairing = repair(folder, targets)
+    plan = repairing.plan(2, "facts")
+    assert f"Checkpoints {'from 1' if had else 'up'} to 2 are missing in it" in plan.gap
+    repairing.accept(plan, NOTE)
+    another().recover().run(3 + more)
+    assert visible(targets["facts"]) == [*range(10 * had), *range(30, 40 + 10 * more)]
+    assert visible(targets["lake"]) == list(range(40 + 10 * more))
+    newest = backup(targets["facts"])
+    another().recover().run(4 + more)
+    put_back(targets["facts"], newest)
+    with pytest.raises(TargetChangedError):
+        another().recover()
+
+
+def test_only_the_sink_that_is_named_is_given_up(driver: Driver, targets: Targets, folder: Path) -> None:
+    driver.run(0)
+    put_back(targets["facts"], MemoryTarget())
+    put_back(targets["lake"], MemoryTarget())
+    with pytest.raises(TargetChangedError, match="sink 'lake'"):
+        repair(folder, targets).plan(0, "facts")
+
+
+def test_another_target_is_not_taken_for_one_that_was_put_back(driver: Driver, targets: Targets, folder: Path) -> None:
+    driver.run(0)
+    with pytest.raises(TargetChangedError):
+        repair(folder, {**targets, "facts": MemoryTarget()}).plan(0, "facts")
 
 
 # -- one driver writes -----------------------------------------------------------------------------------------------------

@@ -98,7 +98,9 @@ class Note:
 
 @dataclass(frozen=True)
 class AcceptedLoss:
-    """An operator has given up pieces of a decided checkpoint that a sink proved lost: it commits without them.
+    """An operator has given up rows that a sink proved lost, and the job goes on without them.
+
+    They are pieces of a decided checkpoint, or all that a target lacks that was put back: up to a committed checkpoint.
 
     Attributes:
         note: who, when, why.
@@ -106,11 +108,11 @@ class AcceptedLoss:
         checkpoint: its number.
         sink: the sink's name.
         pieces: the subtasks whose pieces are given up, as `Subtask` writes them.
-        rows: how many rows they had.
-        start: the offset line of each source where the checkpoint begins.
-        end: where it ends. The lost rows are among those in between.
-        emptied: whether the sink has no other piece of the checkpoint. Then the target has no proof of it either.
-        before: what a later checkpoint requires proof of in its place, if the sink was emptied: the one before, if any.
+        rows: how many rows they had; of a target that was put back, those of the newest checkpoint only.
+        start: the offset line of each source where the lost rows begin; empty if that is not known any more.
+        end: where they end, likewise. They are among the records in between.
+        emptied: whether the sink has no piece of the checkpoint left. Then the target has no proof of it either.
+        before: what is to be proven in its place then: the newest checkpoint before that the target has, if any.
     """
 
     note: Note

@@ -19,6 +19,7 @@ _BODY = "_metadata"
 _KIND = "CHECKPOINT"
 _FOLD_AT = 33
 """Records: every 16 checkpoints, if no driver stops in between."""
+_ADOPT = "If there is none: twophase repair adopt-from-target JOB.yaml"
 _BODY_FOLDER = re.compile(r".+-\d+-(?P<generation>\d+)\.\d+")
 
 
@@ -88,13 +89,13 @@ class CompletedCheckpointStore:
             self._log.check_fence()
             raise CheckpointMissingError(
                 f"The body of the decided checkpoint {decision.checkpoint} ({name}) is gone.",
-                remedy="restore the job's folder from a backup.",
+                remedy=f"restore the job's folder from a backup. {_ADOPT}",
             ) from None
         if codec.digest(data) != decision.body_digest:
             raise CorruptRecordError(
                 f"The body of checkpoint {decision.checkpoint} ({name}) is not the one that was decided: its SHA-256 "
                 f"differs from the log. Nothing was written or deleted.",
-                remedy="restore this file from a backup of the job's folder.",
+                remedy=f"restore this file from a backup of the job's folder. {_ADOPT}",
             )
         checkpoint = decode_body(data, name)
         for repair in self._log.history.repairs:
