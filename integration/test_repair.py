@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.selection import representatives
 from integration.mysql_harness import Server
 from integration.repair_world import REASON, World
-from twophase.errors import LostPreparedError
+from twophase.errors import CheckpointMissingError, LostPreparedError
+from twophase.protocol.sink import CommitRequest
 from twophase.state.records import AcceptedLoss
 
 pytestmark = pytest.mark.part("repair")
@@ -56,7 +59,7 @@ def goes_on(world: World, loss: str) -> None:
     world.driver().recover()
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", representatives(LOSSES, ["one branch", "all staged folders"]))
 def test_a_loss_is_accepted_and_the_job_goes_on(world: World, loss: str) -> None:
     sink = lost(world, loss)
     with pytest.raises(LostPreparedError):
@@ -87,7 +90,7 @@ def test_a_yes_in_a_script_says_why(world: World) -> None:
     assert (result.exit_code, "--reason" in result.output) == (2, True)
 
 
-@pytest.mark.parametrize("point", ["R01", "R02", "R03", "C14", "C19"])
+@pytest.mark.parametrize("point", representatives(["R01", "R02", "R03", "C14", "C19"], ["R02", "R03"]))
 def test_a_repair_that_is_killed_is_run_again(world: World, point: str) -> None:
     """C14: a piece that was not lost is committed; C19: the checkpoint is."""
     loss = "one branch"
@@ -102,3 +105,32 @@ def test_a_repair_that_is_killed_is_run_again(world: World, point: str) -> None:
             world.driver().recover()
         assert world.repair_forked(*arguments) == 0
     goes_on(world, loss)
+
+
+def test_a_folder_that_is_gone_is_not_adopted_before_somebody_says_where_to_go_on(world: World) -> None:
+    world.driver().recover().run(0)
+    shutil.rmtree(world.folder)
+    for options in ([], ["--from-starting-offsets"]):
+        result = world.repair("adopt-from-target", *options)
+        assert result.exit_code == 2, result.output
+        assert "startingOffsets of every source" in result.output
+    assert not world.folder.exists() or not world.history().generation
+
+
+@pytest.mark.parametrize("point", representatives(["R01", "C14", "R02", "R03"], ["C14"]))
+def test_an_adoption_that_is_killed_is_run_again(world: World, point: str) -> None:
+    """C14: a piece that waits in the lake is committed."""
+    world.driver().recover().run(0)
+    world.freeze(1)
+    shutil.copytree(world.folder, world.root / "backup")
+    facts = world.dies(1, "C11").sinks["facts"]
+    facts.commit([CommitRequest(piece) for piece in facts.in_doubt()])
+    shutil.rmtree(world.folder)
+    shutil.copytree(world.root / "backup", world.folder)
+    assert world.repair_forked("adopt-from-target", arm=f"{point}=kill") == -signal.SIGKILL
+    if point != "R03":
+        with pytest.raises(CheckpointMissingError):
+            world.start()
+        assert world.repair_forked("adopt-from-target") == 0
+    world.start_and_write(range(20, 30))
+    assert world.ids() == (list(range(30)), list(range(30)))

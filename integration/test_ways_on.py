@@ -202,6 +202,6 @@ def test_the_error_names_the_command_that_leads_out_of_it(world: World, name: st
 def test_the_page_has_every_state_and_its_command() -> None:
     table = PAGE[PAGE.index("## Where a job does not start") :].partition("\n## ")[0]
     for name, state in STATES.items():
-        (row,) = [line for line in table.splitlines() if line.lower().startswith(f"| {name} ")]
+        (row,) = [line for line in table.splitlines() if line.lower().startswith(f"| {name} |")]
         assert state.error.__name__ in row
         assert "twophase repair" in row

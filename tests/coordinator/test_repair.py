@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.coordinator.conftest import JOB, Driver, ManualClock, completed_of, restoring, visible
-from tests.coordinator.test_put_back import backup, put_back
+from tests.coordinator.test_put_back import backup, no_rows_for, put_back
 from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.repair import Bench, LossPlan, LossRepair
@@ -238,7 +238,7 @@ def test_where_nothing_is_lost_there_is_nothing_to_accept(
 
 
 @in_part
-@pytest.mark.parametrize(("checkpoint", "sink"), [(7, "facts"), (1, "elsewhere")])
+@pytest.mark.parametrize(("checkpoint", "sink"), [(7, "facts"), (0, "facts"), (1, "elsewhere")])
 def test_what_is_not_there_is_named_and_nothing_is_touched(
     broken: Driver, targets: Targets, folder: Path, checkpoint: int, sink: str
 ) -> None:
@@ -286,6 +286,26 @@ def test_what_a_target_lacks_that_was_put_back_is_given_up(
     put_back(targets["facts"], newest)
     with pytest.raises(TargetChangedError):
         another().recover()
+
+
+def test_rows_of_long_ago_are_given_up_too(
+    driver: Driver, targets: Targets, another: Another, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the decision nor the body of the checkpoint is kept any more."""
+    monkeypatch.setattr("twophase.state.store._FOLD_AT", 3)
+    empty = backup(targets["facts"])
+    driver.run(0)
+    for number in range(1, 5):
+        driver.run(number, no_rows_for("facts", driver))
+    put_back(targets["facts"], empty)
+    with pytest.raises(TargetChangedError, match="checkpoint 0 of lineage"):
+        another().recover()
+    repairing = repair(folder, targets)
+    plan = repairing.plan(0, "facts")
+    assert (plan.lost, plan.start, plan.end, plan.before) == ([], (), (), None)
+    repairing.accept(plan, NOTE)
+    another().recover().run(5)
+    assert visible(targets["facts"]) == list(range(50, 60))
 
 
 def test_only_the_sink_that_is_named_is_given_up(driver: Driver, targets: Targets, folder: Path) -> None:

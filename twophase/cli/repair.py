@@ -35,6 +35,11 @@ def repair() -> None:
 
     The error that the job ends with names the command. Each shows first what it would give up, take over or write, and asks;
     the job's log keeps who has done it, when and why.
+
+    \b
+    Examples:
+      twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
+      twophase repair adopt-from-target orders.yaml
     """
 
 

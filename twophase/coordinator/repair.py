@@ -219,4 +219,11 @@ class LossRepair:
                 f"Job {self._bench.job!r}: checkpoint {checkpoint} is not decided, or not kept any more. Nothing was written.",
                 remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
             )
-        return next((decision for decision in named if not decision.committed), named[-1])
+        found = next((decision for decision in named if not decision.committed), named[-1])
+        if found.committed and found != history.newest(found.lineage):
+            raise ConfigError(
+                f"Job {self._bench.job!r}: checkpoint {checkpoint} is committed, and later ones are: nothing of it can be given "
+                "up. Nothing was written.",
+                remedy="name the checkpoint that the job's error names.",
+            )
+        return found

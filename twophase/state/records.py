@@ -267,12 +267,11 @@ class History:
         repairs = (*self.repairs, repair)
         match repair:
             case AcceptedLoss():
-                found = [(one.lineage, one.checkpoint) for one in self.decisions]
-                _check(
-                    (repair.lineage, repair.checkpoint) in found, f"loss in checkpoint {repair.checkpoint}, undecided"
-                )
+                known = {one.id for one in self.lineages} | {name for one in self.lineages for name in one.ancestors}
+                _check(repair.lineage in known, f"loss in lineage {repair.lineage}")
                 decisions = tuple(replace(one, proofs=repair.amend(one.proofs)) for one in self.decisions)
-                return replace(self, decisions=decisions, repairs=repairs)
+                lineages = tuple(replace(one, proofs=repair.amend(one.proofs)) for one in self.lineages)
+                return replace(self, lineages=lineages, decisions=decisions, repairs=repairs)
             case Adoption(lineage=lineage):
                 begun = replace(self, decisions=()).apply(LineageRecord(lineage))
                 return replace(begun, repairs=repairs)
