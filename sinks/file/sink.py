@@ -30,16 +30,30 @@ class FileSink(StagedSink):
     def __repr__(self) -> str:
         return f"FileSink({self._options.path!r})"
 
+    def open_for_repair(self, context: SinkContext) -> None:
+        """See `twophase.protocol.sink.OpensForRepair`."""
+        path = self._path()
+        check_folder(path)
+        self._table = self._bound(path, context)
+
     def bind(self, context: SinkContext) -> Table:
         """See `StagedSink.bind`."""
         options = self._options
-        path = local_path(options.path, "path")
-        if options.root is not None:
-            check_inside(path, local_path(options.root, "root"))
+        path = self._path()
         check_columns(context.schema, options.format, options.partition_by)
         _make(path)
         check_folder(path)
         check_existing(path, context.schema, options.format, options.partition_by)
+        return self._bound(path, context)
+
+    def _path(self) -> Path:
+        path = local_path(self._options.path, "path")
+        if self._options.root is not None:
+            check_inside(path, local_path(self._options.root, "root"))
+        return path
+
+    def _bound(self, path: Path, context: SinkContext) -> Table:
+        options = self._options
         home = Home(path, Owner(context.job, context.sink))
         make_home(home)
         return Table(home, options.format, options.partition_by, f"file:{path}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sinks.mysql.binding import Binding
@@ -71,13 +72,23 @@ class MySqlSink(ArrowSink):
 
     def open(self, context: SinkContext) -> None:
         """See `Sink.open`."""
+        self._open(context, partial(check_table, options=self._options, context=context))
+
+    def open_for_repair(self, context: SinkContext) -> None:
+        """See `twophase.protocol.sink.OpensForRepair`."""
+        self._open(context, lambda session: (find_table(session, self._options), ()))
+
+    def _open(self, context: SinkContext, find: Callable[[Session], tuple[Table, tuple[ColumnPlan, ...]]]) -> None:
         check_name("job", context.job)
         check_name("sink", context.sink)
         endpoint = self._options.endpoint()
         self._link = DriverLink(endpoint)
         try:
             with self._link.session() as session:
-                self._binding = self._bind(session, endpoint, context)
+                server = read_server(session)
+                check_server(server, self._options, context)
+                table, plans = find(session)
+                self._binding = self._bind(session, endpoint, context, server, table, plans)
             self._link.follow(self._binding.endpoint)
         except BaseException:
             self._link.close()
@@ -151,11 +162,16 @@ class MySqlSink(ArrowSink):
         if self._link is not None:
             self._link.close()
 
-    def _bind(self, session: Session, endpoint: Endpoint, context: SinkContext) -> Binding:
+    def _bind(
+        self,
+        session: Session,
+        endpoint: Endpoint,
+        context: SinkContext,
+        server: Server,
+        table: Table,
+        plans: tuple[ColumnPlan, ...],
+    ) -> Binding:
         options = self._options
-        server = read_server(session)
-        check_server(server, options, context)
-        table, plans = check_table(session, options, context)
         identity = read_identity(session, table.schema, table.name) or TableIdentity(table.schema, table.name, "")
         books = Books(options.books_schema)
         owner = Owner(books.create(session, endpoint.user), context.job, context.sink)

@@ -59,7 +59,8 @@ class StagedSink(ArrowSink):
     def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
         """See `NamesPieces`: the folders in `done`."""
         pieces = self.table.home.pieces(DONE)
-        return [str(piece) for piece in pieces if (piece.lineage, piece.checkpoint) == (lineage, checkpoint_id)]
+        found = [piece for piece in pieces if (piece.lineage, piece.checkpoint) == (lineage, checkpoint_id)]
+        return [f"{piece.attempt}/{piece.subtask}" for piece in found]
 
     def fence(self, attempt: Attempt) -> None:
         """See `Sink.fence`."""

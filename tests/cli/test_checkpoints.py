@@ -15,7 +15,15 @@ from tests.cli.conftest import LINEAGE, JobFolder
 from twophase.cli import checkpoint_list
 from twophase.cli.main import main
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.records import CommittedRecord, Decision
+from twophase.state.records import (
+    AcceptedLoss,
+    Adoption,
+    CommittedRecord,
+    Decision,
+    Lineage,
+    Note,
+    RepairedRecord,
+)
 from twophase.state.storage import ReadOnlyStorage
 from twophase.state.store import CompletedCheckpointStore
 
@@ -28,6 +36,24 @@ def shown(folder: Path) -> list[dict[str, Any]]:
     result = show(folder, "--json")
     assert result.exit_code == 0, result.output
     return list(json.loads(result.stdout)["checkpoints"])
+
+
+def test_repairs_are_listed_with_who_and_why(job_folder: JobFolder) -> None:
+    job_folder.commit(0)
+    note = Note("ann@host", 1_700_000_000_000, "rolled back\x1b by hand")
+    loss = AcceptedLoss(note, LINEAGE, 0, "facts", ("0.0",), 10, (None,), ("e",), emptied=False, before=None)
+    job_folder.log.append(RepairedRecord(loss))
+    adopted = Lineage("22222222-2222-3333-4444-555555555555", ancestors={LINEAGE: 0})
+    head, *_ = lines = show(job_folder.root).stdout.splitlines()
+    assert head.startswith("Job orders")
+    (line,) = [line for line in lines if line.startswith("repaired: ")]
+    assert line.endswith("10 rows of checkpoint 0 given up in sink facts, by ann@host: rolled back by hand")
+    (entry,) = shown(job_folder.root)
+    assert entry["rows"] == 20, "what is given up is not counted"
+    job_folder.log.append(RepairedRecord(Adoption(note, adopted)))
+    assert "adopted from the targets: 11111111 up to 0, by ann@host" in show(job_folder.root).stdout
+    repairs = json.loads(show(job_folder.root, "--json").stdout)["repairs"]
+    assert [repair["action"] for repair in repairs] == ["accept-loss", "adopt-from-target"]
 
 
 def everything(folder: Path) -> dict[str, tuple[int, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
 import pytest
 
 from twophase.cli.job_file import load_job_file
@@ -59,7 +60,9 @@ def test_the_reasons_that_are_raised_are_documented_as_raised() -> None:
 
 def test_every_option_of_every_command_is_documented() -> None:
     page = (DOCS / "cli.md").read_text()
-    for command in main.commands.values():
+    commands = [*main.commands.values()]
+    commands += [one for group in commands if isinstance(group, click.Group) for one in group.commands.values()]
+    for command in commands:
         for parameter in command.params:
             for option in (text for text in parameter.opts if text.startswith("--")):
                 assert option in page, f"{command.name} {option}"

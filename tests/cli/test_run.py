@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -46,18 +46,18 @@ class Command:
         }
         (root / "job.yaml").write_text(yaml.safe_dump({**content, **job}))
 
-    def start(self, *options: str, **environment: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "twophase.cli", "run", str(self.root / "job.yaml"), *options]
+    def start(self, *options: str, command: Sequence[str] = ("run",), **environment: str) -> subprocess.Popen[str]:
+        words = [sys.executable, "-m", "twophase.cli", *command, str(self.root / "job.yaml"), *options]
         given = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
         pipe = subprocess.PIPE
         process = subprocess.Popen(
-            command, env={**given, **environment}, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+            words, env={**given, **environment}, stdout=pipe, stderr=pipe, text=True, start_new_session=True
         )
         self.left.callback(process.kill)
         return process
 
-    def run(self, *options: str, **environment: str) -> tuple[int, str, str]:
-        process = self.start(*options, **environment)
+    def run(self, *options: str, command: Sequence[str] = ("run",), **environment: str) -> tuple[int, str, str]:
+        process = self.start(*options, command=command, **environment)
         out, err = process.communicate(timeout=TIMEOUT_S)
         return process.returncode, out, err
 

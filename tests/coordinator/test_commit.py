@@ -201,7 +201,7 @@ def test_h1_a_piece_proven_absent_stops_with_its_evidence_and_the_rows_that_are_
     assert "Job 'orders': checkpoint 3 is decided, but 2 of its pieces are neither prepared nor committed" in message
     assert "orders/a/3/2.5/facts/1.0 (2 rows): not listed, no ledger row" in message
     assert "4 rows are lost" in message
-    assert "Next: find out who rolled them back" in message
+    assert "Next: find out who removed them" in message
     assert (len(facts.asked), bench.clock.waits) == (1, [])
 
 

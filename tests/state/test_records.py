@@ -15,6 +15,8 @@ from twophase.ids import Attempt
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.records import (
+    AcceptedLoss,
+    Adoption,
     CommittedRecord,
     DecidedRecord,
     Decision,
@@ -22,8 +24,10 @@ from twophase.state.records import (
     History,
     Lineage,
     LineageRecord,
+    Note,
     Proof,
     Record,
+    RepairedRecord,
     SubsumedRecord,
     record_from_json,
     record_to_json,
@@ -32,6 +36,11 @@ from twophase.state.store import retained
 
 LINES = st.lists(st.none() | st.text(max_size=8), max_size=3).map(tuple)
 HEX = st.text("0123456789abcdef", min_size=64, max_size=64)
+
+
+BEFORE = Proof("facts", "a", 1, "t")
+NOTE = Note("ann@host", 7, "by hand")
+LOSS = AcceptedLoss(NOTE, "a", 3, "facts", ("0.1", "1.2"), 10, (None,), ("e",), emptied=True, before=BEFORE)
 
 
 def add(history: History, record: Record, records: list[Record]) -> History:
@@ -45,7 +54,7 @@ def logs(draw: st.DrawFn, max_size: int = 25) -> list[Record]:
     history, records = History(), list[Record]()
     for _ in range(draw(st.integers(0, max_size))):
         lineage, waiting = history.lineage, history.uncommitted()
-        match draw(st.sampled_from(["fence", "lineage", "decide", "decide", "decide", "commit", "commit"])):
+        match draw(st.sampled_from(["fence", "lineage", "decide", "decide", "decide", "commit", "commit", "loss"])):
             case "fence":
                 history = add(history, FenceRecord(history.generation + draw(st.integers(1, 3))), records)
             case "lineage":
@@ -65,6 +74,10 @@ def logs(draw: st.DrawFn, max_size: int = 25) -> list[Record]:
             case "commit" if waiting:
                 found = draw(st.sampled_from(waiting))
                 history = add(history, CommittedRecord(found.lineage, found.checkpoint), records)
+            case "loss" if history.decisions:
+                found = draw(st.sampled_from(history.decisions))
+                lost = replace(LOSS, lineage=found.lineage, checkpoint=found.checkpoint, emptied=draw(st.booleans()))
+                history = add(history, RepairedRecord(lost), records)
             case _:
                 continue
     return records
@@ -96,7 +109,7 @@ def test_folding_to_what_is_retained_keeps_all_that_is_needed(
     before = fold(records[:cut])
     pruned = replace(before, decisions=tuple(retained(before, num_retained)))
     full, folded = fold(records), fold(records[cut:], fold([SubsumedRecord(pruned)]))
-    assert (folded.generation, folded.lineages) == (full.generation, full.lineages)
+    assert (folded.generation, folded.lineages, folded.repairs) == (full.generation, full.lineages, full.repairs)
     assert folded.uncommitted() == full.uncommitted()
     current = full.lineage
     if current is not None:
@@ -168,6 +181,42 @@ def test_records_of_a_version_without_proofs_are_read() -> None:
     assert decided.decision.proofs is began.lineage.proofs is None  # type: ignore[union-attr]
 
 
+LOSS_TEXT = (
+    '{"repair":{"action":"accept-loss","before":{"checkpoint":1,"lineage":"a","sink":"facts","target":"t"},"checkpoint":3,'
+    '"emptied":true,"end":["e"],"lineage":"a","note":{"at_ms":7,"by":"ann@host","reason":"by hand"},"pieces":["0.1","1.2"],'
+    '"rows":10,"sink":"facts","start":[null]}}'
+)
+ADOPTION = Adoption(NOTE, Lineage("b", "", 1, ("e",), {"a": 3}, (BEFORE,)), ("chk/a-3-1.4",))
+ADOPTION_TEXT = (
+    '{"repair":{"action":"adopt-from-target","gave_up":["chk/a-3-1.4"],"lineage":{"ancestors":{"a":3},"first_checkpoint":1,'
+    '"id":"b","proofs":[{"checkpoint":1,"lineage":"a","sink":"facts","target":"t"}],"restored_from":"","start":["e"]},'
+    '"note":{"at_ms":7,"by":"ann@host","reason":"by hand"}}}'
+)
+
+
+@pytest.mark.parametrize(("repair", "text"), [(LOSS, LOSS_TEXT), (ADOPTION, ADOPTION_TEXT)])
+def test_a_repair_s_text_is_as_it_was_written_down(repair: AcceptedLoss | Adoption, text: str) -> None:
+    assert record_from_json("REPAIRED", json.loads(text), "here") == RepairedRecord(repair)
+    assert codec.canonical_json(record_to_json(RepairedRecord(repair))).decode() == text
+
+
+def test_a_folded_log_of_a_version_without_repairs_is_read() -> None:
+    assert History.from_json({"generation": 1, "lineages": [], "decisions": []}) == History(1)
+
+
+def test_an_adoption_begins_a_lineage_and_forgets_the_decisions() -> None:
+    history = BASE.apply(RepairedRecord(ADOPTION))
+    assert (history.lineage, history.decisions, history.repairs) == (ADOPTION.lineage, (), (ADOPTION,))
+
+
+def test_a_loss_puts_the_proof_before_in_the_place_of_the_lost_one_and_only_there() -> None:
+    other = Proof("lake", "a", 3, "u")
+    assert LOSS.amend((Proof("facts", "a", 3, "t"), other)) == (BEFORE, other)
+    assert replace(LOSS, before=None).amend((Proof("facts", "a", 3, "t"), other)) == (other,)
+    assert replace(LOSS, emptied=False).amend((Proof("facts", "a", 3, "t"),)) == (Proof("facts", "a", 3, "t"),)
+    assert LOSS.amend(None) is None
+
+
 BASE = fold([FenceRecord(1), LineageRecord(Lineage("a")), DecidedRecord(DECISION)])
 
 
@@ -184,6 +233,8 @@ BASE = fold([FenceRecord(1), LineageRecord(Lineage("a")), DecidedRecord(DECISION
         (DecidedRecord(replace(DECISION, checkpoint=2)), "checkpoint 2 out of order"),
         (CommittedRecord("a", 1), "checkpoint 1 committed without a decision"),
         (CommittedRecord("b", 0), "checkpoint 0 committed without a decision"),
+        (RepairedRecord(replace(LOSS, lineage="b")), "loss in lineage b"),
+        (RepairedRecord(replace(ADOPTION, lineage=Lineage("a"))), "lineage a begins twice"),
     ],
 )
 def test_a_record_that_contradicts_the_history_is_refused(record: Record, match: str) -> None:
@@ -214,6 +265,8 @@ def test_the_folder_of_a_body_names_lineage_checkpoint_and_attempt() -> None:
         ("DECIDED", {"decision": {**record_to_json(DecidedRecord(DECISION))["decision"], "more": 1}}, "unknown fields"),
         ("LINEAGE", {"lineage": "a"}, "unknown fields"),
         ("SUBSUMED", {"history": {"generation": 1, "lineages": [1], "decisions": []}}, "unknown fields"),
+        ("REPAIRED", {"repair": {**json.loads(LOSS_TEXT)["repair"], "action": "rewrite"}}, "unknown action 'rewrite'"),
+        ("REPAIRED", {"repair": {**json.loads(LOSS_TEXT)["repair"], "more": 1}}, "unknown fields"),
         ("RESCALED", {"n": 1}, "unknown kind 'RESCALED'"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from rich.text import Text
 from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read_checkpoints
 from twophase.cli.options import verbose_option
 from twophase.cli.text import clean, count, duration, local_time, size
+from twophase.state.records import AcceptedLoss, Adoption, Repair
 
 _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 _LINEAGE_CHARS = 8
@@ -78,10 +80,23 @@ def _print(found: CheckpointList) -> None:
     console.print(table)
     for name in found.undecided:
         console.print(Text(f"undecided: {clean(name)}", style="dim"), soft_wrap=True)
+    for repair in found.history.repairs:
+        console.print(Text(f"repaired: {clean(_repair(repair))}", style="yellow"), soft_wrap=True)
     whole = [entry for entry in found.entries if entry.body is not None]
     if whole:
         after = f"`twophase run JOB.yaml` goes on after checkpoint {whole[-1].decision.checkpoint}, without a restore."
         console.print(Text(f"{after} Its path: {whole[-1].path}"), soft_wrap=True)
+
+
+def _repair(repair: Repair) -> str:
+    match repair:
+        case AcceptedLoss():
+            rows = f"at least {count(repair.rows, 'row')}" if repair.emptied else count(repair.rows, "row")
+            what = f"{rows} of checkpoint {repair.checkpoint} given up in sink {repair.sink}"
+        case Adoption():
+            adopted = ", ".join(f"{lineage[:8]} up to {last}" for lineage, last in repair.lineage.ancestors.items())
+            what = f"adopted from the targets: {adopted}"
+    return f"{local_time(repair.note.at_ms)} {what}, by {repair.note.by}: {repair.note.reason}"
 
 
 def _head(found: CheckpointList) -> str:
@@ -144,6 +159,7 @@ def _to_json(found: CheckpointList) -> dict[str, Any]:
         "restored_from": lineage.restored_from or None if lineage else None,
         "checkpoints": [_entry_to_json(entry) for entry in found.entries],
         "undecided": list(found.undecided),
+        "repairs": [asdict(repair) for repair in found.history.repairs],
     }
 
 

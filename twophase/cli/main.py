@@ -11,6 +11,7 @@ from twophase.cli.checkpoints import checkpoints
 from twophase.cli.console import JobConsole
 from twophase.cli.failures import show_error
 from twophase.cli.options import is_verbose
+from twophase.cli.repair import repair
 from twophase.cli.run import run
 
 _EXIT_CODES = """\
@@ -60,8 +61,10 @@ def main() -> None:
     Examples:
       twophase run orders.yaml
       twophase checkpoints /chk/orders
+      twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
     """
 
 
 main.add_command(checkpoints)
+main.add_command(repair)
 main.add_command(run)

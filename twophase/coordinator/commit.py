@@ -8,11 +8,18 @@ others commit.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
 from twophase.coordinator.clock import Clock
-from twophase.errors import ConfigError, LostPreparedError, PreflightError, StopJobError, TargetChangedError
+from twophase.errors import (
+    ConfigError,
+    LostPreparedError,
+    PreflightError,
+    StopJobError,
+    TargetChangedError,
+    TargetUnreachableError,
+)
 from twophase.events import CommitRetried, Observers, PieceCommitted
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
@@ -72,9 +79,11 @@ class Committer:
             stops: list[StopJobError] = []
             for sink in list(left):
                 try:
-                    left[sink], reasons[sink] = self._commit_sink(checkpoint, sink, left[sink], retries)
+                    left[sink], reasons[sink], lost = self._commit_sink(checkpoint, sink, left[sink], retries)
                 except StopJobError as error:
                     stops.append(error)
+                else:
+                    stops += [self._lost(checkpoint, lost)] if lost else []
             if stops:
                 raise stops[0]
             left = {sink: pieces for sink, pieces in left.items() if pieces}
@@ -97,6 +106,23 @@ class Committer:
                 return False
             delay_s = min(delay_s * 2, self._backoff_max_s)
 
+    def lost(self, checkpoint: CompletedCheckpoint, sink: str) -> Sequence[tuple[Committable, str]]:
+        """Commit the pieces of one sink, once; return those that it proves lost, each with the evidence.
+
+        Raises:
+            TargetUnreachableError: it could not tell of all of them.
+            StopJobError: the sink says that nothing may be committed there.
+        """
+        pieces = list(checkpoint.committables.get(sink, ()))
+        left, reason, lost = self._commit_sink(checkpoint, sink, pieces, 0) if pieces else ([], "", [])
+        if left:
+            raise TargetUnreachableError(
+                f"Job {checkpoint.job!r}: sink {sink!r} cannot tell yet which pieces of checkpoint {checkpoint.checkpoint} "
+                f"are lost: {reason}. Nothing was given up.",
+                remedy="bring the target back, then run the command again.",
+            )
+        return [(piece, why.evidence) for piece, why in lost]
+
     def _check_sinks(self, checkpoint: CompletedCheckpoint) -> None:
         """A sink with pending pieces may not leave the job (hazard H52)."""
         missing = [name for name, pieces in checkpoint.committables.items() if pieces and name not in self._sinks]
@@ -109,8 +135,8 @@ class Committer:
 
     def _commit_sink(
         self, checkpoint: CompletedCheckpoint, name: str, pieces: list[Committable], retries: int
-    ) -> tuple[list[Committable], str]:
-        """Try the pieces of one sink; return what is left and why."""
+    ) -> tuple[list[Committable], str, list[tuple[Committable, Lost]]]:
+        """Try the pieces of one sink; return what is left, why, and what is lost."""
         try:
             before = checkpoint.predecessor(name)
             outcomes = self._sinks[name].commit([CommitRequest(piece, retries, before) for piece in pieces])
@@ -125,9 +151,9 @@ class Committer:
                 remedy=error.remedy or "put the target back as it was, then start the job again: it commits them.",
             ) from error
         except Exception as error:  # noqa: BLE001 decided stays decided: whatever a sink meets, it is asked again
-            return pieces, f"{type(error).__name__}: {error}"
+            return pieces, f"{type(error).__name__}: {error}", []
         if len(outcomes) != len(pieces):
-            return pieces, f"the sink answered {len(outcomes)} outcomes to {len(pieces)} requests"
+            return pieces, f"the sink answered {len(outcomes)} outcomes to {len(pieces)} requests", []
         again: list[Committable] = []
         reasons: list[str] = []
         lost: list[tuple[Committable, Lost]] = []
@@ -144,9 +170,7 @@ class Committer:
                     lost.append((piece, outcome))
                 case other:
                     assert_never(other)
-        if lost:
-            raise self._lost(checkpoint, lost)
-        return again, reasons[0] if reasons else ""
+        return again, reasons[0] if reasons else "", lost
 
     def _note(self, checkpoint: CompletedCheckpoint, piece: Committable, proof: str) -> None:
         name = f"{piece.transaction}/{piece.subtask}"
@@ -161,6 +185,7 @@ class Committer:
         return LostPreparedError(
             f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, but {len(lost)} of its pieces are "
             f"neither prepared nor committed: {pieces}. {rows} rows are lost until they are written again.",
-            remedy="find out who rolled them back (an XA ROLLBACK by hand, a failover), then restore the target or write "
-            "the rows of this checkpoint's offsets again by hand.",
+            remedy="find out who removed them (an XA ROLLBACK by hand, a failover, deleted files), and restore the target if "
+            "it can be. If they are gone for good, let the job go on without them: "
+            f"twophase repair accept-loss JOB.yaml --checkpoint {checkpoint.checkpoint} --sink {lost[0][0].transaction.sink}",
         )

@@ -51,11 +51,11 @@ class Proofs:
             return (history.lineage.proofs or ()) if history.lineage else ()
         if decision.proofs is not None:
             return decision.proofs
-        found = self._body(decision)  # of a version that kept no proofs: what has pieces in this one is known
+        found = self.body(decision)  # of a version that kept no proofs: what has pieces in this one is known
         return found.proofs if found else ()
 
-    def _body(self, decision: Decision) -> CompletedCheckpoint | None:
-        """None if it is gone: another driver has gone on, and the fence of this one will fail."""
+    def body(self, decision: Decision) -> CompletedCheckpoint | None:
+        """A decided checkpoint, if its body is there. None if it is gone: subsumed, or another driver has gone on, and the fence of this one will fail."""
         try:
             return self._store.read(decision)
         except (CheckpointMissingError, FencedError):
@@ -78,7 +78,9 @@ class Proofs:
             f"target was put back, or is another one than {proof.target}. Checkpoints {missing} are missing in it. "
             f"{self._offsets(proof, newest)}",
             remedy="put the target back as it was. If it is to be another one from here on, begin there with "
-            "restore.path; in the plugin form, with another name and checkpointLocation.",
+            "restore.path; in the plugin form, with another name and checkpointLocation. If it is the same one and what it lacks is "
+            "gone for good, go on without it: "
+            f"twophase repair accept-loss JOB.yaml --checkpoint {proof.checkpoint} --sink {proof.sink}",
         )
 
     def replaced(self, proof: Proof, sink: Sink, reason: str) -> TargetChangedError:
@@ -95,7 +97,7 @@ class Proofs:
     ) -> TargetChangedError:
         """The error of a commit that was refused, with what the target lacks, if it is that."""
         before = next((proof for proof in checkpoint.predecessors or () if proof.sink == name), None)
-        if before is None or _knows(history := sink.history(), before):
+        if before is None or knows(history := sink.history(), before):
             return error
         gap = self.changed(before, sink, history)
         return TargetChangedError(
@@ -107,7 +109,7 @@ class Proofs:
         bodies = {
             decision.checkpoint: body
             for decision in self._log.history.decisions
-            if decision.lineage == proof.lineage and (body := self._body(decision))
+            if decision.lineage == proof.lineage and (body := self.body(decision))
         }
         end = bodies[proof.checkpoint].offsets.end if proof.checkpoint in bodies else None
         start = None
@@ -148,14 +150,15 @@ def check_targets(
             continue
         if (reason := remembered[proof.sink].replaced) and not may_move:
             raise proofs.replaced(proof, sink, reason)
-        if not _knows(remembered[proof.sink], proof) and not _knows(history := sink.history(), proof):
+        if not knows(remembered[proof.sink], proof) and not knows(history := sink.history(), proof):
             raise proofs.changed(proof, sink, history)
 
 
 def has_moved(proof: Proof, sink: Sink | None) -> bool:
     """Whether a sink has got another target, which does not have the proof. A replica that took over has it."""
-    return sink is not None and sink.target() != proof.target and not _knows(sink.history(), proof)
+    return sink is not None and sink.target() != proof.target and not knows(sink.history(), proof)
 
 
-def _knows(history: SinkHistory, proof: Proof) -> bool:
+def knows(history: SinkHistory, proof: Proof) -> bool:
+    """Whether a target that remembers `history` has the proof."""
     return history.committed.get(proof.lineage, -1) >= proof.checkpoint

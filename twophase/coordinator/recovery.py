@@ -149,7 +149,8 @@ def _undecided(job: str, what: str, pieces: Sequence[str]) -> CheckpointMissingE
         "write rows twice; nothing was written.",
         remedy="if the folder was put back, put back the one that it replaced. If the pieces were committed by hand, delete "
         "their rows from the target together with their proofs (MySQL: the rows of twophase_ledger with this checkpoint; "
-        "files: see docs/operations.md), then start the job again: it writes the checkpoint anew.",
+        "files: see docs/operations.md), then start the job again: it writes the checkpoint anew. If the newer folder is gone for "
+        "good: twophase repair adopt-from-target JOB.yaml",
     )
 
 
@@ -157,7 +158,7 @@ def _missing(job: str, what: str) -> CheckpointMissingError:
     return CheckpointMissingError(
         f"Job {job!r}: {what}. Starting would write rows twice; nothing was written.",
         remedy="put the job's folder (checkpointLocation) back as it was, or start a new lineage with restore.path set "
-        "to its newest checkpoint.",
+        "to its newest checkpoint. If it is gone for good: twophase repair adopt-from-target JOB.yaml",
     )
 
 

@@ -156,6 +156,20 @@ class ChecksConnection(Protocol):
 
 
 @runtime_checkable
+class OpensForRepair(Protocol):
+    """A power of a sink: it opens without Spark, which knows the rows' columns. `twophase repair` opens it so."""
+
+    def open_for_repair(self, context: SinkContext) -> None:
+        """As `Sink.open`, but that no rows will come: nothing is checked against their columns.
+
+        Runs on the driver, once, instead of `open`. Only `target`, `history`, `in_doubt`, `commit` and `close` follow.
+
+        Args:
+            context: with a schema without columns.
+        """
+
+
+@runtime_checkable
 class CanRehearse(Protocol):
     """A power of a sink's class: it writes to a folder of ours, so that Spark's classes can be recorded beforehand."""
 
@@ -168,12 +182,13 @@ class CanRehearse(Protocol):
 
 @runtime_checkable
 class NamesPieces(Protocol):
-    """A power of a sink: it can say which pieces of a checkpoint its target has proof of, for an error message."""
+    """A power of a sink: it can say which pieces of a checkpoint its target has proof of."""
 
     def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
-        """Names of the pieces, such as the key of the ledger row; none where only a mark is left.
+        """Names of the pieces, as `attempt/subtask`, such as "3.17/0.201"; none where only a mark is left.
 
-        Runs on the driver after `open`, when a target has a checkpoint that the log does not know.
+        Runs on the driver after `open`, when a target has a checkpoint that the log does not know: for an error message,
+        and for a repair, which tells by the attempt what was decided.
         """
 
 

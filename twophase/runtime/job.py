@@ -34,6 +34,7 @@ from twophase.ids import new_lineage_id
 from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
 from twophase.protocol.sink import SinkContext
 from twophase.runtime import plan, shuffles
+from twophase.runtime.adopted import begins_without_state
 from twophase.runtime.batch import BatchHandler, JobSink, declined, failure
 from twophase.runtime.group_offsets import GroupOffsetsListener
 from twophase.runtime.logging_observer import log_event
@@ -135,7 +136,7 @@ class Job:
         """Steps 1 to 6; called once by `StreamWriter.start`."""
         self._claim()
         try:
-            self._open_sinks()
+            self.open_sinks()
             self._start_query()
         except BaseException:
             self._close()
@@ -156,8 +157,11 @@ class Job:
                 )
             _claimed[folder] = self.name
 
-    def _open_sinks(self) -> None:
-        """Step 2: the sinks side by side. Of several that cannot be opened, the first in the user's order is reported."""
+    def open_sinks(self) -> None:
+        """Step 2: the sinks side by side. Of several that cannot be opened, the first in the user's order is reported.
+
+        Called by `start`, and by a repair, which starts no query.
+        """
         context = self._description.frame.sparkSession.sparkContext
         speculation = context.getConf().get("spark.speculation", "false") == "true"
 
@@ -223,6 +227,16 @@ class Job:
         if self._stopping.is_set():
             return
         self._begin_lineage(coordinator, restore)
+        if (
+            stateful
+            and begins_without_state(coordinator.log.history)
+            and not description.options.allow_non_restored_state
+        ):
+            raise ConfigError(
+                f"Job {self.name!r}: its log was adopted from the targets, which hold nothing of the state that the plan keeps "
+                "in Spark, or may. Nothing was written.",
+                remedy="if the plan keeps none (a join with a static table, say), set restore.allow_non_restored_state.",
+            )
         folder = SparkFolder(self._storage.root / "spark" / coordinator.lineage.id, coordinator.lineage)
         newest = coordinator.newest()
         try:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import Predecessor
 from twophase.state.codec import canonical_json
-from twophase.state.records import Proof, proofs_from_json
+from twophase.state.records import AcceptedLoss, Proof, proofs_from_json
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,14 @@ class CompletedCheckpoint:
             if proof.sink == sink:
                 return Predecessor(proof.lineage, proof.checkpoint)
         return None
+
+    def without(self, loss: AcceptedLoss) -> CompletedCheckpoint:
+        """The checkpoint after an operator has accepted a loss, in it or in one before it."""
+        committables = dict(self.committables)
+        if (self.lineage, self.checkpoint) == (loss.lineage, loss.checkpoint):
+            pieces = self.committables.get(loss.sink, ())
+            committables[loss.sink] = tuple(piece for piece in pieces if str(piece.subtask) not in loss.pieces)
+        return replace(self, committables=committables, predecessors=loss.amend(self.predecessors))
 
     @property
     def rows(self) -> int:

@@ -82,6 +82,7 @@ def _header(kind: str, payload: bytes) -> bytes:
 def _corrupt(where: str, reason: str) -> CorruptRecordError:
     return CorruptRecordError(
         f"The durable file {where} is damaged: {reason}. Nothing was written or deleted.",
-        remedy="restore this file from a backup of the job's folder, or start a new lineage with restore.path set to a "
-        "good checkpoint.",
+        remedy="restore this file from a backup of the job's folder. If there is none: a damaged body of a checkpoint is got "
+        "over by twophase repair adopt-from-target JOB.yaml; for a damaged record of the log, move the folder log away first "
+        "(mv log log.damaged).",
     )

@@ -266,8 +266,8 @@ class JobLog:
     def _corrupt(self, sequence: int, reason: str) -> CorruptRecordError:
         return CorruptRecordError(
             f"Job {self._job!r}: log record {_name(sequence)} cannot be used: {reason}. Nothing was written or deleted.",
-            remedy="restore the job's folder from a backup, or start a new lineage with restore.path set to a good "
-            "checkpoint.",
+            remedy="restore the job's folder from a backup. If there is none, move its folder log away (mv log log.damaged), "
+            "then: twophase repair adopt-from-target JOB.yaml",
         )
 
     def _in_doubt(self, sequence: int, error: Exception) -> InDoubtError:

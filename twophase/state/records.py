@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from twophase.errors import CorruptRecordError
 from twophase.ids import Attempt
@@ -82,6 +82,80 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Note:
+    """Who repaired a job, when, and why: for people, never for decisions.
+
+    Attributes:
+        by: account and host.
+        at_ms: Unix time.
+        reason: in the operator's words.
+    """
+
+    by: str
+    at_ms: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class AcceptedLoss:
+    """An operator has given up rows that a sink proved lost, and the job goes on without them.
+
+    They are pieces of a decided checkpoint, or all that a target lacks that was put back: up to a committed checkpoint.
+
+    Attributes:
+        note: who, when, why.
+        lineage: of the checkpoint.
+        checkpoint: its number.
+        sink: the sink's name.
+        pieces: the subtasks whose pieces are given up, as `Subtask` writes them.
+        rows: how many rows they had; of a target that was put back, those of the newest checkpoint only.
+        start: the offset line of each source where the lost rows begin; empty if that is not known any more.
+        end: where they end, likewise. They are among the records in between.
+        emptied: whether the sink has no piece of the checkpoint left. Then the target has no proof of it either.
+        before: what is to be proven in its place then: the newest checkpoint before that the target has, if any.
+    """
+
+    note: Note
+    lineage: str
+    checkpoint: int
+    sink: str
+    pieces: tuple[str, ...]
+    rows: int
+    start: tuple[str | None, ...]
+    end: tuple[str | None, ...]
+    emptied: bool
+    before: Proof | None
+    action: Literal["accept-loss"] = "accept-loss"
+
+    def amend(self, proofs: tuple[Proof, ...] | None) -> tuple[Proof, ...] | None:
+        """`proofs` without those that the target cannot have any more."""
+        if proofs is None or not self.emptied:
+            return proofs
+        gone = (self.sink, self.lineage, self.checkpoint)
+        amended = (self.before if (one.sink, one.lineage, one.checkpoint) == gone else one for one in proofs)
+        return tuple(proof for proof in amended if proof is not None)
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """An operator has let the log take over what the targets have proof of. A new lineage goes on from there.
+
+    Attributes:
+        note: who, when, why.
+        lineage: the new one; its ancestors are what was adopted.
+        gave_up: folders of the decided checkpoints whose bodies could not be read any more.
+    """
+
+    note: Note
+    lineage: Lineage
+    gave_up: tuple[str, ...] = ()
+    action: Literal["adopt-from-target"] = "adopt-from-target"
+
+
+Repair = AcceptedLoss | Adoption
+
+
+@dataclass(frozen=True)
 class FenceRecord:
     """A driver has taken the job over with `generation`."""
 
@@ -115,6 +189,14 @@ class CommittedRecord:
 
 
 @dataclass(frozen=True)
+class RepairedRecord:
+    """An operator has led the job out of a state in which it refuses to start."""
+
+    kind: ClassVar[str] = "REPAIRED"
+    repair: Repair
+
+
+@dataclass(frozen=True)
 class SubsumedRecord:
     """The history of all records before this one, which may be deleted."""
 
@@ -122,7 +204,7 @@ class SubsumedRecord:
     history: History
 
 
-Record = FenceRecord | LineageRecord | DecidedRecord | CommittedRecord | SubsumedRecord
+Record = FenceRecord | LineageRecord | DecidedRecord | CommittedRecord | RepairedRecord | SubsumedRecord
 
 
 @dataclass(frozen=True)
@@ -133,11 +215,13 @@ class History:
         generation: the newest fence; 0 before the first.
         lineages: all lineages, oldest first; the last is the current one.
         decisions: the decided checkpoints whose bodies are kept, oldest first.
+        repairs: what operators have done to the job, oldest first; kept for ever.
     """
 
     generation: int = 0
     lineages: tuple[Lineage, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    repairs: tuple[Repair, ...] = ()
 
     @property
     def lineage(self) -> Lineage | None:
@@ -174,8 +258,23 @@ class History:
                 return replace(self, decisions=(*self.decisions, decision))
             case CommittedRecord(lineage_id, checkpoint):
                 return replace(self, decisions=tuple(self._committed(lineage_id, checkpoint)))
+            case RepairedRecord(repair):
+                return self._repaired(repair)
             case SubsumedRecord(history):
                 return history
+
+    def _repaired(self, repair: Repair) -> History:
+        repairs = (*self.repairs, repair)
+        match repair:
+            case AcceptedLoss():
+                known = {one.id for one in self.lineages} | {name for one in self.lineages for name in one.ancestors}
+                _check(repair.lineage in known, f"loss in lineage {repair.lineage}")
+                decisions = tuple(replace(one, proofs=repair.amend(one.proofs)) for one in self.decisions)
+                lineages = tuple(replace(one, proofs=repair.amend(one.proofs)) for one in self.lineages)
+                return replace(self, lineages=lineages, decisions=decisions, repairs=repairs)
+            case Adoption(lineage=lineage):
+                begun = replace(self, decisions=()).apply(LineageRecord(lineage))
+                return replace(begun, repairs=repairs)
 
     def _check_next(self, decision: Decision) -> None:
         lineage, newest = self.lineage, self.newest(decision.lineage)
@@ -200,6 +299,7 @@ class History:
             generation=value["generation"],
             lineages=tuple(_lineage(lineage) for lineage in value["lineages"]),
             decisions=tuple(_decision(decision) for decision in value["decisions"]),
+            repairs=tuple(_repair(repair) for repair in value.get("repairs", ())),
         )
 
 
@@ -224,6 +324,8 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
                 return DecidedRecord(_decision(value["decision"]))
             case CommittedRecord.kind:
                 return CommittedRecord(lineage=value["lineage"], checkpoint=value["checkpoint"])
+            case RepairedRecord.kind:
+                return RepairedRecord(_repair(value["repair"]))
             case SubsumedRecord.kind:
                 return SubsumedRecord(History.from_json(value["history"]))
             case _:
@@ -247,6 +349,22 @@ def _decision(value: Mapping[str, Any]) -> Decision:
     fields = dict(value)
     attempt, proofs = Attempt(**fields.pop("attempt")), proofs_from_json(fields.pop("proofs", None))
     return Decision(attempt=attempt, proofs=proofs, **fields)
+
+
+def _repair(value: Mapping[str, Any]) -> Repair:
+    fields = dict(value)
+    note = Note(**fields.pop("note"))
+    match fields["action"]:
+        case "accept-loss":
+            pieces, start, end = (tuple(fields.pop(name)) for name in ("pieces", "start", "end"))
+            before = fields.pop("before")
+            proof = Proof(**before) if before else None
+            return AcceptedLoss(note=note, pieces=pieces, start=start, end=end, before=proof, **fields)
+        case "adopt-from-target":
+            lineage, gave_up = _lineage(fields.pop("lineage")), tuple(fields.pop("gave_up"))
+            return Adoption(note=note, lineage=lineage, gave_up=gave_up, **fields)
+        case other:
+            raise ValueError(f"the unknown action {other!r}")
 
 
 def proofs_from_json(value: Any) -> tuple[Proof, ...] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from twophase.errors import CheckpointMissingError, CorruptRecordError, DeclinedError
 from twophase.failpoints import failpoint
@@ -10,7 +11,7 @@ from twophase.ids import Attempt
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.log import JobLog
-from twophase.state.records import DecidedRecord, Decision, History
+from twophase.state.records import AcceptedLoss, DecidedRecord, Decision, History
 from twophase.state.storage import Storage
 
 FOLDER = "chk"
@@ -18,6 +19,7 @@ _BODY = "_metadata"
 _KIND = "CHECKPOINT"
 _FOLD_AT = 33
 """Records: every 16 checkpoints, if no driver stops in between."""
+_ADOPT = "If there is none: twophase repair adopt-from-target JOB.yaml"
 _BODY_FOLDER = re.compile(r".+-\d+-(?P<generation>\d+)\.\d+")
 
 
@@ -73,7 +75,7 @@ class CompletedCheckpointStore:
         self._log.append(DecidedRecord(decision))
 
     def read(self, decision: Decision) -> CompletedCheckpoint:
-        """Read the body of a decided checkpoint.
+        """Read the body of a decided checkpoint, without the pieces that an operator has given up since.
 
         Raises:
             CheckpointMissingError: the body is gone.
@@ -87,15 +89,19 @@ class CompletedCheckpointStore:
             self._log.check_fence()
             raise CheckpointMissingError(
                 f"The body of the decided checkpoint {decision.checkpoint} ({name}) is gone.",
-                remedy="restore the job's folder from a backup.",
+                remedy=f"restore the job's folder from a backup. {_ADOPT}",
             ) from None
         if codec.digest(data) != decision.body_digest:
             raise CorruptRecordError(
                 f"The body of checkpoint {decision.checkpoint} ({name}) is not the one that was decided: its SHA-256 "
                 f"differs from the log. Nothing was written or deleted.",
-                remedy="restore this file from a backup of the job's folder.",
+                remedy=f"restore this file from a backup of the job's folder. {_ADOPT}",
             )
-        return decode_body(data, name)
+        checkpoint = decode_body(data, name)
+        for repair in self._log.history.repairs:
+            if isinstance(repair, AcceptedLoss):
+                checkpoint = checkpoint.without(repair)
+        return checkpoint
 
     def subsume(self) -> list[Decision]:
         """Delete what newer committed checkpoints have replaced; fold the log when it is long, whoever has written it.
@@ -120,7 +126,7 @@ class CompletedCheckpointStore:
         with self._log.lock:
             history = self._log.history
             kept = tuple(decision for decision in history.decisions if decision not in self._gone)
-            self._log.fold(History(history.generation, history.lineages, kept))
+            self._log.fold(replace(history, decisions=kept))
 
     def sweep(self) -> None:
         """Delete bodies that no decision names: of declined attempts, and of drivers that died before the decision.

@@ -1,0 +1,206 @@
+"""The log takes over what the targets have proof of: nothing decided is lost, nothing is guessed, a death in between is safe."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.coordinator.conftest import JOB, Driver, ManualClock, offsets, visible
+from tests.coordinator.test_put_back import put_back
+from tests.coordinator.test_repair import NOTE, decided
+from twophase import failpoints
+from twophase.config import JobOptions
+from twophase.coordinator.adopt import AdoptionRepair, Frozen
+from twophase.coordinator.repair import Bench
+from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedError
+from twophase.events import Observers
+from twophase.failpoints import FailpointError
+from twophase.ids import Subtask
+from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.state.checkpoint import FrozenOffsets
+from twophase.state.log import JobLog
+from twophase.state.records import Adoption
+from twophase.state.storage import LocalStorage
+from twophase.testing.memory import MemorySink, MemoryTarget
+
+Targets = dict[str, MemoryTarget]
+Another = Callable[..., Driver]
+
+
+def frozen(_: str, batch: int) -> FrozenOffsets | None:
+    """Spark's folder is whole."""
+    return offsets(batch)
+
+
+def nothing(_: str, __: int) -> FrozenOffsets | None:
+    """Spark's folder is gone."""
+    return None
+
+
+def repair(folder: Path, targets: Targets, found: Frozen = frozen) -> AdoptionRepair:
+    sinks = {name: MemorySink(target) for name, target in targets.items()}
+    for name, sink in sinks.items():
+        sink.open(SinkContext(JOB, name, None, 1))  # type: ignore[arg-type]
+    options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
+    return AdoptionRepair(Bench(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()), found)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "job"
+
+
+@pytest.fixture
+def behind(driver: Driver, targets: Targets, folder: Path) -> Driver:
+    """The folder is that of checkpoint 0; `facts` has committed 1 whole, `lake` one of its two pieces."""
+    driver.run(0)
+    backup = folder.with_name("backup")
+    shutil.copytree(folder, backup)
+    decided(driver, 1)
+    facts, lake = driver.sinks["facts"], driver.sinks["lake"]
+    facts.commit([CommitRequest(piece) for piece in facts.in_doubt()])
+    lake.commit([CommitRequest(lake.in_doubt()[0])])
+    shutil.rmtree(folder)
+    shutil.copytree(backup, folder)
+    return driver
+
+
+def adopt(folder: Path, targets: Targets, found: Frozen = frozen) -> None:
+    repairing = repair(folder, targets, found)
+    repairing.adopt(repairing.plan(), NOTE)
+
+
+def test_what_a_target_has_proof_of_is_committed_in_the_others_and_the_job_goes_on(
+    behind: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    with pytest.raises(CheckpointMissingError) as caught:
+        another().recover()
+    assert caught.value.remedy.endswith("twophase repair adopt-from-target JOB.yaml")
+    adopt(folder, targets)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
+    driver = another().recover()
+    assert driver.coordinator.lineage.start == offsets(1).end
+    assert driver.coordinator.lineage.first_checkpoint == 1
+    (found,) = driver.coordinator.log.history.repairs
+    assert isinstance(found, Adoption)
+    assert (found.note, found.lineage) == (NOTE, driver.coordinator.lineage)
+    assert not targets["lake"].prepared
+
+
+def test_a_plan_writes_nothing(behind: Driver, targets: Targets, folder: Path) -> None:
+    before = JobLog(LocalStorage(folder), JOB).read()
+    plan = repair(folder, targets).plan()
+    assert (plan.checkpoint, plan.end) == (1, offsets(1).end)
+    assert [len(plan.sinks[name].commits) for name in ("facts", "lake")] == [0, 1]
+    assert JobLog(LocalStorage(folder), JOB).read() == before
+    assert len(targets["lake"].prepared) == 1
+
+
+@pytest.mark.parametrize("point", ["R01", "R02", "R03"])
+def test_a_repair_that_dies_is_run_again(
+    behind: Driver, targets: Targets, another: Another, folder: Path, point: str
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failpoints, "_rules", failpoints._parse(f"{point}=raise"))
+        patch.setattr(failpoints, "_hits", {})
+        with pytest.raises(FailpointError):
+            adopt(folder, targets)
+    if point != "R03":
+        with pytest.raises(CheckpointMissingError):
+            another().recover()
+        adopt(folder, targets)
+    another().recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
+
+
+def test_where_the_end_is_not_known_the_source_says_where_to_begin(
+    behind: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    adopt(folder, targets, nothing)
+    lineage = another().recover().coordinator.lineage
+    assert (lineage.start, lineage.first_checkpoint) == ((), 0)
+
+
+def test_the_targets_must_have_from_then_on_what_was_adopted(
+    behind: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    adopt(folder, targets)
+    put_back(targets["lake"], MemoryTarget())
+    with pytest.raises(TargetChangedError, match="checkpoint 1 of lineage"):
+        another().recover()
+
+
+def test_another_driver_that_goes_on_in_the_lost_folder_is_noticed(
+    behind: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    adopt(folder, targets)
+    facts = behind.sinks["facts"]
+    transaction = next(key for key in targets["facts"].ledger if key[3] == 1)
+    targets["facts"].ledger.add((*transaction[:3], 2, *transaction[4:]))
+    assert facts.history().committed[transaction[2]] == 2
+    with pytest.raises(CheckpointMissingError):
+        another().recover()
+
+
+def test_pieces_behind_what_is_proven_are_aborted_by_the_next_start(
+    behind: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    sink = behind.sinks["facts"]
+    transaction = next(iter(targets["lake"].prepared.values()))[0].transaction
+    ahead = type(transaction)(JOB, transaction.lineage, 2, transaction.attempt, "facts", transaction.offsets_hash)
+    sink.write_direct(ahead, Subtask(0, 900), [{"id": 20}])
+    plan = repair(folder, targets).plan()
+    assert [piece.transaction.checkpoint for piece in plan.sinks["facts"].aborts] == [2]
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["facts"]) == list(range(20))
+    assert not targets["facts"].prepared
+
+
+def test_a_superseded_task_attempt_is_not_committed(
+    behind: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """Of a task that has another piece committed in the same sink."""
+    transaction = next(iter(targets["lake"].prepared.values()))[0].transaction
+    behind.sinks["lake"].write_direct(transaction, Subtask(0, 900), [{"id": 10}])
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["lake"]) == list(range(20))
+
+
+def test_two_pieces_of_one_task_of_which_neither_is_proven_are_not_guessed_at(
+    behind: Driver, targets: Targets, folder: Path
+) -> None:
+    transaction = next(iter(targets["lake"].prepared.values()))[0].transaction
+    behind.sinks["lake"].write_direct(transaction, Subtask(1, 900), [{"id": 15}])
+    with pytest.raises(StopJobError, match="nothing tells which of them is decided"):
+        repair(folder, targets).plan()
+    assert len(targets["lake"].prepared) == 2
+
+
+def test_a_change_since_the_plan_was_shown_stops_it(behind: Driver, targets: Targets, folder: Path) -> None:
+    repairing = repair(folder, targets)
+    plan = repairing.plan()
+    lake = behind.sinks["lake"]
+    lake.commit([CommitRequest(lake.in_doubt()[0])])
+    with pytest.raises(StopJobError, match="has changed since the plan was shown"):
+        repairing.adopt(plan, NOTE)
+    assert not JobLog(LocalStorage(folder), JOB).read().repairs
+
+
+def test_where_the_folder_knows_everything_there_is_nothing_to_adopt(
+    driver: Driver, targets: Targets, folder: Path
+) -> None:
+    driver.run(0)
+    decided(driver, 1)
+    with pytest.raises(StopJobError, match="there is nothing to adopt"):
+        repair(folder, targets).plan()
+
+
+def test_a_target_that_lacks_something_is_not_adopted_from(behind: Driver, targets: Targets, folder: Path) -> None:
+    put_back(targets["lake"], MemoryTarget())
+    with pytest.raises(TargetChangedError, match="sink 'lake'"):
+        repair(folder, targets).plan()

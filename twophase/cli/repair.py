@@ -1,0 +1,220 @@
+"""`twophase repair`: leads a job out of a state in which it refuses to start. Shows what it would do, and asks."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from twophase.cli.job_file import JobFile
+from twophase.cli.options import verbose_option
+from twophase.cli.repair_bench import repair_bench
+from twophase.cli.text import clean, count
+from twophase.config import JobOptions
+from twophase.coordinator.adopt import AdoptionPlan, AdoptionRepair
+from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.repair import Bench, LossPlan, LossRepair
+from twophase.errors import ConfigError
+from twophase.protocol.committable import Committable
+from twophase.runtime.adopted import frozen_in
+from twophase.state.records import Note
+
+_WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
+
+
+@click.group()
+def repair() -> None:
+    """Lead a job out of a state in which it refuses to start.
+
+    The error that the job ends with names the command. Each shows first what it would give up, take over or write, and asks;
+    the job's log keeps who has done it, when and why.
+
+    \b
+    Examples:
+      twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
+      twophase repair adopt-from-target orders.yaml
+    """
+
+
+def _repair_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        verbose_option,
+        click.option("--yes", is_flag=True, help="Do not ask; --reason is required then."),
+        click.option("--reason", metavar="TEXT", help="Why, for the job's log."),
+        click.option("--checkpoint-location", metavar="FOLDER", help="The job's folder; sets checkpointLocation."),
+        click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path)),
+    ):
+        command = option(command)
+    return command
+
+
+@repair.command("accept-loss")
+@click.option("--checkpoint", required=True, type=click.IntRange(min=0), help="The decided checkpoint.")
+@click.option("--sink", required=True, help="The sink that has lost pieces of it.")
+@_repair_options
+def accept_loss(
+    job_file: Path,
+    checkpoint: int,
+    sink: str,
+    checkpoint_location: str | None,
+    reason: str | None,
+    yes: bool,
+    verbose: bool,
+) -> None:
+    """Let the job go on without rows that are gone for good.
+
+    Pieces of a decided checkpoint (LostPreparedError), or what a target lacks that was put back (TargetChangedError). First it does what every start does: it takes the job over, so that a driver that still runs ends, and commits what it can.
+    What the sink then proves lost is shown. Nothing is given up before the answer is yes.
+
+    \b
+    Example:
+      twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
+    """
+    _require_reason(reason, yes=yes)
+    with repair_bench(job_file, checkpoint_location, verbose=verbose) as (_, bench):
+        repairing = LossRepair(bench)
+        plan = repairing.plan(checkpoint, sink)
+        _show(_loss(plan, bench))
+        note = _ask("Give these rows up?", reason, yes=yes)
+        repairing.accept(plan, note)
+    _done(job_file, "They are given up.")
+
+
+@repair.command("adopt-from-target")
+@click.option(
+    "--from-starting-offsets",
+    is_flag=True,
+    help="Where nothing tells where the newest checkpoint ended: go on from the sources' startingOffsets in JOB.yaml.",
+)
+@_repair_options
+def adopt_from_target(
+    job_file: Path,
+    from_starting_offsets: bool,
+    checkpoint_location: str | None,
+    reason: str | None,
+    yes: bool,
+    verbose: bool,
+) -> None:
+    """Let the job's log take over what the targets have proof of, where its folder is old, damaged or gone.
+
+    What a target has proof of was decided. A new lineage goes on behind it; what is pre-committed of it in other sinks is
+    committed. Look for the folder first: a backup, another mount, a wrong checkpointLocation. No state of Spark is adopted.
+
+    \b
+    Example:
+      twophase repair adopt-from-target orders.yaml
+    """
+    _require_reason(reason, yes=yes)
+    with repair_bench(job_file, checkpoint_location, verbose=verbose) as (job, bench):
+        adopting = AdoptionRepair(
+            bench, frozen_in(Path(JobOptions.parse(job.options, job_file.name).checkpoint_location))
+        )
+        plan = adopting.plan()
+        begins = [f"where checkpoint {plan.checkpoint} ended:", *_lines(plan.end)]
+        if not plan.end:
+            begins = _starting_offsets(job, allowed=from_starting_offsets)
+        _show(_adoption(plan, bench.job, begins))
+        note = _ask("Adopt this?", reason, yes=yes)
+        adopting.adopt(plan, note)
+    _done(job_file, "The log has adopted it, and a new lineage has begun.")
+
+
+def _starting_offsets(job: JobFile, *, allowed: bool) -> list[str]:
+    """Where the sources begin by their own options."""
+    given = {name: source.options.get("startingOffsets") for name, source in job.sources.items()}
+    if not allowed or None in given.values():
+        raise ConfigError(
+            f"{job.path.name}: the targets have rows of this job, and nothing in its folder tells where the newest of them were "
+            "read from. Nothing was written.",
+            remedy="find out up to which offsets the targets have the records, such as from their columns, set "
+            "startingOffsets of every source to that, and run the command again with --from-starting-offsets.",
+        )
+    return [
+        "the startingOffsets of the sources. What lies before and is not in the targets is lost; what lies behind and is in",
+        "them will be there twice:",
+        *(f"- {name}: {offsets}" for name, offsets in given.items()),
+    ]
+
+
+def _adoption(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Iterable[Table | str]:
+    newest = f"lineage {plan.lineage} up to checkpoint {plan.checkpoint}" if plan.lineage else "several lineages"
+    yield f"Job {job}: to be adopted: {newest}"
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("sink", "proven by the target", "to be committed", "to be aborted by the next start"):
+        table.add_column(name, overflow="fold")
+    for name, sink in plan.sinks.items():
+        proven = ", ".join(f"{lineage[:8]} up to {number}" for lineage, number in sink.committed.items())
+        table.add_row(name, proven or "nothing", _pieces(sink.commits), _pieces(sink.aborts))
+    yield table
+    for name, sink in plan.sinks.items():
+        if plan.lineage and sink.committed.get(plan.lineage, -1) < plan.checkpoint and not sink.commits:
+            yield f"Sink {name} has nothing of checkpoint {plan.checkpoint}: it had no rows in it, or they are lost."
+    for folder in plan.gave_up:
+        yield f"{folder} cannot be read: which pieces it lists is not known; those that are there are adopted as above."
+    yield "Nothing tells whether a sink has all pieces of the newest checkpoint: compare its rows if in doubt."
+    yield f"The new lineage begins at {begins[0]}"
+    yield from begins[1:]
+
+
+def _pieces(pieces: Sequence[Committable]) -> str:
+    return ", ".join(f"{one.transaction.checkpoint}: {one.transaction.attempt}/{one.subtask}" for one in pieces) or "-"
+
+
+def _loss(plan: LossPlan, bench: Bench) -> Iterable[Table | str]:
+    target = bench.sinks[plan.sink].target()
+    yield f"Job {bench.job}, lineage {plan.lineage}, checkpoint {plan.number}, sink {plan.sink}"
+    if plan.gap:
+        yield plan.gap
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("piece", "rows", "state"):
+        table.add_column(name, justify="right" if name == "rows" else "left", overflow="fold")
+    for piece, evidence in plan.lost:
+        table.add_row(str(piece.subtask), f"{piece.rows:,}", Text(clean(f"lost: {evidence}"), style="red"))
+    for piece in plan.kept:
+        table.add_row(str(piece.subtask), f"{piece.rows:,}", Text("committed", style="green"))
+    if table.row_count:
+        yield table
+    rows = f"{count(plan.rows, 'row')} in {count(len(plan.lost), 'piece')}"
+    if plan.gap:
+        rows = f"all rows of these checkpoints; the newest has {rows}" if plan.lost else "all rows of these checkpoints"
+    yield f"To be given up: {rows}, missing in {target} from then on. Other sinks keep theirs."
+    yield "They are among the records from"
+    yield from _lines(plan.start)
+    yield "to"
+    yield from _lines(plan.end)
+
+
+def _lines(lines: Sequence[str | None]) -> list[str]:
+    return [f"- {line or 'the beginning'}" for line in lines] or ["- an offset that the log does not keep any more"]
+
+
+def _require_reason(reason: str | None, *, yes: bool) -> None:
+    if yes and not reason:
+        raise click.UsageError("--yes asks nothing, so it needs --reason.")
+
+
+def _show(lines: Iterable[Table | str]) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_WIDTH_ELSEWHERE)
+    for line in lines:
+        console.print(Text(clean(line)) if isinstance(line, str) else line, soft_wrap=True)
+
+
+def _ask(question: str, reason: str | None, *, yes: bool) -> Note:
+    """Raises click.Abort if the answer is no, or nobody is there to answer."""
+    if not yes:
+        click.confirm(question, abort=True)
+    why = reason or click.prompt("Why (for the job's log)")
+    return Note(f"{getpass.getuser()}@{socket.gethostname()}", SystemClock().unix_ms(), clean(why))
+
+
+def _done(job_file: Path, what: str) -> None:
+    click.echo(f"{what} Start the job: twophase run {job_file}")

@@ -1,0 +1,75 @@
+"""The job of a file, opened for a repair: its folder and its sinks, without a query. Spark runs only where a sink needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import click
+import pyarrow as pa
+
+from twophase.cli.connections import check_connections
+from twophase.cli.job_file import JobFile, load_job_file
+from twophase.cli.logs import log_lines
+from twophase.cli.pipeline import describe
+from twophase.cli.sink_types import make_sinks, modules_of_workers, spark_conf
+from twophase.cli.spark import Start, spark_session
+from twophase.cli.spark_output import SparkOutput
+from twophase.config import JobOptions
+from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.repair import Bench
+from twophase.errors import ConfigError
+from twophase.events import Observers
+from twophase.protocol.sink import OpensForRepair, Sink, SinkContext
+from twophase.runtime.logging_observer import log_event
+from twophase.startup.quick_start import is_switched_off
+from twophase.state.log import job_of
+from twophase.state.storage import LocalStorage
+
+_NO_COLUMNS = pa.schema([])
+
+
+@contextmanager
+def repair_bench(path: Path, checkpoint_location: str | None, *, verbose: bool) -> Iterator[tuple[JobFile, Bench]]:
+    """Open the job of a file.
+
+    Args:
+        path: the job file.
+        checkpoint_location: the job's folder, if not that of the file.
+        verbose: show log lines.
+
+    Raises:
+        TwoPhaseError: the file is not right, or a sink cannot be opened.
+    """
+    overrides = {} if checkpoint_location is None else {"checkpointLocation": checkpoint_location}
+    job = load_job_file(path, overrides)
+    sinks = make_sinks(job)
+    options = JobOptions.parse(job.options, f"{path.name}: options")
+    storage = LocalStorage(options.checkpoint_location)
+    if (other := job_of(storage)) not in (None, job.name):
+        raise ConfigError(
+            f"{storage.root} is the folder of job {other!r}, not of {job.name!r}.", remedy=f"correct {path.name}."
+        )
+    with ExitStack() as stack:
+        stack.enter_context(log_lines(lambda line: click.echo(line, err=True), verbose=verbose, events_are_shown=False))
+        check_connections(sinks)
+        _open(stack, job, sinks, verbose=verbose)
+        yield job, Bench(job.name, storage, sinks, options, Observers(log_event), SystemClock())
+
+
+def _open(stack: ExitStack, job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> None:
+    able = {name: sink for name, sink in sinks.items() if isinstance(sink, OpensForRepair)}
+    if len(able) == len(sinks):
+        for name, able_sink in able.items():
+            able_sink.open_for_repair(SinkContext(job.name, name, _NO_COLUMNS, parallelism=0))
+            stack.callback(able_sink.close)
+        return
+    conf = spark_conf(job, sinks)
+    quick = job.spark.quick_start and not is_switched_off()
+    start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)
+    output = SparkOutput(lambda line: click.echo(line, err=True))
+    spark = stack.enter_context(spark_session(start, output)).session
+    describe(spark, job, sinks).build().open_sinks()
+    for sink in sinks.values():
+        stack.callback(sink.close)

@@ -1,0 +1,229 @@
+"""Repairs: what an operator decides where a job cannot go on by itself. Here: a loss is accepted.
+
+What is lost is pieces of a decided checkpoint, or all that a target lacks that was put back.
+
+    1. take over   a fence in the log, as every driver takes it: a driver that still runs is out from here on
+    2. commit      what was decided before; then the pieces of the sink. What they answer is the only proof that one is lost
+                   A target that was put back has lost what it has no proof of; nothing is committed there
+    3. show        the plan: what is lost; the operator says yes
+    4. record      REPAIRED, one record in the log: this is the repair
+    5. finish      the checkpoint commits without the lost pieces
+
+A death before step 4 leaves what a start leaves that fails: nothing is given up, and the command can be run again. After it,
+every start does step 5.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from twophase.config import JobOptions
+from twophase.coordinator.clock import Clock
+from twophase.coordinator.commit import Committer
+from twophase.coordinator.finish import Finisher, Listeners
+from twophase.coordinator.proofs import Proofs, check_targets, knows
+from twophase.coordinator.recovery import check_histories, commit_decided, piece_names, take_over
+from twophase.errors import ConfigError, StopJobError
+from twophase.events import Observers
+from twophase.failpoints import failpoint
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import Sink, SinkHistory
+from twophase.state.log import JobLog
+from twophase.state.records import AcceptedLoss, Decision, History, Note, Proof, RepairedRecord
+from twophase.state.storage import Storage
+from twophase.state.store import CompletedCheckpointStore
+
+
+class Bench:
+    """The parts of a driver that a repair works with.
+
+    Args:
+        job: the job's name.
+        storage: the job's folder.
+        sinks: by name, in the order of the user; opened.
+        options: the job's options.
+        observers: hear of commits.
+        clock: the time.
+
+    Attributes:
+        log: the job's log.
+        store: its checkpoints.
+        committer: of its sinks.
+        finisher: of its checkpoints.
+        proofs: what its targets have proof of, by the log.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        storage: Storage,
+        sinks: Mapping[str, Sink],
+        options: JobOptions,
+        observers: Observers,
+        clock: Clock,
+    ) -> None:
+        self.job = job
+        self.sinks = sinks
+        self.log = JobLog(storage, job)
+        self.store = CompletedCheckpointStore(storage, self.log, options.num_retained)
+        self.proofs = Proofs(job, self.log, self.store)
+        backoff_s, backoff_max_s = options.commit_backoff_s, options.commit_backoff_max_s
+        self.committer = Committer(
+            sinks, observers, clock, threading.Event(), backoff_s, backoff_max_s, self.proofs.explain
+        )
+        self.finisher = Finisher(job, sinks, self.committer, self.log, self.store, Listeners(()), observers)
+
+
+@dataclass(frozen=True)
+class LossPlan:
+    """What is given up.
+
+    Attributes:
+        lineage: of the checkpoint.
+        number: the checkpoint's.
+        sink: the sink's name.
+        lost: its pieces that the target proved lost, each with the evidence.
+        kept: its pieces that are not lost; all of them are committed.
+        start: the offset lines where what is lost begins; empty if that is not known.
+        end: where it ends, likewise.
+        before: the newest checkpoint with pieces that the target has before this one.
+        gap: of a target that was put back, what it lacks; empty otherwise.
+    """
+
+    lineage: str
+    number: int
+    sink: str
+    lost: Sequence[tuple[Committable, str]]
+    kept: Sequence[Committable]
+    start: tuple[str | None, ...]
+    end: tuple[str | None, ...]
+    before: Proof | None
+    gap: str = ""
+
+    @property
+    def rows(self) -> int:
+        """Rows in the lost pieces."""
+        return sum(piece.rows for piece, _ in self.lost)
+
+
+class LossRepair:
+    """Accepts the loss of pieces.
+
+    Args:
+        bench: the job's.
+    """
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+
+    def plan(self, checkpoint: int, sink: str) -> LossPlan:
+        """Steps 1 and 2: take the job over, and find out what is lost.
+
+        Raises:
+            ConfigError: there is no such decided checkpoint or sink. Nothing was touched.
+            StopJobError: nothing is lost, or the job must not go on for another reason.
+        """
+        bench = self._bench
+        if sink not in bench.sinks:
+            raise ConfigError(
+                f"Job {bench.job!r} has no sink {sink!r}.", remedy=f"name one of {', '.join(bench.sinks)}."
+            )
+        bench.log.read()
+        remembered = {name: one.history() for name, one in bench.sinks.items()}
+        if self._gap(checkpoint, sink, remembered[sink]) is None:
+            self._decision(bench.log.history, checkpoint)
+
+        def check(history: History) -> None:
+            check_histories(bench.job, history, remembered, piece_names(bench.sinks))
+            gap = self._gap(checkpoint, sink, remembered[sink])
+            expected = [proof for proof in bench.proofs.committed() if proof != gap]
+            check_targets(bench.proofs, expected, bench.sinks, remembered, may_move=False)
+
+        take_over(bench.log, remembered, check)
+        failpoint("R01")
+        if (gap := self._gap(checkpoint, sink, remembered[sink])) is not None:
+            return self._plan_of_gap(gap, remembered[sink])
+        return self._plan_of_pieces(checkpoint, sink)
+
+    def accept(self, plan: LossPlan, note: Note) -> None:
+        """Steps 4 and 5.
+
+        Raises:
+            FencedError: a driver has taken the job over since the plan was made; nothing was given up.
+            StopJobError: the loss is accepted, and the checkpoint cannot commit for another reason, such as a loss in
+                another sink.
+        """
+        bench = self._bench
+        loss = AcceptedLoss(
+            note=note,
+            lineage=plan.lineage,
+            checkpoint=plan.number,
+            sink=plan.sink,
+            pieces=tuple(str(piece.subtask) for piece, _ in plan.lost),
+            rows=plan.rows,
+            start=plan.start,
+            end=plan.end,
+            emptied=not plan.kept,
+            before=None if plan.kept else plan.before,
+        )
+        failpoint("R02")
+        bench.log.append(RepairedRecord(loss))
+        failpoint("R03")
+        commit_decided(bench.log.history, bench.finisher.recommit)
+
+    def _plan_of_pieces(self, checkpoint: int, sink: str) -> LossPlan:
+        bench = self._bench
+        history = bench.log.history
+        decision = self._decision(history, checkpoint)
+        older = history.decisions[: history.decisions.index(decision)]
+        commit_decided(replace(history, decisions=older), bench.finisher.recommit)
+        body = bench.store.read(decision)
+        lost = bench.committer.lost(body, sink)
+        if not lost:
+            raise StopJobError(
+                f"Job {bench.job!r}: nothing of checkpoint {checkpoint} is lost in sink {sink!r}; there is nothing to accept.",
+                remedy="start the job: it goes on by itself.",
+            )
+        gone = {piece.subtask for piece, _ in lost}
+        kept = [piece for piece in body.committables[sink] if piece.subtask not in gone]
+        before = next((proof for proof in body.predecessors or () if proof.sink == sink), None)
+        return LossPlan(body.lineage, checkpoint, sink, lost, kept, body.offsets.start, body.offsets.end, before)
+
+    def _gap(self, checkpoint: int, sink: str, remembered: SinkHistory) -> Proof | None:
+        """The proof of this checkpoint that the target has to have and lacks, if it is that; it was put back then."""
+        bench = self._bench
+        expected = next((proof for proof in bench.proofs.committed() if proof.sink == sink), None)
+        if expected is None or expected.checkpoint != checkpoint or knows(remembered, expected):
+            return None
+        return expected if expected.target == bench.sinks[sink].target() else None
+
+    def _plan_of_gap(self, gap: Proof, remembered: SinkHistory) -> LossPlan:
+        bench = self._bench
+        newest = remembered.committed.get(gap.lineage)
+        before = None if newest is None else replace(gap, checkpoint=newest)
+        error = bench.proofs.changed(gap, bench.sinks[gap.sink], remembered)
+        bodies = {one.checkpoint: one for one in bench.log.history.decisions if one.lineage == gap.lineage}
+        body, last = (bench.proofs.body(bodies[one]) if one in bodies else None for one in (gap.checkpoint, newest))
+        since = last.offsets.end if last else ()
+        lost = [(piece, "the target was put back") for piece in body.committables.get(gap.sink, ())] if body else []
+        end = body.offsets.end if body else ()
+        return LossPlan(gap.lineage, gap.checkpoint, gap.sink, lost, (), since, end, before, error.what)
+
+    def _decision(self, history: History, checkpoint: int) -> Decision:
+        """The one of this number that waits for its commit; where none does, the newest of it."""
+        named = [decision for decision in history.decisions if decision.checkpoint == checkpoint]
+        if not named:
+            raise ConfigError(
+                f"Job {self._bench.job!r}: checkpoint {checkpoint} is not decided, or not kept any more. Nothing was written.",
+                remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
+            )
+        found = next((decision for decision in named if not decision.committed), named[-1])
+        if found.committed and found != history.newest(found.lineage):
+            raise ConfigError(
+                f"Job {self._bench.job!r}: checkpoint {checkpoint} is committed, and later ones are: nothing of it can be given "
+                "up. Nothing was written.",
+                remedy="name the checkpoint that the job's error names.",
+            )
+        return found
