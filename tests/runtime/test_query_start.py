@@ -84,8 +84,13 @@ def test_a_query_that_keeps_state_runs_its_micro_batch_again(world: World) -> No
     assert start(world) == []
 
 
-def test_queries_that_are_not_ours_or_not_here_are_left_alone(world: World) -> None:
-    finish_committed(f"hdfs://name-node{world.folder}")
+def test_a_folder_of_the_same_name_elsewhere_is_another_one(world: World) -> None:
+    unfinished(world, 0)
+    finish_committed(f"hdfs:{world.folder}")
+    assert not (world.folder / "commits" / "0").exists()
+
+
+def test_queries_that_are_not_ours_are_left_alone(world: World) -> None:
     finish_committed(f"file:{world.root}")
     world.freeze(0)
     assert start(world) == []
