@@ -83,6 +83,7 @@ def check(servers: str, topic: str, connection: Any, table: str) -> Verdict:
 def read_topic(servers: str, topic: str) -> Records:
     """Every record of the topic up to its end."""
     settings = {"isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False}
+    settings |= {"auto.offset.reset": "earliest"}  # records may have expired
     consumer = Consumer({"bootstrap.servers": servers, "group.id": f"checker-{uuid.uuid4()}", **settings})
     try:
         partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions

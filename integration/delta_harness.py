@@ -73,7 +73,7 @@ class DeltaHarness(SinkHarness):
         return self.spark.createDataFrame(list(rows), from_arrow_schema(self.fields)).coalesce(1)
 
     def elsewhere(self) -> DeltaHarness:
-        return DeltaHarness(
+        return type(self)(
             self.spark, self.folder.with_name(fresh_name("orders")), self.columns, self.more, **self.options
         )
 
@@ -94,12 +94,12 @@ class DeltaHarness(SinkHarness):
 
     def ids(self) -> list[int]:
         """The ids of the visible rows, sorted; of a table without properties by a plain reader, which is quicker."""
-        if self.more:
-            return sorted(row["id"] for row in self.rows_visible())
+        return sorted(row["id"] for row in (self.rows_visible() if self.more else self.rows_of_plain_reader()))
+
+    def rows_of_plain_reader(self) -> list[Row]:
+        """The visible rows of a table that was never altered, without Spark."""
         files = [self.folder / name for name in delta_lake.live_files(self.folder)]
-        return sorted(
-            id for file in files for id in pq.read_table(file, columns=["id"], partitioning=None)["id"].to_pylist()
-        )
+        return [row for file in files for row in pq.read_table(file, partitioning=None).to_pylist()]
 
     def data_files(self) -> list[Path]:
         """Every data file in the folder, named by the log or not."""

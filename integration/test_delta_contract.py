@@ -9,11 +9,19 @@ from pyspark.sql import SparkSession
 
 from integration.delta_harness import DeltaHarness
 from twophase.testing.contract import SinkContract
+from twophase.testing.harness import Row
 
 pytestmark = pytest.mark.part("delta")
+
+
+class PlainlyRead(DeltaHarness):
+    """What is visible is looked at often, and Spark takes its time."""
+
+    def rows_visible(self) -> list[Row]:
+        return self.rows_of_plain_reader()
 
 
 class TestDeltaSink(SinkContract):
     @pytest.fixture
     def harness(self, delta_spark: SparkSession, tmp_path: Path) -> DeltaHarness:
-        return DeltaHarness(delta_spark, tmp_path / "orders")
+        return PlainlyRead(delta_spark, tmp_path / "orders")

@@ -13,6 +13,7 @@ from integration.mysql_harness import MySqlHarness, Server, commit
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed, RetryLater
+from twophase.testing.harness import LINEAGE
 from twophase.testing.services import MariaDbService, MySqlService
 
 pytestmark = pytest.mark.part("mysql")
@@ -200,7 +201,7 @@ class TestRights:
         sink.fence(Attempt(1, 2))
         late.abort()
         sink.abort(sink.in_doubt())
-        sink.subsume("0" * 36, 0)
+        sink.subsume(LINEAGE, 0)
         assert app.ids() == [0, 1, 2]
 
     def test_rights_on_single_tables_work_or_are_refused_at_once(self, app):

@@ -16,6 +16,7 @@
         |-- InDoubtError           the outcome of writing the decision is unknown; recovery finds out
         |-- LostPreparedError      a decided piece is proven absent from its target
         |-- CheckpointMissingError the store has no history, a sink or Spark's folder has
+        |-- RestoreRefusedError    the restored checkpoint is older than what the sinks have, or are bound to get
         |-- CorruptRecordError     a durable file is damaged
         |-- OffsetMismatchError    Spark's offset log and the checkpoint store disagree
         |-- TargetChangedError     a committable names another target than the one connected
@@ -156,6 +157,10 @@ class LostPreparedError(StopJobError):
 
 class CheckpointMissingError(StopJobError):
     """The checkpoint store has no history of this job, while a sink or Spark's folder has."""
+
+
+class RestoreRefusedError(StopJobError):
+    """A restore would write rows again that a sink has or is bound to get. Nothing is missing: a start without it goes on."""
 
 
 class CorruptRecordError(StopJobError):

@@ -227,6 +227,15 @@ class Books:
         )
         return [(int(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in rows]
 
+    def highest_row(self, session: Session, job: str, sink: str, lineage: str, up_to: int) -> int | None:
+        """The highest checkpoint up to `up_to` that has rows; None if there is none."""
+        [(highest,)] = session.rows(
+            f"SELECT MAX(checkpoint) FROM {self._table('ledger')}"
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint <= %s",
+            (job, sink, lineage, up_to),
+        )
+        return None if highest is None else int(highest)
+
     def high_water(self, session: Session, job: str, sink: str, lineage: str) -> int:
         """Up to which checkpoint of a lineage all is committed; -1 if there is no mark."""
         found = session.rows(

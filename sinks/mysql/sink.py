@@ -150,10 +150,12 @@ class MySqlSink(ArrowSink):
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
         """See `Sink.subsume`: the mark first, then the rows it stands for (H50)."""
         bound = self._bound()
-        mine = (bound.owner.job, bound.owner.sink, lineage, checkpoint_id)
+        mine = (bound.owner.job, bound.owner.sink, lineage)
         with self._linked().session() as session:
-            bound.books.raise_high_water(session, *mine)
-            bound.books.collapse_ledger(session, *mine)
+            proven = bound.books.highest_row(session, *mine, checkpoint_id)
+            if proven is not None:
+                bound.books.raise_high_water(session, *mine, proven)
+                bound.books.collapse_ledger(session, *mine, proven)
 
     def close(self) -> None:
         """See `Sink.close`."""

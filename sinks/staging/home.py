@@ -136,13 +136,15 @@ class Home:
         return _highest(_list(self.stage() / MARKS))
 
     def raise_mark(self, lineage: str, checkpoint: int) -> None:
-        """Let the mark of a lineage speak for its checkpoints up to this one, then drop what it stands for (H50)."""
+        """Let the mark of a lineage speak for its pieces up to this checkpoint, then drop what it stands for (H50)."""
         stage = self.stage()
         marks = stage / MARKS
-        if self.marks().get(lineage, -1) < checkpoint:
-            (marks / mark_name(lineage, checkpoint)).touch(mode=0o600)  # no content: there whole, or not
+        pieces = [piece.checkpoint for piece in self.pieces(DONE) if piece.lineage == lineage]
+        proven = max((number for number in pieces if number <= checkpoint), default=-1)
+        if self.marks().get(lineage, -1) < proven:
+            (marks / mark_name(lineage, proven)).touch(mode=0o600)  # no content: there whole, or not
             sync(marks)
-        highest = self.marks()[lineage]
+        highest = self.marks().get(lineage, -1)
         for name in _list(marks):
             mark = parse_mark(name)
             if mark is not None and mark[0] == lineage and mark[1] < highest:

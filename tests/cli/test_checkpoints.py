@@ -64,12 +64,13 @@ def test_a_row_tells_all_of_a_checkpoint(job_folder: JobFolder) -> None:
     job_folder.commit(0)
     result = show(job_folder.root)
     assert result.exit_code == 0
-    head, columns, row, restore = result.stdout.splitlines()
+    head, columns, row, after = result.stdout.splitlines()
     assert head == f"Job orders, generation 1, lineage {LINEAGE}"
     for part in ("11111111", "1.1", "committed", "2023-11-1", "0.84 s", " kB ", "30", "orders-0:0 orders-1:1"):
         assert part in row
     assert columns.split()[0] == "id"
-    assert restore.endswith(f"--restore {job_folder.body(0).parent}")
+    assert "goes on after checkpoint 0, without a restore" in after
+    assert after.endswith(f" {job_folder.body(0).parent}")
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.segment import Segment
 
+from twophase.cli.console import JobConsole
 from twophase.cli.progress import STOPPING, Progress, ProgressTracker
 from twophase.cli.query_progress import QueryPoller, QueryProgress, QueryReader, lag_of
 from twophase.cli.views import LiveView, PlainView, ProgressMode, SilentView, View, make_view
@@ -68,6 +72,18 @@ def test_the_newest_error_is_kept() -> None:
     assert after(declined, CommitRetried("orders", 0, "facts", "down", 1, 0.0, 0.2)).last_error == "sink 'facts': down"
     restarted = after(declined, JobRestarting("orders", "boom", 1, 0.0))
     assert (restarted.state, restarted.restarts, restarted.last_error) == ("restarting", 1, "boom")
+
+
+def test_a_checkpoint_that_the_stop_of_the_job_ended_is_no_failure_and_said_to_be_written_by_the_next_start() -> None:
+    stopped = CheckpointDeclined(
+        "orders", 3, A, "CHECKPOINT_COORDINATOR_SHUTDOWN", "[SPARK_JOB_CANCELLED] Job 7", False
+    )
+    now = after(*RECOVERED, CheckpointTriggered("orders", 3, A), stopped)
+    assert (now.current, now.declined, now.last_error) == (None, 0, "")
+    text = text_of(PlainView, stopped)
+    assert "checkpoint 3 (1.1) was not decided before the stop" in text
+    assert "nothing of it is visible, the next start writes its rows" in text
+    assert "CANCELLED" not in text
 
 
 @pytest.mark.parametrize(("cause", "state"), [("", "stopped"), ("boom", "failed")])
@@ -239,6 +255,41 @@ def test_the_live_view_shows_the_job_in_a_panel() -> None:
     assert "pending commits  1   checkpoint 1 " in last
     assert "last error       boom" in last
     assert "restart 1 in 2.00 s: boom" in text[: text.rindex("╭")]
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_the_panel_leaves_room_for_the_echo_of_ctrl_c(width: int) -> None:
+    """If `^C` behind the last line wrapped, the panel would be drawn a line too low, and its top would stay."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=width)
+    view = LiveView("orders", console)
+    lines = console.render_lines(view.panel(), pad=False)
+    assert len(lines) > 5
+    assert all(Segment.get_line_length(line) + len("^C") < width for line in lines)
+
+
+class Gone(io.StringIO):
+    """A pipe whose reader has gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reading, self._writing = os.pipe()
+        os.close(self._reading)
+
+    def fileno(self) -> int:
+        return self._writing
+
+    def write(self, text: str) -> int:
+        return os.write(self._writing, text.encode())
+
+
+@pytest.mark.parametrize("kind", [PlainView, LiveView])
+def test_a_console_that_nobody_reads_falls_silent_and_ends_nothing(kind: Callable[[str, Console], View]) -> None:
+    console = JobConsole(file=Gone(), force_terminal=kind is LiveView, width=80)
+    with kind("orders", console) as view:
+        for event in [*RECOVERED, JobRestarting("orders", "boom", 1, 2.0), *taken(0)]:
+            view(event)
+    assert console.quiet
+    assert view.tracker.progress.committed == 1
 
 
 @pytest.mark.parametrize(

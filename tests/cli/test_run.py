@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -121,6 +122,24 @@ def test_sigterm_stops_the_job_cleanly(endless: Command) -> None:
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, err) == (0, "")
     assert "orders: stopped after" in out.splitlines()[-1]
+    assert endless.ids() == list(range(len(endless.ids())))
+
+
+def test_a_reader_of_the_progress_that_goes_away_neither_stops_nor_hangs_the_job(endless: Command) -> None:
+    """`twophase run job.yaml --progress plain | head -3`."""
+    process = endless.start()
+    wait_for_a_commit(process)
+    assert process.stdout is not None
+    process.stdout.close()
+    before, deadline_s = len(endless.ids()), time.monotonic() + TIMEOUT_S
+    while len(endless.ids()) < before + 30:
+        assert time.monotonic() < deadline_s, "the job does not go on"
+        assert process.poll() is None, "the job has ended"
+        time.sleep(0.1)
+    process.terminate()
+    assert process.stderr is not None
+    err = process.stderr.read()
+    assert (process.wait(TIMEOUT_S), err) == (0, "")
     assert endless.ids() == list(range(len(endless.ids())))
 
 

@@ -20,7 +20,11 @@ def stop():
     print("stopping", flush=True)
     if "hang" not in sys.argv: ended.set()
     if "fail" in sys.argv: raise ConnectionError
-with stop_on_signals(stop, lambda: print("asked", flush=True)):
+def hangs(text):
+    print(text, flush=True)
+    if "fail" in sys.argv: raise ConnectionError
+deadline_s = 0.2 if "late" in sys.argv else 3600
+with stop_on_signals(stop, lambda: print("asked", flush=True), hangs, deadline_s):
     print("running", flush=True)
     ended.wait()
 print("ended", flush=True)
@@ -60,3 +64,13 @@ def test_the_second_signal_ends_the_process(start: Start, number: signal.Signals
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == 128 + number
+
+
+@pytest.mark.parametrize("argument", ["", "fail"])
+def test_a_stop_that_hangs_ends_the_process_and_says_so(start: Start, argument: str) -> None:
+    process = start("hang", "late", argument)
+    process.send_signal(signal.SIGTERM)
+    lines = process.communicate(timeout=60)[0].splitlines()
+    assert lines[:2] == ["asked", "stopping"]
+    assert lines[2].startswith("The job did not stop within 0.2 s, and is ended at once. No data is lost")
+    assert process.returncode == 1

@@ -97,6 +97,11 @@ class SteppingStorage(LocalStorage):
         super().delete(name)
         self._steps()
 
+    def delete_temporary(self, folder: str, is_over: Callable[[str], bool]) -> None:
+        self._steps()
+        super().delete_temporary(folder, is_over)
+        self._steps()
+
 
 class SteppingSink(MemorySink):
     """A sink as one driver sees it.
@@ -167,12 +172,23 @@ class SteppingSink(MemorySink):
 class SteppingDriver(Driver):
     """A driver of the job, every step of which can be its last."""
 
-    def __init__(self, folder: Path, targets: dict[str, MemoryTarget], **options: Any) -> None:
+    storage_type = SteppingStorage
+
+    def __init__(
+        self, folder: Path, targets: dict[str, MemoryTarget], listeners: Sequence[Any] = (), **options: Any
+    ) -> None:
         self.steps = Steps()
-        self.stepping_storage = SteppingStorage(folder, self.steps)
+        self.stepping_storage = self.storage_type(folder, self.steps)
         self.stepping_sinks = {name: SteppingSink(target, self.steps) for name, target in targets.items()}
         self.transactions: list[TransactionId] = []
-        super().__init__(folder, targets, options=options, sinks={**self.stepping_sinks}, storage=self.stepping_storage)
+        super().__init__(
+            folder,
+            targets,
+            options=options,
+            sinks={**self.stepping_sinks},
+            listeners=listeners,
+            storage=self.stepping_storage,
+        )
 
     def write(self, pending: PendingCheckpoint) -> None:
         """Every sink gets the rows of the checkpoint, each with the attempt that wrote it."""

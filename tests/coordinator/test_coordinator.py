@@ -13,7 +13,14 @@ import pytest
 from tests.coordinator.conftest import JOB, Driver, completed_of, restoring, visible
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.recovery import commit_decided, take_over
-from twophase.errors import CheckpointMissingError, DeclinedError, FencedError, InDoubtError, OffsetMismatchError
+from twophase.errors import (
+    CheckpointMissingError,
+    DeclinedError,
+    FencedError,
+    InDoubtError,
+    OffsetMismatchError,
+    RestoreRefusedError,
+)
 from twophase.events import (
     CheckpointCommitted,
     CheckpointDecided,
@@ -352,7 +359,7 @@ def test_h28_restoring_behind_what_a_sink_has_committed_is_refused(
     driver.run(1)
     new = Driver(tmp_path / "new", targets)
     with pytest.raises(
-        CheckpointMissingError, match=r"has committed checkpoint 1 of lineage .*, the restore knows 0 of it"
+        RestoreRefusedError, match=r"has committed checkpoint 1 of lineage .*, the restore knows 0 of it"
     ):
         new.coordinator.recover(restore=restoring(restored, committed=False))
     assert decided(tmp_path / "new") == []
@@ -373,7 +380,7 @@ def test_h28_restoring_behind_what_an_old_driver_over_another_folder_commits_mea
     driver.run(0)
     restore = restoring(completed_of(tmp_path / "job", 0), committed=True)
     new = Driver(tmp_path / "new", targets, sinks={"facts": Overtaken(targets["facts"])})
-    with pytest.raises(CheckpointMissingError, match=r"has committed checkpoint 1 of lineage"):
+    with pytest.raises(RestoreRefusedError, match=r"has committed checkpoint 1 of lineage"):
         new.coordinator.recover(restore=restore)
     assert visible(targets["facts"]) == list(range(20))
 
@@ -384,9 +391,7 @@ def test_h28_restoring_behind_what_is_decided_and_not_committed_yet_is_refused(
     driver.run(0)
     restored = completed_of(tmp_path / "job", 0)
     dies_after_deciding(driver, 1)
-    with pytest.raises(
-        CheckpointMissingError, match=r"checkpoint 1 of lineage .* is decided and must still be committed"
-    ):
+    with pytest.raises(RestoreRefusedError, match=r"checkpoint 1 of lineage .* is decided and must still be committed"):
         another().coordinator.recover(restore=restoring(restored, committed=False))
     assert len(targets["facts"].prepared) == 2
     assert JobLog(LocalStorage(tmp_path / "job"), JOB).read().generation == 1

@@ -34,6 +34,7 @@ from twophase.errors import (
     FencedError,
     InDoubtError,
     OffsetMismatchError,
+    RestoreRefusedError,
     TwoPhaseError,
 )
 from twophase.ids import Attempt, Subtask
@@ -45,7 +46,7 @@ from twophase.testing.memory import MemoryTarget
 SINKS = ("facts", "lake")
 STEPS = st.integers(0, 70)
 FEW = st.integers(1, 3)
-OVERTAKEN = (FencedError, CheckpointMissingError, OffsetMismatchError, DeclinedError)
+OVERTAKEN = (FencedError, CheckpointMissingError, RestoreRefusedError, OffsetMismatchError, DeclinedError)
 """What a driver may meet that another has overtaken; every other error is a defect."""
 
 

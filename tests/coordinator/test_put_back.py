@@ -147,6 +147,27 @@ def test_a_target_that_is_put_back_under_a_running_driver_gets_nothing_more(
         another().recover()
 
 
+def test_a_target_that_is_put_back_is_given_no_proof_by_the_driver_that_collapses_what_it_had(
+    driver: Driver, targets: Targets, another: Another
+) -> None:
+    """Checkpoint 15, in which the sinks are let collapse their proofs, has no rows: no commit looks for a predecessor."""
+    run_all(driver, 0, 13)
+    old = backup(targets["facts"])
+    run_all(driver, 13, 15)
+    put_back(targets["facts"], old)
+
+    def without_rows(pending: PendingCheckpoint) -> None:
+        for name in targets:
+            pending.acknowledge(name, [])
+
+    driver.run(15, without_rows)
+    with pytest.raises(TargetChangedError, match="Checkpoints from 13 to 14 are missing"):
+        driver.run(16)
+    assert visible(targets["facts"]) == list(range(130))
+    with pytest.raises(TargetChangedError, match=r"checkpoint 14 .* knows up to 12"):
+        another().recover()
+
+
 def test_it_goes_on_when_the_target_is_as_it_was_again(driver: Driver, targets: Targets, another: Another) -> None:
     driver.run(0)
     old = backup(targets["facts"])

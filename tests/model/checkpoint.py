@@ -220,12 +220,12 @@ def _swept(state: State, driver: Driver) -> State:
 
 
 def collapse(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
-    """`Sink.subsume`, sink by sink: the mark first, then the rows that it stands for."""
+    """`Sink.subsume`, sink by sink: the mark first, no further than there is proof, then the rows that it stands for."""
     lineage = driver.history.lineages[-1]
     newest = log.newest_of(driver.history, lineage.id)
     assert newest is not None
     place, sink = driver.sink, state.sinks[driver.sink]
-    changes = [_marked, _collapsed]
+    changes = [_marked_unproven if world.mistake is Mistake.MARK_WITHOUT_PROOF else _marked, _collapsed]
     if world.mistake is Mistake.COLLAPSE_BEFORE_MARK:
         changes.reverse()
     for change in changes:
@@ -239,6 +239,15 @@ def collapse(world: World, state: State, driver: Driver) -> Iterator[Transition[
 
 
 def _marked(sink: Sink, lineage: int, number: int) -> Sink:
+    proven = [
+        piece.number
+        for piece in sink.pieces
+        if piece.status == COMMITTED and piece.lineage == lineage and piece.number <= number
+    ]
+    return _marked_unproven(sink, lineage, max(proven)) if proven else sink
+
+
+def _marked_unproven(sink: Sink, lineage: int, number: int) -> Sink:
     marks = dict(sink.marks)
     marks[lineage] = max(marks.get(lineage, -1), number)
     return sink._replace(marks=tuple(sorted(marks.items())))

@@ -31,7 +31,7 @@ from tests.model.faults import faults
 from tests.model.log import Log, first_of
 from tests.model.pieces import Attempt
 from tests.model.protocol import driver_transitions, first_state
-from tests.model.state import DEAD, Driver, State
+from tests.model.state import DEAD, Decision, Driver, State
 from tests.model.steps import without_driver
 from tests.model.told import ABORTED, COMMITTED, RETRIES, SUBSUMED, VERBS, Claim, Trace, TracedWorld
 from tests.simulation.telling import Ended, Started
@@ -69,6 +69,7 @@ class Note(NamedTuple):
         found: what it will have to tell of the orphans that it aborts.
         rounds: how many rounds of retries the commit under way has had.
         finished: whether it has triggered and committed a checkpoint.
+        swept: which checkpoints its recovery has deleted without telling of it.
         recommitted, aborted: what its recovery has done so far.
     """
 
@@ -77,6 +78,7 @@ class Note(NamedTuple):
     found: Claim | None = None
     rounds: int = 0
     finished: bool = False
+    swept: tuple[tuple[int, int], ...] = ()
     recommitted: int = 0
     aborted: int = 0
 
@@ -199,6 +201,8 @@ class _Follower:
             note = note._replace(found=Claim(ABORTED, (driver.sink,), self.world.pieces(driver.sink, after.work)))
         elif driver.work and not after.work and note.found:
             note = note._replace(owed=(note.found,), found=None, aborted=note.aborted + len(note.found.pieces))
+        if verb == "FENCE":
+            note = note._replace(swept=tuple(found[:2] for found in self._replaced(after)))
         if verb in ("COMMITTED", "has adopted", "has replayed"):
             note = note._replace(rounds=0)
         if verb == "has adopted" or (verb == "COMMITTED" and after.step == steps.RECOMMIT):
@@ -207,16 +211,20 @@ class _Follower:
             note = self._with_chores(note, after, transition.state.log)
         return note
 
+    def _replaced(self, driver: Driver) -> list[Decision]:
+        """What newer committed checkpoints have replaced."""
+        return [decision for decision in driver.history.decisions if decision.committed][: -self.world.retained]
+
     def _with_chores(self, note: Note, driver: Driver, log: Log) -> Note:
-        committed = [decision.number for decision in driver.history.decisions if decision.committed]
+        newest = [decision.number for decision in driver.history.decisions if decision.committed][-1]
         chores: list[str | Claim] = []
-        if (committed[-1] + 1) % self.world.subsume_every == 0:
+        if (newest + 1) % self.world.subsume_every == 0:
             chores.append(_COLLAPSE)
         if driver.last - first_of(log, driver.last + 1) + 1 >= self.world.fold_at:
             chores.append(_FOLD)
-        gone = committed[: -self.world.retained]
+        gone = [decision.number for decision in self._replaced(driver) if decision[:2] not in note.swept]
         chores += [Claim(SUBSUMED, (number,)) for number in (gone[-1:] if note.finished else gone)]
-        chores.append(Claim(COMMITTED, (committed[-1],)))
+        chores.append(Claim(COMMITTED, (newest,)))
         return note._replace(finished=True, chores=tuple(chores))
 
     def _rounds_of(self, point: Point, driver: Driver) -> Iterator[Point]:

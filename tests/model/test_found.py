@@ -11,7 +11,7 @@ import pytest
 from tests.coordinator.conftest import JOB, Driver, completed_of, restoring, visible
 from tests.coordinator.interleaving import Crash, SteppingDriver
 from twophase.config import JobOptions
-from twophase.errors import CheckpointMissingError, FencedError
+from twophase.errors import FencedError, RestoreRefusedError
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restore import load_restore
 from twophase.state.storage import LocalStorage
@@ -103,7 +103,7 @@ def test_a_restore_sees_what_was_committed_between_its_looks_at_the_sinks_and_at
     restore = restoring(completed_of(folder, 0), committed=False)
     new = SteppingDriver(folder, targets)
     new.steps.plan(1, lambda: old.run(1))  # right after the sinks were asked
-    with pytest.raises(CheckpointMissingError):
+    with pytest.raises(RestoreRefusedError):
         new.coordinator.recover(restore=restore)
     assert visible(targets["facts"]) == list(range(20))
 
@@ -122,5 +122,5 @@ def test_a_restore_from_a_copy_does_not_abort_what_is_decided_there(tmp_path: Pa
     shutil.copytree(tmp_path / "job", tmp_path / "copy")
     options = JobOptions.parse({"checkpointLocation": str(tmp_path / "new")}, "job")
     new, states = LocalStorage(tmp_path / "new"), OperatorStates([], {})
-    with pytest.raises(CheckpointMissingError, match=f"restore from {tmp_path / 'copy' / later.folder}"):
+    with pytest.raises(RestoreRefusedError, match=f"restore from {tmp_path / 'copy' / later.folder}"):
         load_restore(JOB, str(tmp_path / "copy" / restored.folder), new, states, options)

@@ -73,6 +73,7 @@ class Mistake(Enum):
     TARGETS_NOT_HELD_AGAINST_LOG = auto()
     SINKS_NOT_ASKED_AGAIN = auto()
     ABORT_WITHOUT_ASKING = auto()
+    MARK_WITHOUT_PROOF = auto()
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,11 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -22,7 +23,14 @@ from twophase.errors import (
     FencedError,
     OffsetMismatchError,
 )
-from twophase.events import CheckpointDeclined, CheckpointReplayed, Event, JobRestarting, SinkAcknowledged
+from twophase.events import (
+    CheckpointDeclined,
+    CheckpointReplayed,
+    CheckpointTriggered,
+    Event,
+    JobRestarting,
+    SinkAcknowledged,
+)
 from twophase.protocol.listener import InitializationContext, SnapshotContext
 from twophase.runtime import spark_folder as folder_module
 from twophase.runtime.job import Job
@@ -400,14 +408,14 @@ def lose_spark_commit(pipeline: Pipeline, number: int) -> None:
         (spark_folder(pipeline) / "commits" / name).unlink(missing_ok=True)
 
 
-def test_a_decided_batch_that_spark_replays_is_not_written_again(pipeline: Pipeline) -> None:
+def test_a_committed_batch_that_spark_has_not_noted_is_not_run_again(pipeline: Pipeline) -> None:
     pipeline.add()
     pipeline.run()
     lose_spark_commit(pipeline, 0)
     pipeline.add()
     pipeline.run()
     assert pipeline.ids() == list(range(20))
-    assert [event.executed for event in pipeline.of(CheckpointReplayed)] == [False]
+    assert pipeline.of(CheckpointReplayed) == []
 
 
 def test_a_decided_stateful_batch_is_executed_again_so_that_state_stays_right(pipeline: Pipeline) -> None:
@@ -421,6 +429,38 @@ def test_a_decided_stateful_batch_is_executed_again_so_that_state_stays_right(pi
     pipeline.run(deduplicated())
     assert pipeline.ids() == list(range(15))
     assert [event.executed for event in pipeline.of(CheckpointReplayed)] == [True]
+
+
+def test_an_exit_in_spark_s_callback_is_a_failure_that_ends_the_job(pipeline: Pipeline) -> None:
+    """Spark would wait for an answer for ever (H70)."""
+
+    def leave(event: Event) -> None:
+        if isinstance(event, CheckpointTriggered):
+            raise SystemExit(1)
+
+    pipeline.add()
+    with pytest.raises(RuntimeError, match="SystemExit was raised in the job's own thread: 1"):
+        pipeline.run(pipeline.writer().observer(leave))
+    pipeline.run()
+    assert pipeline.ids() == list(range(10))
+
+
+def test_a_stop_in_the_middle_of_a_checkpoint_declines_it_as_ended_by_the_stop(pipeline: Pipeline) -> None:
+    def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        time.sleep(600)
+        yield from batches
+
+    pipeline.add()
+    job = pipeline.writer(pipeline.frame().mapInArrow(slowly, "id long")).trigger(processingTime="0 seconds").start()
+    wait_for(lambda: bool(pipeline.spark.sparkContext.statusTracker().getActiveStageIds()), "the tasks to run")
+    job.stop()
+    job.await_termination(60)
+    declined = pipeline.of(CheckpointDeclined)
+    assert [(event.checkpoint, event.reason, event.will_retry) for event in declined] == [
+        (0, "CHECKPOINT_COORDINATOR_SHUTDOWN", False)
+    ]
+    pipeline.run()
+    assert pipeline.ids() == list(range(10))
 
 
 class Counter:

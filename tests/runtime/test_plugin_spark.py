@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from twophase import errors
 from twophase.errors import ConfigError, OffsetMismatchError, RejectedRowsError, TwoPhaseError
@@ -47,9 +48,15 @@ class Query:
         self, frame: DataFrame | None = None, form: str = "twophase-file", mode: str = "append", **options: Any
     ) -> StreamingQuery:
         """Begin a run over what is there."""
-        writer = (frame if frame is not None else self.frame()).writeStream.format(form).outputMode(mode)
+        return self.writer(frame if frame is not None else self.frame(), form, mode, **options).start()
+
+    def writer(
+        self, frame: DataFrame, form: str = "twophase-file", mode: str = "append", **options: Any
+    ) -> DataStreamWriter:
+        """A run over what is there."""
         given = {"name": "orders", "checkpointLocation": str(self.folder), "path": str(self.table), **options}
-        return writer.options(**given).trigger(availableNow=True).start()
+        writer = frame.writeStream.format(form).outputMode(mode)
+        return writer.options(**given).trigger(availableNow=True)
 
     def run(self, *args: Any, **options: Any) -> None:
         """A run to its end."""
@@ -99,6 +106,23 @@ def test_a_decided_micro_batch_that_spark_runs_again_is_executed_and_writes_noth
     query.run()
     assert query.ids() == list(range(20))
     assert [found.checkpoint for found in query.history().decisions] == [0, 1]
+
+
+def test_a_committed_micro_batch_that_spark_has_not_noted_is_not_run_again_and_a_query_may_have_a_name(
+    query: Query,
+) -> None:
+    def run() -> None:
+        query.add()
+        named = query.writer(query.frame()).queryName("orders of today").start()
+        assert named.awaitTermination(_TIMEOUT_S)
+        assert named.name == "orders of today"
+
+    run()
+    for path in (query.folder / "commits").glob("*0*"):
+        path.unlink()
+    (query.input / "00000.json").unlink()
+    run()
+    assert query.ids() == list(range(20))
 
 
 def test_what_a_failed_task_says_reaches_the_user_and_nothing_of_the_micro_batch_is_left(query: Query) -> None:

@@ -127,6 +127,7 @@ class Statements:
             f"{_LEDGER_READ} FOR UPDATE": self._read_ledger_locked,
             f"INSERT INTO {_LEDGER} (job, sink, lineage, checkpoint, generation, counter, subtask,"
             " task_attempt, row_count, offsets_hash) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)": self._write_ledger,
+            f"SELECT MAX(checkpoint) FROM {_LEDGER} WHERE {_COLLAPSED}": self._highest_row,
             f"SELECT {_KEY_COLUMNS} FROM {_LEDGER} WHERE {_COLLAPSED} LIMIT 1000": self._collapsed,
             f"DELETE FROM {_LEDGER} WHERE {_KEY}": lambda session, key: self._write(
                 session, "ledger", tuple(key), None
@@ -251,6 +252,9 @@ class Statements:
     def _collapsed(self, session: ServerSession, asked: Arguments) -> Reply:
         keys = self._engine.table("ledger")
         return Reply([key for key in keys if key[:3] == tuple(asked[:3]) and key[3] <= asked[3]])
+
+    def _highest_row(self, session: ServerSession, asked: Arguments) -> Reply:
+        return Reply([(max((key[3] for key in self._collapsed(session, asked).rows), default=None),)])
 
     def _committed(self, session: ServerSession, asked: Arguments) -> Reply:
         proofs = [(key[2], key[3]) for key in self._engine.table("ledger") if key[:2] == tuple(asked[:2])]

@@ -15,13 +15,13 @@ from tests.simulation.oracle import Decision
 from tests.simulation.scheduler import Process
 from tests.simulation.verdict import check_end, check_lost, check_refused
 from tests.simulation.world import World
-from twophase.errors import CheckpointMissingError, ConfigError, FencedError, LostPreparedError
+from twophase.errors import CheckpointMissingError, ConfigError, FencedError, LostPreparedError, RestoreRefusedError
 from twophase.events import Event
 
 _FOLDER, _RESTORED_FOLDER = "/data/job", "/data/restored"
 _STORM_STEPS = 1500
 _PATIENCE_S = 0.1
-_REFUSALS = (CheckpointMissingError, ConfigError, FencedError)
+_REFUSALS = (CheckpointMissingError, RestoreRefusedError, ConfigError, FencedError)
 _LIVES_ON_S = 4.0
 _MEDDLING_S = 0.05
 _MAX_DRIVERS = 60

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.coordinator.conftest import JOB, Driver, completed_of, restoring, visible
-from twophase.errors import CheckpointMissingError, FencedError
+from twophase.errors import FencedError, RestoreRefusedError
 from twophase.protocol.sink import SinkHistory
 from twophase.state.log import JobLog
 from twophase.state.records import FenceRecord, Lineage, LineageRecord
@@ -49,7 +49,7 @@ def test_a_restore_is_refused_if_the_old_driver_commits_while_the_new_one_starts
 
     sink: Any = new.sinks["facts"]
     sink.history = history
-    with pytest.raises(CheckpointMissingError, match="is decided and is committed"):
+    with pytest.raises(RestoreRefusedError, match="is decided and is committed"):
         new.coordinator.recover(restore=restore)
     assert visible(targets["facts"]) == list(range(30))
     old.run(3)

@@ -163,8 +163,9 @@ def test_the_error_names_the_file_and_says_that_nothing_was_changed_and_what_to_
         codec.decode("FENCE", b"", "log/0000000003")
     assert str(caught.value) == (
         "The durable file log/0000000003 is damaged: it does not begin with a twophase/1 header. Nothing was written or "
-        "deleted. Next: restore this file from a backup of the job's folder, or start a new lineage with restore.path set "
-        "to a good checkpoint."
+        "deleted. Next: restore this file from a backup of the job's folder. If there is none: a damaged body of a checkpoint "
+        "is got over by twophase repair adopt-from-target JOB.yaml; for a damaged record of the log, move the folder log "
+        "away first (mv log log.damaged)."
     )
 
 

@@ -216,6 +216,9 @@ class Unreliable(Storage):
     def delete(self, name: str) -> None:
         self.inner.delete(name)
 
+    def delete_temporary(self, folder: str, is_over: Callable[[str], bool]) -> None:
+        self.inner.delete_temporary(folder, is_over)
+
 
 @pytest.fixture
 def unreliable(full: Path) -> tuple[Unreliable, JobLog]:

@@ -250,6 +250,17 @@ class ProofDroppedBeforeTheMark(SqliteSink):
             self.raise_mark(connection, lineage, checkpoint_id)
 
 
+class MarkAheadOfTheProof(SqliteSink):
+    """Subsume believes that the target has what the driver says is committed."""
+
+    def raise_mark(self, connection: sqlite3.Connection, lineage: str, checkpoint: int) -> None:
+        connection.execute(
+            "INSERT INTO twophase_mark VALUES (?, ?, ?, ?)"
+            " ON CONFLICT DO UPDATE SET checkpoint = MAX(checkpoint, excluded.checkpoint)",
+            (self.job, self.sink, lineage, checkpoint),
+        )
+
+
 # -- predecessor -------------------------------------------------------------------------------------------------------
 
 

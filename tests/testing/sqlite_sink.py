@@ -291,9 +291,10 @@ class SqliteSink(ArrowSink):
             self.drop_proofs(connection, lineage, checkpoint_id)
 
     def raise_mark(self, connection: sqlite3.Connection, lineage: str, checkpoint: int) -> None:
-        """The mark of a lineage, never backwards."""
+        """The mark of a lineage, to what is proven and never backwards."""
         connection.execute(
-            "INSERT INTO twophase_mark VALUES (?, ?, ?, ?)"
+            "INSERT INTO twophase_mark SELECT job, sink, lineage, MAX(checkpoint) FROM twophase_piece"
+            " WHERE job = ? AND sink = ? AND lineage = ? AND checkpoint <= ? AND committed GROUP BY job, sink, lineage"
             " ON CONFLICT DO UPDATE SET checkpoint = MAX(checkpoint, excluded.checkpoint)",
             (self.job, self.sink, lineage, checkpoint),
         )

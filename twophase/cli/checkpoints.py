@@ -84,9 +84,8 @@ def _print(found: CheckpointList) -> None:
         console.print(Text(f"repaired: {clean(_repair(repair))}", style="yellow"), soft_wrap=True)
     whole = [entry for entry in found.entries if entry.body is not None]
     if whole:
-        console.print(
-            Text(f"Restore from the newest: twophase run JOB.yaml --restore {whole[-1].path}"), soft_wrap=True
-        )
+        after = f"`twophase run JOB.yaml` goes on after checkpoint {whole[-1].decision.checkpoint}, without a restore."
+        console.print(Text(f"{after} Its path: {whole[-1].path}"), soft_wrap=True)
 
 
 def _repair(repair: Repair) -> str:

@@ -6,9 +6,9 @@ import platform
 from importlib.metadata import version
 
 import click
-from rich.console import Console
 
 from twophase.cli.checkpoints import checkpoints
+from twophase.cli.console import JobConsole
 from twophase.cli.failures import show_error
 from twophase.cli.options import is_verbose
 from twophase.cli.repair import repair
@@ -34,7 +34,7 @@ class Commands(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:  # noqa: BLE001 shown, and told by the exit code
-            code = show_error(Console(stderr=True, highlight=False), error, verbose=is_verbose(ctx))
+            code = show_error(JobConsole(stderr=True, highlight=False), error, verbose=is_verbose(ctx))
             ctx.exit(code)
 
 

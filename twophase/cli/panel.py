@@ -16,8 +16,15 @@ _ERROR_CHARS = 400
 _NONE = "-"
 
 
-def progress_panel(job: str, tracker: ProgressTracker) -> Panel:
-    """The job now."""
+def progress_panel(job: str, tracker: ProgressTracker, width: int) -> Panel:
+    """The job now.
+
+    Args:
+        job: its name.
+        tracker: of the job.
+        width: in columns. Less than the terminal has: the echo of Ctrl-C stands behind the last line, and if it wrapped,
+            the panel would be drawn a line too low from there on.
+    """
     now, now_s = tracker.progress, time.monotonic()
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
@@ -30,7 +37,7 @@ def progress_panel(job: str, tracker: ProgressTracker) -> Panel:
         (now.state, _STATE_STYLES.get(now.state, "")),
         f"  {duration(now_s - tracker.started_s)}",
     )
-    return Panel(table, title=title, title_align="left", border_style="dim")
+    return Panel(table, title=title, title_align="left", border_style="dim", width=width)
 
 
 def _rows(now: Progress, now_s: float) -> list[tuple[str, Text]]:

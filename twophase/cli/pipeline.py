@@ -14,7 +14,7 @@ from twophase.cli.job_file import JobFile, SourceSection
 from twophase.cli.text import clean
 from twophase.errors import ConfigError
 from twophase.protocol.sink import Sink
-from twophase.runtime.registration import register
+from twophase.runtime.registration import register_formats
 from twophase.runtime.stream_writer import StreamWriter, write_stream
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def describe(spark: SparkSession, job: JobFile, sinks: Mapping[str, Sink]) -> St
         ConfigError: Spark refuses a source or a query.
     """
     where = job.path.name
-    register(spark)
+    register_formats(spark)
     frames = {name: _checked(f"{where}: {name}", partial(_load, spark, entry)) for name, entry in job.sources.items()}
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from twophase.cli.query_progress import QueryProgress
+from twophase.coordinator.failure_reason import CheckpointFailureReason
 from twophase.events import (
     CheckpointCommitted,
     CheckpointDecided,
@@ -58,6 +59,11 @@ class Progress:
     declined: int = 0
     restarts: int = 0
     last_error: str = ""
+
+
+def ended_by_stop(declined: CheckpointDeclined) -> bool:
+    """Whether an attempt was declined because the job was stopped, which is no failure."""
+    return declined.reason == CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN.name
 
 
 class ProgressTracker:
@@ -131,6 +137,8 @@ class ProgressTracker:
                 )
             case CheckpointReplayed(checkpoint=number):
                 return replace(now, current=None, pending=now.pending - {number})
+            case CheckpointDeclined() if ended_by_stop(event):
+                return replace(now, current=None)
             case CheckpointDeclined(cause=cause):
                 return replace(now, declined=now.declined + 1, last_error=cause, current=None)
             case CommitRetried(sink=sink, reason=reason):

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from twophase.cli.connections import check_connections
+from twophase.cli.console import JobConsole
 from twophase.cli.job_file import load_job_file
 from twophase.cli.logs import log_lines
 from twophase.cli.options import verbose_option
@@ -50,7 +50,8 @@ def run(
 ) -> None:
     """Run the job that JOB.yaml describes until it is stopped.
 
-    Ctrl-C or SIGTERM stops the job cleanly; a second one ends the process at once, which loses no data either.
+    Ctrl-C or SIGTERM stops the job cleanly; a second one ends the process at once, and so does a stop that takes longer
+    than a minute. Neither loses data.
 
     \b
     Examples:
@@ -80,7 +81,7 @@ def run(
     job = load_job_file(job_file, overrides, available_now=available_now)
     sinks = make_sinks(job)
     conf = spark_conf(job, sinks)
-    view = make_view(ProgressMode(progress), job.name, Console(highlight=False))
+    view = make_view(ProgressMode(progress), job.name, JobConsole(highlight=False))
     quick = job.spark.quick_start and not is_switched_off()
     start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)
     output = SparkOutput(view.print_line)
@@ -98,6 +99,6 @@ def _run_to_its_end(job: Job, view: View, output: SparkOutput | None) -> None:
         if output is not None:
             output.muted = True
 
-    with stop_on_signals(job.stop, stopping), QueryPoller(lambda: job.query, view.tracker.set_query):
+    with stop_on_signals(job.stop, stopping, view.print_line), QueryPoller(lambda: job.query, view.tracker.set_query):
         job.start()
         job.await_termination()

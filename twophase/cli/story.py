@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twophase.cli.progress import Progress
+from twophase.cli.progress import Progress, ended_by_stop
 from twophase.cli.text import count, duration, rows_by_sink
 from twophase.events import (
     CheckpointCommitted,
@@ -24,6 +24,9 @@ def tell(event: Event, progress: Progress) -> str | None:
             return _committed(event, progress)
         case RecoveryFinished():
             return _recovered(event)
+        case CheckpointDeclined(checkpoint=number, attempt=attempt) if ended_by_stop(event):
+            undecided = f"checkpoint {number} ({attempt}) was not decided before the stop"
+            return f"{undecided}: nothing of it is visible, the next start writes its rows"
         case CheckpointDeclined(checkpoint=number, attempt=attempt, reason=reason, cause=cause, will_retry=again):
             then = "it is tried again" if again else "the query fails"
             return f"checkpoint {number} ({attempt}) declined, {then}: {reason}: {cause}"

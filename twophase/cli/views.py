@@ -6,7 +6,6 @@ whole run.
 
 from __future__ import annotations
 
-import sys
 import time
 from abc import ABC, abstractmethod
 from enum import StrEnum
@@ -15,8 +14,10 @@ from typing import Self
 
 from rich.console import Console
 from rich.live import Live
+from rich.panel import Panel
 from rich.text import Text
 
+from twophase.cli.console import INTERRUPT_CHARS, JobConsole
 from twophase.cli.panel import progress_panel, summary
 from twophase.cli.progress import ProgressTracker
 from twophase.cli.story import tell
@@ -72,12 +73,16 @@ class View(ABC):
 class SilentView(View):
     """Shows nothing but the lines of others."""
 
+    def __init__(self, job: str) -> None:
+        super().__init__(job)
+        self._errors = JobConsole(stderr=True, highlight=False)
+
     def _show(self, event: Event) -> None:
         """Nothing."""
 
     def print_line(self, text: str) -> None:
         """See `View.print_line`."""
-        print(clean(text), file=sys.stderr, flush=True)  # noqa: T201 the terminal is what this class is for
+        self._errors.print(Text(clean(text)), soft_wrap=True)
 
 
 class PlainView(SilentView):
@@ -111,9 +116,13 @@ class LiveView(View):
         self._console = console
         self._live = Live(
             console=console,
-            get_renderable=lambda: progress_panel(job, self.tracker),
+            get_renderable=self.panel,
             refresh_per_second=_REFRESHES_PER_S,
         )
+
+    def panel(self) -> Panel:
+        """The job now."""
+        return progress_panel(self._job, self.tracker, self._console.width - INTERRUPT_CHARS)
 
     def print_line(self, text: str) -> None:
         """See `View.print_line`."""

@@ -1,9 +1,9 @@
-"""The checkpoint coordinator: trigger, acknowledge, decide, notify, subsume.
+"""The checkpoint coordinator: trigger, acknowledge, decide, commit, subsume, notify.
 
     1. trigger        `checkpoint`: a pending checkpoint with frozen offsets under a new attempt
     2. pre-commit     the caller's function lets every sink write, and acknowledges for each
     3. decide         `_decide`: the body, then the record DECIDED(n) in the log. This is the decision
-    4. to 6.          commit, notify, subsume: `coordinator.finish`
+    4. to 6.          commit, subsume, notify: `coordinator.finish`
 
 A failure before step 3 declines the attempt: its pieces are aborted, its attempt is closed in every sink, and it is
 retried whole while `checkpoint.tolerable_failures` allows. A failure after step 3 aborts nothing.
@@ -158,6 +158,11 @@ class CheckpointCoordinator:
         """The newest decided checkpoint of the current lineage."""
         return self.log.history.newest(self.lineage.id)
 
+    def _newest_committed(self) -> Decision | None:
+        """The newest committed checkpoint of the current lineage."""
+        history = self.log.history
+        return history.newest_committed(history.lineage.id) if history.lineage else None
+
     @property
     def failure(self) -> BaseException | None:
         """Why a decided checkpoint could not be committed behind the next batch, if so."""
@@ -210,6 +215,9 @@ class CheckpointCoordinator:
         self._generation = take_over(self.log, remembered, check)
         self._observers(RecoveryStarted(self.job, self._generation))
         failpoint("C18")
+        self.store.subsume()  # whatever this recovery or the drivers before it die of, nothing grows
+        self.log.sweep()
+        newest = self._newest_committed()
         recommitted = commit_decided(self.log.history, self._recommit)
         for checkpoint in restore.adopting if restore else ():
             recommitted += self._committer.commit(checkpoint)
@@ -223,6 +231,7 @@ class CheckpointCoordinator:
             self.log.check_fence()  # what a newer driver has moved on looks like loss to the one that it has overtaken
             raise
         self.store.sweep()
+        self._finisher.catch_up(newest)
         duration_s = self._clock.monotonic_s() - began_s
         self._observers(RecoveryFinished(self.job, self._generation, recommitted, aborted, duration_s))
 
@@ -445,7 +454,8 @@ class CheckpointCoordinator:
 
     def _decline(self, pending: PendingCheckpoint, error: DeclinedError, *, last: bool) -> bool:
         """Abort the attempt everywhere; return whether it is retried."""
-        number, attempt, reason = pending.checkpoint, pending.attempt, _reason(error)
+        number, attempt = pending.checkpoint, pending.attempt
+        reason = _reason(error, stopping=self.stopping.is_set())
         pending.signal(Signal.EXPIRED if isinstance(error, CheckpointExpiredError) else Signal.DECLINED)
         will_retry = error.restartable and reason.counts and not last and not self.stopping.is_set()
         self._observers(CheckpointDeclined(self.job, number, attempt, reason.name, str(error), will_retry))
@@ -482,9 +492,11 @@ def _not_written(pending: PendingCheckpoint, error: Exception) -> DeclinedError:
     return DeclinedError(f"Checkpoint {pending.checkpoint} could not be written: {error}.")
 
 
-def _reason(error: DeclinedError) -> CheckpointFailureReason:
+def _reason(error: DeclinedError, *, stopping: bool) -> CheckpointFailureReason:
     if isinstance(error, CheckpointExpiredError):
         return CheckpointFailureReason.CHECKPOINT_EXPIRED
     if isinstance(error.__cause__, OSError | UnclearOutcomeError):
         return CheckpointFailureReason.IO_EXCEPTION
+    if stopping:
+        return CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN
     return CheckpointFailureReason.CHECKPOINT_DECLINED

@@ -1,8 +1,8 @@
 """Steps 4 to 6 of a checkpoint: what follows its decision.
 
 4. commit     repeated until every sink has proven it, then COMMITTED(n)
-5. notify     listeners hear of it
-6. subsume    pieces of losers are aborted, older checkpoints go, sinks collapse their proofs
+5. subsume    older checkpoints go, pieces of losers are aborted, sinks collapse their proofs
+6. notify     listeners hear of it, last: one that fails each time must not let anything grow (hazard H68)
 """
 
 from __future__ import annotations
@@ -106,11 +106,11 @@ class Finisher:
         if not done:
             return False
         self._log.append(CommittedRecord(completed.lineage, completed.checkpoint))
+        gone = self._store.subsume()
         with stopwatch.elsewhere():
-            self._listeners.complete(completed.checkpoint)
             self.abort_losers(completed.attempt)
-            self._subsume_sinks(completed)
-        self._subsume()
+            self._subsume_sinks(completed.lineage, completed.checkpoint)
+            self._notify(completed.checkpoint, gone)
         failpoint("C16")
         self._observers(
             CheckpointCommitted(
@@ -150,14 +150,33 @@ class Finisher:
         for name, sink in self._sinks.items():
             Orphans(self._job, name, sink, self._observers).abort(below, kept)
 
-    def _subsume_sinks(self, completed: CompletedCheckpoint) -> None:
-        """Only the checkpoint's number tells when: a process may live for one checkpoint only."""
-        if (completed.checkpoint + 1) % _SUBSUME_SINKS_EVERY:
-            return
-        for sink in self._sinks.values():
-            sink.subsume(completed.lineage, completed.checkpoint)
+    def catch_up(self, newest: Decision | None) -> None:
+        """Let the sinks collapse what a driver may have died before; all that is decided is committed.
 
-    def _subsume(self) -> None:
-        for decision in self._store.subsume():
+        Args:
+            newest: of the current lineage, what was committed already when recovery began; None before the first.
+        """
+        current = self._log.history.lineage
+        for decision in self._log.history.decisions:
+            if current and decision.lineage == current.id and (not newest or decision.checkpoint >= newest.checkpoint):
+                self._subsume_sinks(decision.lineage, decision.checkpoint)
+
+    def _subsume_sinks(self, lineage: str, checkpoint: int) -> None:
+        """Let the sinks collapse their proofs if that is due: those of the lineage, and what its ancestors have left.
+
+        Only the checkpoint's number tells when: a process may live for one checkpoint only. All before it are committed too.
+        """
+        [current] = [known for known in self._log.history.lineages if known.id == lineage]
+        ends = {lineage: checkpoint} if (checkpoint + 1) % _SUBSUME_SINKS_EVERY == 0 else {}
+        if checkpoint == current.first_checkpoint:
+            ends = {**current.ancestors, **ends}
+        for ancestor, last in ends.items():
+            for sink in self._sinks.values():
+                sink.subsume(ancestor, last)
+
+    def _notify(self, checkpoint: int, gone: Sequence[Decision]) -> None:
+        for decision in gone:
             self._observers(CheckpointSubsumed(self._job, decision.checkpoint))
+        self._listeners.complete(checkpoint)
+        for decision in gone:
             self._listeners.subsumed(decision.checkpoint)

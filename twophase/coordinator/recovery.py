@@ -20,7 +20,7 @@ from functools import partial
 
 from twophase.coordinator.alongside import Alongside, in_turn
 from twophase.coordinator.orphans import Orphans, PieceKey
-from twophase.errors import CheckpointMissingError, FencedError
+from twophase.errors import CheckpointMissingError, FencedError, RestoreRefusedError
 from twophase.events import Observers
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
@@ -116,14 +116,14 @@ def check_restore(job: str, history: History, lineage: Lineage, sinks: Mapping[s
     """Refuse to restore behind what a sink already has, or is bound to get (hazard H28).
 
     Raises:
-        CheckpointMissingError: rows after the restored checkpoint are visible already, or decided and about to be; they
+        RestoreRefusedError: rows after the restored checkpoint are visible already, or decided and about to be; they
             would be written again.
     """
     # The log comes first: it was read later than the sinks were asked, and another driver may have gone on in between.
     for decision in history.decisions:
         if decision.checkpoint > lineage.ancestors.get(decision.lineage, -1):
             state = "is committed" if decision.committed else "must still be committed"
-            raise CheckpointMissingError(
+            raise RestoreRefusedError(
                 f"Job {job!r}: cannot restore from {lineage.restored_from}: checkpoint {decision.checkpoint} of lineage "
                 f"{decision.lineage} is decided and {state}; its rows would then be written twice. Nothing was written.",
                 remedy=f"start the job without restore.path to go on from it, or restore from {decision.folder}.",
@@ -132,7 +132,7 @@ def check_restore(job: str, history: History, lineage: Lineage, sinks: Mapping[s
         for found, checkpoint in remembered.committed.items():
             restored = lineage.ancestors.get(found, -1)
             if checkpoint > restored:
-                raise CheckpointMissingError(
+                raise RestoreRefusedError(
                     f"Job {job!r}: cannot restore from {lineage.restored_from}: sink {name!r} has committed checkpoint "
                     f"{checkpoint} of lineage {found}, the restore knows {restored if restored >= 0 else 'none'} of it. "
                     "The rows in between would be written twice; nothing was written.",

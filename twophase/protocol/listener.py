@@ -14,8 +14,8 @@ class CheckpointListener(Protocol):
     Runs on the driver, in the order of the checkpoints, and never at the same time as another notification or a snapshot:
     in the query's thread, or, with `checkpoint.max_concurrent` above 1, in the thread that commits. Then a checkpoint may
     complete after the snapshot for the next one. A crash may lose a notification: never rely on one for correctness
-    (Flink's CheckpointListener has the same rule). An exception from `notify_checkpoint_complete` stops the job after the
-    checkpoint, which stays decided.
+    (Flink's CheckpointListener has the same rule). A checkpoint that a recovery subsumes is not told of. An exception from
+    `notify_checkpoint_complete` fails the query after the checkpoint, which stays committed.
     """
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:

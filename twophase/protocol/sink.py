@@ -286,8 +286,12 @@ class Sink(ABC):
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
         """All pieces of the lineage up to `checkpoint_id` are committed: collapse the proofs kept for them.
 
-        Runs on the driver after the log says COMMITTED; a crash may skip it, or hit in the middle. Proof that the checkpoint
-        was committed must stay for ever (hazard H50), so the mark is raised before, or together with, the end of what it folds.
+        Runs on the driver after the log says COMMITTED; a crash may skip it, or hit in the middle: the next recovery calls it
+        again. Also called for each lineage that the job continues, up to its end. Proof that a checkpoint was committed must
+        stay for ever (hazard H50), so the mark is raised before, or together with, the end of what it folds.
+
+        The mark says no more than the proofs that it folds: it rises to the highest checkpoint that the target has proof of.
+        A target that was put back, or swapped, meanwhile would otherwise be given proof of rows that it has not.
         """
 
     @abstractmethod

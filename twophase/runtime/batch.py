@@ -20,7 +20,7 @@ from twophase import errors
 from twophase.config import JobOptions
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.errors import DeclinedError, TwoPhaseError
+from twophase.errors import DeclinedError, SourceLossError, TwoPhaseError
 from twophase.events import Observers, SinkAcknowledged
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
@@ -85,7 +85,7 @@ class BatchHandler:
         stateful: bool,
         observers: Observers,
     ) -> None:
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
         self._coordinator = coordinator
         self._sinks = sinks
         self._folder = folder
@@ -97,17 +97,17 @@ class BatchHandler:
         """Called by Spark on the driver, once for each micro-batch, again after a crash or failure."""
         try:
             self._handle(batch, number)
-        except BaseException as error:
-            self.error = error
+        except BaseException as error:  # noqa: BLE001 Spark hears of each, as an exception
+            self.error = failure(error)
             if self._coordinator.stopping.is_set():
                 raise RuntimeError(_STOPPED) from None
-            raise
+            raise self.error from self.error.__cause__
 
     def _handle(self, batch: DataFrame, number: int) -> None:
         offsets = self._folder.offsets(number)
         found = self._coordinator.classify(number, offsets)
         if isinstance(found, Replay):
-            self._coordinator.replay(found.decision, partial(_execute, batch) if self._stateful else None)
+            self._coordinator.replay(found.decision, partial(_execute, batch, number) if self._stateful else None)
             return
         rows = _Rows(batch, self._sinks, stateful=self._stateful)
         try:
@@ -212,6 +212,18 @@ class _Rows:
             logical.rdd().unpersist(False)
 
 
+def failure(error: BaseException) -> Exception:
+    """What ended a call of foreign code, as an exception that every caller expects.
+
+    A `SystemExit` would pass through the thread that answers Spark, and the JVM would wait for that answer for ever (H70).
+    """
+    if isinstance(error, Exception):
+        return error
+    found = RuntimeError(f"{type(error).__name__} was raised in the job's own thread: {error}")
+    found.__cause__ = error
+    return found
+
+
 def declined(error: BaseException, what: str) -> TwoPhaseError:
     """The error of ours that Spark carried out as text, or a DeclinedError around any other."""
     text = str(error)
@@ -239,5 +251,21 @@ def _write(frame: DataFrame, sink: JobSink, transaction: Any) -> list[Committabl
             raise TypeError(f"{type(other).__name__} is neither an ArrowSink nor a BatchSink")
 
 
-def _execute(batch: DataFrame) -> None:
-    batch.write.format("noop").mode("overwrite").save()
+def _execute(batch: DataFrame, number: int) -> None:
+    """Run a committed micro-batch for what Spark keeps.
+
+    Raises:
+        SourceLossError: records that it needs are gone.
+    """
+    try:
+        batch.write.format("noop").mode("overwrite").save()
+    except Exception as error:
+        found = errors.from_text(str(error))
+        if not isinstance(found, SourceLossError):
+            raise
+        raise type(found)(
+            f"Checkpoint {number} is committed in every sink, and none of its rows is lost. But its plan keeps state, or "
+            f"may, and Spark needs its records once more to rebuild that. {found.what}",
+            remedy=f"bring the records back; or restore from checkpoint {number} with restore.allow_non_restored_state, "
+            "which begins without the state.",
+        ) from error

@@ -35,13 +35,13 @@ from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
 from twophase.protocol.sink import SinkContext
 from twophase.runtime import plan, shuffles
 from twophase.runtime.adopted import begins_without_state
-from twophase.runtime.batch import BatchHandler, JobSink, declined
+from twophase.runtime.batch import BatchHandler, JobSink, declined, failure
 from twophase.runtime.group_offsets import GroupOffsetsListener
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restart import restart_policy
 from twophase.runtime.restore import load_restore
-from twophase.runtime.spark_folder import SparkFolder
+from twophase.runtime.spark_folder import SparkFolder, delete_abandoned
 from twophase.runtime.spark_threads import thread_like_this
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Lineage
@@ -241,9 +241,12 @@ class Job:
         newest = coordinator.newest()
         try:
             folder.prepare(newest)
+            if not stateful:
+                folder.finish(newest)
         except TwoPhaseError:
             coordinator.log.check_fence()
             raise
+        delete_abandoned(folder.path.parent, coordinator.log.history, description.options.num_retained)
         self._states.initialize(coordinator.store.read(newest) if newest else restore.checkpoint if restore else None)
         self._handler = handler = BatchHandler(
             coordinator,
@@ -379,8 +382,8 @@ class Job:
     def _await(run: Callable[[], None]) -> BaseException | None:
         try:
             run()
-        except Exception as error:  # noqa: BLE001 handed to the restart strategy
-            return error if isinstance(error, TwoPhaseError) else errors.from_text(str(error)) or error
+        except BaseException as error:  # noqa: BLE001 handed to the restart strategy
+            return error if isinstance(error, TwoPhaseError) else errors.from_text(str(error)) or failure(error)
         return None
 
     def _close(self) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from twophase.errors import ConfigError
 from twophase.runtime.interpreter import use_this_python
+from twophase.runtime.plugin.query_start import listen
 from twophase.runtime.plugin.source import data_source
 from twophase.runtime.sink_entry_points import sink_names
 from twophase.seal import share_key
@@ -17,6 +19,22 @@ def register(spark: SparkSession) -> None:
     Spark's workers on this machine are made to run this very Python, unless `PYSPARK_PYTHON` names another.
 
     `twophase-kafka` is read with `readStream`; `twophase-<sink>`, for each installed sink, is written with `writeStream`.
+
+    Raises:
+        ConfigError: it is a session of Spark Connect.
+        PreflightError: `PYSPARK_PYTHON` names a Python that has no twophase.
+    """
+    if not isinstance(spark, SparkSession):
+        raise ConfigError(
+            "The session is of Spark Connect: the formats are registered in the process that Spark's driver is in.",
+            remedy="call twophase.register there, in a session of spark.master, without spark.remote.",
+        )
+    register_formats(spark)
+    listen(spark)
+
+
+def register_formats(spark: SparkSession) -> None:
+    """Register the formats alone, where no query of the plugin form is going to run.
 
     Raises:
         PreflightError: `PYSPARK_PYTHON` names a Python that has no twophase.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twophase.config import JobOptions
 from twophase.coordinator.recovery import Restore
-from twophase.errors import CheckpointMissingError, ConfigError
+from twophase.errors import ConfigError, RestoreRefusedError
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
 from twophase.state.checkpoint import CompletedCheckpoint
@@ -37,7 +37,7 @@ def load_restore(
 
     Raises:
         ConfigError: there is no such decided checkpoint, or its state does not fit the job.
-        CheckpointMissingError: a later checkpoint is decided and not committed in the log that it was decided in (I2).
+        RestoreRefusedError: a later checkpoint is decided and not committed in the log that it was decided in (I2).
         CorruptRecordError: it is damaged.
     """
     folder = Path(path.removeprefix("file://")).absolute()
@@ -78,7 +78,7 @@ def _read(job: str, folder: Path) -> tuple[History, CompletedCheckpoint, tuple[C
         )
     place = decisions.index(named[0])
     if later := [decision for decision in decisions[place + 1 :] if not decision.committed]:
-        raise CheckpointMissingError(
+        raise RestoreRefusedError(
             f"Job {job!r}: cannot restore from {folder}: checkpoint {later[-1].checkpoint} was decided after it and must "
             "still be committed; it would be aborted. Nothing was written.",
             remedy=f"restore from {root / later[-1].folder}.",

@@ -2,7 +2,8 @@
 
     metadata      the query id, which is the lineage id
     offsets/<n>   written by Spark before micro-batch n runs
-    commits/<n>   written by Spark after micro-batch n
+    commits/<n>   written by Spark after micro-batch n; by us where a driver died between COMMITTED(n) and that
+    state/<operator>   if the plan keeps state
 
 Formats: Spark's OffsetSeqLog and CommitLog, version 1, as Spark 4.2 writes them. Spark syncs nothing of it (measured: it does
 not miss a checksum file, `.<n>.crc`, that is gone or empty, and fails on an empty `<n>` with an error that has no name).
@@ -11,19 +12,24 @@ not miss a checksum file, `.<n>.crc`, that is gone or empty, and fails on an emp
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
 from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatchError
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Decision, Lineage
+from twophase.state.records import Decision, History, Lineage
 from twophase.state.storage import AlreadyExistsError, LocalStorage, sync_file_system, sync_path
+from twophase.state.store import retained
 
+_log = logging.getLogger("twophase")
 _NO_OFFSET = "-"
 _VERSION = "v1"
 _LOGS = ("offsets", "commits")
-_KEPT = ("sources", "state")
+_STATE = "state"
+_KEPT = ("sources", _STATE)
 RESTORE = (
     "put the job's folder back from one backup, or start a new lineage with restore.path set to the newest checkpoint."
 )
@@ -135,6 +141,39 @@ class SparkFolder:
         self._check_not_empty("offsets", durable=decided)
         self._check_not_empty("commits", durable=decided - 1)
 
+    @property
+    def has_state(self) -> bool:
+        """Whether a micro-batch has left state here."""
+        return any((self.path / _STATE).glob("*"))
+
+    def finish(self, newest: Decision | None) -> None:
+        """Note the newest micro-batch as finished if its checkpoint is committed, before Spark reads its log.
+
+        Spark then does not run it again. Nobody needs its records any more, and they may have expired (hazard H62). Only for
+        plans without state: the others need the micro-batch for what Spark keeps.
+
+        Args:
+            newest: the newest decided checkpoint of the lineage.
+
+        Raises:
+            OSError: the note may not be durable.
+        """
+        if newest is None or not newest.committed or query_id(self.path) != newest.lineage:
+            return
+        number = newest.checkpoint
+        if (self.planned(), self._newest("commits")) != (number, number - 1):
+            return
+        if self.offsets(number).hash != newest.offsets_hash:  # Spark runs it, and is told of the mismatch
+            return
+        note = json.dumps({"nextBatchWatermarkMs": self._watermark_ms(number)})
+        # Of a note that is gone: Spark would compare ours with it.
+        (self.path / "commits" / f".{number}.crc").unlink(missing_ok=True)
+        _create(LocalStorage(self.path), f"commits/{number}", f"{_VERSION}\n{note}")
+
+    def _watermark_ms(self, batch: int) -> int:
+        """The watermark with which micro-batch `batch` ran."""
+        return int(json.loads((self.path / "offsets" / str(batch)).read_text().split("\n")[1])["batchWatermarkMs"])
+
     def _write_new(self) -> None:
         """Each file whole and durable before the next, `metadata` last; what a start before this one has written stays."""
         storage = LocalStorage(self.path)
@@ -200,6 +239,32 @@ class SparkFolder:
                 remedy="use the Spark version that twophase names in setup.cfg.",
             )
         return tuple(None if line == _NO_OFFSET else line for line in lines)
+
+
+def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
+    """Delete the folders of lineages that the job has left, with the state that Spark kept in them.
+
+    Kept are those of the current lineage, of lineages of which a checkpoint can be restored, and of those with the newest rows
+    of a sink, because their offsets are what an error would name. What cannot be deleted is left to the next start.
+
+    Args:
+        root: holds a folder for each lineage, under its id. A name that the log does not know is left alone.
+        history: what the log says.
+        num_retained: how many committed checkpoints can be restored.
+    """
+    current = history.lineage
+    if current is None:
+        return
+    proofs = (history.newest_committed(current.id) or current).proofs or ()
+    needed = {proof.lineage for proof in proofs} | {found.lineage for found in retained(history, num_retained)}
+    left = {known.id for known in history.lineages} - needed - {current.id}
+    for name in left.intersection(os.listdir(root)):
+        try:
+            shutil.rmtree(root / name)
+        except OSError as error:
+            _log.warning(
+                "Spark's folder %s of a lineage that the job has left cannot be deleted: %s", root / name, error
+            )
 
 
 def query_id(path: Path) -> str:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
 from twophase.config import JobOptions
 from twophase.errors import ConfigError
 from twophase.events import Observer
@@ -33,8 +35,14 @@ def write_stream(frame: DataFrame, *, name: str) -> StreamWriter:
         name: the job's name; with it the sinks recognise the job after a restart, so keep it.
 
     Raises:
-        ConfigError: the DataFrame is not streaming, or the name cannot be used.
+        ConfigError: the DataFrame is not streaming, or not of this process's own Spark, or the name cannot be used.
     """
+    if not isinstance(frame, ClassicDataFrame):
+        raise ConfigError(
+            f"Job {name!r}: the DataFrame is of Spark Connect: write_stream works in the process that Spark's driver is in.",
+            remedy="run it in a session of spark.master, without spark.remote; or register the formats on the server and use "
+            "the plugin form, df.writeStream.format('twophase-mysql') (docs/plugin.md).",
+        )
     if not frame.isStreaming:
         raise ConfigError(f"Job {name!r}: the DataFrame is not streaming.", remedy="load it with spark.readStream.")
     return StreamWriter(frame, check_name("job", name))

@@ -154,14 +154,25 @@ class JobLog:
                 raise self._fenced(f"record {newest} of its log was written by another driver")
 
     def fold(self, history: History) -> None:
-        """Write `history` as the new beginning of the log and delete what came before, oldest first."""
+        """Write `history` as the new beginning of the log and delete what came before."""
         with self.lock:
             self.append(SubsumedRecord(history))
-            last = self._last
-        for sequence in range(self._first, last):
-            self._storage.delete(_name(sequence))
-            failpoint("C17")
-        self._first = last
+            self._first = self._last
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Delete the records before the one that the log begins with, oldest first, and what dead appends have left.
+
+        No reader looks at them and no append begins there, whoever wrote them: a fold that died, or a driver that was
+        fenced. What is for a later number than ours may be a newer driver's, and stays.
+        """
+        with self.lock:
+            first, last = self._first, self._last
+        for sequence in self._sequences():
+            if sequence < first:
+                self._storage.delete(_name(sequence))
+                failpoint("C17")
+        self._storage.delete_temporary(FOLDER, lambda name: _RECORD.fullmatch(name) is not None and int(name) <= last)
 
     def _create(self, sequence: int, record: Record, nonce: str) -> None:
         points = DECISION_CRASH_POINTS if isinstance(record, DecidedRecord) else NO_CRASH_POINTS
@@ -171,6 +182,9 @@ class JobLog:
         except AlreadyExistsError:
             if self._nonce_of(sequence) != nonce:
                 raise self._fenced(f"record {sequence} of its log was written by another driver") from None
+        except FileNotFoundError:
+            self.check_fence()  # a newer driver takes the temporary name for that of a dead one
+            raise
         except UnclearOutcomeError as error:
             raise self._in_doubt(sequence, error) from error
 

@@ -18,6 +18,7 @@ import re
 import secrets
 import stat
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +86,17 @@ class Storage(ABC):
     @abstractmethod
     def delete(self, name: str) -> None:
         """Delete a file or an empty folder, if it is there."""
+
+    @abstractmethod
+    def delete_temporary(self, folder: str, is_over: Callable[[str], bool]) -> None:
+        """Delete the temporary names in `folder` that creates which died have left.
+
+        A create that is still under way with such a name raises `FileNotFoundError`: it has certainly not created its own.
+
+        Args:
+            folder: nothing happens if there is none.
+            is_over: tells of the final name that a temporary one is for whether it can be created no more.
+        """
 
 
 class LocalStorage(Storage):
@@ -199,6 +211,13 @@ class LocalStorage(Storage):
         except FileNotFoundError:
             return
 
+    def delete_temporary(self, folder: str, is_over: Callable[[str], bool]) -> None:
+        """See `Storage.delete_temporary`."""
+        path = self.root / folder
+        for torn in path.glob(f"{_TEMPORARY}*"):
+            if is_over(torn.name.removeprefix(_TEMPORARY).rpartition("-")[0]):
+                torn.unlink(missing_ok=True)
+
     def _make_folder(self, path: Path) -> None:
         """Make a folder durable, whoever made it: another driver may have died, or failed, before its sync."""
         if path in self._durable_folders:
@@ -238,6 +257,10 @@ class ReadOnlyStorage(LocalStorage):
     def delete(self, name: str) -> None:
         """Refused."""
         raise OSError(errno.EROFS, "opened for reading only", str(self.root / name))
+
+    def delete_temporary(self, folder: str, is_over: Callable[[str], bool]) -> None:  # noqa: ARG002
+        """Refused."""
+        raise OSError(errno.EROFS, "opened for reading only", str(self.root / folder))
 
 
 def _local_path(root: str | Path) -> Path:

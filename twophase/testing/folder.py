@@ -196,7 +196,10 @@ class FolderSink(ArrowSink):
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
         """See `Sink.subsume`."""
         with self._folder.lock():
-            self._folder.raise_high_water(self._job, self._sink, lineage, checkpoint_id)
+            pieces = [piece.transaction for piece in self._folder.pieces("visible", self._job, self._sink)]
+            proven = [piece.checkpoint for piece in pieces if piece.lineage == lineage]
+            if folded := [number for number in proven if number <= checkpoint_id]:
+                self._folder.raise_high_water(self._job, self._sink, lineage, max(folded))
 
     def close(self) -> None:
         """See `Sink.close`. There is nothing to release."""

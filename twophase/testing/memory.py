@@ -200,8 +200,11 @@ class MemorySink(ArrowSink):
         """See `Sink.subsume`."""
         mark = (self._job, self._sink, lineage)
         with self._target.lock:
-            self._target.high_water[mark] = max(self._target.high_water.get(mark, -1), checkpoint_id)
-            self._target.ledger -= {key for key in self._target.ledger if key[:3] == mark and key[3] <= checkpoint_id}
+            folded = {key for key in self._target.ledger if key[:3] == mark and key[3] <= checkpoint_id}
+            if folded:
+                proven = max(key[3] for key in folded)
+                self._target.high_water[mark] = max(self._target.high_water.get(mark, -1), proven)
+                self._target.ledger -= folded
 
     def close(self) -> None:
         """See `Sink.close`. There is nothing to release."""

@@ -72,6 +72,20 @@ def test_a_failed_read_is_a_loss_only_if_something_is_lost() -> None:
         Read(Log(13, 25)).guard.failed(12, "out of range")
 
 
+def test_a_batch_that_is_run_again_is_checked_before_it_is_read() -> None:
+    Read(Log(0, 25)).guard.check()
+    with pytest.raises(OffsetOutOfRangeError, match="4 records are lost: offsets 10 to 13"):
+        Read(Log(14, 25)).guard.check()
+    with pytest.raises(OffsetOutOfRangeError, match="2 records are lost: offsets 18 to 19"):
+        Read(Log(0, 18)).guard.check()
+    with pytest.raises(OffsetOutOfRangeError, match="3 records are lost: offsets 17 to 19"):
+        Read(Log(0, 25, epoch=3, epoch_ends={0: 17})).guard.check()
+    recreated = Read(Log(0, 25))
+    recreated.cluster.logs["t"] = ("id-2", [Log(0, 25)])
+    with pytest.raises(TopicRecreatedError):
+        recreated.guard.check()
+
+
 def test_a_finished_read_of_the_right_log_passes() -> None:
     Read(Log(0, 25)).guard.finished()
     Read(Log(0, 25, epoch=3, epoch_ends={0: 22})).guard.finished()

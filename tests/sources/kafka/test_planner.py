@@ -242,19 +242,6 @@ def test_offsets_of_another_source_are_refused() -> None:
         bench.next(SourceOffset.initial("right"))
 
 
-def test_a_replayed_batch_is_checked_before_it_is_read() -> None:
-    bench = Bench(cluster(Log(0, 9)))
-    start = bench.start()
-    end = bench.next(start)
-    bench.planner.verify(start, end)
-    bench.cluster.logs["t"][1][0] = Log(4, 9)
-    with pytest.raises(OffsetOutOfRangeError, match="4 records are lost: offsets 0 to 3"):
-        bench.planner.verify(start, end)
-    bench.cluster.logs["t"][1][0] = Log(0, 7)
-    with pytest.raises(OffsetOutOfRangeError, match="2 records are lost: offsets 7 to 8"):
-        bench.planner.verify(start, end)
-
-
 def test_an_open_transaction_that_holds_a_partition_back_is_told_once_in_a_while() -> None:
     alarm, key = StallAlarm(), Partition("t", 0)
     held, high = {key: LogEnd(5)}, {key: LogEnd(9)}

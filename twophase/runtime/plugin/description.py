@@ -4,7 +4,7 @@
     checkpointLocation        Spark's folder of the query; the job's log lives in it, in `twophase/`
     sink                      the sink's name within the job; by default its type
     checkpoint.num_retained, commit.backoff, commit.backoff_max       as in docs/configuration.md
-    every other option        is the sink's
+    every other option        is the sink's, but for what Spark itself keeps among them, such as `queryName`
 
 Spark gives option names in lower case.
 """
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _LOCATION = "checkpointLocation"
+_LOG = "twophase"
 _OURS = ("name", "sink", _LOCATION.lower())
+_SPARKS = ("queryname",)
 _KEPT = ("checkpoint.num_retained", "commit.backoff", "commit.backoff_max")
 _ELSEWHERE = {
     "checkpoint.interval": "Spark starts a micro-batch when the query's trigger says so: use trigger(processingTime=...).",
@@ -90,6 +92,11 @@ class PluginDescription:
         return short_hash(json.dumps(written, sort_keys=True), 32)
 
 
+def log_folder(spark_folder: Path) -> Path:
+    """Where the job's log lies, in Spark's folder of the query."""
+    return spark_folder / _LOG
+
+
 def describe(
     format_name: str, sink_type: str, options: Mapping[str, str], schema: StructType, environment: Environment
 ) -> PluginDescription:
@@ -118,8 +125,8 @@ def describe(
         job=check_name("job", given["name"]),
         sink_type=sink_type,
         sink=check_name("sink", given.get("sink", sink_type)),
-        sink_options={key: value for key, value in given.items() if key not in (*_OURS, *_KEPT)},
-        options=JobOptions.parse({_LOCATION: f"{location}/twophase", **job}, where),
+        sink_options={key: value for key, value in given.items() if key not in (*_OURS, *_KEPT, *_SPARKS)},
+        options=JobOptions.parse({_LOCATION: f"{location}/{_LOG}", **job}, where),
         schema=schema,
         environment=environment,
     )

@@ -63,8 +63,14 @@ def planner_of(options: KafkaOptions) -> OffsetPlanner:
     return cast("OffsetPlanner", _load("planner", "kafka", "kafka-python", "kafka").OffsetPlanner(options, cluster))
 
 
-def read_range(options: KafkaOptions, item: OffsetRange, wanted: Wanted) -> Iterator[Block]:
+def read_range(options: KafkaOptions, item: OffsetRange, wanted: Wanted, *, again: bool = False) -> Iterator[Block]:
     """Read one range whole, and make sure at its end that it was the range that the batch means.
+
+    Args:
+        options: of the source.
+        item: the range.
+        wanted: what of the records.
+        again: make sure before it too: it was planned by another process.
 
     Raises:
         SourceLossError: records of the range are gone, or are others.
@@ -74,6 +80,8 @@ def read_range(options: KafkaOptions, item: OffsetRange, wanted: Wanted) -> Iter
     guard_module = _load("guard", "kafka", "kafka-python", "kafka")
     guard: ReadGuard = guard_module.ReadGuard(options, cluster_of(options), item)
     fetch = _engine(options.fetch_engine)
+    if again:
+        guard.check()
     spare_collector()  # before the records come: a quarter of the time of a read would be spent in it
     for block in fetch(options, item, wanted, guard):
         yield block

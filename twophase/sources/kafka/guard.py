@@ -20,7 +20,7 @@ _NEXT_LOOK_S = 5.0
 
 
 class ReadGuard:
-    """Says why a read stands still, and after it whether it read the right topic.
+    """Says whether a read can begin, why it stands still, and after it whether it read the right topic.
 
     Args:
         clock: seconds, monotonic.
@@ -94,6 +94,15 @@ class ReadGuard:
         check_begin(self._item.source, entry, begin, end.offset)
         check_end(self._item.source, self._entry(self._item.end), begin, end.offset)
         return f"offsets {begin} to {end.offset}"
+
+    def check(self) -> None:
+        """Before a read: check that all of the range is there, and of the log that the batch means.
+
+        Raises:
+            SourceLossError: it is not.
+        """
+        self.look(self._item.start)
+        self.finished()
 
     def finished(self) -> None:
         """The read has reached its end: check that it was of the topic, and of the log, that the batch means.

@@ -70,8 +70,8 @@ def check_begin(source: str, entry: PartitionOffset, begin: int, end: int) -> No
         return
     raise OffsetOutOfRangeError(
         f"{_who(source, entry)}: offset {entry.offset} is wanted, offsets {begin} to {end} are available. "
-        f"{begin - entry.offset} records are lost: offsets {entry.offset} to {begin - 1} were deleted before the job "
-        "read them.",
+        f"{begin - entry.offset} records are lost: offsets {entry.offset} to {begin - 1} were deleted before they "
+        "could be read.",
         remedy=f"raise retention.ms or retention.bytes of the topic; {_AFRESH}.",
     )
 

@@ -76,20 +76,6 @@ class OffsetPlanner:
         self._idle = (self._clock() + _IDLE_S, start) if end == start else None
         return end
 
-    def verify(self, start: SourceOffset, end: SourceOffset) -> None:
-        """Step 4 for a batch that another process decided on: Spark replays it.
-
-        Raises:
-            SourceLossError: records of the batch are gone.
-        """
-        after = end.by_partition()
-        moving = [entry for entry in start.partitions or () if after.get(entry.key, entry).offset > entry.offset]
-        if moving:
-            ends = self._look(moving)
-            self._check(moving, ends, self._topics())
-            for entry in moving:
-                check_end(start.source, after[entry.key], entry.offset, ends[entry.key].offset)
-
     def _resolve(self) -> SourceOffset:
         """Step 2."""
         topics = self._topics()

@@ -33,11 +33,17 @@ _log = logging.getLogger(__name__)
 
 
 class KafkaPartition(InputPartition):
-    """What one task reads."""
+    """What one task reads.
 
-    def __init__(self, item: OffsetRange) -> None:
+    Attributes:
+        item: the range.
+        again: Spark runs the batch again, and its offsets were planned by another process, maybe days ago.
+    """
+
+    def __init__(self, item: OffsetRange, *, again: bool = False) -> None:
         super().__init__(item)
         self.item = item
+        self.again = again
 
 
 class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -83,18 +89,24 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if seen is None else seen.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One range for each partition that advances. A batch that Spark replays is checked first."""
+        """One range for each partition that advances.
+
+        Whether the records of a batch that Spark runs again are still there is asked by the tasks that read them: it may
+        be committed already, and then nobody does (hazard H62).
+        """
         planned = SourceOffset.parse(start), SourceOffset.parse(end)
-        items = ranges(*planned, min_tasks=self._options.min_read_tasks)
-        if items and planned != self._planned:
-            self._open().verify(*planned)
-        return [KafkaPartition(item) for item in items]
+        again = planned != self._planned
+        return [KafkaPartition(item, again=again) for item in ranges(*planned, min_tasks=self._options.min_read_tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one range."""
-        item: OffsetRange = partition.item  # type: ignore[attr-defined]
-        decoder = self._decoder(item)
-        for block in read_range(self._options, item, decoder.wanted):
+        """Yield the rows of one range.
+
+        Raises:
+            SourceLossError: records of it are gone, or are others.
+        """
+        planned: KafkaPartition = partition  # type: ignore[assignment]
+        decoder = self._decoder(planned.item)
+        for block in read_range(self._options, planned.item, decoder.wanted, again=planned.again):
             decoder.take(block)
             if decoder.full:
                 yield from _rows(decoder)

@@ -45,6 +45,12 @@ class ProofContract(ContractBase):
         sink.subsume(LINEAGE, 0)
         assert all(isinstance(outcome, AlreadyCommitted) for outcome in self.commit(sink, committables))
 
+    def test_subsume_proves_no_more_than_the_target_had_proof_of(self, harness: SinkHarness, sink: Sink) -> None:
+        self.commit(sink, self.prepare(harness, sink, [0], transaction_id(3)))
+        sink.subsume(LINEAGE, 7)
+        sink.subsume(OTHER_LINEAGE, 7)
+        assert self.opened(harness).history().committed == {LINEAGE: 3}
+
     def test_a_mark_proves_nothing_for_a_later_checkpoint(self, harness: SinkHarness, sink: Sink) -> None:
         self.commit(sink, self.prepare(harness, sink, [0], transaction_id(0)))
         sink.subsume(LINEAGE, 0)

@@ -1,0 +1,216 @@
+"""Thousands of checkpoints of a job whose drivers die anywhere and whose listeners fail: all that it keeps stays small.
+
+A driver dies before or after any call of the job's folder or of a sink, often in recovery, or where it would clean up; a create
+that dies leaves its temporary name. Now and then the job is restored from its newest checkpoint, which begins another lineage.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.coordinator.conftest import offsets, restoring
+from tests.coordinator.interleaving import PIECES, Crash, SteppingDriver, SteppingStorage
+from twophase.coordinator.finish import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.state.storage import NO_CRASH_POINTS, CrashPoints
+from twophase.state.store import _FOLD_AT
+from twophase.testing.memory import MemoryTarget
+
+NUM_RETAINED = 2
+LOG_RECORDS = _FOLD_AT + 2
+"""A recovery that has just not folded the log commits a checkpoint and begins a lineage."""
+LEDGER_ROWS = PIECES * (_SUBSUME_SINKS_EVERY + 2)
+"""What is collapsed at once, and the checkpoint before which a driver died."""
+
+
+class TearingStorage(SteppingStorage):
+    """A death in the middle of a create leaves what it had written.
+
+    Attributes:
+        dies_in_folds: whether the first record to be deleted is the driver's end.
+        dies_undecided: whether it dies between the body of a checkpoint and the decision.
+    """
+
+    dies_in_folds = dies_undecided = False
+    _wrote_body = False
+
+    def delete(self, name: str) -> None:
+        if self.dies_in_folds and name.startswith("log/"):
+            raise Crash
+        super().delete(name)
+
+    def create(self, name: str, data: bytes, crash_points: CrashPoints = NO_CRASH_POINTS) -> None:
+        try:
+            if self.dies_undecided and self._wrote_body:
+                raise Crash
+            super().create(name, data, crash_points)
+            self._wrote_body = name.startswith("chk/")
+        except Crash:
+            final = self.root / name
+            final.parent.mkdir(parents=True, exist_ok=True)
+            (final.parent / f".tmp-{final.name}-0011223344556677").write_bytes(data[: len(data) // 2])
+            raise
+
+
+def _die(*_: object) -> None:
+    raise Crash
+
+
+class Listener:
+    """Fails when it hears of a checkpoint, or never."""
+
+    def __init__(self, *, fails: bool) -> None:
+        self._fails = fails
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        if self._fails:
+            raise RuntimeError(f"cannot hear of checkpoint {checkpoint_id}")
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """Nothing is declined here."""
+
+    def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
+        if self._fails:
+            raise AssertionError("it failed before")
+
+
+class MortalDriver(SteppingDriver):
+    """One life.
+
+    Attributes:
+        base: the number of the rows with which each lineage begins.
+    """
+
+    storage_type = TearingStorage
+    base: dict[str, int]
+
+    def doom(self, random: Random) -> None:
+        """Decide where it dies."""
+        storage, kind = self.stepping_storage, random.randrange(5)
+        assert isinstance(storage, TearingStorage)
+        storage.dies_in_folds, storage.dies_undecided = kind == 0, kind == 1
+        if kind == 2:
+            for sink in self.stepping_sinks.values():
+                sink.subsume = _die  # type: ignore[method-assign]
+        self.steps.plan(int(random.expovariate(1 / random.choice((20, 200, 2000)))), _die)
+
+    def next_rows(self) -> int:
+        newest, lineage = self.coordinator.newest(), self.coordinator.lineage
+        return self.base.setdefault(lineage.id, 0) + (newest.checkpoint + 1 if newest else lineage.first_checkpoint)
+
+    def run_next(self) -> None:
+        rows = self.next_rows()
+        self.coordinator.checkpoint(rows - self.base[self.coordinator.lineage.id], offsets(rows), self.write)
+
+    def write(self, pending: PendingCheckpoint) -> None:
+        """One row a piece, which names the rows and the piece."""
+        rows = self.base[pending.lineage] + pending.checkpoint
+        for name, sink in self.stepping_sinks.items():
+            transaction = pending.transaction(name)
+            pieces = [
+                sink.write_direct(transaction, self.subtask(index, pending.attempt), [{"rows": rows, "piece": index}])
+                for index in range(PIECES)
+            ]
+            pending.acknowledge(name, [piece for piece in pieces if piece])
+
+    def restore(self) -> None:
+        """Begin another lineage with the newest checkpoint, which is committed."""
+        newest, current = self.coordinator.newest(), self.coordinator.lineage
+        if newest is None or not newest.committed:
+            return
+        restore = restoring(self.coordinator.store.read(newest), committed=True)
+        lineage = replace(restore.lineage, ancestors={**current.ancestors, **restore.lineage.ancestors})
+        self.base[lineage.id] = self.base[current.id] + newest.checkpoint
+        self.coordinator.begin_lineage(lineage)
+
+
+class Life:
+    """The job, over all its drivers.
+
+    Args:
+        folder: of the job.
+        random: decides on deaths.
+    """
+
+    def __init__(self, folder: Path, random: Random) -> None:
+        self.targets = {"facts": MemoryTarget(), "lake": MemoryTarget()}
+        self.deaths = self.failures = self.lineages = 0
+        self.done = 0
+        self._folder = folder
+        self._random = random
+        self._base: dict[str, int] = {}
+        self._in_vain = 0
+
+    def go_on(self, checkpoints: int) -> None:
+        """One more driver, until it dies, fails or has so many checkpoints."""
+        driver = MortalDriver(
+            self._folder,
+            self.targets,
+            [Listener(fails=self._random.random() < 0.2)],
+            **{"checkpoint.num_retained": NUM_RETAINED},
+        )
+        driver.base = self._base
+        driver.doom(self._random)
+        try:
+            self._live(driver, checkpoints)
+        except Crash:
+            self.deaths += 1
+        except RuntimeError:
+            self.failures += 1
+        driver.steps.clear()
+        self.check(died=self._in_vain + 1)
+
+    def _live(self, driver: MortalDriver, checkpoints: int) -> None:
+        self._in_vain += 1
+        driver.recover()
+        if self._random.random() < 0.15:
+            driver.restore()
+        self._in_vain = 0
+        self.lineages = len(driver.coordinator.log.history.lineages)
+        assert not any(target.prepared for target in self.targets.values())
+        self.check(died=0)
+        while (rows := driver.next_rows()) < checkpoints:
+            self.done = rows
+            driver.run_next()
+            self.check(died=0)
+        self.done = rows
+
+    def check(self, died: int) -> None:
+        """Nothing is larger than it may be.
+
+        Args:
+            died: so many drivers have died since one got through its recovery or a checkpoint, each with a fence, a torn name,
+                and perhaps a fold behind it.
+        """
+        names = {folder: os.listdir(self._folder / folder) for folder in os.listdir(self._folder)}
+        assert set(names) <= {"log", "chk"}
+        torn = [name for name in names.get("log", []) if name.startswith(".tmp-")]
+        assert len(torn) <= died
+        assert len(names.get("log", [])) - len(torn) <= LOG_RECORDS + (LOG_RECORDS + 2 * died if died else 0)
+        assert len(names.get("chk", [])) <= NUM_RETAINED + 2
+        for target in self.targets.values():
+            assert len(target.ledger) <= LEDGER_ROWS
+            assert len(target.prepared) <= PIECES
+            assert len(target.high_water) <= max(1, self.lineages)
+            assert len(target.fences) <= 1
+
+
+@pytest.mark.parametrize("checkpoints", [150, pytest.param(2000, marks=pytest.mark.proof)])
+def test_whatever_drivers_die_of_everything_stays_small(
+    checkpoints: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    life = Life(tmp_path / "job", Random(checkpoints))
+    while life.done < checkpoints:
+        life.go_on(checkpoints)
+    assert life.deaths > checkpoints / 20
+    assert life.failures > checkpoints / 200
+    assert life.lineages > 1
+    everything = sorted((rows, piece) for rows in range(checkpoints) for piece in range(PIECES))
+    for target in life.targets.values():
+        assert sorted((row["rows"], row["piece"]) for row in target.visible) == everything

@@ -1,0 +1,86 @@
+"""What the plugin form does in the session's own process: finish what a killed run had committed, before Spark looks.
+
+A micro-batch whose checkpoint is committed, and which Spark has not noted as finished, would run again with the next start.
+Nobody needs its rows, and its records may have expired (hazard H62). Of all that Spark calls for a start, only a listener hears
+of it before Spark reads its log, and the query waits for it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from twophase.runtime.plugin.description import log_folder
+from twophase.runtime.spark_folder import SparkFolder
+from twophase.state.log import JobLog, job_of
+from twophase.state.storage import LocalStorage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+_listening: WeakSet[SparkSession] = WeakSet()
+
+
+def listen(spark: SparkSession) -> None:
+    """Finish what is committed whenever a query of this session starts."""
+    if spark not in _listening:
+        spark.streams.addListener(FinishCommitted(spark))
+        _listening.add(spark)
+
+
+class FinishCommitted(StreamingQueryListener):
+    """Hears of every query of a session; those of other sinks have no log of ours, and are left alone.
+
+    Args:
+        spark: the session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Called before the query reads its folder. Whatever is raised here goes to Spark's log, and the query starts."""
+        query = self._spark.streams.get(str(event.id))
+        if query is not None:
+            finish_committed(str(query._jsq.streamingQuery().resolvedCheckpointRoot()))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Nothing."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Nothing."""
+
+
+def finish_committed(location: str) -> None:
+    """Note the newest micro-batch as finished if its checkpoint is committed and its query keeps no state.
+
+    Args:
+        location: the folder of a query as Spark names it, such as "file:/chk/orders". Not percent-encoded.
+    """
+    scheme, _, rest = location.partition(":/")
+    path = Path("/", rest.lstrip("/"))
+    log = log_folder(path)
+    if scheme != "file" or not log.is_dir():
+        return
+    storage = LocalStorage(log)
+    job = job_of(storage)
+    if job is None:
+        return
+    history = JobLog(storage, job).read()
+    if history.lineage is None:
+        return
+    folder = SparkFolder(path, history.lineage)
+    if not folder.has_state:
+        folder.finish(history.newest(history.lineage.id))
