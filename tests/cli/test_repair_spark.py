@@ -29,7 +29,8 @@ def job(tmp_path: Path) -> Iterator[Command]:
 @pytest.mark.proof
 def test_a_job_whose_decided_piece_is_gone_goes_on_after_the_repair(job: Command) -> None:
     code, _, err = job.run("--available-now", TWOPHASE_FAILPOINTS="C12=kill@2")
-    assert (code, job.ids()) == (-signal.SIGKILL, list(range(10))), err
+    first = job.ids()  # of either file: they are of the same second
+    assert (code, len(first)) == (-signal.SIGKILL, 10), err
     (piece,) = [path for path in (job.root / "facts").rglob("*") if path.is_file() and "prepared" in path.parts]
     piece.unlink()
     code, _, err = job.run("--available-now")
@@ -42,4 +43,4 @@ def test_a_job_whose_decided_piece_is_gone_goes_on_after_the_repair(job: Command
 
     (job.root / "in" / "2.json").write_text('{"id": 20}\n')
     code, _, err = job.run("--available-now")
-    assert (code, job.ids()) == (0, [*range(10), 20]), err
+    assert (code, job.ids()) == (0, [*first, 20]), err
