@@ -168,7 +168,7 @@ ON = 2
 WORKERS_ALONE = ("E01", "E02")
 
 
-def be_fenced_out(arena: Arena, point: str, on: int = ON) -> None:
+def be_fenced_out(arena: Arena, point: str) -> None:
     """A driver is stopped at a point, others go on with the job, then it is let go: it ends as fenced, without a trace."""
     arena.produce(2)
     everyone = 1
@@ -183,7 +183,7 @@ def be_fenced_out(arena: Arena, point: str, on: int = ON) -> None:
     zombie.wait_until_stopped(point, everyone)
     if point not in WORKERS_ALONE:
         zombie.freeze()
-    arena.produce(on)
+    arena.produce(ON)
     arena.finish()
     arena.verify()
     let_go(arena, zombie)
