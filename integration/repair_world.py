@@ -25,6 +25,7 @@ from twophase.coordinator.coordinator import Write
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.failpoints import FailpointError
 from twophase.ids import Subtask
+from twophase.protocol.sink import CommitRequest
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.log import JobLog
 from twophase.state.records import History
@@ -135,6 +136,24 @@ class World:
         folder.mkdir(parents=True, exist_ok=True)
         for number in range(newest + 1):
             (folder / str(number)).write_text("\n".join(["v1", "{}", *map(str, offsets(number).end)]))
+
+    def back_up_folder(self) -> None:
+        """As it is now."""
+        shutil.copytree(self.folder, self.root / "backup")
+
+    def put_folder_back(self) -> None:
+        """To that backup."""
+        shutil.rmtree(self.folder)
+        shutil.copytree(self.root / "backup", self.folder)
+
+    def put_folder_back_in_commit(self) -> None:
+        """To a backup of before checkpoint 1. Its driver died when the table had committed it, and the files had not."""
+        self.driver().recover().run(0)
+        self.freeze(1)
+        self.back_up_folder()
+        facts = self.dies(1, "C11").sinks["facts"]
+        facts.commit([CommitRequest(piece) for piece in facts.in_doubt()])
+        self.put_folder_back()
 
     def back_up_table(self) -> None:
         """With its bookkeeping, as a backup of the database would."""

@@ -14,7 +14,6 @@ from harness.selection import representatives
 from integration.mysql_harness import Server
 from integration.repair_world import REASON, World
 from twophase.errors import CheckpointMissingError, LostPreparedError
-from twophase.protocol.sink import CommitRequest
 from twophase.state.records import AcceptedLoss
 
 pytestmark = pytest.mark.part("repair")
@@ -120,13 +119,7 @@ def test_a_folder_that_is_gone_is_not_adopted_before_somebody_says_where_to_go_o
 @pytest.mark.parametrize("point", representatives(["R01", "C14", "R02", "R03"], ["C14"]))
 def test_an_adoption_that_is_killed_is_run_again(world: World, point: str) -> None:
     """C14: a piece that waits in the lake is committed."""
-    world.driver().recover().run(0)
-    world.freeze(1)
-    shutil.copytree(world.folder, world.root / "backup")
-    facts = world.dies(1, "C11").sinks["facts"]
-    facts.commit([CommitRequest(piece) for piece in facts.in_doubt()])
-    shutil.rmtree(world.folder)
-    shutil.copytree(world.root / "backup", world.folder)
+    world.put_folder_back_in_commit()
     assert world.repair_forked("adopt-from-target", arm=f"{point}=kill") == -signal.SIGKILL
     if point != "R03":
         with pytest.raises(CheckpointMissingError):

@@ -23,7 +23,6 @@ from twophase.errors import (
     StopJobError,
     TargetChangedError,
 )
-from twophase.protocol.sink import CommitRequest
 from twophase.testing.services import MySqlService
 
 pytestmark = pytest.mark.part("repair")
@@ -69,21 +68,9 @@ def folder_put_back(world: World) -> None:
     """A backup of the job's folder from before checkpoint 1 is decided; Spark has planned it."""
     world.driver().recover().run(0)
     world.freeze(1)
-    shutil.copytree(world.folder, world.root / "backup")
+    world.back_up_folder()
     world.driver().recover().run(1)
-    shutil.rmtree(world.folder)
-    shutil.copytree(world.root / "backup", world.folder)
-
-
-def folder_put_back_in_commit(world: World) -> None:
-    """The same; the driver had died with the checkpoint committed to the table and not to the files."""
-    world.driver().recover().run(0)
-    world.freeze(1)
-    shutil.copytree(world.folder, world.root / "backup")
-    facts = world.dies(1, "C11").sinks["facts"]
-    facts.commit([CommitRequest(piece) for piece in facts.in_doubt()])
-    shutil.rmtree(world.folder)
-    shutil.copytree(world.root / "backup", world.folder)
+    world.put_folder_back()
 
 
 def folder_gone(world: World) -> None:
@@ -148,7 +135,7 @@ STATES = {
     ),
     "the target was put back": State(table_put_back, TargetChangedError, [*range(10)], ALL),
     "the folder was put back": State(folder_put_back, CheckpointMissingError, ALL, ALL),
-    "the folder was put back in mid-commit": State(folder_put_back_in_commit, CheckpointMissingError, ALL, ALL),
+    "the folder was put back in mid-commit": State(World.put_folder_back_in_commit, CheckpointMissingError, ALL, ALL),
     "the folder is gone": State(
         folder_gone,
         CheckpointMissingError,

@@ -203,12 +203,7 @@ class CheckpointCoordinator:
                     f"{previous_generation}.",
                     remedy="leave this driver stopped.",
                 )
-            if restore is None:
-                check_histories(self.job, history, remembered, piece_names(self._sinks))
-            else:
-                check_restore(self.job, history, restore.lineage, remembered)
-            expected = restore.committed if restore else self._proofs.committed()
-            check_targets(self._proofs, expected, self._sinks, remembered, may_move=restore is not None)
+            self._check_sinks(history, remembered, restore)
 
         began_s = self._clock.monotonic_s()
         remembered = self._remembered()
@@ -244,6 +239,14 @@ class CheckpointCoordinator:
         """
         remembered, history = self._remembered(), self.log.history
         self.log.check_fence()
+        self._check_sinks(history, remembered, restore)
+
+    def _check_sinks(self, history: History, remembered: Mapping[str, SinkHistory], restore: Restore | None) -> None:
+        """Hold what the sinks remember against the log, or against what is restored.
+
+        Raises:
+            StopJobError: the job must not go on.
+        """
         if restore is None:
             check_histories(self.job, history, remembered, piece_names(self._sinks))
         else:
