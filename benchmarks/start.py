@@ -38,7 +38,7 @@ from twophase.startup.quick_start import SWITCH_VARIABLE
 _ROOT = Path(__file__).parent.parent
 _TIMEOUT_S = 600
 _GENERATION = re.compile(r" generation \d+ began")
-_COMMITTED = re.compile(r" committed: ([\d,]+) rows? in (?:(\d+) min )?([\d.]+) (m?s)")
+_COMMITTED = re.compile(r" committed: ([\d,]+) rows?(?: into each of \d+ sinks)? in (?:(\d+) min )?([\d.]+) (m?s)")
 _WARM_AFTER = 3
 _GOALS_S = {"MySQL": 10.0, "MySQL, Delta, Hive": 13.0}
 
@@ -112,7 +112,7 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, rele
     ]
     if release:
         variants += [Variant(f"{name}, last release", sinks, python=release) for name, sinks in _JOBS.items()]
-    done: dict[Variant, list[Started]] = {variant: [] for variant in variants}
+    done: dict[str, list[Started]] = {variant.name: [] for variant in variants}
     with new_kafka() as kafka, new_mysql() as mysql:
         services = Services(kafka, mysql)
         topic = produce(kafka, records, partitions)
@@ -122,8 +122,8 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, rele
                     progress.update(f"round {turn + 1} of {rounds}, {variant.name}")
                     run = _run(variant, services, topic, batch_records)
                     if turn >= 0:
-                        done[variant].append(run)
-    _show({variant.name: runs for variant, runs in done.items()}, f"{records:,} records, batches of {batch_records:,}")
+                        done[variant.name].append(run)
+    _show(done, f"{records:,} records, batches of {batch_records:,}")
 
 
 _JOBS = {"MySQL": (MYSQL,), "MySQL, Delta, Hive": (MYSQL, DELTA, HIVE)}

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from integration.delta_harness import DeltaHarness, acting_at, commit
-from sinks.delta import committer
+from sinks.delta import committer, log
 from twophase.errors import StopJobError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
@@ -195,3 +195,26 @@ def test_a_checkpoint_that_the_table_has_is_not_written_again(table: DeltaHarnes
     with pytest.raises(StopJobError, match="has checkpoint 4 of its lineage already"):
         table.write(sink, range(3), 4)
     assert table.records() == []
+
+
+def test_a_start_leaves_the_checkpoint_of_delta_s_log_to_the_job(
+    delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes seconds, and is due with every commit here."""
+    table = DeltaHarness(delta_spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = 1)")
+    first = table.opened()
+    decided = table.write(first, [0], 0)
+    second = table.opened(Attempt(2, 1))
+    assert commit(second, decided) == [Committed()]
+    assert checkpoints(table) == []
+    assert commit(second, table.write(second, [1], 1, Attempt(2, 1))) == [Committed()]
+    assert len(checkpoints(table)) == 1
+    table.opened(Attempt(3, 1))
+    assert len(checkpoints(table)) == 1
+    monkeypatch.setattr(log, "_FAR_BEHIND", 1)
+    table.opened(Attempt(4, 1))
+    assert len(checkpoints(table)) == 2  # nobody else made one
+
+
+def checkpoints(table: DeltaHarness) -> list[str]:
+    return sorted(path.name for path in (table.folder / "_delta_log").glob("*.checkpoint*.parquet"))

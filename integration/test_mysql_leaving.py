@@ -12,7 +12,8 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from itertools import chain, count
+from functools import partial
+from itertools import count
 
 import pymysql
 import pytest
@@ -29,7 +30,7 @@ pytestmark = [pytest.mark.part("mysql"), pytest.mark.proof]
 
 _OWNER = Owner("books", JOB, SINK)
 _CYCLES = 3000
-_AT_ONCE = 4
+_AT_ONCE = 6
 _CPU = min(os.sched_getaffinity(0))
 _DEADLINE_S = 30.0
 _LISTS = {
@@ -69,22 +70,19 @@ def _be_busy() -> None:
 
 @pytest.mark.usefixtures("busy_cpu")
 def test_each_branch_is_committed_at_the_first_try(table: MySqlHarness) -> None:
-    def work(worker: int) -> list[str]:
-        refused = []
-        with closing(_session(table)) as driver:
-            for number in range(worker, _CYCLES, _AT_ONCE):
-                xid = _prepare(table, number)
-                assert not wait_until_left(driver, [xid], time.monotonic() + _DEADLINE_S, killing=False)
+    refused = []
+    with ThreadPoolExecutor(_AT_ONCE) as pool, closing(_session(table)) as driver:
+        for first in range(0, _CYCLES, _AT_ONCE):
+            numbers = range(first, first + _AT_ONCE)
+            xids = list(pool.map(partial(_prepare, table), numbers))
+            assert not wait_until_left(driver, xids, time.monotonic() + _DEADLINE_S, killing=False)
+            for number, xid in zip(numbers, xids, strict=True):
                 try:
                     driver.run(f"XA COMMIT {xid.sql}")
                 except pymysql.Error as error:
                     refused.append(f"{number}: {error}")
-        return refused
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        refused = list(chain.from_iterable(pool.map(work, range(_AT_ONCE))))
     assert refused == []
-    assert table.ids() == list(range(_CYCLES))
+    assert {*range(_CYCLES)} - {*table.ids()} == set()  # an OK that commits nothing
 
 
 def _session(table: MySqlHarness) -> Session:

@@ -236,6 +236,16 @@ class TestRights:
         app.sql(f"REVOKE XA_RECOVER_ADMIN ON *.* FROM {app.database}@'%'")
         refuse_early(app, PreflightError, "XA_RECOVER_ADMIN")
 
+    def test_an_account_of_mariadb_that_cannot_see_transactions_is_told(self, app, caplog):
+        is_mariadb = isinstance(app.server, MariaDbService)
+        self.give_books(app)
+        app.opened().close()
+        assert ("GRANT PROCESS" in caplog.text) == is_mariadb
+        caplog.clear()
+        app.sql(f"GRANT PROCESS ON *.* TO {app.database}@'%'")
+        app.opened().close()
+        assert "GRANT PROCESS" not in caplog.text
+
     def test_a_server_that_became_read_only_keeps_the_branch(self, app):
         self.give_books(app)
         sink = app.opened()

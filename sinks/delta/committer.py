@@ -38,11 +38,13 @@ class Committer:
 
     Args:
         binding: what `open` found out.
+        recovering: whether the job has yet to begin; then nothing is done that a later commit can do.
     """
 
-    def __init__(self, binding: Binding) -> None:
+    def __init__(self, binding: Binding, *, recovering: bool) -> None:
         self._binding = binding
         self._log = binding.log
+        self._recovering = recovering
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """See `Sink.commit`."""
@@ -59,6 +61,8 @@ class Committer:
         transaction = self._log.transaction()
         self._binding.check(transaction.snapshot)
         transaction.watch(self._app_id(committable))
+        if self._recovering:
+            transaction.defer_checkpoint()
         piece = self._binding.pieces.get(PieceName.of(committable.transaction))
         outcome = self._outcome(request, piece, transaction)
         if isinstance(outcome, Committed | AlreadyCommitted):

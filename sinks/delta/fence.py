@@ -66,6 +66,7 @@ class Fence:
             transaction = log.transaction()
             self._binding.check(transaction.snapshot)
             transaction.watch(owner.fence_id)
+            transaction.defer_checkpoint()
             fence = self.read(transaction.snapshot) or Attempt(0, 0)
             if fence.generation > attempt.generation:
                 raise FencedError(

@@ -25,6 +25,7 @@ _logger = logging.getLogger("twophase.sinks.delta")
 # write side by side in one session do not meet. Phase 1 checks the names that come back.
 _NAME_PREFIX = "spark.databricks.delta.testOnly.dataFileNamePrefix"
 _LOG_FOLDER = "_delta_log"
+_FAR_BEHIND = 100
 
 
 class Snapshot:
@@ -137,6 +138,15 @@ class Transaction:
     def watch(self, app_id: str) -> None:
         """Make the commit fail if anybody commits a version of this application id after this transaction began."""
         self._java.readTxn().addOne(app_id)  # what txnVersion does, which reads the table's state as well
+
+    def defer_checkpoint(self) -> None:
+        """Leave the checkpoint of the log to a later commit, if it is due with this one and the last is not far behind.
+
+        Delta makes it within every tenth commit. That takes seconds, and twenty of them in a JVM that has just started.
+        """
+        last = int(self._java.snapshot().logSegment().checkpointProvider().version())
+        if self.snapshot.version - last < _FAR_BEHIND:
+            self._java.postCommitHooks().subtractOne(getattr(self.jvm.delta("hooks.CheckpointHook$"), "MODULE$"))
 
     def write_files(self, rows: DataFrame, prefix: str) -> list[str]:
         """Write data files whose names begin with `prefix`; return the action of each as JSON. Nothing is committed.

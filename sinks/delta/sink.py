@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sinks.delta.binding import Binding
 from sinks.delta.committer import Committer
 from sinks.delta.fence import Fence
+from sinks.delta.first_commit import prepare_first_commit
 from sinks.delta.jvm import SPARK_CONF
 from sinks.delta.names import Owner
 from sinks.delta.options import DeltaOptions
@@ -36,6 +37,7 @@ class DeltaSink(BatchSink):
     def __init__(self, **options: Any) -> None:
         self._options = DeltaOptions.parse(options, "DeltaSink")
         self._binding: Binding | None = None
+        self._recovering = True
 
     def __repr__(self) -> str:
         return f"DeltaSink({self._options.where!r})"
@@ -54,6 +56,7 @@ class DeltaSink(BatchSink):
         """See `Sink.open`."""
         owner = Owner(check_name("job", context.job), check_name("sink", context.sink))
         jvm = find_session()
+        prepare_first_commit(jvm)
         with jvm.active():
             log = open_table(jvm, self._options, context)
             pieces = Pieces(owner, log)
@@ -85,19 +88,21 @@ class DeltaSink(BatchSink):
 
     def fence(self, attempt: Attempt) -> None:
         """See `Sink.fence`."""
+        self._recovering = True
         bound = self._bound()
         with bound.log.jvm.active():
             Fence(bound).raise_to(attempt)
 
     def pre_commit(self, batch: DataFrame, transaction: TransactionId) -> Sequence[Committable]:
         """See `BatchSink.pre_commit`."""
+        self._recovering = False
         return Staging(self._bound()).pre_commit(batch, transaction)
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """See `Sink.commit`."""
         bound = self._bound()
         with bound.log.jvm.active():
-            return Committer(bound).commit(requests)
+            return Committer(bound, recovering=self._recovering).commit(requests)
 
     def abort(self, committables: Sequence[Committable]) -> None:
         """See `Sink.abort`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,7 +176,9 @@ class Catalog:
             catalog = self._java.sessionState().catalog()
             return bool(catalog.listPartitionNames(self._identifier(table.name), self._option()).nonEmpty())
 
-    def add_partitions(self, table: HiveTable, root: Path, partitions: Sequence[Values]) -> None:
+    def add_partitions(
+        self, table: HiveTable, root: Path, partitions: Sequence[Values], check: Callable[[str, bool], None]
+    ) -> None:
         """Add the partitions that are not there, with their folders, and see that the others are in theirs.
 
         Nothing is remembered from one call to the next: a partition may be moved while the job runs.
@@ -185,6 +187,7 @@ class Catalog:
             table: as it was when it was looked up.
             root: the folder with its files.
             partitions: the partitions.
+            check: is told when the table was made and whether it has partitions; what it raises, nothing is added after.
 
         Raises:
             ConfigError: the table is gone.
@@ -196,6 +199,7 @@ class Catalog:
             found = self._metadata(table)
             self._check_place(table, root, found)
             there = {*self._items(catalog.listPartitionNames(identifier, self._option()))}
+            check(str(found.createTime()), bool(there))
             paths = {values: "/".join(folders(table.partition_columns, values)) for values in partitions}
             known = self._places(table, found, [values for values, path in paths.items() if path in there])
             expected = {f"partition {path}": Place(str(root / path), table.format) for path in paths.values()}

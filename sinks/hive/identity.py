@@ -8,27 +8,26 @@ without partition columns; with them, no reader finds a row, for the partitions 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from sinks.hive.catalog import Catalog, HiveTable
+from sinks.hive.catalog import HiveTable
 from sinks.staging.disk import sync
 
 _FOLDER = "table"
 
 
-def why_another(catalog: Catalog, table: HiveTable, stage: Path) -> str:
+def why_another(table: HiveTable, created: str, has_partitions: Callable[[], bool], stage: Path) -> str:
     """Why a table is not the one that partitions were added to; empty if it is, or nobody has noted which one it was.
 
     Args:
-        catalog: of the metastore.
-        table: as it is now.
+        table: as it was when it was looked up.
+        created: when the metastore made the table that has its name now.
+        has_partitions: whether the metastore has a partition of that one.
         stage: what lies below the fence.
-
-    Raises:
-        TargetUnreachableError: the metastore does not answer.
     """
     known = _known(stage)
-    if not known or table.created in known or not table.partition_columns or catalog.has_partitions(table):
+    if not known or created in known or not table.partition_columns or has_partitions():
         return ""
     return (
         f"table {table.name} was dropped and made anew over the same folder, and has no partitions; "
@@ -36,20 +35,20 @@ def why_another(catalog: Catalog, table: HiveTable, stage: Path) -> str:
     )
 
 
-def note(table: HiveTable, stage: Path) -> None:
+def note(created: str, stage: Path) -> None:
     """From here on the proofs are of this table.
 
     Args:
-        table: as it is now.
+        created: when the metastore made it.
         stage: what lies below the fence.
     """
     known, folder = _known(stage), stage / _FOLDER
-    if known == {table.created}:
+    if known == {created}:
         return
     folder.mkdir(mode=0o700, exist_ok=True)
-    (folder / table.created).touch(mode=0o600)  # no content: there whole, or not
+    (folder / created).touch(mode=0o600)  # no content: there whole, or not
     sync(folder, stage)
-    for other in known - {table.created}:
+    for other in known - {created}:
         (folder / other).unlink(missing_ok=True)
 
 

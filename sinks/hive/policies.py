@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sinks.hive.catalog import Catalog, HiveTable
+from sinks.hive.identity import note, why_another
 from sinks.staging.disk import sync
 from sinks.staging.partitions import Values, folders
+from twophase.errors import TargetChangedError
 from twophase.failpoints import failpoint
 
 
@@ -45,10 +48,19 @@ class Policies:
     success_file: bool
     call: Callable[[CommittedPartition], None] | None
 
-    def run(self, partitions: Sequence[Values]) -> None:
-        """Commit partitions. What fails is run again with all of them."""
+    def run(self, partitions: Sequence[Values], stage: Path) -> None:
+        """Commit partitions. What fails is run again with all of them.
+
+        Args:
+            partitions: that are due.
+            stage: what lies below the fence.
+
+        Raises:
+            TargetChangedError: the metastore has another table now.
+        """
         if self.table.partition_columns:
-            self.catalog.add_partitions(self.table, self.root, partitions)
+            check = partial(self._check_identity, stage)
+            self.catalog.add_partitions(self.table, self.root, partitions, check)
         else:
             self.catalog.check_table(self.table, self.root)
         failpoint("F05")
@@ -61,3 +73,10 @@ class Policies:
                 named = dict(zip(self.table.partition_columns, values, strict=True))
                 self.call(CommittedPartition(self.table.name, named, str(folder)))
         self.catalog.refresh(self.table)
+
+    def _check_identity(self, stage: Path, created: str, has_partitions: bool) -> None:
+        if reason := why_another(self.table, created, lambda: has_partitions, stage):
+            raise TargetChangedError(
+                f"No partition is added any more: {reason}.", remedy="do that, then start the job again."
+            )
+        note(created, stage)

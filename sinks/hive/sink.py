@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from sinks.staging.partition_time import PartitionTime
 from sinks.staging.preflight import check_columns, check_folder, check_inside, check_owned, local_path, make_home
 from sinks.staging.sink import StagedSink
 from sinks.staging.table import Table
-from twophase.errors import ConfigError, StopJobError, TargetChangedError
+from twophase.errors import ConfigError, StopJobError
 from twophase.ids import Attempt
 from twophase.protocol.sink import SinkContext, SinkHistory
 
@@ -112,18 +113,18 @@ class HiveSink(StagedSink):
         if not found.committed:
             return found
         catalog, table = self._lookup()
-        return replace(found, replaced=why_another(catalog, table, self.table.home.stage()))
+        has_partitions = partial(catalog.has_partitions, table)
+        return replace(found, replaced=why_another(table, table.created, has_partitions, self.table.home.stage()))
 
     def fence(self, attempt: Attempt) -> None:
         """See `Sink.fence`. From here on the proofs are of this table: its history was accepted."""
         super().fence(attempt)
-        note(self._lookup()[1], self.table.home.stage())
+        note(self._lookup()[1].created, self.table.home.stage())
 
     def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
         """See `StagedSink.publish`: partitions wait until they are due, then the policies run, then they wait no longer."""
         if self._policies is None:
             raise StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
-        self._check_identity(stage)
         pending, time = Pending(stage), self.table.time
         got = {file.partition for piece in pieces for file in piece.files}
         if time is None:
@@ -138,16 +139,8 @@ class HiveSink(StagedSink):
                 if watermark_us is not None and watermark_us >= time.due_us(values)
             }
         if due:
-            self._policies.run(sorted(due, key=str))
+            self._policies.run(sorted(due, key=str), stage)
             pending.remove(due)
-
-    def _check_identity(self, stage: Path) -> None:
-        catalog, table = self._lookup()
-        if reason := why_another(catalog, table, stage):
-            raise TargetChangedError(
-                f"Nothing more is committed to {self.target()}: {reason}.", remedy="do that, then start the job again."
-            )
-        note(table, stage)
 
     def _lookup(self) -> tuple[Catalog, HiveTable]:
         """The table as it is now.

@@ -7,24 +7,31 @@ prepared when the server is restarted. XA ROLLBACK does the same (docs/decisions
 
 The process list does not tell: MySQL leaves a session out when its socket is closed, which is before both steps, MariaDB
 between the two. On MySQL `KILL` finds a session until both are done, so it is asked until it answers 1094. On MariaDB
-nothing tells without PROCESS: a moment more is waited there. On both, no OK is believed without the ledger.
+InnoDB's list of transactions tells, for which the account needs PROCESS; without that right the driver waits a moment
+longer. On both, no OK is believed without the ledger.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Collection
+from uuid import uuid4
 
 import pymysql
 
-from sinks.mysql.codes import KILL_DENIED, UNKNOWN_THREAD, code_of
+from sinks.mysql.codes import DENIED, KILL_DENIED, UNKNOWN_THREAD, code_of
 from sinks.mysql.connection import Session
 from sinks.mysql.slots import holder_of, kill
 from sinks.mysql.xid import Xid
 
 _POLL_S = 0.01
 _CLOSING_POLL_S = 0.001
-_SETTLING_S = 0.005
+# MariaDB, where nothing tells that the engine has let go of a branch.
+_SETTLING_S = 0.05
+# InnoDB answers from a copy of its list of transactions, which it renews when nobody has read it for a tenth of a second.
+_RENEWAL_S = (0.11, 0.2)
+_NO_RENEWAL_S = 1.0
 # A session of that number that does not hold the branch's lock is closing, which takes milliseconds, or is another one:
 # numbers begin anew when the server does.
 _OTHER_SESSION_S = 1.0
@@ -77,6 +84,17 @@ def wait_until_gone(session: Session, numbers: Collection[int], deadline: float)
     return there | _wait_until_closed(session, set(numbers) - there, deadline)
 
 
+def may_list_transactions(session: Session) -> bool:
+    """Whether this account may see which sessions InnoDB still connects with a transaction: the right PROCESS."""
+    try:
+        session.rows("SELECT 1 FROM information_schema.INNODB_TRX LIMIT 1")
+    except pymysql.Error as error:
+        if code_of(error) in DENIED:
+            return False
+        raise
+    return True
+
+
 def _wait_until_closed(session: Session, numbers: Collection[int], deadline: float) -> set[int]:
     """Wait until sessions that are off the process list have let go of their branches; returns those that have not."""
     closing = {number for number in numbers if number != session.id and _is_closing(session, number)}
@@ -84,7 +102,7 @@ def _wait_until_closed(session: Session, numbers: Collection[int], deadline: flo
         time.sleep(_CLOSING_POLL_S)
         closing = {number for number in closing if _is_closing(session, number)}
     if numbers and "mariadb" in session.server_version.lower():
-        time.sleep(_SETTLING_S)
+        closing |= _wait_until_released(session, set(numbers) - closing, deadline)
     return closing
 
 
@@ -97,3 +115,37 @@ def _is_closing(session: Session, number: int) -> bool:
             return False
         raise
     return True
+
+
+def _wait_until_released(session: Session, numbers: set[int], deadline: float) -> set[int]:
+    """Wait until InnoDB connects none of these sessions with a transaction; returns those that it still does.
+
+    The list is a copy. One that shows the statement of this wait was made after the sessions had left the process list.
+    """
+    began, wait = time.monotonic(), uuid4().hex
+    session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT")  # InnoDB lists a session that is in a transaction
+    try:
+        while True:
+            connected, is_new = _transactions(session, wait)
+            now = time.monotonic()
+            if is_new and (not connected & numbers or now >= deadline):
+                return connected & numbers
+            if not is_new and now >= min(deadline, began + _NO_RENEWAL_S):
+                return set()
+            time.sleep(_CLOSING_POLL_S if is_new else random.uniform(*_RENEWAL_S))  # noqa: S311 no secret
+    except pymysql.Error as error:
+        if code_of(error) not in DENIED:
+            raise
+        time.sleep(_SETTLING_S)
+        return set()
+    finally:
+        if session.open:
+            session.run("COMMIT")
+
+
+def _transactions(session: Session, wait: str) -> tuple[set[int], bool]:
+    """The sessions that InnoDB connects with a transaction, and whether the list shows this statement."""
+    listed = session.rows(
+        "SELECT trx_mysql_thread_id, COALESCE(trx_query, '') LIKE %s FROM information_schema.INNODB_TRX", (f"%{wait}%",)
+    )
+    return {int(number) for number, _ in listed}, any(shows_wait for _, shows_wait in listed)

@@ -15,6 +15,7 @@ from sinks.mysql.connection import Session
 from sinks.mysql.driver import DriverLink
 from sinks.mysql.fence import Fence
 from sinks.mysql.identity import TableIdentity, read_identity, why_another
+from sinks.mysql.leaving import may_list_transactions
 from sinks.mysql.loading import InsertLoader, LoadDataLoader, Loader
 from sinks.mysql.options import Endpoint, MySqlOptions
 from sinks.mysql.orphans import Orphans, list_branches, prepared
@@ -33,6 +34,10 @@ from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHi
 
 _log = logging.getLogger("twophase.sinks.mysql")
 _STATEMENT_BYTES = 1_000_000
+_WITHOUT_PROCESS = (
+    "this account cannot see when a writer's session has let go of its branch. A commit that comes too early is noticed, and "
+    "waits for a restart of the server. GRANT PROCESS ON *.* rules that out."
+)
 
 
 class MySqlSink(ArrowSink):
@@ -185,6 +190,8 @@ class MySqlSink(ArrowSink):
         local = may_load_local(server, options)
         if not local:
             _log.warning("sink %s: rows go by INSERT, which is slower than LOAD DATA LOCAL", context.sink)
+        if server.is_mariadb and not may_list_transactions(session):
+            _log.warning("sink %s: %s", context.sink, _WITHOUT_PROCESS)
         return Binding(
             endpoint=replace(endpoint, server_uuid=_server_uuid(server)),
             owner=owner,

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.simulation.branches import ServerSession
 from tests.simulation.catalogue import Catalogue, Rows
-from tests.simulation.dialects import DUPLICATE_ENTRY, UNKNOWN_THREAD, ServerError
+from tests.simulation.dialects import ACCESS_DENIED, DUPLICATE_ENTRY, UNKNOWN_THREAD, ServerError
 from tests.simulation.engine import Transaction
 from tests.simulation.loads import Loads
 from tests.simulation.server import Server
@@ -111,6 +111,9 @@ class Statements:
             "SELECT GET_LOCK(%s, 0)": self._get_lock,
             "SELECT IS_USED_LOCK(%s)": lambda session, asked: Reply([(self._holder(asked[0]),)]),
             "SELECT ID FROM information_schema.PROCESSLIST WHERE ID IN %s AND ID <> CONNECTION_ID()": self._listed,
+            "SELECT 1 FROM information_schema.INNODB_TRX LIMIT 1": self._deny,
+            "SELECT trx_mysql_thread_id, COALESCE(trx_query, '') LIKE %s FROM information_schema.INNODB_TRX": self._deny,
+            "START TRANSACTION WITH CONSISTENT SNAPSHOT": self._begin,
             "BEGIN": self._begin,
             "COMMIT": self._commit,
             f"SELECT id FROM {_SCHEMA}": lambda session, _: Reply(list(self._engine.table("schema").values())),
@@ -182,6 +185,10 @@ class Statements:
         if session is None or (self._server.dialect.forgets_early and not session.listed):
             raise ServerError(UNKNOWN_THREAD)
         return session
+
+    def _deny(self, session: ServerSession, asked: Arguments) -> Reply:
+        """What takes rights that the account does not have."""
+        raise ServerError(ACCESS_DENIED)
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
