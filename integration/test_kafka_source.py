@@ -32,6 +32,7 @@ from twophase.errors import (
     TwoPhaseError,
     from_text,
 )
+from twophase.redaction import REDACTED
 from twophase.sources.kafka import GroupOffsets, KafkaDataSource, to_entries
 from twophase.sources.kafka.offsets import Partition, SourceOffset
 from twophase.sources.kafka.reader import KafkaPartition, KafkaStreamReader
@@ -192,6 +193,32 @@ def test_errors_of_executors_and_of_the_planner_are_found_in_sparks_text(
 
     topics.delete(topic)
     assert isinstance(failure(frame(), tmp_path / "new"), PreflightError)
+
+
+SECRET = "4111-1111-1111-1111"
+
+
+def error_of_a_bad_record(spark: SparkSession, topics: Topics, folder: Path) -> str:
+    topic = topics.create()
+    topics.send(topic, [b'{"day":"%s"}' % SECRET.encode()])
+    error = failure(stream(spark, topics, topic, value__format="json").schema("day DATE").load(), folder)
+    assert isinstance(error, BadRecordError)
+    return str(error)
+
+
+@pytest.mark.spark
+def test_a_bad_record_is_quoted(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    assert SECRET in error_of_a_bad_record(spark, topics, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("redacting")
+def test_a_bad_record_is_not_quoted_where_the_application_says_so(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    message = error_of_a_bad_record(spark, topics, tmp_path)
+    assert SECRET not in message
+    assert REDACTED in message
 
 
 @pytest.mark.spark

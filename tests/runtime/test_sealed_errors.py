@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,16 +92,6 @@ class QuotingWriter(RefusingWriter):
 class QuotingSink(FolderSink):
     def writer(self, transaction: TransactionId, subtask: Subtask) -> Any:
         return QuotingWriter()
-
-
-@pytest.fixture
-def redacting(spark: SparkSession) -> Iterator[None]:
-    """The setting, which stays on for the life of an application, for one test."""
-    spark.conf.set(redaction.SETTING, "true")
-    yield
-    spark.conf.unset(redaction.SETTING)
-    redaction._redacting.clear()
-    del spark.sparkContext.environment[redaction.VARIABLE]
 
 
 def quoted_by_a_sink(rows: DataFrame, folder: Path) -> str:
