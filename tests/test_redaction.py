@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import io
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import pymysql
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from sinks.mysql import writer
 from sinks.mysql.dialects import LOAD_DATA
@@ -21,9 +23,12 @@ from sinks.mysql.loading import LoadDataLoader
 from sinks.mysql.types import ColumnPlan, Encoding
 from sinks.staging.partitions import RefusedValueError, folder_name
 from twophase import errors, redaction
+from twophase.cli.failures import show_error
 from twophase.errors import ConfigError, RejectedRowsError, TwoPhaseError
+from twophase.events import CommitRetried
 from twophase.redaction import LIMIT, REDACTED, SETTING, VARIABLE, printable, share_redaction, shown
 from twophase.runtime.batch import declined
+from twophase.runtime.logging_observer import log_event
 from twophase.sources.kafka.arrow_types import UnfitError, convert
 from twophase.testing.harness import transaction_id
 
@@ -167,3 +172,34 @@ def test_a_setting_that_is_neither_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=rf"{SETTING} is 'yes'") as caught:
         share_redaction("yes", {})
     assert isinstance(caught.value, TwoPhaseError)
+
+
+HOSTILE_TEXT = f"{SECRET}\x1b[2J\nJobStopped job=orders {'x' * 10_000}"
+
+
+def test_an_event_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "twophase")
+    log_event(CommitRetried("orders", 3, "facts", HOSTILE_TEXT, 1, 0.0, 0.1))
+    (message,) = caplog.messages
+    assert message.isprintable()
+    assert len(message) < 3_000
+
+
+def shown_on_a_terminal() -> str:
+    output = io.StringIO()
+    try:
+        raise ValueError(HOSTILE_TEXT)
+    except ValueError as error:
+        show_error(Console(file=output), error, verbose=True)
+    return output.getvalue()
+
+
+def test_a_traceback_does_not_steer_the_terminal() -> None:
+    assert SECRET in shown_on_a_terminal()
+    assert "\x1b" not in shown_on_a_terminal()
+
+
+@pytest.mark.usefixtures("redacting")
+def test_a_traceback_says_where_and_not_what_where_the_application_says_so() -> None:
+    assert "in shown_on_a_terminal" in shown_on_a_terminal()
+    assert SECRET not in shown_on_a_terminal()
