@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from integration.delta_jars import delta_settings
 from integration.hive_settings import hive_settings
+from twophase import redaction
 from twophase.testing.spark_start import spark_environment
 
 pytest_plugins = ["harness.ledger", "harness.selection", "harness.relay"]
@@ -53,3 +54,13 @@ def hive_spark(spark: SparkSession) -> SparkSession:
 def delta_spark(spark: SparkSession) -> SparkSession:
     """The same Spark, with Delta in it."""
     return spark
+
+
+@pytest.fixture
+def redacting(spark: SparkSession) -> Iterator[None]:
+    """Values of rows are left out of messages: a setting that stays on for the life of an application, for one test."""
+    spark.conf.set(redaction.SETTING, "true")
+    yield
+    spark.conf.unset(redaction.SETTING)
+    redaction._redacting.clear()
+    spark.sparkContext.environment.pop(redaction.VARIABLE, None)

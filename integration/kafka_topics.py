@@ -37,12 +37,11 @@ class Topics:
         kept = {"bootstrap.servers": self.servers, "linger.ms": 5, "log_level": 2, "enable.idempotence": True}
         return Producer(kept | settings)
 
-    def create(self, partitions: int = 1, name: str | None = None) -> str:
+    def create(self, partitions: int = 1, name: str | None = None, settings: dict[str, str] | None = None) -> str:
         """A new topic, ready for use."""
         topic = name or f"source-{next(_names)}"
-        self._when_connected(
-            lambda: self.admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
-        )
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, topic_configs=settings)
+        self._when_connected(lambda: self.admin.create_topics([new]))
         self._when_connected(lambda: self.admin.wait_for_topics([topic]))
         return topic
 

@@ -32,6 +32,7 @@ from twophase.errors import (
     TwoPhaseError,
     from_text,
 )
+from twophase.redaction import REDACTED
 from twophase.sources.kafka import GroupOffsets, KafkaDataSource, to_entries
 from twophase.sources.kafka.offsets import Partition, SourceOffset
 from twophase.sources.kafka.reader import KafkaPartition, KafkaStreamReader
@@ -194,6 +195,32 @@ def test_errors_of_executors_and_of_the_planner_are_found_in_sparks_text(
     assert isinstance(failure(frame(), tmp_path / "new"), PreflightError)
 
 
+SECRET = "4111-1111-1111-1111"
+
+
+def error_of_a_bad_record(spark: SparkSession, topics: Topics, folder: Path) -> str:
+    topic = topics.create()
+    topics.send(topic, [b'{"day":"%s"}' % SECRET.encode()])
+    error = failure(stream(spark, topics, topic, value__format="json").schema("day DATE").load(), folder)
+    assert isinstance(error, BadRecordError)
+    return str(error)
+
+
+@pytest.mark.spark
+def test_a_bad_record_is_quoted(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    assert SECRET in error_of_a_bad_record(spark, topics, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("redacting")
+def test_a_bad_record_is_not_quoted_where_the_application_says_so(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    message = error_of_a_bad_record(spark, topics, tmp_path)
+    assert SECRET not in message
+    assert REDACTED in message
+
+
 @pytest.mark.spark
 def test_wrong_options_are_named_when_the_stream_is_loaded(spark: SparkSession, topics: Topics) -> None:
     with pytest.raises(Exception, match="did you mean 'subscribe'") as caught:
@@ -299,6 +326,21 @@ def test_only_committed_records_are_read_and_gaps_do_not_stop_a_read(topics: Top
     assert len(everything.rest()) == 27
     open_one.commit_transaction(10)
     assert wait_for(committed, 5) == [10, 11, 12, 13, 14]
+
+
+def test_records_that_compaction_took_from_a_range_are_not_missed(topics: Topics) -> None:
+    """A range that is read again may have fewer records: what stays is the newest of each key (H35)."""
+    topic = topics.create(
+        settings={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(1 << 20)}
+    )
+    topics.send(topic, numbers(0, 100), key=b"one")
+    stream = Stream(topics, topic)
+    start = stream.reader.latestOffset(stream.offset, stream.reader.getDefaultReadLimit())
+    end = stream.reader.latestOffset(start, stream.reader.getDefaultReadLimit())
+    assert stream.read(start, end) == list(range(100))
+    topics.send(topic, [b"9" * 600_000] * 3, key=b"one")  # the segment is full, and the cleaner may take it
+    while stream.read(start, end, again=True):
+        time.sleep(0.2)
 
 
 def test_both_engines_read_the_same(topics: Topics) -> None:

@@ -195,6 +195,20 @@ def test_a_dump_that_is_loaded_again_is_the_same(target: Target, new_driver: Cal
     assert target.ids() == list(range(20))
 
 
+def test_an_old_copy_of_the_rows_without_the_bookkeeping_is_not_noticed(
+    target: Target, new_driver: Callable[[], Driver]
+) -> None:
+    """The proofs are there, the rows are not: the bookkeeping tables go with the data, or nobody can tell."""
+    driver = new_driver().recover()
+    driver.run(0)
+    target.sql("CREATE TABLE dump AS SELECT * FROM target")
+    driver.run(1)
+    target.sql("DELETE FROM target")
+    target.sql("INSERT INTO target SELECT * FROM dump")
+    new_driver().recover().run(2)
+    assert target.ids() == [*range(10), *range(20, 30)]
+
+
 def test_an_exchange_of_partitions_is_somebody_s_delete(target: Target, new_driver: Callable[[], Driver]) -> None:
     """The server says nothing of it: rows that are taken out by SQL are the business of who does that."""
     target.sql("ALTER TABLE target PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN MAXVALUE)")

@@ -90,6 +90,31 @@ def test_every_path_of_the_code_that_is_named_exists(page: Path) -> None:
         assert (ROOT / name).exists(), name
 
 
+def named_tests(page: Path) -> list[tuple[str, str]]:
+    """File and function of each `file.py::test` on a page; `::test` alone is in the file named before it."""
+    found: list[tuple[str, str]] = []
+    for file, name in re.findall(r"`([\w./]*)::(test_\w+)`", page.read_text()):
+        found.append((file or found[-1][0], name))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_test_that_is_named_exists(page: Path) -> None:
+    for file, name in named_tests(page):
+        assert re.search(rf"^ *def {name}\(", (ROOT / file).read_text(), flags=re.MULTILINE), f"{file}::{name}"
+    files = {path.name for folder in ("tests", "integration") for path in (ROOT / folder).rglob("*.py")}
+    for name in re.findall(r"`(test_\w+\.py)`", page.read_text()):
+        assert name in files, name
+
+
+def test_every_hazard_and_every_condition_of_loss_names_its_test() -> None:
+    loss = README[README.index("## Loss is never silent") :].partition("\n## ")[0]
+    hazards = (ROOT / "docs" / "hazards.md").read_text()
+    rows = [line for line in (loss + hazards).splitlines() if line.startswith("| ") and not line.startswith("| |")]
+    assert len(rows) > 90
+    assert not [row for row in rows if "::test_" not in row and not row.startswith("| condition |")]
+
+
 def test_every_make_target_that_is_named_exists() -> None:
     made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     named = {

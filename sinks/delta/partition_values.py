@@ -17,7 +17,7 @@ from sinks.delta.alter import quoted
 from sinks.staging.partitions import MAX_NAME_BYTES, NULL_NAME, escape
 
 REFUSED = "TWOPHASE_PARTITION_VALUE"
-"""What the text of the error begins with that Spark raises for a row."""
+"""Stands in the text of the error that Spark raises for a row: before what is wrong, and before the value."""
 
 _ESCAPED = "".join(character for character in map(chr, range(1, 128)) if escape(character) != character)
 _SHOWN = 40
@@ -50,7 +50,8 @@ def _checked(name: str, value: Column, in_folder_names: bool) -> Column:
             _name_bytes(name, text) > MAX_NAME_BYTES, f"makes a folder's name of more than {MAX_NAME_BYTES} bytes"
         )
     shown = F.substring(text, 1, _SHOWN)
-    error = F.raise_error(F.concat(F.lit(f"{REFUSED} partition column {name!r}: "), problem, F.lit(": "), shown))
+    head, tail = F.lit(f"{REFUSED} partition column {name!r}: "), F.lit(f" {REFUSED} ")
+    error = F.raise_error(F.concat(head, problem, tail, shown))
     return F.when(problem.isNull(), value).otherwise(error)
 
 

@@ -32,11 +32,13 @@ from twophase.errors import DeclinedError, FencedError, PreflightError, Rejected
 from twophase.failpoints import failpoint
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
+from twophase.redaction import shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _FIRST_TASK = "-part-00000-"
+_SPARK_SHOWN = 600
 _REJECTED = ("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", REFUSED)
 
 
@@ -153,4 +155,6 @@ def _check_name(action: str, prefix: str) -> None:
 def _reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if any(condition in line for condition in _REJECTED)]
     first = lines[0] if lines else type(error).__name__
-    return (first.partition(f"{REFUSED} ")[2] or first)[:600]
+    _, _, ours = first.partition(f"{REFUSED} ")
+    problem, found, value = ours.partition(f" {REFUSED} ")
+    return f"{problem}: {shown(value)}" if found else shown(first, _SPARK_SHOWN)

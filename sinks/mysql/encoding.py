@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from sinks.mysql.types import ColumnPlan, Encoding
 from twophase.arrow_values import scalar
 from twophase.errors import RejectedRowsError
+from twophase.redaction import shown
 
 _HEX_PAIRS = np.array([int.from_bytes(b"%02X" % byte, "little") for byte in range(256)], dtype=np.uint16)
 _FIRST_YEAR_DAYS = -354_285  # 1000-01-01, the first day MySQL promises to store
@@ -113,7 +114,7 @@ def _cast(values: pa.Array, plan: ColumnPlan) -> pa.Array:
         return values.cast(plan.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise RejectedRowsError(
-            f"Column {plan.field!r} is {values.type} and cannot become {plan.type} unchanged: {error}.",
+            f"Column {plan.field!r} is {values.type} and cannot become {plan.type} unchanged: {shown(str(error))}.",
             remedy="correct the rows or cast the column.",
         ) from None
 
@@ -122,9 +123,9 @@ def _reject(values: pa.Array, bad: pa.Array, plan: ColumnPlan, why: str) -> None
     """Raise if any value is bad, naming the first."""
     row = pc.index(bad, scalar(True)).as_py()
     if row >= 0:
-        shown = repr(values[row].as_py())[:200]
         raise RejectedRowsError(
-            f"Row {row + 1} of a batch of {len(values)}: column {plan.column!r} cannot take {shown}: {why}.",
+            f"Row {row + 1} of a batch of {len(values)}: column {plan.column!r} cannot take "
+            f"{shown(values[row].as_py())}: {why}.",
             remedy="correct the rows or change the column.",
         )
 
@@ -134,7 +135,8 @@ def _text(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
         values.validate(full=True)
     except pa.ArrowInvalid as error:
         raise RejectedRowsError(
-            f"Column {plan.column!r} holds text that is not UTF-8: {error}.", remedy="decode it before the sink."
+            f"Column {plan.column!r} holds text that is not UTF-8: {shown(str(error))}.",
+            remedy="decode it before the sink.",
         ) from None
     if plan.padded:
         _reject(values, pc.ends_with(values, " "), plan, "CHAR would strip the spaces at its end; make it VARCHAR")

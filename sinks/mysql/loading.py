@@ -20,9 +20,9 @@ from sinks.mysql.encoding import Encoded, encode
 from sinks.mysql.identifiers import quote
 from sinks.mysql.types import ColumnPlan, Encoding
 from twophase.errors import RejectedRowsError
+from twophase.redaction import shown
 
 _WARNINGS_SHOWN = 5
-_ROW_SHOWN = 300
 # The cheapest to append the end of a row to, then those of bounded width.
 _CHEAP_LAST = (Encoding.BOOL, Encoding.PLAIN, Encoding.DATE, Encoding.TIME, Encoding.TIMESTAMP, Encoding.FLOAT)
 # A LOAD DATA field is text: these columns take it through a user variable.
@@ -53,13 +53,13 @@ class Loader(ABC):
     def _check(self, session: Session, done: Done, rows: int, batches: Sequence[pa.RecordBatch]) -> None:
         if done.affected == rows and done.warnings == 0:
             return
-        shown = session.rows(f"SHOW WARNINGS LIMIT {_WARNINGS_SHOWN}")
-        texts = "; ".join(f"{text} ({code})" for _, code, text in shown)
-        first = _row_of_warning(shown[0][2], batches) if shown else ""
+        warnings = session.rows(f"SHOW WARNINGS LIMIT {_WARNINGS_SHOWN}")
+        texts = "; ".join(f"{shown(text)} ({code})" for _, code, text in warnings)
+        first = _row_of_warning(warnings[0][2], batches) if warnings else ""
         raise RejectedRowsError(
             f"{self.table} would have stored {done.affected} of {rows} rows, with {done.warnings} warnings: "
             f"{texts or 'none shown'}.{first}",
-            remedy=_remedy({int(code) for _, code, _ in shown}),
+            remedy=_remedy({int(code) for _, code, _ in warnings}),
         )
 
 
@@ -140,7 +140,7 @@ def _row_of_warning(text: str, batches: Sequence[pa.RecordBatch]) -> str:
     row = int(found[1]) - 1
     for batch in batches:
         if row < batch.num_rows:
-            return f" The first such row: {str(batch.slice(row, 1).to_pylist()[0])[:_ROW_SHOWN]}."
+            return f" The first such row: {shown(batch.slice(row, 1).to_pylist()[0])}."
         row -= batch.num_rows
     return ""
 

@@ -26,6 +26,7 @@ from twophase.failpoints import failpoint
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.writer import SinkWriter
+from twophase.redaction import shown
 
 
 class MySqlWriter(SinkWriter):
@@ -162,7 +163,7 @@ class MySqlWriter(SinkWriter):
 
 def _decline(transaction: TransactionId, doing: str, error: pymysql.Error) -> DeclinedError:
     code = code_of(error)
-    what = f"{transaction}: {doing} failed: {error.args[-1]} ({code})."
+    what = f"{transaction}: {doing} failed: {shown(error.args[-1])} ({code})."
     if code in REJECTED_ROWS:
         return RejectedRowsError(what, remedy="correct the rows, drop them before the sink, or change the table.")
     if code == LOCK_WAIT_TIMEOUT:

@@ -23,6 +23,7 @@ import pyarrow.parquet
 
 from sinks.staging.disk import NewFile
 from sinks.staging.partitions import RefusedValueError
+from twophase.redaction import shown
 
 _GREGORIAN_DAY = (datetime.date(1582, 10, 15) - datetime.date(1970, 1, 1)).days
 _NANOSECOND_YEARS_US = (2**63 - 1) // 1000
@@ -113,7 +114,7 @@ def _refuse(field: pa.Field, numbers: pa.ChunkedArray, broken: pa.ChunkedArray, 
     found = pc.filter(numbers, broken)
     if len(found):
         value = pa.scalar(found[0].as_py(), numbers.type).cast(field.type)
-        raise RefusedValueError(f"{field.name} = {value} {why}")
+        raise RefusedValueError(f"{field.name} = {shown(str(value))} {why}")
 
 
 def _is_time(kind: pa.DataType) -> bool:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sinks.staging.partitions import RefusedValueError, Values
+from twophase.redaction import shown
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -45,7 +46,7 @@ class PartitionTime:
             time = datetime.datetime.fromisoformat(text)
         except ValueError as error:
             raise RefusedValueError(
-                f"partition {values} has no time: {text!r} is no date or time of ISO 8601"
+                f"partition {shown(values)} has no time: {shown(text)} is no date or time of ISO 8601"
             ) from error
         time = time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
         return (time - _EPOCH) // datetime.timedelta(microseconds=1) + self.delay_us

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from twophase.redaction import shown
+
 NULL_NAME = "__HIVE_DEFAULT_PARTITION__"
 """What stands for a null value, and for Hive and Spark also for an empty string."""
 
@@ -39,15 +41,15 @@ def folder_name(column: str, value: str | None) -> str:
         RefusedValueError: it would read back as another value, or not at all.
     """
     if value in ("", NULL_NAME):
-        raise RefusedValueError(f"{column} = {value!r} would read back as null")
+        raise RefusedValueError(f"{column} = {shown(value)} would read back as null")
     try:
         name = f"{escape(column)}={NULL_NAME if value is None else escape(value)}"
         length = len(name.encode())
     except UnicodeEncodeError as error:
-        raise RefusedValueError(f"{column} = {value!a} is no valid text") from error
+        raise RefusedValueError(f"{column} = {shown(value)} is no valid text") from error
     if length > MAX_NAME_BYTES:
         raise RefusedValueError(
-            f"{column} = {name[:40]!r}... makes a folder name of {length} bytes, and {MAX_NAME_BYTES} is the limit"
+            f"{column} = {shown(value, 40)} makes a folder name of {length} bytes, and {MAX_NAME_BYTES} is the limit"
         )
     return name
 

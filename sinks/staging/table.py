@@ -9,6 +9,7 @@ from sinks.staging.formats import Format
 from sinks.staging.home import Home
 from sinks.staging.partition_time import PartitionTime
 from sinks.staging.partitions import RefusedValueError, Values, folders
+from twophase.redaction import shown
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,6 @@ class Table:
         for name, value in zip(self.partition_by, partition, strict=True):
             if self.in_metastore and value is not None and (value.endswith(" ") or "\0" in value):
                 # Databases compare text without the spaces at its end, and some hold no NUL.
-                raise RefusedValueError(f"{name} = {value!r} is not told from others by the metastore's database")
+                raise RefusedValueError(f"{name} = {shown(value)} is not told from others by the metastore's database")
         if self.time is not None:
             self.time.due_us(partition)

@@ -151,7 +151,9 @@ def test_h4_whatever_a_sink_raises_the_decided_checkpoint_is_asked_for_again(err
     bench = Bench(facts=facts)
     assert bench.commit(facts=2)
     assert facts.asked == [[0, 1], [0, 1]]
-    assert bench.of(CommitRetried) == [CommitRetried(JOB, 3, "facts", f"{type(error).__name__}: {error}", 1, 0.0, 0.1)]
+    assert bench.of(CommitRetried) == [
+        CommitRetried(JOB, 3, "facts", f"{type(error).__name__}: {str(error)!r}", 1, 0.0, 0.1)
+    ]
 
 
 @pytest.mark.parametrize("answer", [[], [Committed()], [Committed()] * 3])

@@ -156,7 +156,7 @@ def test_i3_a_state_that_cannot_be_taken_declines_the_attempt_before_anything_is
         pytest.fail("a sink was asked to write")
 
     driver.coordinator._snapshot = snapshot
-    with pytest.raises(DeclinedError, match="operator state could not be snapshotted: 'mine'"):
+    with pytest.raises(DeclinedError, match="operator state could not be snapshotted: \"'mine'\""):
         driver.run(0, write)
 
 
@@ -306,6 +306,19 @@ def test_drivers_that_keep_taking_the_job_from_each_other_stop(tmp_path: Path) -
 
     with pytest.raises(FencedError, match=r"took the job over 20 times.*Next: start one driver only"):
         take_over(JobLog(storage, JOB), {}, check)
+
+
+def test_h17_a_clock_that_jumps_decides_nothing(
+    another: Another, targets: Targets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Back by an hour, on by a year: generations, order and what is committed come from the log alone."""
+    hour_ms, year_ms = 3_600_000, 365 * 24 * 3_600_000
+    for number, now_ms in enumerate((year_ms, year_ms - hour_ms, 2 * year_ms, 0)):
+        driver = another()
+        monkeypatch.setattr(driver.clock, "unix_ms", lambda now_ms=now_ms: now_ms)
+        driver.recover().run(number)
+        assert driver.coordinator.generation == number + 1
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(40))
 
 
 def test_h16_of_two_drivers_started_at_once_the_second_to_fence_has_the_job(driver: Driver, another: Another) -> None:

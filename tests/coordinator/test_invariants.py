@@ -92,7 +92,7 @@ def test_i2_a_commit_is_retried_until_it_is_done_and_the_other_sink_is_not_held_
     driver = Driver(tmp_path / "job", targets, sinks={"facts": DownTwice(targets["facts"])}).recover()
     driver.run(0)
     assert visible(targets["facts"]) == list(range(10))
-    assert [event.reason for event in driver.of(CommitRetried)] == ["read only", "ConnectionError: gone"]
+    assert [event.reason for event in driver.of(CommitRetried)] == ["read only", "ConnectionError: 'gone'"]
     assert driver.clock.waits == [0.1, 0.2]
 
 

@@ -118,6 +118,15 @@ def test_a_sink_that_never_had_rows_proves_nothing(driver: Driver, targets: Targ
     assert visible(targets["facts"]) == list(range(10, 20))
 
 
+def test_a_folder_and_its_targets_that_are_gone_together_are_a_fresh_start(driver: Driver, tmp_path: Path) -> None:
+    """Nothing is left that remembers the job: only an operator knows, and sets restore.error_if_no_checkpoint."""
+    driver.run(0)
+    empty = {"facts": MemoryTarget(), "lake": MemoryTarget()}
+    afresh = Driver(tmp_path / "empty", empty).recover()
+    afresh.run(0)
+    assert (afresh.coordinator.generation, visible(empty["facts"])) == (1, list(range(10)))
+
+
 def test_a_sink_that_left_the_job_is_not_asked_and_is_missed_when_it_returns(
     driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:

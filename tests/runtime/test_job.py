@@ -319,6 +319,25 @@ def test_a_second_query_on_the_folder_is_refused_and_the_first_goes_on(pipeline:
         job.stop()
 
 
+def test_h51_two_sinks_on_one_target_are_refused(pipeline: Pipeline) -> None:
+    pipeline.add()
+    writer = pipeline.writer(sinks=("facts",)).sink("copy", FolderSink(pipeline.root / "facts"))
+    with pytest.raises(ConfigError, match="sinks 'facts' and 'copy' write to one target"):
+        pipeline.run(writer)
+    assert pipeline.ids() == []
+
+
+def test_a_fresh_start_can_be_refused(pipeline: Pipeline) -> None:
+    pipeline.add()
+    with pytest.raises(ConfigError, match=r"has no checkpoint, and restore\.error_if_no_checkpoint is set"):
+        pipeline.run(pipeline.writer(**{"restore.error_if_no_checkpoint": True}))
+    assert pipeline.ids() == []
+    pipeline.run()
+    pipeline.add()
+    pipeline.run(pipeline.writer(**{"restore.error_if_no_checkpoint": True}))
+    assert pipeline.ids() == list(range(20))
+
+
 def spark_folder(pipeline: Pipeline) -> Path:
     (folder,) = (pipeline.root / "job" / "spark").iterdir()
     return folder
@@ -439,7 +458,7 @@ def test_an_exit_in_spark_s_callback_is_a_failure_that_ends_the_job(pipeline: Pi
             raise SystemExit(1)
 
     pipeline.add()
-    with pytest.raises(RuntimeError, match="SystemExit was raised in the job's own thread: 1"):
+    with pytest.raises(RuntimeError, match="SystemExit was raised in the job's own thread: '1'"):
         pipeline.run(pipeline.writer().observer(leave))
     pipeline.run()
     assert pipeline.ids() == list(range(10))

@@ -10,11 +10,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from twophase import redaction
 from twophase.errors import DeclinedError, RejectedRowsError, TwoPhaseError
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import SinkContext
 from twophase.protocol.writer import SinkWriter
+from twophase.redaction import shown
 from twophase.runtime.batch import declined
 from twophase.runtime.writer_task import write_batch
 from twophase.testing.folder import FolderSink
@@ -77,3 +79,39 @@ def test_a_value_that_looks_like_an_error_of_ours_is_a_value(
     rows: Sequence[tuple[str]] = [(value,)]
     error = failure(broken(spark.createDataFrame(rows, "value string")), FolderSink(tmp_path))
     assert type(error) is DeclinedError
+
+
+SECRET = "4111-1111-1111-1111"
+
+
+class QuotingWriter(RefusingWriter):
+    def write(self, batch: pa.RecordBatch) -> None:
+        raise RejectedRowsError(f"The table refuses {shown(batch.to_pylist()[0])}.")
+
+
+class QuotingSink(FolderSink):
+    def writer(self, transaction: TransactionId, subtask: Subtask) -> Any:
+        return QuotingWriter()
+
+
+def quoted_by_a_sink(rows: DataFrame, folder: Path) -> str:
+    return str(failure(rows, QuotingSink(folder)))
+
+
+def quoted_by_spark(rows: DataFrame, folder: Path) -> str:
+    return str(failure(cast(rows), FolderSink(folder)))
+
+
+@pytest.mark.parametrize("quoted", [quoted_by_a_sink, quoted_by_spark])
+def test_a_value_is_in_the_error(spark: SparkSession, tmp_path: Path, quoted: Callable[[DataFrame, Path], str]) -> None:
+    assert SECRET in quoted(spark.createDataFrame([(SECRET,)], "value string"), tmp_path)
+
+
+@pytest.mark.usefixtures("redacting")
+@pytest.mark.parametrize("quoted", [quoted_by_a_sink, quoted_by_spark])
+def test_the_setting_leaves_it_out_in_the_workers_too(
+    spark: SparkSession, tmp_path: Path, quoted: Callable[[DataFrame, Path], str]
+) -> None:
+    message = quoted(spark.createDataFrame([(SECRET,)], "value string"), tmp_path)
+    assert SECRET not in message
+    assert redaction.REDACTED in message

@@ -10,12 +10,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.state.conftest import snapshot
 from twophase.errors import ConfigError, CorruptRecordError
+from twophase.state import folder_rights
 from twophase.state import storage as module
 from twophase.state.storage import AlreadyExistsError, LocalStorage, UnclearOutcomeError
 
@@ -194,6 +196,56 @@ def test_a_folder_whose_parent_lets_everybody_replace_it_is_refused_and_not_made
 
 def test_a_folder_below_one_with_the_sticky_bit_is_accepted(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
+    LocalStorage(tmp_path / "job").create(NAME, b"data")
+
+
+def in_group(monkeypatch: pytest.MonkeyPatch, folder: Path, listed: list[str], primary: list[str]) -> None:
+    """Let the machine know these accounts: listed in the folder's group, or with it as their own."""
+    found = folder.stat()
+    users = [SimpleNamespace(pw_name=name, pw_uid=70_000, pw_gid=1) for name in listed]
+    users += [SimpleNamespace(pw_name=name, pw_uid=70_001, pw_gid=found.st_gid) for name in primary]
+    users.append(SimpleNamespace(pw_name="etl", pw_uid=found.st_uid, pw_gid=found.st_gid))
+    monkeypatch.setattr(folder_rights.pwd, "getpwall", lambda: users)
+    monkeypatch.setattr(folder_rights.grp, "getgrgid", lambda _: SimpleNamespace(gr_mem=[*listed, "etl"]))
+
+
+@pytest.mark.parametrize("rights", [0o770, 0o2775, 0o720])
+@pytest.mark.parametrize(("listed", "primary"), [(["mallory"], []), ([], ["mallory"])])
+def test_a_folder_that_a_group_of_several_may_write_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rights: int, listed: list[str], primary: list[str]
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(rights)
+    in_group(monkeypatch, folder, listed, primary)
+    with pytest.raises(ConfigError, match=r"writable by its group, which has mallory in it.*Next: run: chmod g-w"):
+        LocalStorage(folder)
+
+
+def test_a_group_that_is_the_user_s_alone_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with umask 002, where each user has a group of the same name."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    folder.chmod(0o775)
+    in_group(monkeypatch, folder, [], [])
+    LocalStorage(folder).create(NAME, b"data")
+
+
+def test_a_group_without_a_name_has_nobody_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Kubernetes mounts a volume with fsGroup."""
+    folder = tmp_path / "volume"
+    folder.mkdir()
+    folder.chmod(0o2770)
+    in_group(monkeypatch, folder, [], [])
+    monkeypatch.setattr(folder_rights.grp, "getgrgid", {}.__getitem__)
+    LocalStorage(folder).create(NAME, b"data")
+
+
+def test_a_folder_below_one_that_a_group_administers_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o2775)
+    in_group(monkeypatch, tmp_path, ["mallory"], [])
     LocalStorage(tmp_path / "job").create(NAME, b"data")
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from twophase.cli.text import clean
 from twophase.errors import TwoPhaseError, from_text
+from twophase.redaction import REDACTED, is_redacting, printable
 
 _UNEXPECTED_CHARS = 600
 _UNEXPECTED_EXIT_CODE = 1
@@ -26,10 +27,10 @@ def show_error(console: Console, error: BaseException, *, verbose: bool) -> int:
         The code to exit with.
     """
     if verbose:
-        console.print(Text("".join(traceback.format_exception(error))), soft_wrap=True)
+        _print_traceback(console, error)
     known = error if isinstance(error, TwoPhaseError) else from_text(str(error))
     if known is None:
-        _print(console, "Error", f"{type(error).__name__}: {clean(str(error))[:_UNEXPECTED_CHARS]}")
+        _print(console, "Error", f"{type(error).__name__}: {_unexpected(error)}")
         if not verbose:
             _print(console, "Next", "run the command again with --verbose for the traceback.")
         return _UNEXPECTED_EXIT_CODE
@@ -39,6 +40,17 @@ def show_error(console: Console, error: BaseException, *, verbose: bool) -> int:
     if known.remedy:
         _print(console, "Next", clean(known.remedy))
     return known.exit_code
+
+
+def _unexpected(error: BaseException) -> str:
+    return REDACTED if is_redacting() else clean(str(error))[:_UNEXPECTED_CHARS]
+
+
+def _print_traceback(console: Console, error: BaseException) -> None:
+    """Where it was raised; and what it says, which may be a value of a row, unless values are left out."""
+    lines = traceback.format_tb(error.__traceback__) if is_redacting() else traceback.format_exception(error)
+    for line in "".join(lines).splitlines():
+        console.print(Text(printable(line)), soft_wrap=True)
 
 
 def _print(console: Console, head: str, text: str) -> None:

@@ -19,11 +19,13 @@ from twophase.errors import (
     StopJobError,
     TargetChangedError,
     TargetUnreachableError,
+    TwoPhaseError,
 )
 from twophase.events import CommitRetried, Observers, PieceCommitted
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, Sink
+from twophase.redaction import shown
 from twophase.state.checkpoint import CompletedCheckpoint
 
 Explain = Callable[[CompletedCheckpoint, Sink, str, TargetChangedError], TargetChangedError]
@@ -151,7 +153,8 @@ class Committer:
                 remedy=error.remedy or "put the target back as it was, then start the job again: it commits them.",
             ) from error
         except Exception as error:  # noqa: BLE001 decided stays decided: whatever a sink meets, it is asked again
-            return pieces, f"{type(error).__name__}: {error}", []
+            text = str(error) if isinstance(error, TwoPhaseError) else shown(str(error))
+            return pieces, f"{type(error).__name__}: {text}", []
         if len(outcomes) != len(pieces):
             return pieces, f"the sink answered {len(outcomes)} outcomes to {len(pieces)} requests", []
         again: list[Committable] = []

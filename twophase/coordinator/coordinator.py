@@ -64,6 +64,7 @@ from twophase.failpoints import failpoint
 from twophase.ids import Attempt
 from twophase.protocol.listener import CheckpointListener
 from twophase.protocol.sink import Sink, SinkHistory
+from twophase.redaction import shown
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.log import JobLog
 from twophase.state.records import Decision, History, Lineage, LineageRecord
@@ -393,7 +394,9 @@ class CheckpointCoordinator:
             with self._listeners.lock:
                 return self._snapshot(number, offsets)
         except Exception as error:
-            raise DeclinedError(f"Checkpoint {number}: an operator state could not be snapshotted: {error}.") from error
+            raise DeclinedError(
+                f"Checkpoint {number}: an operator state could not be snapshotted: {shown(str(error))}."
+            ) from error
 
     def _decide(self, pending: PendingCheckpoint, stopwatch: Stopwatch) -> CompletedCheckpoint:
         """Step 3: the decision. Before the record's create is tried everything may abort; after it nothing may."""

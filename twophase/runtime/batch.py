@@ -24,6 +24,7 @@ from twophase.errors import DeclinedError, SourceLossError, TwoPhaseError
 from twophase.events import Observers, SinkAcknowledged
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
+from twophase.redaction import shown
 from twophase.runtime import plan
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_ROWS_DEFAULT = "10000"
 _ARROW_ROWS_OURS = "50000"
+_SPARK_SHOWN = 600
 
 # Spark stops a query cleanly when it finds this text in an error; a plain error would fail the query, and the error of
 # a cancelled job can overflow the stack of the regular expression that Spark runs over it.
@@ -219,7 +221,7 @@ def failure(error: BaseException) -> Exception:
     """
     if isinstance(error, Exception):
         return error
-    found = RuntimeError(f"{type(error).__name__} was raised in the job's own thread: {error}")
+    found = RuntimeError(f"{type(error).__name__} was raised in the job's own thread: {shown(str(error))}")
     found.__cause__ = error
     return found
 
@@ -230,14 +232,14 @@ def declined(error: BaseException, what: str) -> TwoPhaseError:
     found = errors.from_text(text)
     if found is not None:
         return found
-    return DeclinedError(f"{what} failed: {type(error).__name__}: {_brief(text)}.")
+    return DeclinedError(f"{what} failed: {type(error).__name__}: {shown(_brief(text), _SPARK_SHOWN)}.")
 
 
 def _brief(text: str) -> str:
     lines = [
         line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "File "))
     ]
-    return " | ".join(lines[:3])[:600]
+    return " | ".join(lines[:3])
 
 
 def _write(frame: DataFrame, sink: JobSink, transaction: Any) -> list[Committable]:

@@ -15,6 +15,7 @@ from twophase.events import (
     OrphansAborted,
     RecoveryFinished,
 )
+from twophase.redaction import printable
 
 _log = logging.getLogger("twophase")
 _INFO = (RecoveryFinished, OrphansAborted)
@@ -30,5 +31,5 @@ def log_event(event: Event) -> None:
     else:
         level = logging.DEBUG
     if _log.isEnabledFor(level):
-        text = " ".join(f"{field.name}={getattr(event, field.name)!s}" for field in fields(event))
+        text = " ".join(f"{field.name}={printable(str(getattr(event, field.name)))}" for field in fields(event))
         _log.log(level, "%s %s", type(event).__name__, text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from twophase.errors import ConfigError
+from twophase.redaction import SETTING, share_redaction
 from twophase.runtime.interpreter import use_this_python
 from twophase.runtime.plugin.query_start import listen
 from twophase.runtime.plugin.source import data_source
@@ -41,6 +42,7 @@ def register_formats(spark: SparkSession) -> None:
     """
     use_this_python(spark.sparkContext)
     share_key(spark.sparkContext.environment)
+    share_redaction(spark.conf.get(SETTING, "false") or "false", spark.sparkContext.environment)
     spark.dataSource.register(KafkaDataSource)
     for name in sink_names():
         spark.dataSource.register(data_source(name, spark))

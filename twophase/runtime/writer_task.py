@@ -21,6 +21,7 @@ from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink
 from twophase.protocol.writer import SinkWriter
+from twophase.redaction import SETTING, share_redaction
 from twophase.seal import share_key
 from twophase.workers import spare_collector
 
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 
 def write_batch(batch: DataFrame, sink: ArrowSink, transaction: TransactionId) -> list[Committable]:
     """Run the writers of one sink over a micro-batch and return their committables. A Spark job; blocks."""
-    share_key(batch.sparkSession.sparkContext.environment)
+    spark = batch.sparkSession
+    share_key(spark.sparkContext.environment)
+    share_redaction(spark.conf.get(SETTING, "false") or "false", spark.sparkContext.environment)
     results = batch.mapInArrow(WriterTask(sink, transaction), "subtask int, committable string").collect()
     subtasks = [row.subtask for row in results]
     if len(set(subtasks)) != len(subtasks):

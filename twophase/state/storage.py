@@ -26,6 +26,7 @@ from pathlib import Path
 from twophase.errors import ConfigError, CorruptRecordError
 from twophase.failpoints import failpoint
 from twophase.state.codec import MAX_BYTES
+from twophase.state.folder_rights import check_rights
 
 _TEMPORARY = ".tmp-"
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -106,14 +107,14 @@ class LocalStorage(Storage):
         root: the folder; made if absent.
 
     Raises:
-        ConfigError: `root` is a URL of another storage, no folder, a symbolic link, or it or a folder above it is
-            writable by everyone.
+        ConfigError: `root` is a URL of another storage, no folder, a symbolic link, or somebody else may write to it or
+            replace it (`check_rights`).
     """
 
     def __init__(self, root: str | Path) -> None:
         self.root = _local_path(root)
         self._durable_folders: set[Path] = set()
-        _check_rights(self.root)
+        check_rights(self.root)
         self._make_folder(self.root)
         _check_folder(self.root)
 
@@ -280,20 +281,6 @@ def _local_path(root: str | Path) -> Path:
     if host not in (None, "//", "//localhost"):
         raise ConfigError(f"checkpointLocation {text!r} is on another machine, {host[2:]!r}.", remedy=remedy)
     return Path(path).absolute()
-
-
-def _check_rights(path: Path) -> None:
-    """Nobody else may write to the folder, or put another one in its place."""
-    for folder in (path, *path.parents):
-        try:
-            mode = folder.stat().st_mode
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        if mode & stat.S_IWOTH and (folder == path or not mode & stat.S_ISVTX):
-            raise ConfigError(
-                f"checkpointLocation {str(path)!r}: {folder} is writable by everyone: anyone could change what is decided.",
-                remedy=f"run: chmod o-w {folder}",
-            )
 
 
 def _check_folder(path: Path) -> None:

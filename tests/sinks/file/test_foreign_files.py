@@ -275,3 +275,14 @@ def test_a_hidden_folder_that_was_deleted_makes_decided_pieces_lost_never_commit
     shutil.rmtree(table.path / "_twophase~contract~facts")
     (outcome,) = commit(table.opened(), piece)
     assert isinstance(outcome, Lost)
+
+
+def test_a_committed_file_that_is_deleted_is_not_noticed(
+    table: FileHarness, sink: FileSink, piece: Committable
+) -> None:
+    """Others may delete and rewrite files of the table: the proof is beside them, and is all that is looked for."""
+    commit(sink, piece)
+    final(table, 0).unlink()
+    again = table.opened()
+    assert again.history().committed[piece.transaction.lineage] == 0
+    assert commit(again, table.write(again, orders(range(3, 6)), 1)) == [Committed()]

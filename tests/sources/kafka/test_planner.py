@@ -120,11 +120,22 @@ def test_nothing_new_is_the_same_object_and_asked_at_most_every_50_ms() -> None:
 def test_a_new_partition_enters_at_its_first_offset_before_it_is_read() -> None:
     bench = Bench(cluster(Log(0, 5)))
     offset = bench.start()
-    bench.cluster.logs["t"][1].append(Log(2, 8))
+    bench.cluster.logs["t"][1].append(Log(0, 8))
     bench.cluster.logs["t"][1][0].end = 6
     offset = bench.next(offset)
-    assert at(offset) == {"t-0": 6, "t-1": 2}
+    assert at(offset) == {"t-0": 6, "t-1": 0}
     assert at(bench.next(offset)) == {"t-0": 6, "t-1": 8}
+
+
+def test_records_that_a_new_partition_has_lost_stop_the_job() -> None:
+    """It was made after the job's start, while the job stood still for longer than its records are kept."""
+    bench = Bench(cluster(Log(0, 5)))
+    offset = bench.start()
+    bench.cluster.logs["t"][1].append(Log(2, 8))
+    bench.clock.now += bench.options.discovery_interval_s
+    message = lost(bench, offset, OffsetOutOfRangeError)
+    assert "t-1" in message
+    assert "offset 0 is wanted, offsets 2 to 8 are available. 2 records are lost: offsets 0 to 1" in message
 
 
 def test_a_new_partition_is_found_while_nothing_else_moves() -> None:
@@ -136,6 +147,7 @@ def test_a_new_partition_is_found_while_nothing_else_moves() -> None:
 
 
 def test_a_pattern_finds_new_topics() -> None:
+    """Nothing tells records that had expired by then from those before a topic was given to the job."""
     bench = Bench(cluster(Log(0, 5)), subscribePattern="t.*")
     offset = bench.start()
     bench.cluster.logs |= {"t2": ("id-2", [Log(3, 7)]), "other": ("id-3", [Log(0, 1)])}

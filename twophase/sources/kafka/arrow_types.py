@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from twophase.errors import ConfigError
+from twophase.redaction import shown
 from twophase.sources.kafka.options import WHERE
 
 
@@ -57,7 +58,7 @@ def convert(name: str, array: pa.Array, field: pa.Field) -> pa.Array:
     try:
         cast = array.cast(target)
     except pa.ArrowInvalid as error:
-        raise UnfitError(f"{name}: {error}") from None
+        raise UnfitError(f"{name}: {shown(str(error))}") from None
     if pa.types.is_float32(target) and _infinite(cast) != _infinite(array):
         raise UnfitError(f"{name}: a number is too big for FLOAT")
     return cast

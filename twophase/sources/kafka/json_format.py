@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from twophase.errors import BadRecordError, ConfigError
+from twophase.redaction import shown
 from twophase.sources.kafka import raw_format
 from twophase.sources.kafka.arrow_types import UnfitError, convert, has_decimals, read_type
 from twophase.sources.kafka.block import Block, Wanted
@@ -40,7 +41,6 @@ _MAX_ROWS = 20_000  # pyarrow refuses more than 100,000 at once
 _MAX_BYTES = 4 * 1024 * 1024
 _BLANKS = b" \t\r\n"
 _OBJECT = ({ord("{")}, {ord("}")})
-_MAX_REASON = 300
 _first, _last = itemgetter(0), itemgetter(-1)
 _UNFIT = (UnfitError, pa.ArrowInvalid)
 
@@ -245,5 +245,7 @@ def _check_schema(schema: pa.Schema, payload: list[pa.Field]) -> None:
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, UnfitError):  # its text is ours; values in it are shown as such
+        return str(error)
     text = " ".join(str(error).split()).removeprefix("JSON parse error: ").removesuffix(" in row 0").rstrip(".")
-    return "".join(char if char.isprintable() else "?" for char in text)[:_MAX_REASON]
+    return shown(text)

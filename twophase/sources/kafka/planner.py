@@ -16,6 +16,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from twophase.errors import OffsetMismatchError
 from twophase.sources.kafka.cluster import Cluster
@@ -147,12 +148,26 @@ class OffsetPlanner:
         begins = self._cluster.begins(new)
         for key in new:
             _log.info("Source %r discovered %s", self._options.uid, key)
-        return [
+        found = [
             PartitionOffset(
                 key.topic, topics[key.topic].topic_id, key.number, begin, topics[key.topic].epochs[key.number]
             )
             for key, begin in begins.items()
         ]
+        self._check_new([entry for entry in found if entry.topic in {known.topic for known in entries}])
+        return found
+
+    def _check_new(self, found: Iterable[PartitionOffset]) -> None:
+        """A partition that was added to a topic of the job began at offset 0: what is gone was never read."""
+        late = [entry for entry in found if entry.offset > 0]
+        ends = self._cluster.ends([entry.key for entry in late])
+        for entry in late:
+            check_begin(
+                self._options.uid,
+                replace(entry, offset=0),
+                entry.offset,
+                ends.get(entry.key, LogEnd(entry.offset)).offset,
+            )
 
     def _admissible(
         self, entries: Iterable[PartitionOffset], ends: Mapping[Partition, LogEnd]
