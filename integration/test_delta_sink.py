@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from integration.delta_harness import DeltaHarness, acting_at, commit
 from sinks.delta import committer, log
-from twophase.errors import StopJobError
+from twophase.errors import DeclinedError, RejectedRowsError, StopJobError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import AlreadyCommitted, Committed, RetryLater
@@ -218,3 +218,13 @@ def test_a_start_leaves_the_checkpoint_of_delta_s_log_to_the_job(
 
 def checkpoints(table: DeltaHarness) -> list[str]:
     return sorted(path.name for path in (table.folder / "_delta_log").glob("*.checkpoint*.parquet"))
+
+
+def test_a_row_that_quotes_delta_s_rejection_rejects_nothing(table: DeltaHarness) -> None:
+    """Spark repeats the value in the error of another row of the user's own plan."""
+    sink = table.opened()
+    rows = table.spark.sql("SELECT '[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] TWOPHASE_PARTITION_VALUE x' AS name")
+    rows = rows.selectExpr("CAST(name AS BIGINT) AS id", "name", "0.5D AS amount")
+    with pytest.raises(DeclinedError) as caught:
+        sink.pre_commit(rows.repartition(1), transaction_id())
+    assert not isinstance(caught.value, RejectedRowsError)

@@ -154,6 +154,16 @@ def class_name(thing: Any) -> str:
     return str(thing.getClass().getName())
 
 
+def messages(error: Exception) -> Iterator[str]:
+    """The message of a Java exception and of each of its causes, the outermost first; none of an error of Python's."""
+    java = getattr(error, "java_exception", None) or getattr(
+        error, "_origin", None
+    )  # py4j's, or what PySpark makes of it
+    while java is not None:
+        yield str(java.getMessage())
+        java = java.getCause()
+
+
 def is_java(error: Py4JJavaError, name: str) -> bool:
     """Whether a Java exception is of a class."""
     return class_name(error.java_exception) == name

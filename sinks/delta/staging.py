@@ -21,7 +21,7 @@ from sinks.delta.alter import add_columns
 from sinks.delta.binding import Binding
 from sinks.delta.features import refusals
 from sinks.delta.fence import Fence
-from sinks.delta.jvm import Jvm
+from sinks.delta.jvm import Jvm, messages
 from sinks.delta.log import Log, Snapshot, Transaction
 from sinks.delta.names import PieceName
 from sinks.delta.partition_values import REFUSED, refusing
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 _FIRST_TASK = "-part-00000-"
 _SPARK_SHOWN = 600
-_REJECTED = ("DELTA_VIOLATE_CONSTRAINT_WITH_VALUES", "DELTA_NOT_NULL_CONSTRAINT_VIOLATED", REFUSED)
+_OURS = f"[USER_RAISED_EXCEPTION] {REFUSED} "
+# How a message begins: further on it may quote a row.
+_REJECTED = ("[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] ", "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] ", _OURS)
 
 
 class Staging:
@@ -101,9 +103,9 @@ class Staging:
         try:
             actions = begun.write_files(rows, prefix)
         except Exception as error:
-            if any(condition in str(error) for condition in _REJECTED):
+            if reason := _rejection(error):
                 raise RejectedRowsError(
-                    f"{intent.transaction}: {_reason(error)}.",
+                    f"{intent.transaction}: {reason}.",
                     remedy="correct or filter these rows before the sink, or change the table.",
                 ) from error
             raise
@@ -152,9 +154,8 @@ def _check_name(action: str, prefix: str) -> None:
         )
 
 
-def _reason(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if any(condition in line for condition in _REJECTED)]
-    first = lines[0] if lines else type(error).__name__
-    _, _, ours = first.partition(f"{REFUSED} ")
-    problem, found, value = ours.partition(f" {REFUSED} ")
-    return f"{problem}: {shown(value)}" if found else shown(first, _SPARK_SHOWN)
+def _rejection(error: Exception) -> str:
+    """Why a row is not taken; empty if something else went wrong."""
+    found = next((message for message in messages(error) if message.startswith(_REJECTED)), "")
+    problem, ours, value = found.removeprefix(_OURS).partition(f" {REFUSED} ")
+    return f"{problem}: {shown(value)}" if ours else found and shown(found, _SPARK_SHOWN)
