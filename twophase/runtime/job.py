@@ -96,6 +96,11 @@ class Job:
         return self._description.name
 
     @property
+    def description(self) -> JobDescription:
+        """What it is made of."""
+        return self._description
+
+    @property
     def is_active(self) -> bool:
         """Whether the job runs or waits for a restart."""
         return not self._finished.is_set()

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatchError
+from twophase.ids import new_lineage_id
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Decision, History, Lineage
 from twophase.state.storage import AlreadyExistsError, LocalStorage, sync_file_system, sync_path
@@ -265,6 +266,33 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
             _log.warning(
                 "Spark's folder %s of a lineage that the job has left cannot be deleted: %s", root / name, error
             )
+
+
+def header_of(path: Path, batch: int) -> str:
+    """What Spark has noted with the offsets of a micro-batch: its time and settings. Empty if the folder does not say."""
+    try:
+        return (path / "offsets" / str(batch)).read_text().split("\n")[1]
+    except (OSError, ValueError, IndexError):
+        return ""
+
+
+def write_planned(path: Path, offsets: FrozenOffsets, header: str) -> str:
+    """Write an empty folder in which one micro-batch, number 1, is planned: a query over it runs that first.
+
+    Args:
+        path: the folder.
+        offsets: where the micro-batch begins and ends.
+        header: what Spark noted when it planned it, as `header_of` has it.
+
+    Returns:
+        The folder as Spark takes it.
+    """
+    storage, lineage = LocalStorage(path), Lineage(new_lineage_id())
+    for number, lines in enumerate((offsets.start, offsets.end)):
+        _create(storage, f"offsets/{number}", "\n".join([_VERSION, header, *(line or _NO_OFFSET for line in lines)]))
+    _create(storage, "commits/0", "\n".join([_VERSION, json.dumps({"nextBatchWatermarkMs": 0})]))
+    _create(storage, "metadata", json.dumps({"id": lineage.id}))
+    return SparkFolder(path, lineage).uri
 
 
 def query_id(path: Path) -> str:
