@@ -146,6 +146,7 @@ def test_a_rewrite_that_dies_is_run_again(
         with pytest.raises(LostPreparedError):
             another().recover()
         rewrite(folder, targets)
+        assert not targets["facts"].prepared, "what the dead one has left would hold its locks"
     exact(targets, another)
     assert len(history(folder)) == 1
 
@@ -219,7 +220,7 @@ def test_rows_that_were_given_up_before_are_not_written_again(
     assert visible(targets["facts"]) == list(range(15))
 
 
-@in_part
+@each
 def test_an_adoption_knows_the_attempt_that_the_other_pieces_have(
     broken: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:

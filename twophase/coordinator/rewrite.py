@@ -136,11 +136,11 @@ class RewriteRepair:
         self._ask_again()
         try:
             pieces = self._reread.write(lost, transaction)
-            failpoint("R04")
             _check_rows(bench.job, lost, pieces)
         except Exception:
             orphans.abort(replace(attempt, counter=attempt.counter + 1), kept)
             raise
+        failpoint("R04")
         listed = (*plan.loss.kept, *(piece for found in pieces.values() for piece in found))
         new = bench.store.prepare(replace(body, attempt=attempt, committables={**body.committables, sink: listed}))
         failpoint("R05")

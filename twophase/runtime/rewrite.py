@@ -28,7 +28,7 @@ from twophase.runtime.spark_folder import header_of, write_planned
 from twophase.runtime.writer_task import write_batch
 from twophase.sources.kafka import KafkaOptions
 from twophase.sources.kafka.engines import check_range
-from twophase.sources.kafka.offsets import OffsetRange, PartitionOffset, SourceOffset, ranges
+from twophase.sources.kafka.offsets import OffsetRange, Partition, PartitionOffset, SourceOffset, ranges
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def _owner(batch: Mapping[int, _Task], task: _Task) -> int:
     return next(index for index, one in batch.items() if not _apart(one, task))
 
 
-def _moved(offset: SourceOffset, to: Mapping[object, int]) -> str:
+def _moved(offset: SourceOffset, to: Mapping[Partition, int]) -> str:
     def move(entry: PartitionOffset) -> PartitionOffset:
         return replace(entry, offset=to[entry.key])
 
