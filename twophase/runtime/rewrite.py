@@ -24,7 +24,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink
 from twophase.runtime import plan, shuffles
 from twophase.runtime.batch import JobSink, declined, failure
-from twophase.runtime.spark_folder import header_of, write_planned
+from twophase.runtime.spark_folder import header_of, noted_conf, write_planned
 from twophase.runtime.writer_task import write_batch
 from twophase.sources.kafka import KafkaOptions
 from twophase.sources.kafka.engines import check_range
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _ACCEPT = "go on without these rows: twophase repair accept-loss."
 _WHOLE = -1
-_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"  # Spark 4.2 fails on a planned micro-batch that does not note it
 
 
 @dataclass(frozen=True)
@@ -217,9 +216,8 @@ class KafkaReread:
     def _header(self, checkpoint: CompletedCheckpoint) -> str:
         """The time and settings of the micro-batch, as Spark noted them; from here where its folder is gone."""
         noted = header_of(self._folder / "spark" / checkpoint.lineage, checkpoint.checkpoint)
-        conf = {key: self._frame.sparkSession.conf.get(key) for key in (_SHUFFLE_PARTITIONS,)}
         times = {"batchWatermarkMs": 0, "batchTimestampMs": checkpoint.trigger_time_ms}
-        return noted or json.dumps({**times, "conf": conf})
+        return noted or json.dumps({**times, "conf": {**noted_conf(self._frame.sparkSession)}})
 
     def _refused(self, reason: str) -> ConfigError:
         return ConfigError(
