@@ -30,6 +30,7 @@ The crash points of the protocol:
     F05  the partitions are in the metastore, other policies have not run
     R01  a repair has taken the job over        R02  the operator has said yes, nothing is recorded
     R03  the repair is recorded, and not carried out
+    R04  lost pieces are written again          R05  the body that lists them is there, the record is not
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
     1. for each piece       its manifest, or proof that it is committed, or nothing: lost
        for what is left     proof of its predecessor in this folder; without it, and in another folder, nothing is moved
     2. for each folder      rename its files into it, never replacing; then sync them all
+       a file is gone       those of its piece that are in the table already are renamed back: all of it is lost
     3. publish              what a catalogue has to be told of the partitions
     4. for each piece       move its folder from `staged` to `done`, then sync both
 
@@ -167,8 +168,20 @@ class Committer:
                         lost[number] = Lost(str(error))
             finally:
                 os.close(folder)
+        for number in lost:
+            self._withdraw(ready[number])
         self._sync(moves)
         return lost
+
+    def _withdraw(self, piece: _Piece) -> None:
+        """A piece of which a file is lost is in no table: nobody may see a part of it, and its abort finds all that is left."""
+        manifest, root = piece.manifest, self._table.home.root
+        for file in manifest.files:
+            name = file_name(manifest.transaction, manifest.subtask, file.number, self._table.format.suffix)
+            final = root.joinpath(*folders(self._table.partition_by, file.partition)) / name
+            if not piece.source(file).exists() and _size(final) == file.size and digest(final) == file.sha256:
+                rename_new(final, piece.source(file))
+        sync(piece.folder)
 
     def _sync(self, partitions: Iterable[Values]) -> None:
         """The folders of partitions and those above them: any of them may be new, or made by a driver that died."""

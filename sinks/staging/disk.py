@@ -77,7 +77,7 @@ def sync(*folders: Path) -> None:
             os.close(descriptor)
 
 
-def digest(name: str, folder: int) -> str:
+def digest(name: str | Path, folder: int | None = None) -> str:
     """Hex SHA-256 of a file's content; never through a link."""
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(descriptor, "rb") as file:

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from tests.cli.conftest import LINEAGE, JobFolder
 from twophase.cli import checkpoint_list
 from twophase.cli.main import main
+from twophase.ids import Attempt
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.records import (
     AcceptedLoss,
@@ -23,6 +24,7 @@ from twophase.state.records import (
     Lineage,
     Note,
     RepairedRecord,
+    Rewrite,
 )
 from twophase.state.storage import ReadOnlyStorage
 from twophase.state.store import CompletedCheckpointStore
@@ -54,6 +56,18 @@ def test_repairs_are_listed_with_who_and_why(job_folder: JobFolder) -> None:
     assert "adopted from the targets: 11111111 up to 0, by ann@host" in show(job_folder.root).stdout
     repairs = json.loads(show(job_folder.root, "--json").stdout)["repairs"]
     assert [repair["action"] for repair in repairs] == ["accept-loss", "adopt-from-target"]
+
+
+def test_what_was_written_again_is_listed(job_folder: JobFolder) -> None:
+    job_folder.decide(0)
+    note = Note("ann@host", 1_700_000_000_000, "rolled back by hand")
+    (old,) = job_folder.log.history.decisions
+    new = job_folder.store.prepare(replace(job_folder.checkpoint(0), attempt=Attempt(1, 7)))
+    job_folder.log.append(RepairedRecord(Rewrite(note, new, old.attempt, "facts", ("1.201",), 15)))
+    (line,) = [line for line in show(job_folder.root).stdout.splitlines() if line.startswith("repaired: ")]
+    assert line.endswith("15 rows of checkpoint 0 written again to sink facts (1.7), by ann@host: rolled back by hand")
+    (entry,) = shown(job_folder.root)
+    assert (entry["state"], entry["attempt"]) == ("decided", "1.7")
 
 
 def everything(folder: Path) -> dict[str, tuple[int, int]]:

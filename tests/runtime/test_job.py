@@ -533,6 +533,21 @@ def test_a_plan_that_may_keep_state_is_not_restored_without_it_unless_told_that_
     assert pipeline.ids() == list(range(20))
 
 
+def test_a_restored_job_whose_first_micro_batch_fails_goes_on(pipeline: Pipeline) -> None:
+    """Spark plans it, and at the next start reads what is noted with the offsets that it begins at."""
+
+    def counting(condition: str, **options: Any) -> StreamWriter:
+        numbers = pipeline.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        return pipeline.writer(numbers.selectExpr(f"if({condition}, raise_error('poisoned'), value) as id"), **options)
+
+    pipeline.run(counting("value < 0"))
+    options = restoring(pipeline)
+    with pytest.raises(DeclinedError, match="poisoned"):
+        pipeline.run(counting("value > 9", **options))
+    pipeline.run(counting("value < 0", **options))
+    assert pipeline.ids() == list(range(30)), "the micro-batch that failed, and one more"
+
+
 def test_a_source_whose_offsets_mean_nothing_without_spark_s_folder_is_not_restored(pipeline: Pipeline) -> None:
     pipeline.add()
     pipeline.run()

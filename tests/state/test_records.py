@@ -27,7 +27,9 @@ from twophase.state.records import (
     Note,
     Proof,
     Record,
+    Repair,
     RepairedRecord,
+    Rewrite,
     SubsumedRecord,
     record_from_json,
     record_to_json,
@@ -54,7 +56,9 @@ def logs(draw: st.DrawFn, max_size: int = 25) -> list[Record]:
     history, records = History(), list[Record]()
     for _ in range(draw(st.integers(0, max_size))):
         lineage, waiting = history.lineage, history.uncommitted()
-        match draw(st.sampled_from(["fence", "lineage", "decide", "decide", "decide", "commit", "commit", "loss"])):
+        match draw(
+            st.sampled_from(["fence", "lineage", "decide", "decide", "decide", "commit", "commit", "loss", "rewrite"])
+        ):
             case "fence":
                 history = add(history, FenceRecord(history.generation + draw(st.integers(1, 3))), records)
             case "lineage":
@@ -78,6 +82,11 @@ def logs(draw: st.DrawFn, max_size: int = 25) -> list[Record]:
                 found = draw(st.sampled_from(history.decisions))
                 lost = replace(LOSS, lineage=found.lineage, checkpoint=found.checkpoint, emptied=draw(st.booleans()))
                 history = add(history, RepairedRecord(lost), records)
+            case "rewrite" if waiting:
+                found = draw(st.sampled_from(waiting))
+                written = replace(found, attempt=Attempt(history.generation, len(records)), body_digest=draw(HEX))
+                again = Rewrite(NOTE, written, found.attempt, "facts", ("0.1",), 5)
+                history = add(history, RepairedRecord(again), records)
             case _:
                 continue
     return records
@@ -134,9 +143,8 @@ def test_a_generation_only_grows_and_decisions_stay_in_their_order(records: list
     for record in records:
         after = history.apply(record)
         assert after.generation >= history.generation
-        assert [found.attempt for found in after.decisions][: len(history.decisions)] == [
-            found.attempt for found in history.decisions
-        ]
+        numbers = [(found.lineage, found.checkpoint) for found in after.decisions]
+        assert numbers[: len(history.decisions)] == [(found.lineage, found.checkpoint) for found in history.decisions]
         history = after
 
 
@@ -194,8 +202,20 @@ ADOPTION_TEXT = (
 )
 
 
-@pytest.mark.parametrize(("repair", "text"), [(LOSS, LOSS_TEXT), (ADOPTION, ADOPTION_TEXT)])
-def test_a_repair_s_text_is_as_it_was_written_down(repair: AcceptedLoss | Adoption, text: str) -> None:
+REWRITE = Rewrite(NOTE, Decision("a", 0, Attempt(1, 5), "hash", "other"), Attempt(1, 1), "facts", ("0.1",), 5)
+REWRITE_TEXT = (
+    '{"repair":{"action":"rewrite","decision":{"attempt":{"counter":5,"generation":1},"body_digest":"other","checkpoint":0,'
+    '"committed":false,"lineage":"a","offsets_hash":"hash","proofs":null},"note":{"at_ms":7,"by":"ann@host","reason":"by hand"},'
+    '"pieces":["0.1"],"replaced":{"counter":1,"generation":1},"rows":5,"sink":"facts"}}'
+)
+
+
+@pytest.mark.parametrize(
+    ("repair", "text"),
+    [(LOSS, LOSS_TEXT), (ADOPTION, ADOPTION_TEXT), (REWRITE, REWRITE_TEXT)],
+    ids=["loss", "adoption", "rewrite"],
+)
+def test_a_repair_s_text_is_as_it_was_written_down(repair: Repair, text: str) -> None:
     assert record_from_json("REPAIRED", json.loads(text), "here") == RepairedRecord(repair)
     assert codec.canonical_json(record_to_json(RepairedRecord(repair))).decode() == text
 
@@ -207,6 +227,12 @@ def test_a_folded_log_of_a_version_without_repairs_is_read() -> None:
 def test_an_adoption_begins_a_lineage_and_forgets_the_decisions() -> None:
     history = BASE.apply(RepairedRecord(ADOPTION))
     assert (history.lineage, history.decisions, history.repairs) == (ADOPTION.lineage, (), (ADOPTION,))
+
+
+def test_a_rewrite_puts_its_decision_in_the_place_of_the_one_before() -> None:
+    history = BASE.apply(RepairedRecord(REWRITE))
+    assert (history.decisions, history.repairs) == ((REWRITE.decision,), (REWRITE,))
+    assert history.apply(CommittedRecord("a", 0)).decisions == (replace(REWRITE.decision, committed=True),)
 
 
 def test_a_loss_puts_the_proof_before_in_the_place_of_the_lost_one_and_only_there() -> None:
@@ -235,11 +261,21 @@ BASE = fold([FenceRecord(1), LineageRecord(Lineage("a")), DecidedRecord(DECISION
         (CommittedRecord("b", 0), "checkpoint 0 committed without a decision"),
         (RepairedRecord(replace(LOSS, lineage="b")), "loss in lineage b"),
         (RepairedRecord(replace(ADOPTION, lineage=Lineage("a"))), "lineage a begins twice"),
+        (RepairedRecord(replace(REWRITE, replaced=Attempt(1, 2))), "checkpoint 0 written again without a decision"),
+        (
+            RepairedRecord(replace(REWRITE, decision=replace(DECISION, attempt=Attempt(2, 1)))),
+            "rewrite of generation 2",
+        ),
     ],
 )
 def test_a_record_that_contradicts_the_history_is_refused(record: Record, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         BASE.apply(record)
+
+
+def test_a_committed_checkpoint_is_not_written_again() -> None:
+    with pytest.raises(ValueError, match="checkpoint 0 written again without a decision"):
+        BASE.apply(CommittedRecord("a", 0)).apply(RepairedRecord(REWRITE))
 
 
 def test_a_decision_of_a_lineage_that_has_ended_is_refused() -> None:
@@ -265,7 +301,7 @@ def test_the_folder_of_a_body_names_lineage_checkpoint_and_attempt() -> None:
         ("DECIDED", {"decision": {**record_to_json(DecidedRecord(DECISION))["decision"], "more": 1}}, "unknown fields"),
         ("LINEAGE", {"lineage": "a"}, "unknown fields"),
         ("SUBSUMED", {"history": {"generation": 1, "lineages": [1], "decisions": []}}, "unknown fields"),
-        ("REPAIRED", {"repair": {**json.loads(LOSS_TEXT)["repair"], "action": "rewrite"}}, "unknown action 'rewrite'"),
+        ("REPAIRED", {"repair": {**json.loads(LOSS_TEXT)["repair"], "action": "undo"}}, "unknown action 'undo'"),
         ("REPAIRED", {"repair": {**json.loads(LOSS_TEXT)["repair"], "more": 1}}, "unknown fields"),
         ("RESCALED", {"n": 1}, "unknown kind 'RESCALED'"),
     ],

@@ -16,7 +16,7 @@ from rich.text import Text
 from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read_checkpoints
 from twophase.cli.options import verbose_option
 from twophase.cli.text import clean, count, duration, local_time, size
-from twophase.state.records import AcceptedLoss, Adoption, Repair
+from twophase.state.records import AcceptedLoss, Adoption, Repair, Rewrite
 
 _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 _LINEAGE_CHARS = 8
@@ -96,6 +96,11 @@ def _repair(repair: Repair) -> str:
         case Adoption():
             adopted = ", ".join(f"{lineage[:8]} up to {last}" for lineage, last in repair.lineage.ancestors.items())
             what = f"adopted from the targets: {adopted}"
+        case Rewrite(decision=decision):
+            rows = count(repair.rows, "row")
+            what = (
+                f"{rows} of checkpoint {decision.checkpoint} written again to sink {repair.sink} ({decision.attempt})"
+            )
     return f"{local_time(repair.note.at_ms)} {what}, by {repair.note.by}: {repair.note.reason}"
 
 

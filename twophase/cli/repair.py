@@ -15,12 +15,13 @@ from rich.text import Text
 
 from twophase.cli.job_file import JobFile
 from twophase.cli.options import verbose_option
-from twophase.cli.repair_bench import repair_bench
+from twophase.cli.repair_bench import repair_bench, rewrite_bench
 from twophase.cli.text import clean, count
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionPlan, AdoptionRepair
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.repair import Bench, LossPlan, LossRepair
+from twophase.coordinator.rewrite import RewritePlan, RewriteRepair
 from twophase.errors import ConfigError
 from twophase.protocol.committable import Committable
 from twophase.runtime.adopted import frozen_in
@@ -38,6 +39,7 @@ def repair() -> None:
 
     \b
     Examples:
+      twophase repair rewrite orders.yaml --checkpoint 41 --sink facts
       twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
       twophase repair adopt-from-target orders.yaml
     """
@@ -55,9 +57,46 @@ def _repair_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _piece_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = click.option("--sink", required=True, help="The sink that has lost pieces of it.")(command)
+    number = click.IntRange(min=0)
+    return click.option("--checkpoint", required=True, type=number, help="The decided checkpoint.")(command)
+
+
+@repair.command("rewrite")
+@_piece_options
+@_repair_options
+def rewrite(
+    job_file: Path,
+    checkpoint: int,
+    sink: str,
+    checkpoint_location: str | None,
+    reason: str | None,
+    yes: bool,
+    verbose: bool,
+) -> None:
+    """Write lost pieces of a decided checkpoint again, from the same records of Kafka.
+
+    For LostPreparedError. First it does what every start does: it takes the job over, so that a driver that still runs ends, and
+    commits what it can. What the sink then proves lost is shown, with the offsets it would be read from again. Nothing is
+    written before the answer is yes. Refused where Kafka does not have the records any more, and for plans that keep state.
+
+    \b
+    Example:
+      twophase repair rewrite orders.yaml --checkpoint 41 --sink facts
+    """
+    _require_reason(reason, yes=yes)
+    with rewrite_bench(job_file, checkpoint_location, verbose=verbose) as (bench, reread):
+        repairing = RewriteRepair(bench, reread)
+        plan = repairing.plan(checkpoint, sink)
+        _show(_rewrite(plan, bench))
+        note = _ask("Write these rows again?", reason, yes=yes)
+        repairing.rewrite(plan, note)
+    _done(job_file, "They are written again and committed.")
+
+
 @repair.command("accept-loss")
-@click.option("--checkpoint", required=True, type=click.IntRange(min=0), help="The decided checkpoint.")
-@click.option("--sink", required=True, help="The sink that has lost pieces of it.")
+@_piece_options
 @_repair_options
 def accept_loss(
     job_file: Path,
@@ -167,9 +206,29 @@ def _pieces(pieces: Sequence[Committable]) -> str:
     return ", ".join(f"{one.transaction.checkpoint}: {one.transaction.attempt}/{one.subtask}" for one in pieces) or "-"
 
 
+def _rewrite(plan: RewritePlan, bench: Bench) -> Iterable[Table | str]:
+    loss = plan.loss
+    yield from _lost_pieces(loss, bench.job)
+    what = f"{count(loss.rows, 'row')} in {count(len(loss.lost), 'piece')}"
+    yield f"To be written again: {what}, to {bench.sinks[loss.sink].target()}, from these records:"
+    yield from _lines(plan.ranges)
+
+
 def _loss(plan: LossPlan, bench: Bench) -> Iterable[Table | str]:
     target = bench.sinks[plan.sink].target()
-    yield f"Job {bench.job}, lineage {plan.lineage}, checkpoint {plan.number}, sink {plan.sink}"
+    yield from _lost_pieces(plan, bench.job)
+    rows = f"{count(plan.rows, 'row')} in {count(len(plan.lost), 'piece')}"
+    if plan.gap:
+        rows = f"all rows of these checkpoints; the newest has {rows}" if plan.lost else "all rows of these checkpoints"
+    yield f"To be given up: {rows}, missing in {target} from then on. Other sinks keep theirs."
+    yield "They are among the records from"
+    yield from _lines(plan.start)
+    yield "to"
+    yield from _lines(plan.end)
+
+
+def _lost_pieces(plan: LossPlan, job: str) -> Iterable[Table | str]:
+    yield f"Job {job}, lineage {plan.lineage}, checkpoint {plan.number}, sink {plan.sink}"
     if plan.gap:
         yield plan.gap
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -181,14 +240,6 @@ def _loss(plan: LossPlan, bench: Bench) -> Iterable[Table | str]:
         table.add_row(str(piece.subtask), f"{piece.rows:,}", Text("committed", style="green"))
     if table.row_count:
         yield table
-    rows = f"{count(plan.rows, 'row')} in {count(len(plan.lost), 'piece')}"
-    if plan.gap:
-        rows = f"all rows of these checkpoints; the newest has {rows}" if plan.lost else "all rows of these checkpoints"
-    yield f"To be given up: {rows}, missing in {target} from then on. Other sinks keep theirs."
-    yield "They are among the records from"
-    yield from _lines(plan.start)
-    yield "to"
-    yield from _lines(plan.end)
 
 
 def _lines(lines: Sequence[str | None]) -> list[str]:

@@ -28,7 +28,7 @@ from twophase.ids import Attempt, new_lineage_id
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import NamesPieces, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.records import Adoption, Decision, History, Lineage, Note, Proof, RepairedRecord
+from twophase.state.records import Adoption, Decision, History, Lineage, Note, Proof, RepairedRecord, Rewrite
 
 Frozen = Callable[[str, int], FrozenOffsets | None]
 """What Spark's folder has as the offsets of a micro-batch, of a lineage and a number; None if it has none."""
@@ -207,6 +207,12 @@ class AdoptionRepair:
         if str(piece.subtask.index) in tasks:
             return False  # another piece of the task is committed
         attempts = {one.attempt for one in history.decisions if (one.lineage, one.checkpoint) == (lineage, number)}
+        for repair in history.repairs:
+            if isinstance(repair, Rewrite) and repair.is_of(lineage, number):
+                older = piece.transaction.attempt < repair.decision.attempt
+                if older and repair.sink == name and str(piece.subtask) in repair.pieces:
+                    return False  # it was lost, and is back
+                attempts |= {repair.replaced, repair.decision.attempt}
         for sink in self._bench.sinks:
             for text in self._committed_pieces(sink, lineage, number):
                 generation, _, counter = text.partition("/")[0].partition(".")

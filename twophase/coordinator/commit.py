@@ -189,6 +189,7 @@ class Committer:
             f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, but {len(lost)} of its pieces are "
             f"neither prepared nor committed: {pieces}. {rows} rows are lost until they are written again.",
             remedy="find out who removed them (an XA ROLLBACK by hand, a failover, deleted files), and restore the target if "
-            "it can be. If they are gone for good, let the job go on without them: "
+            "it can be. If they are gone for good: twophase repair rewrite reads their records again, if Kafka still has them "
+            "and the plan keeps no state; otherwise let the job go on without them: "
             f"twophase repair accept-loss JOB.yaml --checkpoint {checkpoint.checkpoint} --sink {lost[0][0].transaction.sink}",
         )

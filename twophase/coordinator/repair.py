@@ -48,6 +48,7 @@ class Bench:
         clock: the time.
 
     Attributes:
+        observers: as given.
         log: the job's log.
         store: its checkpoints.
         committer: of its sinks.
@@ -66,6 +67,7 @@ class Bench:
     ) -> None:
         self.job = job
         self.sinks = sinks
+        self.observers = observers
         self.log = JobLog(storage, job)
         self.store = CompletedCheckpointStore(storage, self.log, options.num_retained)
         self.proofs = Proofs(job, self.log, self.store)
@@ -183,7 +185,7 @@ class LossRepair:
         lost = bench.committer.lost(body, sink)
         if not lost:
             raise StopJobError(
-                f"Job {bench.job!r}: nothing of checkpoint {checkpoint} is lost in sink {sink!r}; there is nothing to accept.",
+                f"Job {bench.job!r}: nothing of checkpoint {checkpoint} is lost in sink {sink!r}; there is nothing to repair.",
                 remedy="start the job: it goes on by itself.",
             )
         gone = {piece.subtask for piece, _ in lost}

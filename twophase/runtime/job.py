@@ -41,7 +41,7 @@ from twophase.runtime.logging_observer import log_event
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restart import restart_policy
 from twophase.runtime.restore import load_restore
-from twophase.runtime.spark_folder import SparkFolder, delete_abandoned
+from twophase.runtime.spark_folder import SparkFolder, delete_abandoned, noted_conf
 from twophase.runtime.spark_threads import thread_like_this
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Lineage
@@ -94,6 +94,11 @@ class Job:
     def name(self) -> str:
         """The job's name."""
         return self._description.name
+
+    @property
+    def description(self) -> JobDescription:
+        """What it is made of."""
+        return self._description
 
     @property
     def is_active(self) -> bool:
@@ -237,7 +242,8 @@ class Job:
                 "in Spark, or may. Nothing was written.",
                 remedy="if the plan keeps none (a join with a static table, say), set restore.allow_non_restored_state.",
             )
-        folder = SparkFolder(self._storage.root / "spark" / coordinator.lineage.id, coordinator.lineage)
+        path = self._storage.root / "spark" / coordinator.lineage.id
+        folder = SparkFolder(path, coordinator.lineage, conf=noted_conf(frame.sparkSession))
         newest = coordinator.newest()
         try:
             folder.prepare(newest)

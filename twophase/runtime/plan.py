@@ -53,6 +53,8 @@ _ROW_BY_ROW = frozenset(
 )
 """Nodes that give a partition for each they get, and a row only for a row."""
 
+_LEAVES = frozenset({"ResolvedHint", "StreamingRelation", "StreamingRelationV2", "View"})
+
 _SHUFFLING = frozenset({"Repartition", "RepartitionByExpression"})
 
 
@@ -82,6 +84,16 @@ def is_stateful(frame: DataFrame) -> bool:
 def may_shuffle(frame: DataFrame) -> bool:
     """Whether the plan shuffles rows; True if in doubt."""
     return any(_may_shuffle(node) for node in _nodes(_plan(frame)))
+
+
+def is_row_by_row(frame: DataFrame) -> bool:
+    """Whether partition i of the rows is made of partition i of the sources, one source after the other; False if in doubt."""
+    return all(node.nodeName() in _ROW_BY_ROW | _LEAVES for node in _nodes(_plan(frame)))
+
+
+def is_deterministic(frame: DataFrame) -> bool:
+    """Whether the same records give the same rows, as far as Spark knows."""
+    return bool(_plan(frame).deterministic())
 
 
 def is_empty(frame: DataFrame) -> bool:

@@ -15,20 +15,28 @@ import json
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatchError
+from twophase.ids import new_lineage_id
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Decision, History, Lineage
 from twophase.state.storage import AlreadyExistsError, LocalStorage, sync_file_system, sync_path
 from twophase.state.store import retained
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _log = logging.getLogger("twophase")
 _NO_OFFSET = "-"
 _VERSION = "v1"
 _LOGS = ("offsets", "commits")
 _STATE = "state"
+_SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _KEPT = ("sources", _STATE)
 RESTORE = (
     "put the job's folder back from one backup, or start a new lineage with restore.path set to the newest checkpoint."
@@ -43,12 +51,16 @@ class SparkFolder:
         path: the folder.
         lineage: the lineage it belongs to.
         remedy: what to do when the folder does not belong to the store.
+        conf: of the session, as `noted_conf` has it; for a lineage that begins at offsets of ours.
     """
 
-    def __init__(self, path: Path, lineage: Lineage, remedy: str = RESTORE) -> None:
+    def __init__(
+        self, path: Path, lineage: Lineage, remedy: str = RESTORE, conf: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self.path = path
         self._lineage = lineage
         self._remedy = remedy
+        self._conf = conf
 
     @property
     def uri(self) -> str:
@@ -181,7 +193,7 @@ class SparkFolder:
             (self.path / log).mkdir(mode=0o700, exist_ok=True)
         if self._lineage.start:
             lines = [line or _NO_OFFSET for line in self._lineage.start]
-            header = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})
+            header = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {**self._conf}})
             _create(storage, "offsets/0", "\n".join([_VERSION, header, *lines]))
             _create(storage, "commits/0", "\n".join([_VERSION, json.dumps({"nextBatchWatermarkMs": 0})]))
         for log in _LOGS:
@@ -265,6 +277,38 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
             _log.warning(
                 "Spark's folder %s of a lineage that the job has left cannot be deleted: %s", root / name, error
             )
+
+
+def noted_conf(session: SparkSession) -> Mapping[str, str]:
+    """What of a session's settings Spark 4.2 wants noted with all offsets: it fails where a planned micro-batch begins at others."""
+    return {_SHUFFLE_PARTITIONS: str(session.conf.get(_SHUFFLE_PARTITIONS))}
+
+
+def header_of(path: Path, batch: int) -> str:
+    """What Spark has noted with the offsets of a micro-batch: its time and settings. Empty if the folder does not say."""
+    try:
+        return (path / "offsets" / str(batch)).read_text().split("\n")[1]
+    except (OSError, ValueError, IndexError):
+        return ""
+
+
+def write_planned(path: Path, offsets: FrozenOffsets, header: str) -> str:
+    """Write an empty folder in which one micro-batch, number 1, is planned: a query over it runs that first.
+
+    Args:
+        path: the folder.
+        offsets: where the micro-batch begins and ends.
+        header: what Spark noted when it planned it, as `header_of` has it.
+
+    Returns:
+        The folder as Spark takes it.
+    """
+    storage, lineage = LocalStorage(path), Lineage(new_lineage_id())
+    for number, lines in enumerate((offsets.start, offsets.end)):
+        _create(storage, f"offsets/{number}", "\n".join([_VERSION, header, *(line or _NO_OFFSET for line in lines)]))
+    _create(storage, "commits/0", "\n".join([_VERSION, json.dumps({"nextBatchWatermarkMs": 0})]))
+    _create(storage, "metadata", json.dumps({"id": lineage.id}))
+    return SparkFolder(path, lineage).uri
 
 
 def query_id(path: Path) -> str:

@@ -29,12 +29,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def write_batch(batch: DataFrame, sink: ArrowSink, transaction: TransactionId) -> list[Committable]:
-    """Run the writers of one sink over a micro-batch and return their committables. A Spark job; blocks."""
+def write_batch(batch: DataFrame, sink: ArrowSink, transaction: TransactionId, first: int = 0) -> list[Committable]:
+    """Run the writers of one sink over a micro-batch and return their committables. A Spark job; blocks.
+
+    Args:
+        batch: the rows.
+        sink: opened.
+        transaction: whose pieces they are.
+        first: the index of the first subtask; others follow in the order of Spark's partitions.
+    """
     spark = batch.sparkSession
     share_key(spark.sparkContext.environment)
     share_redaction(spark.conf.get(SETTING, "false") or "false", spark.sparkContext.environment)
-    results = batch.mapInArrow(WriterTask(sink, transaction), "subtask int, committable string").collect()
+    results = batch.mapInArrow(WriterTask(sink, transaction, first), "subtask int, committable string").collect()
     subtasks = [row.subtask for row in results]
     if len(set(subtasks)) != len(subtasks):
         raise DeclinedError(f"{transaction}: Spark returned two results for one subtask: {sorted(subtasks)}.")
@@ -44,9 +51,10 @@ def write_batch(batch: DataFrame, sink: ArrowSink, transaction: TransactionId) -
 class WriterTask:
     """What runs in each task. Pickled with the opened sink."""
 
-    def __init__(self, sink: ArrowSink, transaction: TransactionId) -> None:
+    def __init__(self, sink: ArrowSink, transaction: TransactionId, first: int = 0) -> None:
         self._sink = sink
         self._transaction = transaction
+        self._first = first
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows of the task, pre-commit, and yield one row with the committable."""
@@ -60,7 +68,7 @@ class WriterTask:
         context = TaskContext.get()
         if context is None:
             raise DeclinedError(f"{self._transaction}: the writer runs outside a Spark task.")
-        subtask = Subtask(context.partitionId(), context.taskAttemptId())
+        subtask = Subtask(self._first + context.partitionId(), context.taskAttemptId())
         return subtask, self.write(batches, subtask)
 
     def write(self, batches: Iterator[pa.RecordBatch], subtask: Subtask) -> Committable | None:

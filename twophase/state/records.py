@@ -152,7 +152,33 @@ class Adoption:
     action: Literal["adopt-from-target"] = "adopt-from-target"
 
 
-Repair = AcceptedLoss | Adoption
+@dataclass(frozen=True)
+class Rewrite:
+    """Pieces that a sink proved lost are replaced by others with the same rows, read again and written under a new attempt.
+
+    Attributes:
+        note: who, when, why.
+        decision: of the checkpoint from here on, under the new attempt; its body lists the new pieces.
+        replaced: the attempt that was decided before. The pieces that were not lost are of it, or of an older one.
+        sink: the sink's name.
+        pieces: the subtasks whose pieces were lost, as `Subtask` writes them.
+        rows: how many rows they had.
+    """
+
+    note: Note
+    decision: Decision
+    replaced: Attempt
+    sink: str
+    pieces: tuple[str, ...]
+    rows: int
+    action: Literal["rewrite"] = "rewrite"
+
+    def is_of(self, lineage: str, checkpoint: int) -> bool:
+        """Whether it is of this checkpoint."""
+        return (self.decision.lineage, self.decision.checkpoint) == (lineage, checkpoint)
+
+
+Repair = AcceptedLoss | Adoption | Rewrite
 
 
 @dataclass(frozen=True)
@@ -275,6 +301,14 @@ class History:
             case Adoption(lineage=lineage):
                 begun = replace(self, decisions=()).apply(LineageRecord(lineage))
                 return replace(begun, repairs=repairs)
+            case Rewrite(decision=new, replaced=replaced):
+                old = replace(new, attempt=replaced)
+                found = [one for one in self.decisions if one.folder == old.folder and not one.committed]
+                _check(len(found) == 1, f"checkpoint {new.checkpoint} written again without a decision")
+                _check(new.attempt.generation == self.generation, f"rewrite of generation {new.attempt.generation}")
+                return replace(
+                    self, decisions=tuple(new if one in found else one for one in self.decisions), repairs=repairs
+                )
 
     def _check_next(self, decision: Decision) -> None:
         lineage, newest = self.lineage, self.newest(decision.lineage)
@@ -363,6 +397,11 @@ def _repair(value: Mapping[str, Any]) -> Repair:
         case "adopt-from-target":
             lineage, gave_up = _lineage(fields.pop("lineage")), tuple(fields.pop("gave_up"))
             return Adoption(note=note, lineage=lineage, gave_up=gave_up, **fields)
+        case "rewrite":
+            decision, replaced = _decision(fields.pop("decision")), Attempt(**fields.pop("replaced"))
+            return Rewrite(
+                note=note, decision=decision, replaced=replaced, pieces=tuple(fields.pop("pieces")), **fields
+            )
         case other:
             raise ValueError(f"the unknown action {other!r}")
 

@@ -148,6 +148,26 @@ def test_h23_a_staged_file_that_is_gone_or_cut_is_lost(table: FileHarness, sink:
     assert "is gone" in outcome.evidence
 
 
+@pytest.mark.parametrize("point", ["", "F03", "F04"])
+def test_h23_a_piece_of_which_a_file_is_lost_leaves_nothing_in_the_table(
+    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt, point: str
+) -> None:
+    """Whoever gives the piece up can abort it."""
+    if point:
+        interrupt(point)
+        with pytest.raises(FailpointError):
+            commit(sink, piece)
+        interrupt("")
+    gone = final(table, 1) if point == "F04" else table.staged()[0] / "1"
+    gone.unlink()
+    for _ in range(2):
+        (outcome,) = commit(sink, piece)
+        assert isinstance(outcome, Lost)
+        assert table.files() == []
+    sink.abort(sink.in_doubt())
+    assert table.staged() == []
+
+
 @pytest.mark.parametrize("damage", ["flip", "cut", "swap"])
 def test_h23_a_manifest_that_is_not_the_one_of_the_checkpoint_commits_nothing(
     table: FileHarness, sink: FileSink, piece: Committable, damage: str

@@ -89,6 +89,17 @@ def read_range(options: KafkaOptions, item: OffsetRange, wanted: Wanted, *, agai
     guard.finished()
 
 
+def check_range(options: KafkaOptions, item: OffsetRange) -> None:
+    """Make sure, on the driver, that a range that was planned by another process is still there.
+
+    Raises:
+        SourceLossError: records of the range are gone, or are others.
+        PreflightError: kafka-python is not installed.
+    """
+    guard: ReadGuard = _load("guard", "kafka", "kafka-python", "kafka").ReadGuard(options, cluster_of(options), item)
+    guard.check()
+
+
 def _engine(chosen: FetchEngine) -> Fetch:
     fast = chosen is FetchEngine.LIBRDKAFKA or (
         chosen is FetchEngine.AUTO and importlib.util.find_spec("confluent_kafka") is not None

@@ -1,0 +1,254 @@
+"""Reads the records of a decided checkpoint again, for a rewrite: through the job's own plan, as Spark replays a micro-batch.
+
+A query over a folder of its own, in which one micro-batch is planned and not finished: Spark runs it, and no other. The
+folder is gone afterwards; that of the job is only read.
+
+Which records a piece has follows from its subtask where the plan takes rows one by one: Spark numbers the tasks of the
+sources one after the other, and a source numbers its ranges the same way each time. The micro-batch then begins and ends so
+that only the ranges of lost pieces lie in it. Ranges of one partition are read by one micro-batch each.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twophase.coordinator.rewrite import Lost
+from twophase.errors import ConfigError, SourceLossError, StopJobError
+from twophase.ids import TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import ArrowSink, BatchSink
+from twophase.runtime import plan, shuffles
+from twophase.runtime.batch import JobSink, declined, failure
+from twophase.runtime.spark_folder import header_of, noted_conf, write_planned
+from twophase.runtime.writer_task import write_batch
+from twophase.sources.kafka import KafkaOptions
+from twophase.sources.kafka.engines import check_range
+from twophase.sources.kafka.offsets import OffsetRange, Partition, PartitionOffset, SourceOffset, ranges
+from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_ACCEPT = "go on without these rows: twophase repair accept-loss."
+_WHOLE = -1
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What one task of the checkpoint has read.
+
+    Attributes:
+        leg: the position of its source in the plan.
+        item: the range.
+    """
+
+    leg: int
+    item: OffsetRange
+
+
+class KafkaReread:
+    """Reads ranges of Kafka again through a job's plan.
+
+    Args:
+        job: the job's name.
+        frame: the job's rows, streaming.
+        sinks: by name; opened.
+        folder: the job's folder.
+
+    Raises:
+        ConfigError: the plan keeps state, draws by chance, or reads something else than Kafka.
+    """
+
+    def __init__(self, job: str, frame: DataFrame, sinks: Mapping[str, JobSink], folder: Path) -> None:
+        self._job = job
+        self._frame = frame
+        self._sinks = sinks
+        self._folder = folder
+        legs = plan.sources(frame)
+        if plan.is_stateful(frame):
+            raise self._refused("its plan keeps state, or may: the rows depend on more than these records")
+        if any(not plan.is_deterministic(sink.rows(frame)) for sink in sinks.values()):
+            raise self._refused("its plan draws by chance: the same records give other rows")
+        if others := sorted({leg.name for leg in legs if leg.name != plan.KAFKA}):
+            raise self._refused(f"it reads {', '.join(others)}, and only {plan.KAFKA} reads a given range again")
+        shuffles.check(job, frame.sparkSession, (sink.rows(frame) for sink in sinks.values()))
+        self._options = [KafkaOptions.parse(leg.options) for leg in legs]
+
+    def ranges(self, lost: Lost) -> Sequence[str]:
+        """See `Reread.ranges`."""
+        tasks = [task for batch in self._batches(lost) for task in batch.values()]
+        for task in tasks:
+            self._check(lost, task)
+        return [f"{task.item} (source {task.item.source})" for task in tasks]
+
+    def write(self, lost: Lost, transaction: TransactionId) -> Mapping[int, Sequence[Committable]]:
+        """See `Reread.write`."""
+        offsets = lost.checkpoint.offsets
+        if lost.whole:
+            return {
+                _WHOLE: self._run(lost, offsets, lambda rows: _pre_commit(rows, self._sinks[lost.sink], transaction))
+            }
+        found: dict[int, list[Committable]] = {piece.subtask.index: [] for piece in lost.pieces}
+        first = len(self._tasks(offsets))  # of no piece that is there
+        for batch in self._batches(lost):
+            narrowed = self._narrowed(offsets, batch.values())
+            tasks = self._tasks(narrowed)
+            owners = [_owner(batch, task) for task in tasks]
+
+            def write(rows: DataFrame, first: int = first) -> list[Committable]:
+                return _pre_commit(rows, self._sinks[lost.sink], transaction, first)
+
+            for piece in self._run(lost, narrowed, write):
+                found[owners[piece.subtask.index - first]].append(piece)
+            first += len(tasks)
+        return found
+
+    def _check(self, lost: Lost, task: _Task) -> None:
+        try:
+            check_range(self._options[task.leg], task.item)
+        except SourceLossError as error:
+            raise type(error)(
+                f"Job {self._job!r}: pieces of checkpoint {lost.checkpoint.checkpoint} are lost in sink {lost.sink!r}, and their "
+                f"records are not in Kafka any more: {error.what} Nothing was written.",
+                remedy=_ACCEPT,
+            ) from error
+
+    # -- which records -------------------------------------------------------------------------------------------------
+
+    def _tasks(self, offsets: FrozenOffsets) -> list[_Task]:
+        """What each task of a micro-batch reads, by its index."""
+        found = []
+        for leg, (start, end) in enumerate(self._parsed(offsets)):
+            found += [_Task(leg, item) for item in ranges(start, end, self._options[leg].min_read_tasks)]
+        return found
+
+    def _parsed(self, offsets: FrozenOffsets) -> list[tuple[SourceOffset, SourceOffset]]:
+        if len(offsets.end) != len(self._options):
+            raise self._refused(f"the checkpoint has {len(offsets.end)} sources, the plan {len(self._options)}")
+        found = []
+        for options, start, end in zip(self._options, offsets.start, offsets.end, strict=True):
+            begin, stop = (
+                SourceOffset.parse(line) if line else SourceOffset.initial(options.uid) for line in (start, end)
+            )
+            if {begin.source, stop.source} != {options.uid}:
+                raise self._refused(f"the checkpoint has a source {stop.source!r} where the plan has {options.uid!r}")
+            found.append((begin, stop))
+        return found
+
+    def _batches(self, lost: Lost) -> list[dict[int, _Task]]:
+        """The micro-batches that read what is lost: for each the tasks of the checkpoint whose ranges it reads, by index."""
+        tasks = self._tasks(lost.checkpoint.offsets)
+        if lost.whole:
+            return [dict(enumerate(tasks))]
+        if not self._writes_row_by_row(self._sinks[lost.sink]):
+            raise StopJobError(
+                f"Job {self._job!r}: part of checkpoint {lost.checkpoint.checkpoint} is lost in sink {lost.sink!r}, and its rows "
+                "are not written one by one, as they are read: nothing tells which records the lost pieces had. Nothing was "
+                "written.",
+                remedy=_ACCEPT,
+            )
+        batches: list[dict[int, _Task]] = []
+        for index in sorted(piece.subtask.index for piece in lost.pieces):
+            if index >= len(tasks):
+                raise self._refused(
+                    f"the checkpoint has a piece of task {index}, and its records make {len(tasks)} tasks"
+                )
+            task = tasks[index]
+            batch = next((one for one in batches if all(_apart(task, other) for other in one.values())), None)
+            if batch is None:
+                batches.append(batch := {})
+            batch[index] = task
+        return batches
+
+    def _writes_row_by_row(self, sink: JobSink) -> bool:
+        """Whether task i of the sink has the rows of task i of the sources."""
+        rows = sink.rows(self._frame)
+        return (
+            isinstance(sink.sink, ArrowSink)
+            and plan.is_row_by_row(rows)
+            and len(plan.sources(rows)) == len(self._options)  # a union in its own query would number them otherwise
+        )
+
+    def _narrowed(self, offsets: FrozenOffsets, tasks: Iterable[_Task]) -> FrozenOffsets:
+        """Offsets between which lie the ranges of some tasks, at most one of each partition, and nothing else."""
+        chosen, starts, ends = list(tasks), [], []
+        for leg, (start, end) in enumerate(self._parsed(offsets)):
+            items = {task.item.key: task.item for task in chosen if task.leg == leg}
+            stay = {entry.key: entry.offset for entry in end.partitions or ()}
+            begins = {key: item.start for key, item in items.items()}
+            stops = {key: item.end for key, item in items.items()}
+            starts.append(_moved(start, stay | begins))
+            ends.append(_moved(end, stay | stops))
+        return FrozenOffsets(tuple(starts), tuple(ends))
+
+    # -- the query -----------------------------------------------------------------------------------------------------
+
+    def _run(
+        self, lost: Lost, offsets: FrozenOffsets, write: Callable[[DataFrame], list[Committable]]
+    ) -> list[Committable]:
+        """Run one micro-batch between these offsets; return what was pre-committed."""
+        checkpoint = lost.checkpoint
+        found: list[Committable] = []
+        errors: list[Exception] = []
+
+        def handle(rows: DataFrame, _: int) -> None:
+            try:
+                found.extend(write(rows))
+            except BaseException as error:  # noqa: BLE001 Spark hears of each, as an exception
+                errors.append(failure(error))
+                raise errors[0] from errors[0].__cause__
+
+        what = f"Reading checkpoint {checkpoint.checkpoint} again for sink {lost.sink!r}"
+        with tempfile.TemporaryDirectory(prefix="twophase-rewrite-") as scratch:
+            uri = write_planned(Path(scratch), offsets, self._header(checkpoint))
+            writer = self._frame.writeStream.queryName(f"{self._job}-rewrite").foreachBatch(handle)
+            try:
+                writer.option("checkpointLocation", uri).trigger(once=True).start().awaitTermination()
+            except Exception as error:
+                raise declined(errors[0] if errors else error, what) from error
+        return found
+
+    def _header(self, checkpoint: CompletedCheckpoint) -> str:
+        """The time and settings of the micro-batch, as Spark noted them; from here where its folder is gone."""
+        noted = header_of(self._folder / "spark" / checkpoint.lineage, checkpoint.checkpoint)
+        times = {"batchWatermarkMs": 0, "batchTimestampMs": checkpoint.trigger_time_ms}
+        return noted or json.dumps({**times, "conf": {**noted_conf(self._frame.sparkSession)}})
+
+    def _refused(self, reason: str) -> ConfigError:
+        return ConfigError(
+            f"Job {self._job!r}: nothing of it can be written again: {reason}. Nothing was written.",
+            remedy=f"give the job file that wrote the checkpoint, if this is another; otherwise {_ACCEPT}",
+        )
+
+
+def _pre_commit(rows: DataFrame, sink: JobSink, transaction: TransactionId, first: int = 0) -> list[Committable]:
+    match sink.sink:
+        case ArrowSink():
+            return write_batch(sink.rows(rows), sink.sink, transaction, first)
+        case BatchSink():
+            return list(sink.sink.pre_commit(sink.rows(rows), transaction))
+        case other:
+            raise TypeError(f"{type(other).__name__} is neither an ArrowSink nor a BatchSink")
+
+
+def _apart(task: _Task, other: _Task) -> bool:
+    return (task.leg, task.item.key) != (other.leg, other.item.key)
+
+
+def _owner(batch: Mapping[int, _Task], task: _Task) -> int:
+    """The task of the checkpoint whose range has that of a task of the micro-batch."""
+    return next(index for index, one in batch.items() if not _apart(one, task))
+
+
+def _moved(offset: SourceOffset, to: Mapping[Partition, int]) -> str:
+    def move(entry: PartitionOffset) -> PartitionOffset:
+        return replace(entry, offset=to[entry.key])
+
+    if offset.partitions is None:
+        return offset.to_line()
+    return SourceOffset(offset.source, tuple(map(move, offset.partitions))).to_line()
