@@ -408,3 +408,24 @@ def test_a_piece_that_is_prepared_again_while_its_checkpoint_commits_is_committe
     patched.start()
     driver.run(0)
     assert (visible(target), target.prepared) == (list(range(10)), {})
+
+
+def test_a_backup_made_in_the_middle_of_a_commit_is_not_noticed(
+    driver: Driver, targets: Targets, another: Another
+) -> None:
+    """Known limit: one piece proves its checkpoint. A dump has no prepared pieces, so that nothing is left to commit again."""
+    target, sink = targets["facts"], driver.sinks["facts"]
+    commit, dumps = sink.commit, []
+
+    def is_dumped_after_one(requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        patched.stop()
+        outcomes = commit(requests[:1])
+        dumps.append(backup(target))
+        return [*outcomes, *commit(requests[1:])]
+
+    patched = mock.patch.object(sink, "commit", is_dumped_after_one)
+    patched.start()
+    driver.run(0)
+    put_back(target, dumps[0])
+    another().recover()
+    assert visible(target) == list(range(5))
