@@ -14,7 +14,7 @@ from unittest import mock
 from tests.simulation import mutations
 from twophase.coordinator import coordinator, finish
 from twophase.coordinator.finish import Finisher
-from twophase.coordinator.orphans import Orphans, _key
+from twophase.coordinator.orphans import Orphans, key_of
 from twophase.protocol.sink import CommitRequest
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.records import CommittedRecord
@@ -24,7 +24,9 @@ LOSES = "recovery calls a decided checkpoint committed and drops it"
 
 
 def _commit_orphans(self: Orphans, below: Any, kept: Any) -> int:
-    found = [piece for piece in self._sink.in_doubt() if piece.transaction.attempt < below and _key(piece) not in kept]
+    found = [
+        piece for piece in self._sink.in_doubt() if piece.transaction.attempt < below and key_of(piece) not in kept
+    ]
     self._sink.commit([CommitRequest(piece, 0) for piece in found])
     return len(found)
 

@@ -101,6 +101,8 @@ _POWER_CUT = "a power cut: what a killed process has written stays in the kernel
 _REPLY = "an error of the disk or of the server in a certain reply; nothing is killed"
 _RACE = "two things at the same moment, between which there is no crash point"
 _BY_HAND = "somebody who changes or deletes what is there"
+_COPY = f"{_BY_HAND}: a driver over a copy of the job's folder"
+_CHANGED = f"{_BY_HAND}: a target that is put back or swapped"
 # What no kill shows, and what it takes instead; the simulation has all of it.
 NOT_SHOWN = {
     "an unknown branch is taken for committed": f"{_BY_HAND}: a decided branch that was rolled back",
@@ -122,6 +124,13 @@ NOT_SHOWN = {
     "start sweeps it",
     "the first record of a folded log is written anew": f"{_RACE}: a driver between reading an empty log and its fence",
     "a restore is held against what sinks knew before": f"{_RACE}: a restore and a driver that goes on",
+    "the sinks are not asked again after the fences": _COPY,
+    "orphans are aborted without asking the other sinks": _COPY,
+    "a commit does not require its predecessor": _CHANGED,
+    "a start does not look for what its targets should have": _CHANGED,
+    "the mark is raised to what a target lacks": _CHANGED,
+    "a table is known by its name alone": _CHANGED,
+    "a server is known by its address alone": _CHANGED,
     "MySQL is asked as soon as a session is off the list": f"{_RACE}: a session that leaves on a slow server",
     "MariaDB is asked as soon as a session is off the list": f"{_RACE}: a session that leaves on a slow server",
 }

@@ -115,7 +115,12 @@ class MySqlSink(ArrowSink):
             fence = bound.books.read_fence(session, job, sink)
             committed = bound.books.committed(session, job, sink)
             known = bound.targets.read(session, job, sink)
-            replaced = why_another(session, known, bound.table) if known and committed else ""
+            replaced = ""
+            if (
+                known and committed
+            ):  # a job that restarts its query opens its sinks once: the table may be another one by now
+                now = read_identity(session, bound.table.schema, bound.table.name) or bound.table
+                replaced = why_another(session, known, now)
             return SinkHistory(fence.generation if fence else 0, committed, replaced)
 
     def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:

@@ -12,7 +12,8 @@ import pytest
 from tests.coordinator.conftest import Driver, completed_of, restoring, visible
 from twophase.coordinator.alongside import Alongside, SideBySide, in_turn
 from twophase.coordinator.recovery import Restore
-from twophase.errors import CheckpointMissingError, FencedError, LostPreparedError, RestoreRefusedError
+from twophase.coordinator.stopwatch import Stopwatch
+from twophase.errors import CheckpointMissingError, FencedError, LostPreparedError, RestoreRefusedError, StopJobError
 from twophase.events import OrphansAborted
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
@@ -158,4 +159,41 @@ def test_what_no_sink_shows_is_written_again_and_the_original_says_that_it_lost_
     copy.run(1)
     with pytest.raises((LostPreparedError, FencedError)):
         original.commits_the_rest()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
+
+
+def test_a_mark_that_the_copy_has_raised_proves_nothing_to_the_original(tmp_path: Path, targets: Targets) -> None:
+    """Found by the simulation: the mark covers the number of its checkpoint, and is of the copy's, which has other rows."""
+    original = Original(tmp_path, targets, "facts", "lake")
+    original.decides()
+    decided = completed_of(tmp_path / "job", 1)
+    copy = Driver(tmp_path / "copy", targets).recover()
+    copy.run(1)
+    for sink in copy.sinks.values():
+        sink.subsume(decided.lineage, 1)
+    for sink in original.sinks.values():
+        sink.up = True
+    original.driver.coordinator.stopping.clear()
+    with pytest.raises(FencedError):
+        original.driver.coordinator._finisher.finish(decided, Stopwatch(original.driver.clock))
+    assert original.driver.coordinator.log.history.uncommitted(), "it would tell what it does not know"
+
+
+def test_an_orphan_that_the_original_commits_while_it_is_aborted_is_a_checkpoint_that_the_copy_lacks(
+    tmp_path: Path, targets: Targets
+) -> None:
+    """Found by the simulation: the sink says that its rows are visible and to be removed by hand, but they were decided."""
+    original = Original(tmp_path, targets, "facts", "lake")
+    original.decides()
+
+    def is_committed() -> None:
+        original.commits_the_rest()
+        raise StopJobError(
+            "It was to be rolled back and is committed: its rows are visible.", remedy="remove its rows."
+        )
+
+    sinks = {"facts": Interrupted(targets["facts"], "abort", is_committed)}
+    copy = Driver(tmp_path / "copy", targets, sinks={**sinks})
+    with pytest.raises(CheckpointMissingError, match=r"'facts' has committed checkpoint 1"):
+        copy.coordinator.recover()
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))

@@ -67,7 +67,7 @@ def heard() -> list[Event]:
 
 @pytest.fixture
 def orphans(sink: Sink, heard: list[Event]) -> Orphans:
-    return Orphans(JOB, "facts", sink, Observers(heard.append))
+    return Orphans(JOB, "facts", sink, Observers(heard.append), lambda found: found)
 
 
 def pre_commit(

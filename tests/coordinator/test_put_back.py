@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -12,9 +12,12 @@ import pytest
 from tests.coordinator.conftest import JOB, Driver, completed_of, restoring, visible
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import DeclinedError, TargetChangedError
-from twophase.protocol.sink import SinkHistory
+from twophase.ids import Attempt
+from twophase.protocol.outcome import CommitOutcome
+from twophase.protocol.sink import CommitRequest, SinkHistory
 from twophase.state import codec
 from twophase.state.log import JobLog
+from twophase.state.records import CommittedRecord, Record
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 
@@ -305,10 +308,16 @@ def write_as_before(folder: Path) -> None:
 
 
 class Replaced(MemorySink):
-    """Its proofs are there, and the rows that they are of are in another table."""
+    """Its proofs are there, and the rows that they are of are in another table, which the next fence makes its own."""
+
+    reason = "the table was dropped and made anew"
 
     def history(self) -> SinkHistory:
-        return replace(super().history(), replaced="the table was dropped and made anew")
+        return replace(super().history(), replaced=self.reason)
+
+    def fence(self, attempt: Attempt) -> None:
+        super().fence(attempt)
+        self.reason = ""
 
 
 def test_proofs_without_the_rows_that_they_are_of_stop_the_job(
@@ -316,6 +325,24 @@ def test_proofs_without_the_rows_that_they_are_of_stop_the_job(
 ) -> None:
     Driver(tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"])}).recover().run(0)
     with pytest.raises(TargetChangedError, match=r"sink 'facts' .* dropped and made anew"):
+        Driver(tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"])}).recover()
+
+
+def test_they_stop_it_too_if_the_driver_died_before_the_log_said_committed(
+    driver: Driver, targets: Targets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by the simulation: the log expected nothing of that sink, and a commit that is asked for again finds its proof."""
+    append = driver.coordinator.log.append
+
+    def dies(record: Record) -> None:
+        if isinstance(record, CommittedRecord):
+            raise OSError("killed")
+        append(record)
+
+    monkeypatch.setattr(driver.coordinator.log, "append", dies)
+    with pytest.raises(OSError, match="killed"):
+        driver.run(0)
+    with pytest.raises(TargetChangedError, match=r"sink 'facts' .* checkpoint 0 .* dropped and made anew"):
         Driver(tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"])}).recover()
 
 
@@ -360,3 +387,45 @@ def test_a_restore_may_go_to_another_target_and_not_to_one_that_was_put_back(
     put_back(targets["facts"], MemoryTarget())
     with pytest.raises(TargetChangedError):
         Driver(tmp_path / "new", targets).coordinator.recover(restore=restore)
+
+
+def test_a_piece_that_is_prepared_again_while_its_checkpoint_commits_is_committed_again_and_not_aborted(
+    driver: Driver, targets: Targets
+) -> None:
+    """Found by the simulation: the target is put back between two pieces. The other one proves the checkpoint by its number."""
+    target, sink = targets["facts"], driver.sinks["facts"]
+    commit = sink.commit
+
+    def is_put_back_after_one(requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        patched.stop()
+        held, old = dict(target.prepared), backup(target)
+        outcomes = commit(requests[:1])
+        put_back(target, old)
+        target.prepared = held
+        return [*outcomes, *commit(requests[1:])]
+
+    patched = mock.patch.object(sink, "commit", is_put_back_after_one)
+    patched.start()
+    driver.run(0)
+    assert (visible(target), target.prepared) == (list(range(10)), {})
+
+
+def test_a_backup_made_in_the_middle_of_a_commit_is_not_noticed(
+    driver: Driver, targets: Targets, another: Another
+) -> None:
+    """Known limit: one piece proves its checkpoint. A dump has no prepared pieces, so that nothing is left to commit again."""
+    target, sink = targets["facts"], driver.sinks["facts"]
+    commit, dumps = sink.commit, []
+
+    def is_dumped_after_one(requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        patched.stop()
+        outcomes = commit(requests[:1])
+        dumps.append(backup(target))
+        return [*outcomes, *commit(requests[1:])]
+
+    patched = mock.patch.object(sink, "commit", is_dumped_after_one)
+    patched.start()
+    driver.run(0)
+    put_back(target, dumps[0])
+    another().recover()
+    assert visible(target) == list(range(5))

@@ -2,6 +2,7 @@
 
     make simulate SEEDS=100000                 python -m tests.simulation --seeds 100000
     replay one that failed                     python -m tests.simulation --seed 1234
+    in one of the worlds                       python -m tests.simulation --seeds 1000 --world copied
 
 One seed chooses what a run is like (`options.py`) and makes every choice in it: who has the next turn, which call fails,
 who is killed or stands still where. The same seed does the same things, whatever the machine, the load and the hash seed.
@@ -23,12 +24,13 @@ books, writers, encoding, committer, orphans, fence, slots, leaving, the driver'
   thread that commits behind the next micro-batch is such a task, with locks to match (`threads.py`).
 - Spark (`spark.py`) and `runtime.Job` (`driver.py`): offset and commit log, tasks that die, are tried twice or outlive their
   attempt, restarts. `supervisor.py` starts drivers, also while another lives; `faults.py` is what befalls them.
+- Operators who know no better (`worlds.py`): a driver over a copy of the folder, a target that is put back or swapped.
 
 **Checked** (`oracle.py` at the moment it could break, `verdict.py` in the end): I1 to I8, hazards H14, H40, H41, H48 to H50 and
 decision 0010; every row of every decided checkpoint once in each sink, nothing prepared left, nothing undecided visible,
 every run ends. `mutations.py` breaks the product on purpose; each mistake has to be found.
 
 **Not covered.** The wire protocol, TLS and LOAD DATA's conversions (`tests/sinks/mysql`, `integration`); Spark itself and its
-folder; stateful plans; listeners; `checkpoint.min_pause`; damage to files that were durable (I9); another target under
-the same address (I10); servers that lose what they acknowledged (preflight refuses them).
+folder; stateful plans; listeners; `checkpoint.min_pause`; damage to files that were durable (I9); a swapped server that lacks
+the sink's own tables.
 """

@@ -29,11 +29,11 @@ class Branch(Transaction):
         rollback_only: whether a deadlock has ended it.
     """
 
-    def __init__(self, xid: str, session: ServerSession) -> None:
+    def __init__(self, xid: str, session: ServerSession | None) -> None:
         super().__init__()
         self.xid = xid
         self.phase = Phase.ACTIVE
-        self.session: ServerSession | None = session
+        self.session = session
         self.handed_over = False
         self.rollback_only = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,6 +49,9 @@ class Catalogue:
         self._dialect = dialect
         self._keyed = keyed
         self._books: dict[str, None] = {}
+        self._created: Counter[str] = Counter()
+        self._name = name
+        self._lives = 0
         self._variables = {
             "innodb_flush_log_at_trx_commit": "1",
             "log_bin": "OFF",
@@ -66,13 +70,23 @@ class Catalogue:
             _TABLES: lambda _: [(table,) for table in self._books],
             _ENGINES: lambda _: [("InnoDB",)],
             _TARGET: lambda asked: [(asked[0], asked[1], "BASE TABLE", "InnoDB")],
-            _IDENTITY: lambda asked: [(asked[0], asked[1], "2026-01-01 00:00:00")],
+            _IDENTITY: lambda asked: [(asked[0], asked[1], f"2026-01-01 00:00:{self._created[asked[1]]:02d}")],
             _COLUMNS: lambda _: [
                 (column, "bigint", "bigint(20)", "NO", None, "", None, 19, 0, None) for column in ("checkpoint", "id")
             ],
             _UNIQUE: lambda _: [(int(self._keyed),)],
             _FOREIGN: lambda _: [(0,)],
         }
+
+    def become_another(self) -> None:
+        """Another server takes the place of this one, under its name."""
+        self._lives += 1
+        if not self._dialect.is_mariadb:
+            self._variables["server_uuid"] = f"uuid-of-{self._name}-{self._lives}"
+
+    def make_anew(self, table: str) -> None:
+        """DROP TABLE and CREATE TABLE: made at another time."""
+        self._created[table] += 1
 
     def answer(self, sql: str, arguments: Sequence[Any]) -> Rows | None:
         """The rows; None if it is another statement."""

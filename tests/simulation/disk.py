@@ -114,6 +114,12 @@ class Disk:
                 node = node.synced[part]
         return isinstance(node, File) and node.is_durable
 
+    def copy(self, source: str, target: str) -> None:
+        """Copy a folder at one moment, durably."""
+        folder, name = self.folder_of(target)
+        folder.put(name, _copied(self.find(source)))
+        self.sync(folder)
+
     def cut_power(self) -> None:
         """Lose what may be lost."""
         keep = self._random.choice((_nothing, _everything, self._some, self._first))
@@ -156,6 +162,17 @@ def _apply(entries: dict[str, Node], name: str, node: Node | None) -> None:
         entries.pop(name, None)
     else:
         entries[name] = node
+
+
+def _copied(node: Node) -> Node:
+    if isinstance(node, File):
+        file = File()
+        file.data, file.synced = bytearray(node.data), bytes(node.data)
+        return file
+    folder = Folder()
+    folder.entries = {name: _copied(child) for name, child in node.entries.items()}
+    folder.synced = dict(folder.entries)
+    return folder
 
 
 def _nothing(indexes: list[int]) -> list[int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sinks.mysql.sink import MySqlSink
-from tests.simulation.oracle import FORMAT_ID
+from tests.simulation.decisions import FORMAT_ID
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.spark import SCHEMA, Executors, QueryLog
 from tests.simulation.telling import Started
@@ -26,7 +26,7 @@ from twophase.events import Observer, Observers
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed
-from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.protocol.sink import CommitRequest, SinkContext, SinkHistory
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restart import restart_policy
 from twophase.runtime.restore import load_restore
@@ -69,15 +69,27 @@ class WatchedSink(MySqlSink):
         """What stands for the sink in an xid."""
         return self._bound().owner.sink_hash
 
+    def history(self) -> SinkHistory:
+        found = super().history()
+        self._world.oracle.asks(found.generation)
+        return found
+
+    def in_doubt(self) -> Sequence[Committable]:
+        self._world.oracle.looks()
+        return super().in_doubt()
+
     def fence(self, attempt: Attempt) -> None:
+        changes = self._world.oracle.changes
         super().fence(attempt)
-        self._world.oracle.fenced(self.hash, (attempt.generation, attempt.counter))
+        if self._world.oracle.changes == changes:
+            self._world.oracle.fenced(self.hash, (attempt.generation, attempt.counter))
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        missing = {*self._world.oracle.undone}
         outcomes = super().commit(requests)
         for request, outcome in zip(requests, outcomes, strict=True):
             if isinstance(outcome, Committed | AlreadyCommitted):
-                self._world.oracle.believes_committed(_xid(request.committable))
+                self._world.oracle.believes_committed(_xid(request.committable), missing)
         return outcomes
 
 
@@ -96,6 +108,7 @@ class Driver:
         process: what can be killed.
         folder: the job's folder.
         records_at_start: as given.
+        changes_at_start: how often targets had changed before.
         executors: its tasks.
         error: what ended it; None if it reached its goal, or was killed or stopped.
         reached: whether it reached its goal.
@@ -110,6 +123,8 @@ class Driver:
         self.process = Process(f"driver{number}")
         self.folder = folder
         self.records_at_start = records
+        self.changes_at_start = world.oracle.changes
+        world.oracle.folders[self.process] = folder
         self.executors = Executors(self.process, world.scheduler, world.options, world.source, world.faults)
         self.error: Exception | None = None
         self.reached = self.refused = False
@@ -198,7 +213,7 @@ class Driver:
             coordinator.begin_lineage(restore.lineage)
         elif coordinator.log.history.lineage is None:
             coordinator.begin_lineage(Lineage(self._world.new_id()))
-        query = self._world.query_log(coordinator.lineage)
+        query = self._world.query_log(self.folder, coordinator.lineage)
         newest = coordinator.newest()
         try:
             query.check(newest.checkpoint if newest else coordinator.lineage.first_checkpoint - 1)
@@ -211,6 +226,8 @@ class Driver:
         return Thread(self._world.scheduler, self.process, run)
 
     def _recover(self, coordinator: CheckpointCoordinator, restore: Restore | None) -> None:
+        oracle, sinks = self._world.oracle, [sink.hash for sink in self._sinks.values()]
+        missing, changes = {*oracle.undone}, oracle.changes
         try:
             coordinator.recover(self.generation, restore)
         except InDoubtError:
@@ -221,7 +238,7 @@ class Driver:
             raise
         self.generation = coordinator.generation
         if not coordinator.stopping.is_set():
-            self._world.oracle.recovered([sink.hash for sink in self._sinks.values()], coordinator.generation)
+            oracle.recovered(sinks if oracle.changes == changes else [], coordinator.generation, missing)
 
     def _run_query(self, query: QueryLog | None) -> None:
         """The query, and the commits behind it."""

@@ -1,6 +1,7 @@
 """The product, broken on purpose: each of these must be found by some seed, or the simulation proves nothing.
 
-The first group are mistakes that the design rules out; the second undoes what the simulation has found.
+The first group are mistakes that the design rules out; the second undoes what the simulation has found; the third shows in
+one of the `worlds` only.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from unittest import mock
 import pymysql
 
 from sinks.mysql import committer, leaving, orphans, session, writer, xid
+from sinks.mysql import sink as mysql_sink
 from sinks.mysql.books import Books
 from sinks.mysql.fence import Fence
 from sinks.mysql.sink import MySqlSink
-from tests.simulation.options import Mishap
+from tests.simulation.options import Mishap, Options
+from tests.simulation.worlds import COPIED, PUT_BACK, SWAPPED, in_world
 from twophase.coordinator import coordinator
 from twophase.coordinator.behind import CommitsBehind
 from twophase.coordinator.commit import Committer
@@ -43,10 +46,17 @@ class Mistake:
     Attributes:
         patches: the owner, the name in it and what stands there instead.
         options: runs in which it shows sooner.
+        world: the one of the `worlds` in which it shows; without, it shows anywhere.
     """
 
     patches: Sequence[tuple[object, str, Any]]
     options: Mapping[str, Any] = field(default_factory=dict)
+    world: str = ""
+
+    def runs(self, seeds: range) -> Iterator[Options]:
+        """The runs of these seeds in which it should show."""
+        for seed in seeds:
+            yield replace(in_world(seed, self.world) if self.world else Options.of(seed), **self.options)
 
 
 _LOCK_WAIT_TIMEOUT, _CONNECTION_LOST = 1205, 2013
@@ -185,6 +195,24 @@ def _append_after_doubt(self: JobLog, record: Any) -> None:
     _real_append(self, record)
 
 
+def _close_and_ask_no_more(self: CheckpointCoordinator, *arguments: Any) -> int:
+    aborted = _real_close_below(self, *arguments)
+    with_sinks: Any = self
+    with_sinks._ask_again = lambda _: self.log.check_fence()
+    return aborted
+
+
+def _orphans_without_asking(job: str, name: str, sink: Any, observers: Any, _: Any) -> Orphans:
+    return Orphans(job, name, sink, observers, lambda found: found)
+
+
+def _raise_mark_unproven(self: MySqlSink, lineage: str, checkpoint: int) -> None:
+    bound = self._bound()
+    with self._linked().session() as open_session:
+        bound.books.raise_high_water(open_session, bound.owner.job, bound.owner.sink, lineage, checkpoint)
+
+
+_real_close_below = CheckpointCoordinator._close_below
 _real_next = CommitsBehind._next
 _real_append = JobLog.append
 _real_check_restore = check_restore
@@ -249,6 +277,25 @@ _FOUND: dict[str, Sequence[Any]] = {
     "MariaDB is asked as soon as a session is off the list": [(leaving, "_wait_until_released", lambda *_: set())],
 }
 
+_IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
+    "the sinks are not asked again after the fences": (
+        COPIED,
+        [(CheckpointCoordinator, "_close_below", _close_and_ask_no_more)],
+    ),
+    "orphans are aborted without asking the other sinks": (COPIED, [(coordinator, "Orphans", _orphans_without_asking)]),
+    "a commit does not require its predecessor": (
+        PUT_BACK,
+        [(committer.Committer, "_has_predecessor", lambda *_: True)],
+    ),
+    "a start does not look for what its targets should have": (PUT_BACK, [(coordinator, "check_targets", _nothing)]),
+    "the mark is raised to what a target lacks": (PUT_BACK, [(MySqlSink, "subsume", _raise_mark_unproven)]),
+    "a table is known by its name alone": (
+        SWAPPED,
+        [(committer, "why_another", lambda *_: ""), (mysql_sink, "why_another", lambda *_: "")],
+    ),
+    "a server is known by its address alone": (SWAPPED, [(session, "_check_server", _nothing)]),
+}
+
 _TWO_AT_ONCE = {
     "restore": "elsewhere",
     "rivals": 3,
@@ -259,6 +306,15 @@ _TWO_AT_ONCE = {
 _WORKERS_OUTLIVE_THEIR_DRIVER = {
     "mishaps": (Mishap("C05", 1, 0.0), Mishap("IS_USED_LOCK", 1, 0.5)) * 3,
     "writers": 3,
+}
+_PUT_BACK_WHILE_IT_STANDS_STILL = {
+    "mishaps": tuple(Mishap("C01", count, 40.0) for count in (3, 2, 4)),  # its session is pinged, and opened anew
+    "rivals": 0,
+    "suspicion": 0.0,
+    "checkpoints": 5,
+    "empty_rate": 0.5,
+    "subsume_every": 1,
+    "max_concurrent": 1,
 }
 _BEHIND = {"max_concurrent": 3, "keyed": False, "checkpoints": 5}
 _SOONER = {
@@ -279,6 +335,8 @@ _SOONER = {
         "disk_budget": 2,
     },
     "the ledger is collapsed before the mark is raised": {"subsume_every": 1},
+    "a commit does not require its predecessor": _PUT_BACK_WHILE_IT_STANDS_STILL,
+    "the mark is raised to what a target lacks": _PUT_BACK_WHILE_IT_STANDS_STILL,
     "neither a lock nor a fence keeps old writers out": _WORKERS_OUTLIVE_THEIR_DRIVER,
     "orphans are looked for only before the fence": _WORKERS_OUTLIVE_THEIR_DRIVER,
     "MariaDB is asked as soon as a session is off the list": _WORKERS_OUTLIVE_THEIR_DRIVER
@@ -286,6 +344,7 @@ _SOONER = {
 }
 
 MISTAKES = {name: Mistake(patches, _SOONER.get(name, {})) for name, patches in (_RULED_OUT | _FOUND).items()}
+MISTAKES |= {name: Mistake(patches, _SOONER.get(name, {}), world) for name, (world, patches) in _IN_WORLDS.items()}
 
 
 @contextmanager

@@ -91,6 +91,8 @@ class Options:
         max_concurrent: the job's option; 1 if the targets have a primary key, where the sink refuses more.
         side_by_side: whether recovery asks and closes the sinks at once, as jobs on Spark do. No seed chooses it: the model,
             which traces of seeds are held against, knows one after the other.
+        world: what befalls the job's folder or its targets, see `worlds`; no seed chooses it.
+        empty_rate: how likely a micro-batch has no rows at all.
     """
 
     seed: int
@@ -125,6 +127,8 @@ class Options:
     emptied: bool
     max_concurrent: int
     side_by_side: bool = False
+    world: str = ""
+    empty_rate: float = 0.1
 
     @classmethod
     def of(cls, seed: int) -> Options:

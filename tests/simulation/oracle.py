@@ -10,50 +10,14 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.simulation.branches import Branch, Phase
+from tests.simulation.decisions import FORMAT_ID, Checkpoint, Decision, Piece
 from tests.simulation.disk import Disk, File, Folder
-from tests.simulation.scheduler import Scheduler
-from tests.simulation.server import Server
-
-FORMAT_ID = 0x74777068
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Whose branch it is, read off its xid."""
-
-    sink: str
-    lineage: str
-    checkpoint: int
-    attempt: tuple[int, int]
-    subtask: int
-    task_attempt: int
-
-    @classmethod
-    def of(cls, xid: str) -> Piece:
-        gtrid, bqual = (part.strip("'").split("-") for part in xid.split(",")[:2])
-        attempt, sink, subtask, _, _ = bqual
-        generation, counter = attempt.split(".")
-        index, task_attempt = subtask.split(".")
-        return cls(sink, gtrid[1], int(gtrid[2]), (int(generation), int(counter)), int(index), int(task_attempt))
-
-
-@dataclass
-class Decision:
-    """A record DECIDED and the body it names."""
-
-    path: str
-    body: str
-    lineage: str
-    checkpoint: int
-    attempt: tuple[int, int]
-    chunk: int
-    xids: tuple[str, ...]
-    durable: bool = False
-    committed: bool = False
+from tests.simulation.scheduler import Process, Scheduler
+from tests.simulation.server import Backup, Server
 
 
 @dataclass
@@ -65,19 +29,27 @@ class Oracle:
         disk: where the job's folders are.
         expected: the rows of a chunk of the input and a subtask.
         most_under_way: how many checkpoints of a lineage may be decided and not committed.
-        decided: by lineage and number.
+        decided: by the job's folder, lineage and number.
         lost: what somebody has rolled back by hand although it is decided.
         on_decided: hears of each decision.
         generation: the newest fence in each job's log, by its folder.
         records: how many records each log has got.
         restored: the checkpoints that lineages were begun from.
+        folders: the job's folder of each driver process.
+        several_folders: whether drivers over several folders live at once.
+        taken: pieces that a driver over another folder has rolled back.
+        undone: pieces that were visible in a target before it was put back or swapped.
+        gone: pieces that were prepared or visible in it, and are neither now.
+        emptied: those of `undone` whose table is empty now, while their proofs are there.
+        changes: how often a target was put back or swapped.
+        limit: a known limit that the run has met, which ends it: nothing is to be said of it.
     """
 
     scheduler: Scheduler
     disk: Disk
     expected: Callable[[int, int], list[tuple[int, int]]]
     most_under_way: int = 1
-    decided: dict[tuple[str, int], Decision] = field(default_factory=dict)
+    decided: dict[tuple[str, str, int], Decision] = field(default_factory=dict)
     generation: dict[str, int] = field(default_factory=dict)
     records: Counter[str] = field(default_factory=Counter)
     restored: set[str] = field(default_factory=set)
@@ -87,6 +59,19 @@ class Oracle:
     closed: dict[str, tuple[int, int]] = field(default_factory=dict)
     visible: dict[str, Piece] = field(default_factory=dict)
     seen: set[Piece] = field(default_factory=set)
+    folders: dict[Process, str] = field(default_factory=dict)
+    several_folders: bool = False
+    taken: set[str] = field(default_factory=set)
+    undone: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+    emptied: set[str] = field(default_factory=set)
+    changes: int = 0
+    limit: str = ""
+    _tables: dict[str, set[str]] = field(default_factory=dict)
+    _foreign: set[str] = field(default_factory=set)
+    _writers: dict[str, str] = field(default_factory=dict)
+    _shown: dict[Process, set[Checkpoint]] = field(default_factory=dict)
+    _asked: dict[Process, int] = field(default_factory=dict)
 
     def violated(self, what: str) -> None:
         """Something is wrong."""
@@ -110,13 +95,13 @@ class Oracle:
             case b"FENCE":
                 known = self.generation.get(root, 0)
                 self.holds(body["generation"] > known, f"I7: fence {body['generation']} after {known}")
-                self.generation[root] = body["generation"]
+                self._fence(root, body["generation"])
             case b"LINEAGE":
                 self.restored.add(body["lineage"]["restored_from"])
             case b"DECIDED":
                 self._decide(root, path, body["decision"])
             case b"COMMITTED":
-                self._commit(body["lineage"], body["checkpoint"])
+                self._commit(root, body["lineage"], body["checkpoint"])
             case _:
                 pass  # what it adds up to is checked in the end
 
@@ -138,10 +123,20 @@ class Oracle:
         for root in self.generation:
             self.generation[root] = self._newest_fence(root)
 
+    def _fence(self, root: str, generation: int) -> None:
+        """A driver takes a generation that none of its sinks has seen. Over two folders, two may take one at once."""
+        self.generation[root] = generation
+        seen = self._asked.get(self._process(), 0)
+        self.holds(generation > seen, f"I7: fence {generation}, and a sink has seen {seen}")
+        others = [known for other, known in self.generation.items() if other != root]
+        if self.several_folders and generation in others:
+            self.limit = f"two drivers over two folders have taken generation {generation} at once"
+            self.scheduler.stop(self.limit)
+
     def _decide(self, root: str, path: str, record: dict[str, Any]) -> None:
         attempt = (record["attempt"]["generation"], record["attempt"]["counter"])
         name = f"{record['lineage']}-{record['checkpoint']}-{attempt[0]}.{attempt[1]}"
-        key = (record["lineage"], record["checkpoint"])
+        key = (root, record["lineage"], record["checkpoint"])
         self.holds(key not in self.decided, f"I2: {name} is decided a second time")
         self.holds(attempt[0] == self.generation.get(root), f"I7: {name} is decided after a newer fence")
         body_path = f"{root}/chk/{name}/_metadata"
@@ -152,9 +147,10 @@ class Oracle:
             for piece in pieces
         )
         for xid in xids:
-            self.holds(self._is_prepared(xid), f"H14: {name} is decided, its branch {xid} is not prepared")
+            known = self._is_prepared(xid) or xid in self.taken or xid in self.gone
+            self.holds(known, f"H14: {name} is decided, its branch {xid} is not prepared")
         chunk = json.loads(body["offsets"]["end"][0])["next"] - 1
-        self.decided[key] = Decision(path, body_path, *key, attempt, chunk, xids)
+        self.decided[key] = Decision(path, body_path, *key[1:], attempt, chunk, xids)
         waiting = [found.checkpoint for found in self._before(self.decided[key]) if not found.committed]
         self.holds(len(waiting) < self.most_under_way, f"H48: {name} is decided, and {waiting} are not committed")
         self.on_decided(self.decided[key])
@@ -169,12 +165,12 @@ class Oracle:
         self.holds(self.disk.is_durable(path), f"I1: {path} is decided and not durable")
         return json.loads(data.partition(b"\n")[2] or b'{"committables": {}, "offsets": {"end": ["{\\"next\\": 0}"]}}')
 
-    def _commit(self, lineage: str, checkpoint: int) -> None:
-        decision = self.decided.get((lineage, checkpoint))
+    def _commit(self, root: str, lineage: str, checkpoint: int) -> None:
+        decision = self.decided.get((root, lineage, checkpoint))
         if decision is None:
             return self.violated(f"COMMITTED({checkpoint}) without a decision")
         for xid in decision.xids:
-            self.holds(xid in self.visible, f"I2: COMMITTED({checkpoint}), and {xid} is not")
+            self.holds(xid in self.visible or xid in self.undone, f"I2: COMMITTED({checkpoint}), and {xid} is not")
         early = [found.checkpoint for found in self._before(decision) if not found.committed]
         self.holds(not early, f"I4: COMMITTED({checkpoint}) before that of {early}")
         decision.committed = True
@@ -182,7 +178,8 @@ class Oracle:
 
     def _before(self, decision: Decision) -> list[Decision]:
         """Older decisions of its lineage."""
-        own = [found for found in self.decided.values() if found.lineage == decision.lineage]
+        mine = (decision.root, decision.lineage)
+        own = [found for found in self.decided.values() if (found.root, found.lineage) == mine]
         return [found for found in own if found.checkpoint < decision.checkpoint]
 
     def _decision_of(self, xid: str) -> Decision | None:
@@ -215,6 +212,7 @@ class Oracle:
         piece = Piece.of(branch.xid)
         self.holds(piece not in self.seen, f"I5: {branch.xid} is used a second time")
         self.seen.add(piece)
+        self._writers[branch.xid] = self.folder
 
     def prepared(self, branch: Branch) -> None:
         """XA PREPARE."""
@@ -228,7 +226,9 @@ class Oracle:
         decision = self._decision_of(branch.xid)
         if decision is None:
             return self.violated(f"I1: {branch.xid} is committed and in no decision")
-        self.holds(decision.durable, f"I1: {branch.xid} is committed before its decision is durable")
+        durable = any(found.durable for found in self.decided.values() if branch.xid in found.xids)
+        self.holds(durable, f"I1: {branch.xid} is committed before its decision is durable")
+        self.holds(branch.xid not in self._foreign, f"I10: {branch.xid} is committed in another server than it was for")
         ledger = [key for key, _ in branch.written("ledger")]
         proof = [(key[3], (key[4], key[5]), key[6], key[7]) for key in ledger if isinstance(key, tuple)]
         own = [(piece.checkpoint, piece.attempt, piece.subtask, piece.task_attempt)]
@@ -237,14 +237,34 @@ class Oracle:
         self.holds(
             sorted(rows) == self.expected(decision.chunk, piece.subtask), f"I3: {branch.xid} commits the rows {rows}"
         )
+        hidden = [
+            xid
+            for found in self._before(decision)
+            for xid in found.xids
+            if xid not in self.visible and Piece.of(xid).sink == piece.sink
+        ]
+        self.holds(not hidden, f"I8: {branch.xid} is committed in a target that lacks {hidden}")
         self.visible[branch.xid] = piece
+        self.undone.discard(branch.xid)
+        self._tables[branch.xid] = {table for (table, _), _ in branch.changes if table != "ledger"}
         return None
 
     def rolled_back(self, branch: Branch) -> None:
         """XA ROLLBACK."""
-        if branch.phase is Phase.PREPARED:
-            decided = any(branch.xid in decision.xids for decision in self.decided.values())
-            self.holds(not decided, f"I2: {branch.xid} is decided and rolled back")
+        if branch.phase is not Phase.PREPARED:
+            return None
+        xid, root = branch.xid, self.folder
+        deciders = {decision.root for decision in self.decided.values() if xid in decision.xids}
+        if not self.several_folders or root in deciders:
+            return self.holds(not deciders, f"I2: {xid} is decided and rolled back")
+        piece = Piece.of(xid)
+        shown = (piece.lineage, piece.checkpoint, piece.attempt) in self._shown.get(self._process(), ())
+        self.holds(
+            not (deciders and shown), f"I2: {xid} is decided, a sink shows its checkpoint, and it is rolled back"
+        )
+        if self._writers.get(xid) != root:
+            self.taken.add(xid)
+        return None
 
     def lost_its_way(self, branch: Branch) -> None:
         """XA COMMIT or XA ROLLBACK came too early, and did nothing."""
@@ -254,24 +274,118 @@ class Oracle:
         branches = [server.branches[xid] for server in self.servers if xid in server.branches]
         return [branch.phase for branch in branches] == [Phase.PREPARED]
 
+    # -- targets and folders that are not what they were ---------------------------------------------------------------
+
+    def copied(self, source: str, target: str) -> None:
+        """The folder of a job was copied, with all that is decided in it."""
+        self.several_folders = True
+        self.generation[target], self.records[target] = self._newest_fence(target), self.records[source]
+        for (root, lineage, number), decision in list(self.decided.items()):
+            if root == source:
+                path, body = (path.replace(source, target, 1) for path in (decision.path, decision.body))
+                self.decided[target, lineage, number] = replace(decision, path=path, body=body, durable=True)
+
+    def put_back(self, server: Server, backup: Backup, *, is_another: bool) -> None:
+        """The data of a server is put back as it was, or is another server's."""
+        had, held = set(server.committed), set(server.branches)
+        server.put_back(backup)
+        has, holds = server.committed, server.branches.keys()
+        self._undo(had - has)
+        self.gone = (self.gone | (had | held) - has) - holds
+        self.closed.clear()  # with its fences
+        if is_another and not server.dialect.is_mariadb:  # which has no id of its own
+            self._foreign |= {*holds}
+
+    def empty(self, server: Server, table: str) -> None:
+        """A table was dropped and made anew."""
+        server.engine.tables[table] = {}
+        emptied = {xid for xid in self.visible if table in self._tables[xid]}
+        self._undo(emptied)
+        self.emptied |= emptied
+
+    def _undo(self, xids: set[str]) -> None:
+        self.changes += 1
+        self.undone |= xids
+        for xid in xids:
+            self.visible.pop(xid, None)
+
+    def is_in_mid_commit(self) -> bool:
+        """Whether a sink shows some pieces of a checkpoint and lacks others: a backup of that is a known limit."""
+        parts = Counter(
+            (decision.root, decision.lineage, decision.checkpoint, Piece.of(xid).sink, xid in self.visible)
+            for decision in self.decided.values()
+            for xid in decision.xids
+        )
+        return any((*key, True) in parts and (*key, False) in parts for *key, _ in parts)
+
+    def missing(self) -> set[str]:
+        """Decided pieces that no target has or can get any more."""
+        decided = {xid for decision in self.decided.values() for xid in decision.xids}
+        return self.undone | (self.gone & decided)
+
+    def is_ahead(self, root: str) -> bool:
+        """Whether a sink knows more than the log of a job."""
+        known = {(lineage.replace("-", ""), number) for folder, lineage, number in self.decided if folder == root}
+        fences = [attempt[0] for server in self.servers for attempt in server.engine.table("fence").values()]
+        return max(fences, default=0) > self.generation.get(root, 0) or any(
+            (piece.lineage, piece.checkpoint) not in known for piece in self.visible.values()
+        )
+
+    @property
+    def folder(self) -> str:
+        """That of the driver whose turn it is, or whose task has it; empty if it is nobody's."""
+        return self.folders.get(self._process(), "")
+
+    def _process(self) -> Process:
+        process = self.scheduler.current.process
+        return process.parent or process
+
     # -- what drivers believe ------------------------------------------------------------------------------------------
 
     def fenced(self, sink: str, attempt: tuple[int, int]) -> None:
         """A sink says that all attempts below this one are closed."""
         self.closed[sink] = max(attempt, self.closed.get(sink, attempt))
 
-    def recovered(self, sinks: list[str], generation: int) -> None:
-        """A driver says that it has finished what older ones left."""
+    def asks(self, seen: int) -> None:
+        """A driver asks a sink for its history, and hears of the generation that it has seen."""
+        process = self._process()
+        self._asked[process] = max(seen, self._asked.get(process, 0))
+
+    def looks(self) -> None:
+        """A driver looks for orphans: what any sink shows by now, it can know before it aborts them."""
+        self._shown[self._process()] = {
+            (piece.lineage, piece.checkpoint, piece.attempt) for piece in self.visible.values()
+        }
+
+    def recovered(self, sinks: list[str], generation: int, missing: set[str]) -> None:
+        """A driver says that it has finished what older ones left.
+
+        Args:
+            sinks: what stands for them in an xid.
+            generation: its own.
+            missing: what its targets lacked when it began.
+        """
+        overlooked = missing & self.undone
+        self.holds(not overlooked, f"I8: generation {generation} goes on over a target that lacks {sorted(overlooked)}")
         for server in self.servers:
             for branch in server.branches.values():
                 piece = Piece.of(branch.xid)
                 if branch.phase is Phase.PREPARED and piece.sink in sinks and piece.attempt[0] < generation:
                     self.violated(f"I3: {branch.xid} is left behind by the recovery of generation {generation}")
 
-    def believes_committed(self, xid: str) -> None:
-        """A sink says that a piece is visible."""
-        self.holds(xid in self.visible, f"I4: {xid} is taken for committed and is not")
+    def believes_committed(self, xid: str, missing: set[str]) -> None:
+        """A sink says that a piece is visible.
+
+        Args:
+            xid: the piece.
+            missing: what its target lacked when it was asked.
+        """
+        there = self.visible.keys() | (self.undone - missing) | self.emptied
+        if xid in self.taken:  # by the mark of a driver over another folder; whoever acts on it is found at COMMITTED
+            return
+        self.holds(xid in there, f"I4: {xid} is taken for committed and is not")
         decision = self._decision_of(xid)
         before = self._before(decision) if decision else []
-        early = [other for found in before for other in found.xids if other not in self.visible]
+        lacking = {other for other in missing if Piece.of(other).sink != Piece.of(xid).sink}
+        early = [other for found in before for other in found.xids if other not in there | lacking]
         self.holds(not early, f"I4: {xid} is committed before {early}")

@@ -9,8 +9,9 @@ second is done; on MariaDB both end just before the second. From 8.0.29 on MySQL
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from tests.simulation.branches import Branch, Phase, ServerSession
 from tests.simulation.dialects import (
@@ -28,6 +29,21 @@ from tests.simulation.scheduler import Scheduler
 
 _FIRST_SESSION = 8
 _WITHOUT_CLIENT = 50  # a connection that broke in the middle of a commit broke in the middle of a long one
+
+
+@dataclass(frozen=True)
+class Backup:
+    """What a server has on its disk at one moment.
+
+    Attributes:
+        tables: the committed rows, by table and key.
+        prepared: of each prepared branch its id, changes and locks.
+        committed: the ids of the branches that were committed.
+    """
+
+    tables: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
+    prepared: Sequence[tuple[str, Sequence[tuple[Key, Any]], Mapping[Key, bool]]] = ()
+    committed: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -134,6 +150,38 @@ class Server:
                 self._forget(branch)
             else:
                 branch.phase, branch.handed_over = Phase.PREPARED, True
+
+    def back_up(self) -> Backup:
+        """A copy of the server's disk."""
+        prepared = [branch for branch in self.branches.values() if branch.phase not in (Phase.ACTIVE, Phase.IDLE)]
+        return Backup(
+            {name: dict(rows) for name, rows in self.engine.tables.items()},
+            [(branch.xid, list(branch.changes), dict(branch.locks)) for branch in prepared],
+            frozenset(self.committed),
+        )
+
+    def put_back(self, backup: Backup) -> None:
+        """The server dies, and a copy takes the place of its disk."""
+        self.crash()
+        for branch in list(self.branches.values()):
+            self._forget(branch)
+        self.engine.tables = {name: dict(rows) for name, rows in backup.tables.items()}
+        for xid, changes, locks in backup.prepared:
+            branch = self.branches[xid] = Branch(xid, None)
+            branch.phase, branch.handed_over, branch.changes = Phase.PREPARED, True, list(changes)
+            for row, exclusive in locks.items():
+                self.engine.lock(branch, row, exclusive=exclusive)
+        self.committed = set(backup.committed)
+
+    def is_in_use(self, table: str) -> bool:
+        """Whether a transaction has written to a table: DROP TABLE waits for it."""
+        transactions = [session.transaction for session in self.sessions.values()]
+        return any(
+            name == table
+            for transaction in (*self.branches.values(), *transactions)
+            if transaction is not None
+            for (name, _), _ in transaction.changes
+        )
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ class Input:
         self._counts = [
             # Every now and then nothing at all arrives (HD6), or nothing for one task (H10).
             [0] * options.writers
-            if random.random() < 0.1
+            if random.random() < options.empty_rate
             else [random.choice((0, 1, 3, 5)) for _ in range(options.writers)]
             for _ in range(options.checkpoints)
         ]

@@ -30,6 +30,7 @@ _SETTINGS = re.compile(
     r"SET SESSION autocommit = (\d), sql_mode = '([^']*)', .* time_zone = '([^']*)', .*"
     r" innodb_lock_wait_timeout = (\d+), .*"
 )
+_ANY_ROW = re.compile(r"SELECT 1 FROM `shop`\.`(\w+)` LIMIT 1")
 _FENCE_READ = f"SELECT generation, counter FROM {_FENCE} WHERE job = %s AND sink = %s"
 _LEDGER_READ = f"SELECT row_count FROM {_LEDGER} WHERE {_KEY}"
 _WARNING = ("Warning", DUPLICATE_ENTRY, "Duplicate entry for key 'PRIMARY' at row 1")
@@ -89,6 +90,8 @@ class Statements:
             session.autocommit, session.sql_mode = settings[1] == "1", settings[2]
             session.time_zone, session.lock_wait_s = settings[3], float(settings[4])
             return _OK
+        if found := _ANY_ROW.fullmatch(sql):
+            return Reply([(1,)] if self._engine.table(found[1]) else [])
         if sql.startswith("INSERT INTO `shop`.`") and (stored := self._loads.insert(session, sql)) is not None:
             return Reply(affected=stored)
         rows = self._catalogue.answer(sql, arguments)

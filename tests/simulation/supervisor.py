@@ -9,19 +9,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from tests.simulation.decisions import Decision
 from tests.simulation.driver import Driver
 from tests.simulation.options import Mishap, Options
-from tests.simulation.oracle import Decision
 from tests.simulation.scheduler import Process
 from tests.simulation.verdict import check_end, check_lost, check_refused
 from tests.simulation.world import World
-from twophase.errors import CheckpointMissingError, ConfigError, FencedError, LostPreparedError, RestoreRefusedError
+from tests.simulation.worlds import COPIED, PUT_BACK, SWAPPED, Site, Standby, TargetChange
+from twophase.errors import (
+    CheckpointMissingError,
+    ConfigError,
+    FencedError,
+    LostPreparedError,
+    RestoreRefusedError,
+    TargetChangedError,
+)
 from twophase.events import Event
 
 _FOLDER, _RESTORED_FOLDER = "/data/job", "/data/restored"
 _STORM_STEPS = 1500
 _PATIENCE_S = 0.1
 _REFUSALS = (CheckpointMissingError, RestoreRefusedError, ConfigError, FencedError)
+_LOSSES = (LostPreparedError, TargetChangedError)
 _LIVES_ON_S = 4.0
 _MEDDLING_S = 0.05
 _MAX_DRIVERS = 60
@@ -39,6 +48,7 @@ class Outcome:
         trace: who did what.
         told: what drivers have told, see `telling`.
         last_error: what ended the driver that is started when the storm is over; None without one, or at its goal.
+        limit: the known limit that has ended the run; empty if none has.
     """
 
     options: Options
@@ -48,6 +58,7 @@ class Outcome:
     trace: list[tuple[str, str]]
     told: list[tuple[int, Event]]
     last_error: Exception | None
+    limit: str
 
     @property
     def digest(self) -> str:
@@ -55,8 +66,10 @@ class Outcome:
         return hashlib.sha256(repr((self.violation, self.trace)).encode()).hexdigest()
 
     def __str__(self) -> str:
-        seed = self.options.seed
-        return f"seed {seed}: {self.violation}\n{self.options}\n  replay: python -m tests.simulation --seed {seed}"
+        seed, world = self.options.seed, f" --world '{self.options.world}'" if self.options.world else ""
+        return (
+            f"seed {seed}: {self.violation}\n{self.options}\n  replay: python -m tests.simulation --seed {seed}{world}"
+        )
 
 
 def run(options: Options) -> Outcome:
@@ -67,10 +80,14 @@ def run(options: Options) -> Outcome:
         operator = world.scheduler.spawn(Process("operator"), "operator", supervisor.work)
         world.scheduler.run()
     violation = world.scheduler.failure
-    if not violation and operator.error is not None:
+    if world.oracle.limit:
+        violation = ""
+    elif not violation and operator.error is not None:
         violation = "the simulation itself failed: " + "".join(traceback.format_exception(operator.error))
     steps, trace, told = world.scheduler.steps, world.scheduler.trace, world.telling.trace
-    return Outcome(options, violation, world.faults.points, steps, trace, told, supervisor.last_error)
+    return Outcome(
+        options, violation, world.faults.points, steps, trace, told, supervisor.last_error, world.oracle.limit
+    )
 
 
 class Supervisor:
@@ -96,7 +113,9 @@ class Supervisor:
         self._chosen_at: Counter[str] = Counter()
         self._meddled = False
         world.faults.on_stall = self._suspect
-        world.oracle.on_decided = self._meddle
+        world.oracle.on_decided = self._decided
+        self._change = TargetChange(world, self._end_drivers) if world.options.world in (PUT_BACK, SWAPPED) else None
+        self._standby = Standby(world, _FOLDER) if world.options.world == COPIED else None
         plan = world.faults.plan
         plan(self._options.rivals, _STORM_STEPS, self._rival)
         plan(self._options.power_cuts, _STORM_STEPS, self._cut_power)
@@ -106,12 +125,19 @@ class Supervisor:
 
     def work(self) -> None:
         """The storm: until all chunks but the last are written. Then the calm: one more driver, alone, writes the last."""
+        if self._standby is not None:
+            self._work_in_two_folders(Site(_FOLDER), self._standby.site)
+            return
         if self._options.restore:
             self._storm(lambda: len(self._world.oracle.decided) >= self._options.checkpoints // 2)
             self._move()
         self._storm(lambda: any(driver.reached for driver in self._drivers))
         self._world.faults.calm = True
         self._wait_for_the_end()
+        if self._change is not None:
+            self._change.over = True
+            self._end_after_a_change()
+            return
         if self._is_stopped():
             check_lost(self._world)
             return
@@ -133,6 +159,58 @@ class Supervisor:
             self._wait_for_the_end()
             check_refused(self._world, refused)
 
+    def _end_after_a_change(self) -> None:
+        """One more driver: it goes on exactly if nothing is missing; otherwise it has to say so."""
+        oracle = self._world.oracle
+        self._scheduler.wait_until(lambda: all(server.up for server in self._world.servers), None)
+        last = self._start(self._options.checkpoints, None)
+        self._wait_for_the_end()
+        self.last_error = last.error
+        if last.reached:
+            oracle.holds(not oracle.missing(), f"I8: the job goes on, and {sorted(oracle.missing())} are missing")
+            check_end(self._world, self._folder)
+            return
+        oracle.holds(isinstance(last.error, _LOSSES), f"the job does not go on: {last.error!r}")
+        self._world.happens(f"stopped: {type(last.error).__name__}")
+        check_lost(self._world)
+
+    def _work_in_two_folders(self, *sites: Site) -> None:
+        """Until a driver over one of the folders has written all chunks but the last, or none may be started any more."""
+
+        def over() -> bool:
+            return any(driver.reached for driver in self._drivers) or all(
+                site.is_stopped() for site in sites if site.due
+            )
+
+        while not over():
+            for site in [site for site in sites if site.needs_driver()]:
+                if site.drivers:
+                    self._scheduler.sleep(_PATIENCE_S)
+                self._start_at(site, self._options.checkpoints - 1, self._mishaps.pop() if self._mishaps else None)
+            self._scheduler.wait_until(lambda: over() or any(site.needs_driver() for site in sites), None)
+        self._world.faults.calm = True
+        self._wait_for_the_end()
+        self._scheduler.wait_until(lambda: all(server.up for server in self._world.servers), None)
+        if left := [site for site in sites if site.drivers and not site.is_stopped()]:
+            newest = max(left, key=lambda site: self._world.oracle.generation.get(site.folder, 0))
+            last = self._start_at(newest, self._options.checkpoints, None)
+            self._wait_for_the_end()
+            self.last_error = last.error
+            if last.reached:
+                self._world.happens("goes on in the copy" if newest is not sites[0] else "goes on in the original")
+                return check_end(self._world, newest.folder)
+            self._world.oracle.holds(newest.is_stopped(), f"the job does not go on: {last.error!r}")
+        self._world.happens("stopped in both folders")
+        return check_lost(self._world)
+
+    def _start_at(self, site: Site, goal: int, mishap: Mishap | None) -> Driver:
+        if len(self._drivers) == _MAX_DRIVERS:
+            self._world.oracle.violated(f"{_MAX_DRIVERS} drivers did not get the job done")
+        self._folder, self._restore_path, self._chosen_at = site.folder, site.restore_path, site.records
+        driver = self._start(goal, mishap)
+        site.drivers.append(driver)
+        return driver
+
     def _storm(self, reached: Callable[[], bool]) -> None:
         def over() -> bool:
             return reached() or self._is_stopped()
@@ -152,8 +230,8 @@ class Supervisor:
             self._scheduler.wait_until(lambda: over() or not self._living() or self._rivals_due > 0, None)
 
     def _is_stopped(self) -> bool:
-        """Whether the job has found that a decided piece is gone."""
-        return any(isinstance(driver.error, LostPreparedError) for driver in self._drivers)
+        """Whether the job has found that a decided piece is gone, or that a target is not what it was."""
+        return any(isinstance(driver.error, _LOSSES) for driver in self._drivers)
 
     def _wait_for_the_end(self) -> None:
         self._scheduler.wait_until(lambda: not self._living() and not self._late_tasks(), None)
@@ -208,6 +286,17 @@ class Supervisor:
                 task.kill(notice_s)
         self._world.disk.cut_power()
         self._world.oracle.power_was_cut()
+
+    def _end_drivers(self) -> None:
+        for driver in self._living():
+            driver.process.kill()
+
+    def _decided(self, decision: Decision) -> None:
+        self._meddle(decision)
+        if self._change is not None:
+            self._change.decided()
+        if self._standby is not None:
+            self._standby.decided()
 
     def _meddle(self, decision: Decision) -> None:
         """Somebody resolves a decided branch by hand, soon."""

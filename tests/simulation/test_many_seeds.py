@@ -6,13 +6,23 @@ import pytest
 
 from tests.simulation.runner import run_all
 from tests.simulation.test_seeds import MORE_SEEDS, PROCESSES
+from tests.simulation.test_worlds import SEEDS as SEEDS_OF_WORLDS
+from tests.simulation.worlds import WORLDS
 
 pytestmark = [pytest.mark.part("simulation"), pytest.mark.proof, pytest.mark.timeout(1800)]
 
 MORE = 10_000
+MORE_OF_A_WORLD = 1000
 
 
 def test_every_seed_keeps_every_invariant() -> None:
     summary = run_all(range(MORE_SEEDS.stop, MORE_SEEDS.stop + MORE), PROCESSES)
     assert summary.seeds == MORE
+    assert not summary.failures, "\n\n".join(summary.failures[:10])
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_every_seed_keeps_every_invariant_in_a_world(world: str) -> None:
+    seeds = range(SEEDS_OF_WORLDS.stop, SEEDS_OF_WORLDS.stop + MORE_OF_A_WORLD)
+    summary = run_all(seeds, PROCESSES, world)
     assert not summary.failures, "\n\n".join(summary.failures[:10])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from functools import lru_cache
 from importlib import import_module
 from random import Random
@@ -61,6 +62,7 @@ class World:
     Attributes:
         telling: what the drivers tell their observers.
         targets: the host name of each sink's server, by the sink's name, which is also its table's.
+        catalogues: what each server says of itself, by its host name.
     """
 
     def __init__(self, options: Options) -> None:
@@ -76,7 +78,8 @@ class World:
         self.files.on_link, self.files.on_sync = self.oracle.linked, self.oracle.synced
         self.targets: dict[str, str] = {}
         self._lines: dict[str, Line] = {}
-        self._queries: dict[str, QueryLog] = {}
+        self.catalogues: dict[str, Catalogue] = {}
+        self._queries: dict[tuple[str, str], QueryLog] = {}
         for number, dialect in enumerate(options.sinks):
             host = "db" if options.one_server else f"db{number}"
             self.targets[f"sink{number}"] = host
@@ -95,9 +98,22 @@ class World:
         """A UUID of the seed's."""
         return str(UUID(int=self.scheduler.random.getrandbits(128), version=4))
 
-    def query_log(self, lineage: Lineage) -> QueryLog:
-        """Spark's folder of a lineage; made when it is first asked for."""
-        return self._queries.setdefault(lineage.id, QueryLog.of(lineage))
+    def happens(self, what: str) -> None:
+        """Somebody does something to the job's folder or to a target."""
+        self.scheduler.trace.append(("somebody", what))
+        self.faults.points[what] += 1
+
+    def query_log(self, folder: str, lineage: Lineage) -> QueryLog:
+        """Spark's folder of a lineage, in a job's folder; made when it is first asked for."""
+        return self._queries.setdefault((folder, lineage.id), QueryLog.of(lineage))
+
+    def copy_folder(self, source: str, target: str) -> None:
+        """Copy a job's folder, Spark's in it too, at one moment."""
+        self.disk.copy(source, target)
+        self.oracle.copied(source, target)
+        for (folder, lineage), query in list(self._queries.items()):
+            if folder == source:
+                self._queries[target, lineage] = copy(query)
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -147,7 +163,9 @@ class World:
         hooks = Hooks(oracle.started, oracle.prepared, oracle.commits, oracle.rolled_back, oracle.lost_its_way)
         server = Server(host, dialect, self.scheduler, hooks, options.lingering_s)
         oracle.servers.append(server)
-        catalogue = Catalogue(dialect, host, keyed=options.keyed, local_infile=options.local_infile)
+        catalogue = self.catalogues[host] = Catalogue(
+            dialect, host, keyed=options.keyed, local_infile=options.local_infile
+        )
         statements = Statements(server, catalogue, Loads(server, keyed=options.keyed))
         return Line(server, statements, self.scheduler, self.faults.of_network)
 

@@ -30,6 +30,8 @@ from twophase.state.checkpoint import CompletedCheckpoint
 
 Explain = Callable[[CompletedCheckpoint, Sink, str, TargetChangedError], TargetChangedError]
 
+Check = Callable[[Sink], None]
+
 
 class Committer:
     """Commits decided checkpoints.
@@ -62,8 +64,12 @@ class Committer:
         self._backoff_max_s = backoff_max_s
         self._explain = explain
 
-    def commit(self, checkpoint: CompletedCheckpoint) -> bool:
+    def commit(self, checkpoint: CompletedCheckpoint, check: Check | None = None) -> bool:
         """Commit every piece, sink by sink in the order of the job.
+
+        Args:
+            checkpoint: a decided one.
+            check: looks at a sink that calls a piece committed already, before that is believed.
 
         Returns:
             True once all pieces are proven committed; False if the job is stopping before that.
@@ -81,7 +87,7 @@ class Committer:
             stops: list[StopJobError] = []
             for sink in list(left):
                 try:
-                    left[sink], reasons[sink], lost = self._commit_sink(checkpoint, sink, left[sink], retries)
+                    left[sink], reasons[sink], lost = self._commit_sink(checkpoint, sink, left[sink], retries, check)
                 except StopJobError as error:
                     stops.append(error)
                 else:
@@ -136,12 +142,19 @@ class Committer:
             )
 
     def _commit_sink(
-        self, checkpoint: CompletedCheckpoint, name: str, pieces: list[Committable], retries: int
+        self,
+        checkpoint: CompletedCheckpoint,
+        name: str,
+        pieces: list[Committable],
+        retries: int,
+        check: Check | None = None,
     ) -> tuple[list[Committable], str, list[tuple[Committable, Lost]]]:
         """Try the pieces of one sink; return what is left, why, and what is lost."""
         try:
             before = checkpoint.predecessor(name)
             outcomes = self._sinks[name].commit([CommitRequest(piece, retries, before) for piece in pieces])
+            if check is not None and any(isinstance(outcome, AlreadyCommitted) for outcome in outcomes):
+                check(self._sinks[name])
         except TargetChangedError as error:
             raise (self._explain(checkpoint, self._sinks[name], name, error) if self._explain else error) from error
         except StopJobError:

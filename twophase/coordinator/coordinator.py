@@ -50,6 +50,7 @@ from twophase.errors import (
     InDoubtError,
     LostPreparedError,
     OffsetMismatchError,
+    StopJobError,
 )
 from twophase.events import (
     CheckpointDecided,
@@ -62,6 +63,7 @@ from twophase.events import (
 )
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
+from twophase.protocol.committable import Committable
 from twophase.protocol.listener import CheckpointListener
 from twophase.protocol.sink import Sink, SinkHistory
 from twophase.redaction import shown
@@ -223,6 +225,9 @@ class CheckpointCoordinator:
         try:
             aborted = self._close_below(Attempt(self._generation, 0), restore)
             self._ask_again(restore)
+        except StopJobError:
+            self._ask_again(restore)  # an orphan that could not be aborted may be what another driver has committed
+            raise
         except Exception:
             self.log.check_fence()  # what a newer driver has moved on looks like loss to the one that it has overtaken
             raise
@@ -480,9 +485,13 @@ class CheckpointCoordinator:
         that was committed may be prepared again.
         """
         kept = self._finisher.pieces_to_commit()
+
+        def may_abort(found: Sequence[Committable]) -> Sequence[Committable]:
+            self._ask_again(restore)
+            return self._finisher.commit_again(found)
+
         orphans = {
-            name: Orphans(self.job, name, sink, self._observers, lambda: self._ask_again(restore))
-            for name, sink in self._sinks.items()
+            name: Orphans(self.job, name, sink, self._observers, may_abort) for name, sink in self._sinks.items()
         }
         return close_all(orphans, below, kept, self._observers, self._alongside)
 

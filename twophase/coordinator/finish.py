@@ -11,11 +11,13 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from twophase.coordinator.commit import Committer
-from twophase.coordinator.orphans import Orphans, PieceKey, pieces_of
+from twophase.coordinator.orphans import Orphans, PieceKey, key_of, pieces_of
 from twophase.coordinator.stopwatch import Stopwatch
+from twophase.errors import CheckpointMissingError, FencedError
 from twophase.events import CheckpointCommitted, CheckpointSubsumed, Observers
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
+from twophase.protocol.committable import Committable
 from twophase.protocol.listener import CheckpointListener
 from twophase.protocol.sink import Sink
 from twophase.state.checkpoint import CompletedCheckpoint
@@ -98,11 +100,12 @@ class Finisher:
 
         Raises:
             LostPreparedError: a piece is proven absent.
+            FencedError: a sink takes its pieces for committed, and a newer driver has raised its fence.
             StopJobError: the job must not go on.
         """
         failpoint("C11")
         with stopwatch.elsewhere():
-            done = self._committer.commit(completed)
+            done = self._committer.commit(completed, lambda sink: _check_fence(completed, sink))
         if not done:
             return False
         self._log.append(CommittedRecord(completed.lineage, completed.checkpoint))
@@ -148,7 +151,34 @@ class Finisher:
         """
         below, kept = Attempt(attempt.generation, attempt.counter + 1), self.pieces_to_commit()
         for name, sink in self._sinks.items():
-            Orphans(self._job, name, sink, self._observers).abort(below, kept)
+            Orphans(self._job, name, sink, self._observers, self.commit_again).abort(below, kept)
+
+    def commit_again(self, found: Sequence[Committable]) -> Sequence[Committable]:
+        """Commit the pieces of committed checkpoints that are prepared again, in a target that was put back (I2).
+
+        Args:
+            found: what is in doubt in one sink.
+
+        Returns:
+            The pieces that are in no decision whose body is kept: they may be aborted.
+
+        Raises:
+            TargetChangedError: the target lacks more than that.
+        """
+        attempts = {
+            (piece.transaction.lineage, piece.transaction.checkpoint, piece.transaction.attempt) for piece in found
+        }
+        for decision in self._log.history.decisions:
+            if not decision.committed or (decision.lineage, decision.checkpoint, decision.attempt) not in attempts:
+                continue
+            try:
+                mine = pieces_of([self._store.read(decision)])
+            except CheckpointMissingError:  # subsumed
+                continue
+            if any(key_of(piece) in mine for piece in found):
+                self.recommit(decision)
+                found = [piece for piece in found if key_of(piece) not in mine]
+        return found
 
     def catch_up(self, newest: Decision | None) -> None:
         """Let the sinks collapse what a driver may have died before; all that is decided is committed.
@@ -180,3 +210,15 @@ class Finisher:
         self._listeners.complete(checkpoint)
         for decision in gone:
             self._listeners.subsumed(decision.checkpoint)
+
+
+def _check_fence(completed: CompletedCheckpoint, sink: Sink) -> None:
+    """A high-water mark knows numbers only: the one that covers this checkpoint may be of a driver over a copy of the folder."""
+    seen, own = sink.history().generation, completed.attempt.generation
+    if seen > own:
+        raise FencedError(
+            f"Job {completed.job!r}: a driver of generation {seen} has raised the fence in {sink.target()} above {own}, and what "
+            f"the target says of checkpoint {completed.checkpoint} may be of that driver's. No data is lost: it writes "
+            "what is missing.",
+            remedy="leave this driver stopped; find out why two were started, over this folder or over a copy of it.",
+        )

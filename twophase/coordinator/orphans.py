@@ -10,7 +10,7 @@ task attempt that lost to another attempt of the same task are orphans too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from twophase.events import Observers, OrphansAborted
 from twophase.ids import Attempt, Subtask
@@ -19,12 +19,13 @@ from twophase.protocol.sink import Sink
 from twophase.state.checkpoint import CompletedCheckpoint
 
 PieceKey = tuple[str, str, int, Attempt, Subtask]
+MayAbort = Callable[[Sequence[Committable]], Sequence[Committable]]
 
 
 def pieces_of(checkpoints: Iterable[CompletedCheckpoint]) -> frozenset[PieceKey]:
     """What identifies the pieces that decided checkpoints list."""
     return frozenset(
-        _key(piece) for checkpoint in checkpoints for pieces in checkpoint.committables.values() for piece in pieces
+        key_of(piece) for checkpoint in checkpoints for pieces in checkpoint.committables.values() for piece in pieces
     )
 
 
@@ -36,17 +37,16 @@ class Orphans:
         name: the sink's name.
         sink: the sink.
         observers: hear of the orphans.
-        before_abort: called when there is something to abort; what it raises ends the scan with nothing aborted.
+        may_abort: called with what was found, returns what of it may be aborted; what it raises ends the scan with nothing
+            aborted.
     """
 
-    def __init__(
-        self, job: str, name: str, sink: Sink, observers: Observers, before_abort: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, job: str, name: str, sink: Sink, observers: Observers, may_abort: MayAbort) -> None:
         self._job = job
         self._name = name
         self._sink = sink
         self._observers = observers
-        self._before_abort = before_abort
+        self._may_abort = may_abort
 
     def close(self, below: Attempt, kept: frozenset[PieceKey]) -> int:
         """Close every attempt below `below`; return how many orphans were aborted.
@@ -74,9 +74,7 @@ class Orphans:
     def abort(self, below: Attempt, kept: frozenset[PieceKey]) -> int:
         """Abort what is there now. Without `close`, more of it may still come."""
         found = self._found(below, kept)
-        if found:
-            if self._before_abort is not None:
-                self._before_abort()
+        if found and (found := [*self._may_abort(found)]):
             self._sink.abort(found)
             names = tuple(f"{piece.transaction}/{piece.subtask}" for piece in found)
             self._observers(OrphansAborted(self._job, self._name, names))
@@ -84,10 +82,11 @@ class Orphans:
 
     def _found(self, below: Attempt, kept: frozenset[PieceKey]) -> list[Committable]:
         return [
-            piece for piece in self._sink.in_doubt() if piece.transaction.attempt < below and _key(piece) not in kept
+            piece for piece in self._sink.in_doubt() if piece.transaction.attempt < below and key_of(piece) not in kept
         ]
 
 
-def _key(piece: Committable) -> PieceKey:
+def key_of(piece: Committable) -> PieceKey:
+    """What identifies a piece."""
     transaction = piece.transaction
     return transaction.sink, transaction.lineage, transaction.checkpoint, transaction.attempt, piece.subtask

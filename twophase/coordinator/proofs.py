@@ -83,11 +83,20 @@ class Proofs:
             f"twophase repair accept-loss JOB.yaml --checkpoint {proof.checkpoint} --sink {proof.sink}",
         )
 
-    def replaced(self, proof: Proof, sink: Sink, reason: str) -> TargetChangedError:
-        """What is to be said of a target that has a proof, and not the rows that it is of."""
+    def replaced(self, name: str, sink: Sink, history: SinkHistory) -> TargetChangedError:
+        """What is to be said of a target that has proofs, and not the rows that they are of.
+
+        Args:
+            name: of the sink.
+            sink: the sink.
+            history: what its target remembers.
+        """
+        newest = " and ".join(
+            f"checkpoint {checkpoint} of lineage {lineage}" for lineage, checkpoint in history.committed.items()
+        )
         return TargetChangedError(
-            f"Job {self._job!r}: the target of sink {proof.sink!r} ({sink.target()}) is not the one that checkpoint "
-            f"{proof.checkpoint} of lineage {proof.lineage} was committed to: {reason}. Nothing was written.",
+            f"Job {self._job!r}: the target of sink {name!r} ({sink.target()}) is not the one that {newest} "
+            f"was committed to: {history.replaced}. Nothing was written.",
             remedy="put the table back, or name the old one. If it is meant, begin there with restore.path; in the plugin "
             "form, with another name and checkpointLocation.",
         )
@@ -144,12 +153,14 @@ def check_targets(
     Raises:
         TargetChangedError: going on would leave a hole.
     """
+    # Also what the log does not call committed yet: a commit that is asked for again would find its proof.
+    for name, history in remembered.items():
+        if history.replaced and history.committed and not may_move:
+            raise proofs.replaced(name, sinks[name], history)
     for proof in expected:
         sink = sinks.get(proof.sink)
         if sink is None or (may_move and proof.target != sink.target()):
             continue
-        if (reason := remembered[proof.sink].replaced) and not may_move:
-            raise proofs.replaced(proof, sink, reason)
         if not knows(remembered[proof.sink], proof) and not knows(history := sink.history(), proof):
             raise proofs.changed(proof, sink, history)
 

@@ -1,0 +1,49 @@
+"""What the oracle knows a piece and a decision by: read off the durable bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FORMAT_ID = 0x74777068
+Checkpoint = tuple[str, int, tuple[int, int]]
+"""Lineage, number and attempt."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Whose branch it is, read off its xid."""
+
+    sink: str
+    lineage: str
+    checkpoint: int
+    attempt: tuple[int, int]
+    subtask: int
+    task_attempt: int
+
+    @classmethod
+    def of(cls, xid: str) -> Piece:
+        gtrid, bqual = (part.strip("'").split("-") for part in xid.split(",")[:2])
+        attempt, sink, subtask, _, _ = bqual
+        generation, counter = attempt.split(".")
+        index, task_attempt = subtask.split(".")
+        return cls(sink, gtrid[1], int(gtrid[2]), (int(generation), int(counter)), int(index), int(task_attempt))
+
+
+@dataclass
+class Decision:
+    """A record DECIDED and the body it names."""
+
+    path: str
+    body: str
+    lineage: str
+    checkpoint: int
+    attempt: tuple[int, int]
+    chunk: int
+    xids: tuple[str, ...]
+    durable: bool = False
+    committed: bool = False
+
+    @property
+    def root(self) -> str:
+        """The job's folder."""
+        return self.path.rsplit("/", 2)[0]
