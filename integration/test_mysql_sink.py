@@ -12,6 +12,7 @@ import pytest
 
 import sinks.mysql.committer
 import sinks.mysql.writer
+from harness.selection import representatives
 from integration.mysql_harness import MySqlHarness, Server, commit, xid_sql
 from integration.tcp_proxy import CuttingProxy
 from sinks.mysql.sink import MySqlSink
@@ -33,8 +34,14 @@ class TestMySqlSink(ArrowSinkContract):
         # Two rows a statement: writers are in their branch while they still write.
         return MySqlHarness(sql_server_in_proof, load_rows=2)
 
+    @pytest.mark.proof
+    def test_a_fence_between_any_two_lines_of_pre_commit_counts(self, harness, arrow):
+        """A minute: at most lines the fence waits for the lock of the writer."""
+        super().test_a_fence_between_any_two_lines_of_pre_commit_counts(harness, arrow)
+
 
 class TestMySqlSinkIsKilled(SinkKillContract):
+    points = representatives(SinkKillContract.points, {"C05=kill_driver", "C13=kill"})
     methods = ("commit",)
     lines_at_most = 4
 
@@ -44,8 +51,8 @@ class TestMySqlSinkIsKilled(SinkKillContract):
 
 
 @pytest.fixture
-def harness(sql_server: Server) -> MySqlHarness:
-    return MySqlHarness(sql_server)
+def harness(sql_server_in_proof: Server) -> MySqlHarness:
+    return MySqlHarness(sql_server_in_proof)
 
 
 @pytest.fixture
@@ -74,6 +81,11 @@ def dead(server: Server) -> Iterator[None]:
 
 
 class TestUnknownBranch:
+    @pytest.fixture
+    def harness(self, sql_server: Server) -> MySqlHarness:
+        """What a branch is after its session has gone is another thing on each kind of server."""
+        return MySqlHarness(sql_server)
+
     def test_committed_by_hand_is_committed(self, harness, sink):
         piece = harness.write(sink, harness.rows(range(3)))
         time.sleep(0.2)

@@ -42,7 +42,7 @@ def kafka() -> Iterator[KafkaService]:
         yield service
 
 
-@pytest.fixture(scope="module", params=[MySqlService, MariaDbService])
+@pytest.fixture(scope="module", params=[MySqlService, pytest.param(MariaDbService, marks=pytest.mark.proof)])
 def kind(request: pytest.FixtureRequest) -> SqlKind:
     return request.param
 
