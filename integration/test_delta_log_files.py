@@ -127,6 +127,7 @@ def test_of_the_sink_and_of_others_after_many_commits(make: Callable[..., Table]
     assert not any("checkpoint" in name for name in table.names())
 
 
+@pytest.mark.proof
 def test_with_checkpoints_as_delta_makes_them(make: Callable[..., Table]) -> None:
     table = make()
     table.fill(12)

@@ -28,7 +28,7 @@ from twophase.errors import TwoPhaseError
 from twophase.testing.services import KafkaService, MySqlService
 from twophase.testing.services.service import Service
 
-_CHECKPOINTS_PER_KILL = 6
+_CHECKPOINTS_PER_KILL = 5
 
 
 @click.command(help=__doc__)

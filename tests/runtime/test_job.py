@@ -527,7 +527,6 @@ def restoring(pipeline: Pipeline) -> dict[str, str]:
     return {"restore.path": str(newest), "checkpointLocation": str(pipeline.root / "again")}
 
 
-@pytest.mark.proof
 def test_a_plan_that_may_keep_state_is_not_restored_without_it_unless_told_that_it_keeps_none(
     pipeline: Pipeline,
 ) -> None:

@@ -94,6 +94,7 @@ def nothing_is_left(up: Up, folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.proof
 def test_the_lines_lead_to_servers_with_what_the_quick_start_needs(up: Up, tmp_path: Path) -> None:
     exported = up.exported()
     assert up.shown("kafka.bootstrap.servers") == exported["TWOPHASE_KAFKA_BOOTSTRAP_SERVERS"]

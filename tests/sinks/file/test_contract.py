@@ -19,6 +19,7 @@ class TestFileSink(ArrowSinkContract):
         return FileHarness(tmp_path / "orders", format=request.param)
 
 
+@pytest.mark.proof
 class TestPartitionedFileSink(ArrowSinkContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FileHarness:
