@@ -14,14 +14,16 @@ MINUTES ?= 10
 IMAGES  ?= public
 # Processes that run tests side by side, each with servers of its own.
 JOBS   ?= 2
-# Of the proofs: one subject (PART=delta), one of five sets of about the same cost (FIFTH=3), kills of each server.
+# Of the proofs: one subject (PART=delta), one of five sets of about the same cost (FIFTH=3), what `make test` leaves out (REST=1),
+# kills of each server.
 PART   ?=
 FIFTH  ?=
+REST   ?=
 KILLS  ?= 30
 
 # The longest files first, by harness/ledger.json, and CPU seconds held against it.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --ledger
-CHOSEN := $(if $(PART),--part $(PART)) $(if $(FIFTH),--fifth $(FIFTH)) --kills $(KILLS)
+CHOSEN := $(if $(PART),--part $(PART)) $(if $(FIFTH),--fifth $(FIFTH)) $(if $(REST),--rest) --kills $(KILLS)
 
 .PHONY: help demo test proof unit quick ledger integration soak simulate model lint types layers format services bench constraints clean check
 

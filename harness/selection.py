@@ -3,17 +3,20 @@
     @pytest.mark.part("delta")      what the tests of a file are about: `make proof PART=delta`
     @pytest.mark.proof              a test that only `make proof` takes; the rest of its file stands for it in `make test`
 
-A proof takes whole files, because the tests of some go on from one to the next. `--fifth K` takes one of five sets of files
+A proof takes whole files, because the tests of some go on from one to the next. `--rest` leaves out what `make test` takes, but for
+files with a relay. `--fifth K` takes one of five sets of files
 that cost about the same by the ledger; together the five are the whole proof.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
 import pytest
 from _pytest.mark.structures import ParameterSet
 
+from harness import relay
 from harness.ledger import Ledger, file_of
 
 FIFTHS = 5
@@ -31,6 +34,16 @@ def representatives(cases: Iterable[str], chosen: Collection[str]) -> list[Param
     return [pytest.param(case, marks=[] if case in chosen else [pytest.mark.proof]) for case in cases]
 
 
+def first_of(count: int, cases: Iterable[Any]) -> list[ParameterSet]:
+    """Parameters of a test, tuples or single ones; `make test` takes the first so many, `make proof` all of them."""
+    several = [case if isinstance(case, tuple) else (case,) for case in cases]
+    if len(several) < count:
+        raise ValueError(f"{count} are to stay of {len(several)}")
+    return [
+        pytest.param(*case, marks=[] if number < count else [pytest.mark.proof]) for number, case in enumerate(several)
+    ]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """See the module."""
     group = parser.getgroup("selection")
@@ -39,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--part", help="Of the proofs, those that are marked so, such as delta.")
     group.addoption("--fifth", type=int, choices=range(1, FIFTHS + 1), help="Of the proofs, one fifth.")
+    group.addoption("--rest", action="store_true", help="Of the proofs, those that make test leaves out.")
     group.addoption("--kills", type=int, default=30, help="How often each server is killed under load.")
     group.addoption(
         "--quick", action="store_true", help=f"Files that cost up to {QUICK_S:g} CPU seconds by the ledger."
@@ -49,8 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers."""
     config.addinivalue_line("markers", "part(name): what the tests of a file are about; make proof PART=name")
     config.addinivalue_line("markers", "proof: taken by make proof only")
-    if not config.getoption("--proof") and (config.getoption("--part") or config.getoption("--fifth")):
-        raise pytest.UsageError("--part and --fifth choose among the proofs: add --proof")
+    if not config.getoption("--proof") and any(config.getoption(name) for name in ("--part", "--fifth", "--rest")):
+        raise pytest.UsageError("--part, --fifth and --rest choose among the proofs: add --proof")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -86,7 +100,11 @@ def _proofs(config: pytest.Config, items: list[pytest.Item]) -> set[str]:
         files &= {file_of(item) for item in items for mark in item.iter_markers("part") if mark.args[0] == part}
     if fifth := config.getoption("--fifth"):
         files &= fifths(files, Ledger.read("proof").entries)[fifth - 1]
-    return {item.nodeid for item in items if file_of(item) in files}
+    found = [item for item in items if file_of(item) in files]
+    if config.getoption("--rest"):
+        relays = {file_of(item) for item in found if item.get_closest_marker(relay.MARK) is not None}
+        found = [item for item in found if file_of(item) in relays or item.get_closest_marker("proof") is not None]
+    return {item.nodeid for item in found}
 
 
 def fifths(files: Iterable[str], entries: dict[str, float]) -> list[set[str]]:

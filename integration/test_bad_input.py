@@ -52,15 +52,18 @@ def test_an_unknown_job_option(arena: Arena, spark: SparkSession) -> None:
     refused(arena, lambda: run(arena, spark), ConfigError, "checkpoint.tolerable_failure", "did you mean")
 
 
+@pytest.mark.proof
 def test_an_option_of_the_wrong_type(arena: Arena, spark: SparkSession) -> None:
     arena.settings["options"]["checkpoint.timeout"] = "soon"
     refused(arena, lambda: run(arena, spark), ConfigError, "checkpoint.timeout", "'soon'", "10 s")
 
 
+@pytest.mark.proof
 def test_an_unknown_sink_option(arena: Arena, spark: SparkSession) -> None:
     refused(arena, lambda: run(arena, spark, tabel="orders"), ConfigError, "tabel", "table")
 
 
+@pytest.mark.proof
 def test_a_missing_table(arena: Arena, spark: SparkSession) -> None:
     refused(arena, lambda: run(arena, spark, table="nowhere"), ConfigError, "nowhere")
 
@@ -70,11 +73,13 @@ def test_a_missing_column(arena: Arena, spark: SparkSession) -> None:
     refused(arena, lambda: run(arena, spark), ConfigError, "customer")
 
 
+@pytest.mark.proof
 def test_a_type_that_does_not_fit(arena: Arena, spark: SparkSession) -> None:
     arena.sql("facts", "ALTER TABLE orders MODIFY customer INT")
     refused(arena, lambda: run(arena, spark), ConfigError, "customer")
 
 
+@pytest.mark.proof
 def test_a_wrong_password(arena: Arena, spark: SparkSession) -> None:
     password = arena.scratch / "wrong"
     password.write_text("nonsense")
@@ -82,6 +87,7 @@ def test_a_wrong_password(arena: Arena, spark: SparkSession) -> None:
     refused(arena, lambda: run(arena, spark, password_file=str(password)), TwoPhaseError, "Access denied")
 
 
+@pytest.mark.proof
 def test_missing_rights(arena: Arena, spark: SparkSession, mysql: MySqlService) -> None:
     user = arena.databases["facts"][:20]
     arena.sql("facts", f"CREATE USER '{user}'@'%' IDENTIFIED WITH mysql_native_password BY 'secret-word'")
@@ -93,6 +99,7 @@ def test_missing_rights(arena: Arena, spark: SparkSession, mysql: MySqlService) 
     refused(arena, lambda: run(arena, spark, url=url, password_file=str(password)), PreflightError, "GRANT")
 
 
+@pytest.mark.proof
 def test_a_missing_topic(arena: Arena, spark: SparkSession) -> None:
     arena.settings["topic"] = "no-such-topic"
     refused(arena, lambda: run(arena, spark), TwoPhaseError, "no-such-topic")
@@ -112,11 +119,13 @@ def test_a_duplicate_key_is_declined_and_named_never_skipped(
     refused(arena, lambda: run(arena, spark), RejectedRowsError, "Duplicate entry '41'")
 
 
+@pytest.mark.proof
 def test_a_value_that_does_not_fit_is_declined_and_named_never_clipped(arena: Arena, spark: SparkSession) -> None:
     arena.sql("facts", "ALTER TABLE orders MODIFY customer VARCHAR(5)")
     refused(arena, lambda: run(arena, spark), DeclinedError, "customer")
 
 
+@pytest.mark.proof
 def test_a_plain_dataframe_is_refused(arena: Arena, spark: SparkSession) -> None:
     refused(arena, lambda: run(arena, spark, spark.range(3)), ConfigError, "not streaming")
 

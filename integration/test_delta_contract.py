@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from integration.delta_harness import DeltaHarness
 from twophase.testing.contract import SinkContract
+from twophase.testing.contract.phases import PhasesContract
 from twophase.testing.harness import Row
 
 pytestmark = pytest.mark.part("delta")
@@ -21,7 +22,16 @@ class PlainlyRead(DeltaHarness):
         return self.rows_of_plain_reader()
 
 
-class TestDeltaSink(SinkContract):
+class OnDelta:
     @pytest.fixture
     def harness(self, delta_spark: SparkSession, tmp_path: Path) -> DeltaHarness:
         return PlainlyRead(delta_spark, tmp_path / "orders")
+
+
+class TestDeltaSinkInShort(OnDelta, PhasesContract):
+    """What stands for the contract in `make test`."""
+
+
+@pytest.mark.proof
+class TestDeltaSink(OnDelta, SinkContract):
+    """All of it."""

@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TIMEOUT_S = 900
 NUMBERS = 600
-# Of each partition: six micro-batches share them, and a kill hits the third.
-KILLED = range(201, 301)
+# Of each partition: three micro-batches share them, and a kill hits the second.
+KILLED = range(201, 401)
 
 _SUMS = re.compile(r"^(in Kafka|with twophase|without) +([\d,]+) +([\d,]+) ", re.MULTILINE)
 

@@ -104,10 +104,12 @@ def test_another_authority_is_refused(options: dict[str, str], broker: SecureKaf
     assert "certificate verify failed" in refused(options | {"kafka.ssl.ca.location": str(broker.other_ca)})
 
 
+@pytest.mark.proof
 def test_a_certificate_of_another_name_is_refused(options: dict[str, str], broker: SecureKafka) -> None:
     assert "certificate is not valid for" in refused(options | {"kafka.bootstrap.servers": broker.wrong_name})
 
 
+@pytest.mark.proof
 def test_a_listener_without_tls_is_refused(options: dict[str, str], broker: SecureKafka) -> None:
     refused(options | {"kafka.bootstrap.servers": broker.plain})
 

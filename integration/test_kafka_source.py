@@ -20,6 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 import twophase
+from harness.selection import representatives
 from integration.kafka_topics import Topics, numbers
 from twophase.errors import (
     BadRecordError,
@@ -42,6 +43,7 @@ from twophase.testing.spark_start import spark_environment
 pytestmark = pytest.mark.part("kafka")
 
 ENGINES = ["librdkafka", "kafka-python"]
+ENGINE = representatives(ENGINES, {"kafka-python"})
 ROOT = Path(__file__).parent.parent
 
 
@@ -235,6 +237,7 @@ MODES = {
 }
 
 
+@pytest.mark.proof
 def test_each_start_mode_killed_in_batch_0_begins_at_the_same_start_again(topics: Topics, tmp_path: Path) -> None:
     topic = topics.create()
     topics.send(topic, numbers(0, 10), timestamp=1_000)
@@ -308,7 +311,7 @@ def wait_for(stream: Stream, count: int) -> list[int]:
     return values
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINE)
 def test_only_committed_records_are_read_and_gaps_do_not_stop_a_read(topics: Topics, engine: str) -> None:
     topic = topics.create()
     topics.transaction(topic, numbers(0, 5), "commit")
@@ -400,7 +403,7 @@ def test_available_now_reads_to_the_end_frozen_at_its_start(topics: Topics) -> N
     assert stream.rest() == list(range(60, 99))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINE)
 def test_deleted_records_are_named_by_the_planner_and_by_the_executors(topics: Topics, engine: str) -> None:
     topic = topics.create()
     topics.send(topic, numbers(0, 20))
@@ -420,7 +423,7 @@ def test_deleted_records_are_named_by_the_planner_and_by_the_executors(topics: T
         stream.read(start, end, again=True)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINE)
 def test_a_recreated_topic_is_named_by_the_planner_and_by_the_executors(topics: Topics, engine: str) -> None:
     topic = topics.create()
     topics.send(topic, numbers(0, 10))
@@ -439,7 +442,7 @@ def test_a_recreated_topic_is_named_by_the_planner_and_by_the_executors(topics: 
         stream.read(start, end, again=True)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINE)
 def test_a_vanished_topic_is_named_by_the_planner_and_by_the_executors(topics: Topics, engine: str) -> None:
     topic = topics.create()
     topics.send(topic, numbers(0, 10))
@@ -454,7 +457,7 @@ def test_a_vanished_topic_is_named_by_the_planner_and_by_the_executors(topics: T
         stream.reader.latestOffset(end, ReadAllAvailable())
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ENGINE)
 def test_a_range_beyond_the_end_of_the_log_is_named(topics: Topics, engine: str) -> None:
     topic = topics.create()
     topics.send(topic, numbers(0, 10))
@@ -533,6 +536,7 @@ def test_a_restarted_broker_is_no_loss(kafka: KafkaService, topics: Topics) -> N
     assert SourceOffset.parse(stream.offset).source == "kafka"
 
 
+@pytest.mark.proof
 def test_a_broker_that_hangs_is_named_after_the_request_timeout(kafka: KafkaService, topics: Topics) -> None:
     topic = topics.create()
     topics.send(topic, numbers(0, 10))

@@ -23,8 +23,8 @@ VARIABLE = "TWOPHASE_TEST_APP_PASSWORD"
 
 
 @pytest.fixture
-def harness(sql_server: Server) -> MySqlHarness:
-    return MySqlHarness(sql_server)
+def harness(sql_server_in_proof: Server) -> MySqlHarness:
+    return MySqlHarness(sql_server_in_proof)
 
 
 def refuse(
@@ -107,8 +107,8 @@ class TestTheTable:
     def test_with_a_unique_key_and_speculation(self, harness):
         refuse(harness, PreflightError, "speculation", {"speculation": True})
 
-    def test_without_a_unique_key_takes_speculation(self, sql_server):
-        harness = MySqlHarness(sql_server, "id BIGINT, name TEXT, amount DOUBLE")
+    def test_without_a_unique_key_takes_speculation(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof, "id BIGINT, name TEXT, amount DOUBLE")
         sink = harness.new_sink()
         sink.open(harness.context(speculation=True))
         sink.close()
@@ -116,14 +116,14 @@ class TestTheTable:
     def test_h51_with_a_unique_key_and_commits_behind_the_next_batch(self, harness):
         refuse(harness, PreflightError, "has a unique key", {"max_concurrent": 2})
 
-    def test_h51_with_a_foreign_key_and_commits_behind_the_next_batch(self, sql_server):
-        harness = MySqlHarness(sql_server, "id BIGINT, name TEXT, amount DOUBLE")
+    def test_h51_with_a_foreign_key_and_commits_behind_the_next_batch(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof, "id BIGINT, name TEXT, amount DOUBLE")
         harness.sql("CREATE TABLE parent (id BIGINT PRIMARY KEY) ENGINE=InnoDB")
         harness.sql("ALTER TABLE target ADD FOREIGN KEY (id) REFERENCES parent (id)")
         refuse(harness, PreflightError, "has a foreign key", {"max_concurrent": 2})
 
-    def test_without_keys_takes_commits_behind_the_next_batch(self, sql_server):
-        harness = MySqlHarness(sql_server, "id BIGINT, name TEXT, amount DOUBLE")
+    def test_without_keys_takes_commits_behind_the_next_batch(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof, "id BIGINT, name TEXT, amount DOUBLE")
         sink = harness.new_sink()
         sink.open(harness.context(max_concurrent=2))
         sink.close()
@@ -156,12 +156,14 @@ class TestTheServersSettings:
         assert harness.ids() == [0, 1, 2]
 
 
+@pytest.mark.proof
 def test_the_binary_log_of_an_old_mysql_is_refused():
     with MySqlService(own=True, server_options=["--log-bin=binlog", "--server-id=1"]) as server:
         harness = MySqlHarness(server)
         refuse(harness, PreflightError, r"before MySQL 8\.0\.30")
 
 
+@pytest.mark.proof
 def test_mariadb_must_sync_its_binary_log():
     with MariaDbService(own=True, server_options=["--log-bin=binlog", "--server-id=1"]) as server:
         harness = MySqlHarness(server)

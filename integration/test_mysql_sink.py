@@ -12,6 +12,7 @@ import pytest
 
 import sinks.mysql.committer
 import sinks.mysql.writer
+from harness.selection import representatives
 from integration.mysql_harness import MySqlHarness, Server, commit, xid_sql
 from integration.tcp_proxy import CuttingProxy
 from sinks.mysql.sink import MySqlSink
@@ -19,6 +20,8 @@ from twophase.errors import DeclinedError, FencedError, StopJobError, TargetChan
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.testing.contract import ArrowSinkContract, SinkKillContract
+from twophase.testing.contract.fencing import FenceContract
+from twophase.testing.contract.phases import PhasesContract
 from twophase.testing.harness import LINEAGE, transaction_id
 from twophase.testing.services import MariaDbService
 
@@ -27,14 +30,24 @@ pytestmark = pytest.mark.part("mysql")
 SECOND = Attempt(1, 2)
 
 
-class TestMySqlSink(ArrowSinkContract):
+class OnMySql:
     @pytest.fixture
     def harness(self, sql_server_in_proof: Server) -> MySqlHarness:
         # Two rows a statement: writers are in their branch while they still write.
         return MySqlHarness(sql_server_in_proof, load_rows=2)
 
 
+class TestMySqlSinkInShort(OnMySql, PhasesContract, FenceContract):
+    """What stands for the contract in `make test`."""
+
+
+@pytest.mark.proof
+class TestMySqlSink(OnMySql, ArrowSinkContract):
+    """All of it."""
+
+
 class TestMySqlSinkIsKilled(SinkKillContract):
+    points = representatives(SinkKillContract.points, {"C05=kill_driver", "C13=kill"})
     methods = ("commit",)
     lines_at_most = 4
 
@@ -44,8 +57,8 @@ class TestMySqlSinkIsKilled(SinkKillContract):
 
 
 @pytest.fixture
-def harness(sql_server: Server) -> MySqlHarness:
-    return MySqlHarness(sql_server)
+def harness(sql_server_in_proof: Server) -> MySqlHarness:
+    return MySqlHarness(sql_server_in_proof)
 
 
 @pytest.fixture
@@ -74,6 +87,11 @@ def dead(server: Server) -> Iterator[None]:
 
 
 class TestUnknownBranch:
+    @pytest.fixture
+    def harness(self, sql_server: Server) -> MySqlHarness:
+        """What a branch is after its session has gone is another thing on each kind of server."""
+        return MySqlHarness(sql_server)
+
     def test_committed_by_hand_is_committed(self, harness, sink):
         piece = harness.write(sink, harness.rows(range(3)))
         time.sleep(0.2)

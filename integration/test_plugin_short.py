@@ -17,8 +17,8 @@ pytestmark = pytest.mark.part("plugin")
 
 BATCH = 400
 TIMEOUT_S = 540
-UNDECIDED = ("C05", "C06")
-DECIDED = ("C11", "C16")
+UNDECIDED = ("C05",)
+DECIDED = ("C11",)
 
 
 def test_every_query_is_killed_at_another_point_and_has_every_record_once(
@@ -28,7 +28,7 @@ def test_every_query_is_killed_at_another_point_and_has_every_record_once(
     arena.produce(2 * BATCH)
     points = (*UNDECIDED, *DECIDED)
     # Of the driver's own points the second: the first checkpoint of the source is empty. C05 is in a writer.
-    driver = arena.driver(f"{held_at(points[:1])},{held_at(points[1:], 2)}", master="local[8]")
+    driver = arena.driver(f"{held_at(points[:1])},{held_at(points[1:], 2)}", master="local[4]")
     assert {*driver.kill_when_at(points, TIMEOUT_S).points} == {*points}
     arena.nothing_is_there_twice()
     decided = [arena.history(job).decisions[-1].checkpoint for job in arena.jobs]

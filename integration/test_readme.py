@@ -19,6 +19,8 @@ from twophase.testing.services import KafkaService, MySqlService
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 TIMEOUT_S = 240
+pytestmark = pytest.mark.part("kafka")
+
 UP = "python -m twophase.testing.services up kafka mysql"
 
 
@@ -72,6 +74,7 @@ def test_the_python(arena: Arena) -> None:
     arena.verify()
 
 
+@pytest.mark.proof
 def test_the_job_file(arena: Arena) -> None:
     script = arena.scratch / "job.yaml"
     script.write_text(put_in(block("yaml"), addresses(arena) | {"subscribe: orders": f"subscribe: {arena.topic}"}))

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.part("repair")
 
 
 @pytest.fixture
-def world(tmp_path: Path, sql_server: Server) -> Iterator[World]:
+def world(tmp_path: Path, sql_server_in_proof: Server) -> Iterator[World]:
     with ExitStack() as left:
-        yield World(tmp_path, sql_server, left)
+        yield World(tmp_path, sql_server_in_proof, left)
 
 
 Losses = Callable[[World], None]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.selection import representatives
 from integration.mysql_harness import MySqlHarness, Server
 from sinks.mysql.sink import MySqlSink
 from tests.coordinator.conftest import SCHEMA, Driver, completed_of, restoring
@@ -34,8 +35,8 @@ class Target(MySqlHarness):
 
 
 @pytest.fixture
-def target(sql_server: Server) -> Target:
-    return Target(sql_server, "id BIGINT PRIMARY KEY", SCHEMA)
+def target(sql_server_in_proof: Server) -> Target:
+    return Target(sql_server_in_proof, "id BIGINT PRIMARY KEY", SCHEMA)
 
 
 @pytest.fixture
@@ -167,7 +168,10 @@ def test_a_restore_says_that_another_table_is_meant(
 
 @pytest.mark.parametrize(
     "statement",
-    ["OPTIMIZE TABLE target", "ALTER TABLE target ADD COLUMN note INT", "ALTER TABLE target ENGINE = InnoDB"],
+    representatives(
+        ["OPTIMIZE TABLE target", "ALTER TABLE target ADD COLUMN note INT", "ALTER TABLE target ENGINE = InnoDB"],
+        {"OPTIMIZE TABLE target", "ALTER TABLE target ADD COLUMN note INT"},
+    ),
 )
 @pytest.mark.parametrize("running", [True, False], ids=["under a running job", "between two"])
 def test_a_table_that_is_rebuilt_is_the_same(

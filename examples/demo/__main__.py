@@ -28,7 +28,7 @@ from twophase.errors import TwoPhaseError
 from twophase.testing.services import KafkaService, MySqlService
 from twophase.testing.services.service import Service
 
-_CHECKPOINTS = 24
+_CHECKPOINTS_PER_KILL = 5
 
 
 @click.command(help=__doc__)
@@ -116,12 +116,15 @@ class _Demo:
             "DEMO_MYSQL_PASSWORD": mysql.password,
             "DEMO_LAKE": str(target.tables.delta),
             "DEMO_FOLDER": str(self._folder / "job"),
-            "DEMO_RECORDS_PER_CHECKPOINT": str(max(self._records // _CHECKPOINTS, 1)),
+            "DEMO_RECORDS_PER_CHECKPOINT": str(self._records_per_checkpoint()),
         }
         with self._screen.bar("orders decided", self._records) as bar:
             supervisor = Supervisor(self._folder, environment, self._plan, target, self._screen, bar)
             supervisor.run()
         return supervisor
+
+    def _records_per_checkpoint(self) -> int:
+        return max(self._records // (_CHECKPOINTS_PER_KILL * len(self._plan)), 1)
 
     def _conclude(self, wrong: str, kills: int) -> None:
         console = self._screen.console

@@ -33,8 +33,8 @@ from twophase import failpoints
 from twophase.errors import TwoPhaseError
 from twophase.testing.services import KafkaService, MySqlService
 
-_CHECKPOINTS = 6
-_KILLED_IN = 3
+_CHECKPOINTS = 3
+_KILLED_IN = 2
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.test_run import Command
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.part("repair")]
 
 
 @pytest.fixture

@@ -18,10 +18,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from harness.selection import representatives
 from twophase.cli.main import main
 from twophase.testing.folder import FolderTarget
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.part("cli")]
 
 TIMEOUT_S = 240
 CONF = {
@@ -102,6 +103,7 @@ def wait_for_a_commit(process: subprocess.Popen[str]) -> None:
     raise AssertionError(process.communicate()[1])
 
 
+@pytest.mark.proof
 def test_a_driver_killed_between_decision_and_commit_loses_and_repeats_nothing(files: Command) -> None:
     code, _, err = files.run("--available-now", TWOPHASE_FAILPOINTS="C12=kill")
     assert (code, files.ids()) == (-signal.SIGKILL, []), err
@@ -115,6 +117,7 @@ def test_a_driver_killed_between_decision_and_commit_loses_and_repeats_nothing(f
     assert [entry["state"] for entry in files.checkpoints()][-1] == "committed"
 
 
+@pytest.mark.proof
 def test_sigterm_stops_the_job_cleanly(endless: Command) -> None:
     process = endless.start()
     wait_for_a_commit(process)
@@ -125,6 +128,7 @@ def test_sigterm_stops_the_job_cleanly(endless: Command) -> None:
     assert endless.ids() == list(range(len(endless.ids())))
 
 
+@pytest.mark.proof
 def test_a_reader_of_the_progress_that_goes_away_neither_stops_nor_hangs_the_job(endless: Command) -> None:
     """`twophase run job.yaml --progress plain | head -3`."""
     process = endless.start()
@@ -143,7 +147,7 @@ def test_a_reader_of_the_progress_that_goes_away_neither_stops_nor_hangs_the_job
     assert endless.ids() == list(range(len(endless.ids())))
 
 
-@pytest.mark.parametrize("to", ["process group", "every process"])
+@pytest.mark.parametrize("to", representatives(["process group", "every process"], {"process group"}))
 def test_sigterm_to_all_of_us_stops_the_job_as_cleanly(endless: Command, to: str) -> None:
     """`timeout` signals the group, systemd by default every process of the unit."""
     process = endless.start()
@@ -162,6 +166,7 @@ def test_sigterm_to_all_of_us_stops_the_job_as_cleanly(endless: Command, to: str
     assert psutil.wait_procs(family, timeout=TIMEOUT_S)[1] == []
 
 
+@pytest.mark.proof
 def test_nothing_of_spark_outlives_a_killed_driver(endless: Command) -> None:
     process = endless.start()
     wait_for_a_commit(process)
@@ -171,6 +176,7 @@ def test_nothing_of_spark_outlives_a_killed_driver(endless: Command) -> None:
     assert psutil.wait_procs(family, timeout=TIMEOUT_S)[1] == []
 
 
+@pytest.mark.proof
 def test_the_loss_of_spark_ends_the_command(endless: Command) -> None:
     process = endless.start()
     wait_for_a_commit(process)

@@ -21,6 +21,8 @@ from twophase.state.storage import NO_CRASH_POINTS, CrashPoints
 from twophase.state.store import _FOLD_AT
 from twophase.testing.memory import MemoryTarget
 
+pytestmark = pytest.mark.part("coordinator")
+
 NUM_RETAINED = 2
 LOG_RECORDS = _FOLD_AT + 2
 """A recovery that has just not folded the log commits a checkpoint and begins a lineage."""

@@ -27,8 +27,19 @@ def test_a_promise_is_backed_by_both(promise: str, test: list[str], proof: list[
     assert not [file for file in proof if not _has_proof(file)], "a file that make proof leaves out"
 
 
+def test_whatever_make_proof_takes_can_be_asked_for_by_its_part() -> None:
+    files = [
+        str(path.relative_to(ROOT))
+        for folder in ("tests", "integration")
+        for path in (ROOT / folder).rglob("test_*.py")
+    ]
+    proofs = [file for file in files if _has_proof(file)]
+    assert proofs
+    assert not [file for file in proofs if "mark.part(" not in (ROOT / file).read_text()]
+
+
 def _has_proof(file: str) -> bool:
-    return re.search(r"mark\.proof|representatives\(", (ROOT / file).read_text()) is not None
+    return re.search(r"mark\.proof|representatives\(|first_of\(|_in_proof\b", (ROOT / file).read_text()) is not None
 
 
 def _is_whole_proof(file: str) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.selection import FIFTHS, fifths
+from harness.selection import FIFTHS, fifths, first_of, representatives
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -35,6 +35,7 @@ def test_four(): pass
         (["--proof"], {"two", "three", "four"}),
         (["--proof", "--part", "delta"], {"two"}),
         (["--proof", "--part", "mysql"], {"three", "four"}),
+        (["--proof", "--rest"], {"two", "four"}),
     ],
 )
 def test_a_run_takes(tmp_path: Path, options: list[str], taken: set[str]) -> None:
@@ -45,6 +46,27 @@ def test_the_fifths_together_are_the_whole_proof(tmp_path: Path) -> None:
     found = [collected(tmp_path, "--proof", "--fifth", str(number + 1)) for number in range(FIFTHS)]
     assert set().union(*found) == {"two", "three", "four"}
     assert sum(map(len, found)) == len({"two", "three", "four"})
+
+
+def test_of_many_cases_those_that_are_chosen_stay() -> None:
+    assert [case.marks == [] for case in representatives(["a", "b", "c"], {"b"})] == [False, True, False]
+    assert [(case.values, case.marks == []) for case in first_of(1, [("a", 1), ("b", 2)])] == [
+        (("a", 1), True),
+        (("b", 2), False),
+    ]
+    assert [case.values for case in first_of(1, ["a", ["b"]])] == [("a",), (["b"],)]
+
+
+def test_more_cases_than_there_are_cannot_be_chosen() -> None:
+    with pytest.raises(ValueError, match="chosen, and no case: \\['d'\\]"):
+        representatives(["a"], {"a", "d"})
+    with pytest.raises(ValueError, match="2 are to stay of 1"):
+        first_of(2, ["a"])
+
+
+def test_the_rest_has_relays_whole(tmp_path: Path) -> None:
+    marked = FILES["test_both.py"].replace('part("mysql")', "relay")
+    assert collected(tmp_path, "--proof", "--rest", **{"test_handed_on.py": marked}) == {"two", "three", "four"}
 
 
 def test_a_part_that_does_not_exist_is_named(tmp_path: Path) -> None:
@@ -59,14 +81,14 @@ def test_fifths_cost_about_the_same() -> None:
     assert sum(sums) == sum(costs.values())
 
 
-def collected(folder: Path, *options: str) -> set[str]:
-    for name, text in FILES.items():
+def collected(folder: Path, *options: str, **more: str) -> set[str]:
+    for name, text in (FILES | more).items():
         (folder / name).write_text(text)
-    plugins = [word for name in ("harness.ledger", "harness.selection") for word in ("-p", name)]
+    plugins = [word for name in ("harness.ledger", "harness.relay", "harness.selection") for word in ("-p", name)]
     quiet = ["--collect-only", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *plugins, *quiet, *options, str(folder)],
-        env={"PYTHONPATH": str(ROOT)},
+        env={"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 
 PROGRAM = """
 import sys
@@ -45,6 +45,7 @@ def run(other: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.proof
 def test_the_workers_run_the_drivers_python(other_python: Path) -> None:
     done = run(other_python)
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr

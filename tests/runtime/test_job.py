@@ -42,7 +42,7 @@ from twophase.state.records import Decision, FenceRecord
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
 from twophase.testing.folder import FolderSink, FolderTarget
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 
 
 class Pipeline:
@@ -134,6 +134,7 @@ def test_two_sinks_commit_together_and_the_batch_is_computed_once(pipeline: Pipe
     assert sum(int(path.read_text()) for path in seen.iterdir()) == 10
 
 
+@pytest.mark.proof
 def test_a_transform_is_what_its_sink_sees(pipeline: Pipeline) -> None:
     pipeline.add()
     writer = pipeline.writer()
@@ -175,6 +176,7 @@ def test_a_failure_that_is_not_tolerated_restarts_the_query(pipeline: Pipeline) 
     assert len(pipeline.of(JobRestarting)) == 1
 
 
+@pytest.mark.proof
 def test_a_restart_keeps_the_scheduler_pool_of_the_thread_that_started_the_job(pipeline: Pipeline) -> None:
     context = pipeline.spark.sparkContext
     pools: list[str | None] = []
@@ -197,6 +199,7 @@ def test_a_restart_keeps_the_scheduler_pool_of_the_thread_that_started_the_job(p
     assert pools == ["orders", "orders"]
 
 
+@pytest.mark.proof
 def test_a_fence_of_its_own_whose_reply_was_lost_does_not_fence_a_job_out(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +221,7 @@ def test_a_fence_of_its_own_whose_reply_was_lost_does_not_fence_a_job_out(
     assert pipeline.ids() == list(range(10))
 
 
+@pytest.mark.proof
 def test_a_driver_that_is_overtaken_before_its_query_starts_is_told_that_it_is_fenced(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +240,7 @@ def test_a_driver_that_is_overtaken_before_its_query_starts_is_told_that_it_is_f
         pipeline.run()
 
 
+@pytest.mark.proof
 def test_without_restarts_the_error_names_the_cause_and_nothing_is_visible(pipeline: Pipeline) -> None:
     pipeline.add()
     (pipeline.root / "fail").touch()
@@ -267,6 +272,7 @@ def test_a_checkpoint_that_takes_too_long_expires_and_its_tasks_are_gone(pipelin
     assert pipeline.ids() == []
 
 
+@pytest.mark.proof
 def test_stop_in_the_middle_of_a_batch_does_not_count_it_as_done(pipeline: Pipeline) -> None:
     pipeline.add()
     started = pipeline.root / "started"
@@ -308,6 +314,7 @@ def test_a_driver_that_is_overtaken_while_it_is_being_stopped_is_told_that_it_is
     stopping.join()
 
 
+@pytest.mark.proof
 def test_a_second_query_on_the_folder_is_refused_and_the_first_goes_on(pipeline: Pipeline) -> None:
     pipeline.add()
     job = pipeline.writer().start()
@@ -351,6 +358,7 @@ def test_spark_s_folder_deleted_is_noticed(pipeline: Pipeline) -> None:
         pipeline.run()
 
 
+@pytest.mark.proof
 def test_an_old_copy_of_spark_s_folder_is_noticed(pipeline: Pipeline) -> None:
     pipeline.add()
     pipeline.run()
@@ -366,6 +374,7 @@ def test_an_old_copy_of_spark_s_folder_is_noticed(pipeline: Pipeline) -> None:
     assert pipeline.ids() == list(range(30))
 
 
+@pytest.mark.proof
 def test_the_folder_of_another_query_is_noticed(pipeline: Pipeline) -> None:
     pipeline.add()
     pipeline.run()
@@ -400,6 +409,7 @@ def test_offsets_that_a_power_cut_emptied_are_named_and_deleting_them_loses_noth
     assert pipeline.ids() == list(range(20))
 
 
+@pytest.mark.proof
 def test_the_job_s_folder_deleted_is_noticed(pipeline: Pipeline) -> None:
     pipeline.add()
     pipeline.run()
@@ -409,6 +419,7 @@ def test_the_job_s_folder_deleted_is_noticed(pipeline: Pipeline) -> None:
     assert pipeline.ids() == list(range(10))
 
 
+@pytest.mark.proof
 def test_an_old_copy_of_the_job_s_folder_is_noticed(pipeline: Pipeline) -> None:
     pipeline.add()
     pipeline.run()
@@ -427,6 +438,7 @@ def lose_spark_commit(pipeline: Pipeline, number: int) -> None:
         (spark_folder(pipeline) / "commits" / name).unlink(missing_ok=True)
 
 
+@pytest.mark.proof
 def test_a_committed_batch_that_spark_has_not_noted_is_not_run_again(pipeline: Pipeline) -> None:
     pipeline.add()
     pipeline.run()
@@ -556,6 +568,7 @@ def test_a_source_whose_offsets_mean_nothing_without_spark_s_folder_is_not_resto
     assert not (pipeline.root / "again" / "log").exists()
 
 
+@pytest.mark.proof
 def test_a_function_keeps_its_state_in_the_checkpoints(pipeline: Pipeline) -> None:
     first, second = Counter(), Counter()
     pipeline.add()

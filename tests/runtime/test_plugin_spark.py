@@ -20,7 +20,7 @@ from twophase.state.log import JobLog
 from twophase.state.records import History
 from twophase.state.storage import LocalStorage
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.part("plugin")]
 
 _TIMEOUT_S = 300
 
@@ -141,6 +141,7 @@ def test_what_a_failed_task_says_reaches_the_user_and_nothing_of_the_micro_batch
     assert query.history().generation > 1
 
 
+@pytest.mark.proof
 def test_a_query_that_keeps_state_goes_on_after_its_decided_micro_batch_is_run_again(query: Query) -> None:
     query.add()
 
@@ -155,6 +156,7 @@ def test_a_query_that_keeps_state_goes_on_after_its_decided_micro_batch_is_run_a
     assert query.ids() == list(range(20))
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("settings", "kind", "said"),
     [
@@ -173,6 +175,7 @@ def test_what_cannot_work_is_refused_by_name(
     assert said in str(error)
 
 
+@pytest.mark.proof
 def test_the_mode_complete_is_refused_by_name_and_update_by_spark(query: Query) -> None:
     query.add()
     counts = query.frame().groupBy("id").count()

@@ -44,6 +44,8 @@ from twophase.errors import FencedError, TargetChangedError
 from twophase.testing.contract import ArrowSinkContract, SinkKillContract
 from twophase.testing.harness import FIRST, LINEAGE
 
+pytestmark = pytest.mark.part("contract")
+
 
 @dataclass(frozen=True)
 class Mistake:
@@ -120,7 +122,14 @@ def play(mistake: Mistake, folder: Path) -> None:
     mistake.test(suite, **{name: value for name, value in given.items() if name in wanted})
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
+DEAR = (ProofAfterTheRows, ProofBeforeTheRows)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [pytest.param(mistake, marks=[pytest.mark.proof] if mistake.sink in DEAR else []) for mistake in MISTAKES],
+    ids=str,
+)
 def test_the_mistake_is_found(mistake: Mistake, tmp_path: Path) -> None:
     with pytest.raises(mistake.failure):
         play(mistake, tmp_path)

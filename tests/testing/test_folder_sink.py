@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.selection import representatives
 from twophase.testing.contract import ArrowSinkContract, SinkKillContract
 from twophase.testing.folder import FolderSink, FolderTarget
 from twophase.testing.harness import Row, SinkHarness, fresh_name
+
+pytestmark = pytest.mark.part("contract")
 
 
 class FolderHarness(SinkHarness):
@@ -32,6 +35,9 @@ class TestFolderSink(ArrowSinkContract):
 
 
 class TestFolderSinkIsKilled(SinkKillContract):
+    points = representatives(SinkKillContract.points, {"C13=kill"})
+    methods = representatives(SinkKillContract.methods, set())
+
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FolderHarness:
         return FolderHarness(tmp_path / "target")

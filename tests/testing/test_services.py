@@ -42,7 +42,7 @@ def kafka() -> Iterator[KafkaService]:
         yield service
 
 
-@pytest.fixture(scope="module", params=[MySqlService, MariaDbService])
+@pytest.fixture(scope="module", params=[MySqlService, pytest.param(MariaDbService, marks=pytest.mark.proof)])
 def kind(request: pytest.FixtureRequest) -> SqlKind:
     return request.param
 
@@ -208,6 +208,7 @@ def test_a_server_that_ends_by_itself_keeps_its_log(
     assert str(log) in caplog.text
 
 
+@pytest.mark.proof
 def test_a_port_that_is_taken_between_choice_and_bind_is_replaced(
     sql: MySqlService | MariaDbService, kind: SqlKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,8 @@ import pymysql
 import pytest
 from kafka import KafkaAdminClient
 
+pytestmark = [pytest.mark.server, pytest.mark.part("services")]
+
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "twophase.testing.services", "up"]
 TIMEOUT_S = 180
@@ -92,6 +94,7 @@ def nothing_is_left(up: Up, folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.proof
 def test_the_lines_lead_to_servers_with_what_the_quick_start_needs(up: Up, tmp_path: Path) -> None:
     exported = up.exported()
     assert up.shown("kafka.bootstrap.servers") == exported["TWOPHASE_KAFKA_BOOTSTRAP_SERVERS"]
@@ -117,6 +120,7 @@ def test_the_lines_lead_to_servers_with_what_the_quick_start_needs(up: Up, tmp_p
     nothing_is_left(up, tmp_path)
 
 
+@pytest.mark.proof
 def test_a_second_signal_does_not_disturb_the_stop(up: Up, tmp_path: Path) -> None:
     for _ in range(3):
         up.signal(signal.SIGTERM)
@@ -124,6 +128,7 @@ def test_a_second_signal_does_not_disturb_the_stop(up: Up, tmp_path: Path) -> No
     nothing_is_left(up, tmp_path)
 
 
+@pytest.mark.proof
 def test_a_server_that_ends_by_itself_ends_the_command_and_the_others(up: Up, tmp_path: Path) -> None:
     (server,) = [process for process in up.family if process.name() == "mysqld"]
     server.terminate()

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.selection import representatives
 from tests.testing.sqlite_harness import SqliteHarness
 from twophase.testing.contract import ArrowSinkContract, SinkKillContract
+
+pytestmark = pytest.mark.part("contract")
 
 
 class TestSqliteSink(ArrowSinkContract):
@@ -15,8 +18,14 @@ class TestSqliteSink(ArrowSinkContract):
     def harness(self, tmp_path: Path) -> SqliteHarness:
         return SqliteHarness(tmp_path)
 
+    @pytest.mark.proof
+    def test_a_fence_between_any_two_lines_of_pre_commit_counts(self, harness, arrow):
+        super().test_a_fence_between_any_two_lines_of_pre_commit_counts(harness, arrow)
+
 
 class TestSqliteSinkIsKilled(SinkKillContract):
+    methods = representatives(SinkKillContract.methods, set())
+
     @pytest.fixture
     def harness(self, tmp_path: Path) -> SqliteHarness:
         return SqliteHarness(tmp_path)

@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from harness.selection import representatives
 from tests.sinks.file.harness import FileHarness
 from twophase.testing.contract import ArrowSinkContract, SinkKillContract
 
+pytestmark = pytest.mark.part("files")
+
 
 class TestFileSink(ArrowSinkContract):
-    @pytest.fixture(params=["parquet", "orc", "json", "csv"])
+    @pytest.fixture(params=representatives(["parquet", "orc", "json", "csv"], {"parquet"}))
     def harness(self, request: pytest.FixtureRequest, tmp_path: Path) -> FileHarness:
         return FileHarness(tmp_path / "orders", format=request.param)
 
 
+@pytest.mark.proof
 class TestPartitionedFileSink(ArrowSinkContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FileHarness:
@@ -23,6 +27,8 @@ class TestPartitionedFileSink(ArrowSinkContract):
 
 
 class TestFileSinkIsKilled(SinkKillContract):
+    points = representatives(SinkKillContract.points, {"C05=kill_driver", "C13=kill"})
+    methods = representatives(SinkKillContract.methods, {"commit"})
     lines_at_most = 12
 
     @pytest.fixture
