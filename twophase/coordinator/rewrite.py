@@ -130,7 +130,7 @@ class RewriteRepair:
         attempt = Attempt(bench.log.history.generation, 1)
         body, old = lost.checkpoint, self._decision(plan.loss)
         transaction = TransactionId(bench.job, body.lineage, body.checkpoint, attempt, sink, body.offsets.hash)
-        orphans = Orphans(bench.job, sink, bench.sinks[sink], bench.observers, self._ask_again)
+        orphans = Orphans(bench.job, sink, bench.sinks[sink], bench.observers, self._may_abort)
         kept = bench.finisher.pieces_to_commit()
         orphans.close(attempt, kept)
         self._ask_again()
@@ -175,6 +175,10 @@ class RewriteRepair:
             isinstance(repair, AcceptedLoss) and (repair.lineage, repair.checkpoint, repair.sink) == mine
             for repair in self._bench.log.history.repairs
         )
+
+    def _may_abort(self, found: Sequence[Committable]) -> Sequence[Committable]:
+        self._ask_again()
+        return self._bench.finisher.commit_again(found)
 
     def _ask_again(self) -> None:
         """Compare the sinks with the log once more: a driver over another folder can commit until the fence is up.
