@@ -40,10 +40,10 @@ from twophase.runtime.group_offsets import GroupOffsetsListener
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restart import restart_policy
-from twophase.runtime.restore import load_restore
+from twophase.runtime.restore import load_restore, restored_checkpoint
 from twophase.runtime.spark_folder import SparkFolder, delete_abandoned, noted_conf
 from twophase.runtime.spark_threads import thread_like_this
-from twophase.state.checkpoint import FrozenOffsets
+from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage
 
@@ -253,7 +253,7 @@ class Job:
             coordinator.log.check_fence()
             raise
         delete_abandoned(folder.path.parent, coordinator.log.history, description.options.num_retained)
-        self._states.initialize(coordinator.store.read(newest) if newest else restore.checkpoint if restore else None)
+        self._states.initialize(coordinator.store.read(newest) if newest else self._restored(coordinator, restore))
         self._handler = handler = BatchHandler(
             coordinator,
             description.sinks,
@@ -307,6 +307,15 @@ class Job:
                 "stateful job goes on in its own folder only.",
             )
         return restore
+
+    def _restored(self, coordinator: CheckpointCoordinator, restore: Restore | None) -> CompletedCheckpoint | None:
+        """Whose states a lineage begins with; it may have been begun by a driver that died before its first checkpoint."""
+        if restore is not None:
+            return restore.checkpoint
+        description = self._description
+        if not description.functions:
+            return None
+        return restored_checkpoint(self.name, coordinator.lineage, description.options)
 
     def _begin_lineage(self, coordinator: CheckpointCoordinator, restore: Restore | None) -> None:
         """Step 4."""

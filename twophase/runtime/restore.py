@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twophase.config import JobOptions
 from twophase.coordinator.recovery import Restore
-from twophase.errors import ConfigError, RestoreRefusedError
+from twophase.errors import CheckpointMissingError, ConfigError, RestoreRefusedError
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
 from twophase.state.checkpoint import CompletedCheckpoint
@@ -55,6 +55,30 @@ def load_restore(
         proofs=checkpoint.proofs,
     )
     return Restore(checkpoint, lineage, adopting)
+
+
+def restored_checkpoint(job: str, lineage: Lineage, options: JobOptions) -> CompletedCheckpoint | None:
+    """The checkpoint that a lineage was restored from, for one that has no checkpoint of its own yet.
+
+    Returns:
+        None if the lineage is no restore's, or if its state may be dropped and is gone.
+
+    Raises:
+        CheckpointMissingError: it is gone, or not kept any more.
+        CorruptRecordError: it is damaged.
+    """
+    if not lineage.restored_from:
+        return None
+    try:
+        return _read(job, Path(lineage.restored_from))[1]
+    except (ConfigError, RestoreRefusedError) as error:
+        if options.allow_non_restored_state:
+            return None
+        raise CheckpointMissingError(
+            f"Job {job!r}: its lineage {lineage.id} has no checkpoint of its own yet, and the one that it began with is gone: "
+            f"{error.what} The job's functions would begin without their state. Nothing was written.",
+            remedy="put that folder back, or set restore.allow_non_restored_state to begin without it.",
+        ) from error
 
 
 def _read(job: str, folder: Path) -> tuple[History, CompletedCheckpoint, tuple[CompletedCheckpoint, ...]]:
