@@ -37,6 +37,10 @@ def _call_committed(self: Finisher, decision: Any) -> bool:
     return True
 
 
+def _keep_nothing(_: Finisher, found: Any) -> Any:
+    return found
+
+
 def _look_at_nothing(*_: object, **__: object) -> None:
     return None
 
@@ -48,7 +52,11 @@ _BLIND: list[tuple[object, str, Any]] = [
 ]
 _OWN: dict[str, list[tuple[object, str, Any]]] = {
     DUPLICATES: [(Orphans, "abort", _commit_orphans), *_BLIND],
-    LOSES: [(Finisher, "recommit", _call_committed), *_BLIND],
+    LOSES: [
+        (Finisher, "recommit", _call_committed),
+        (Finisher, "commit_again", _keep_nothing),
+        *_BLIND,
+    ],
 }
 _CHANGED: dict[str, list[tuple[object, str, Any]]] = {
     # A job of three checkpoints is to subsume, as one of sixteen does.
