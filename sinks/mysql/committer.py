@@ -60,7 +60,7 @@ class Committer:
         self.table = table
         self._binding = binding
         self._link = link
-        self._verified: tuple[int, Predecessor] | None = None
+        self._verified: tuple[Session, Predecessor] | None = None
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """See `Sink.commit`."""
@@ -139,12 +139,14 @@ class Committer:
     def _has_predecessor(self, session: Session, request: CommitRequest) -> bool:
         """Asked once a session: what is there stays there while the session lives."""
         before, owner = request.predecessor, self._binding.owner
-        if before is None or self._verified == (session.id, before):
+        if before is None:
+            return True
+        if self._verified is not None and self._verified[0] is session and self._verified[1] == before:
             return True
         if not self._binding.books.has_checkpoint(session, owner.job, owner.sink, before.lineage, before.checkpoint):
             return False
         self._check_table(session, request)
-        self._verified = session.id, before
+        self._verified = session, before  # not its number, which begins anew when the server does
         return True
 
     def _check_table(self, session: Session, request: CommitRequest) -> None:
