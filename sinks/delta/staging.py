@@ -157,5 +157,7 @@ def _check_name(action: str, prefix: str) -> None:
 def _rejection(error: Exception) -> str:
     """Why a row is not taken; empty if something else went wrong."""
     found = next((message for message in messages(error) if message.startswith(_REJECTED)), "")
-    problem, ours, value = found.removeprefix(_OURS).partition(f" {REFUSED} ")
-    return f"{problem}: {shown(value)}" if ours else found and shown(found, _SPARK_SHOWN)
+    if not found.startswith(_OURS):
+        return found and shown(found, _SPARK_SHOWN)
+    problem, _, value = found.removeprefix(_OURS).partition(f" {REFUSED} ")
+    return f"{problem}: {shown(value)}"

@@ -59,7 +59,7 @@ class Policies:
             TargetChangedError: the metastore has another table now.
         """
         if self.table.partition_columns:
-            check = partial(self._check_identity, stage)
+            check = partial(self._check, stage)
             self.catalog.add_partitions(self.table, self.root, partitions, check)
         else:
             self.catalog.check_table(self.table, self.root)
@@ -74,8 +74,21 @@ class Policies:
                 self.call(CommittedPartition(self.table.name, named, str(folder)))
         self.catalog.refresh(self.table)
 
-    def _check_identity(self, stage: Path, created: str, has_partitions: bool) -> None:
-        if reason := why_another(self.table, created, lambda: has_partitions, stage):
+    def _check(self, stage: Path, created: str, has_partitions: bool) -> None:
+        self.check_identity(stage, created, lambda: has_partitions)
+
+    def check_identity(self, stage: Path, created: str, has_partitions: Callable[[], bool]) -> None:
+        """The metastore still has the table that partitions were added to.
+
+        Args:
+            stage: what lies below the fence.
+            created: when the metastore made the table that has its name now.
+            has_partitions: whether the metastore has a partition of that one.
+
+        Raises:
+            TargetChangedError: it has another one.
+        """
+        if reason := why_another(self.table, created, has_partitions, stage):
             raise TargetChangedError(
                 f"No partition is added any more: {reason}.", remedy="do that, then start the job again."
             )

@@ -141,6 +141,9 @@ class HiveSink(StagedSink):
         if due:
             self._policies.run(sorted(due, key=str), stage)
             pending.remove(due)
+        else:
+            catalog, table = self._lookup()
+            self._policies.check_identity(stage, table.created, partial(catalog.has_partitions, table))
 
     def _lookup(self) -> tuple[Catalog, HiveTable]:
         """The table as it is now.

@@ -29,7 +29,8 @@ _POLL_S = 0.01
 _CLOSING_POLL_S = 0.001
 # MariaDB, where nothing tells that the engine has let go of a branch.
 _SETTLING_S = 0.05
-# InnoDB answers from a copy of its list of transactions, which it renews when nobody has read it for a tenth of a second.
+# InnoDB answers from a copy of its list of transactions, which it renews when nobody has read it for a tenth of a second:
+# whoever asks sooner gets the same copy again, and starts that tenth anew.
 _RENEWAL_S = (0.11, 0.2)
 _NO_RENEWAL_S = 1.0
 # A session of that number that does not hold the branch's lock is closing, which takes milliseconds, or is another one:
@@ -102,7 +103,8 @@ def _wait_until_closed(session: Session, numbers: Collection[int], deadline: flo
         time.sleep(_CLOSING_POLL_S)
         closing = {number for number in closing if _is_closing(session, number)}
     if numbers and "mariadb" in session.server_version.lower():
-        closing |= _wait_until_released(session, set(numbers) - closing, deadline)
+        # A number of this very session is another one's, of before a restart of the server: that one is gone.
+        closing |= _wait_until_released(session, set(numbers) - closing - {session.id}, deadline)
     return closing
 
 
@@ -122,17 +124,19 @@ def _wait_until_released(session: Session, numbers: set[int], deadline: float) -
 
     The list is a copy. One that shows the statement of this wait was made after the sessions had left the process list.
     """
-    began, wait = time.monotonic(), uuid4().hex
+    patience, marker = time.monotonic() + _NO_RENEWAL_S, uuid4().hex
     session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT")  # InnoDB lists a session that is in a transaction
     try:
         while True:
-            connected, is_new = _transactions(session, wait)
+            connected, is_new = _transactions(session, marker)
             now = time.monotonic()
-            if is_new and (not connected & numbers or now >= deadline):
-                return connected & numbers
-            if not is_new and now >= min(deadline, began + _NO_RENEWAL_S):
+            if is_new and not connected & numbers:
                 return set()
-            time.sleep(_CLOSING_POLL_S if is_new else random.uniform(*_RENEWAL_S))  # noqa: S311 no secret
+            if not is_new and now >= patience:
+                return set()
+            if now >= deadline:
+                return connected & numbers if is_new else numbers
+            time.sleep(random.uniform(*_RENEWAL_S))  # noqa: S311 no secret
     except pymysql.Error as error:
         if code_of(error) not in DENIED:
             raise
@@ -143,9 +147,10 @@ def _wait_until_released(session: Session, numbers: set[int], deadline: float) -
             session.run("COMMIT")
 
 
-def _transactions(session: Session, wait: str) -> tuple[set[int], bool]:
+def _transactions(session: Session, marker: str) -> tuple[set[int], bool]:
     """The sessions that InnoDB connects with a transaction, and whether the list shows this statement."""
     listed = session.rows(
-        "SELECT trx_mysql_thread_id, COALESCE(trx_query, '') LIKE %s FROM information_schema.INNODB_TRX", (f"%{wait}%",)
+        "SELECT trx_mysql_thread_id, COALESCE(trx_query, '') LIKE %s FROM information_schema.INNODB_TRX",
+        (f"%{marker}%",),
     )
-    return {int(number) for number, _ in listed}, any(shows_wait for _, shows_wait in listed)
+    return {int(number) for number, _ in listed}, any(shows_marker for _, shows_marker in listed)

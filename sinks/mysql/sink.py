@@ -116,11 +116,11 @@ class MySqlSink(ArrowSink):
             committed = bound.books.committed(session, job, sink)
             known = bound.targets.read(session, job, sink)
             replaced = ""
-            if (
-                known and committed
-            ):  # a job that restarts its query opens its sinks once: the table may be another one by now
+            if known and committed:
+                # As it is now: a job that restarts its query opens its sinks once.
                 now = read_identity(session, bound.table.schema, bound.table.name) or bound.table
                 replaced = why_another(session, known, now)
+                self._table = self._table if replaced else now
             return SinkHistory(fence.generation if fence else 0, committed, replaced)
 
     def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:

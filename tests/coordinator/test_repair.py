@@ -11,6 +11,7 @@ from tests.coordinator.conftest import JOB, Driver, ManualClock, completed_of, r
 from tests.coordinator.test_put_back import backup, no_rows_for, put_back
 from twophase import failpoints
 from twophase.config import JobOptions
+from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.repair import Bench, LossPlan, LossRepair
 from twophase.errors import ConfigError, FencedError, LostPreparedError, StopJobError, TargetChangedError
 from twophase.events import Observers
@@ -286,6 +287,31 @@ def test_what_a_target_lacks_that_was_put_back_is_given_up(
     put_back(targets["facts"], newest)
     with pytest.raises(TargetChangedError):
         another().recover()
+
+
+def test_what_was_given_up_does_not_return_with_the_branches_of_the_backup(
+    targets: Targets, another: Another, folder: Path
+) -> None:
+    """They may have been written again by hand since."""
+    kept = {"checkpoint.num_retained": 5}
+    driver, image = another(options=kept).recover(), MemoryTarget()
+
+    def backed_up(pending: PendingCheckpoint) -> None:
+        driver.write(pending)
+        put_back(image, targets["facts"])
+        image.prepared = dict(targets["facts"].prepared)
+
+    driver.run(0)
+    driver.run(1, backed_up)
+    driver.run(2)
+    put_back(targets["facts"], image)
+    targets["facts"].prepared = image.prepared
+    repairing = repair(folder, targets)
+    plan = repairing.plan(2, "facts")
+    assert "Checkpoints from 1 to 2 are missing in it" in plan.gap
+    repairing.accept(plan, NOTE)
+    another(options=kept).recover().run(3)
+    assert (visible(targets["facts"]), targets["facts"].prepared) == ([*range(10), *range(30, 40)], {})
 
 
 def test_rows_of_long_ago_are_given_up_too(

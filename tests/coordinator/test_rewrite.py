@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -31,7 +32,8 @@ from twophase.events import Observers
 from twophase.failpoints import FailpointError
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import SinkContext
+from twophase.protocol.outcome import CommitOutcome
+from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.state.log import JobLog
 from twophase.state.records import Rewrite
 from twophase.state.storage import LocalStorage
@@ -168,6 +170,29 @@ def test_the_new_pieces_may_be_lost_too(broken: Driver, targets: Targets, anothe
         del targets["facts"].prepared[key]
     with pytest.raises(LostPreparedError):
         another().recover()
+
+
+@in_part
+def test_a_piece_of_another_sink_that_is_prepared_again_is_committed_again(
+    broken: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """Its attempt is not the one that the checkpoint has after the rewrite."""
+    dying("R03", lambda: rewrite(folder, targets))
+    target, next_driver = targets["lake"], another()
+    commit = next_driver.sinks["lake"].commit
+
+    def is_put_back_after_one(requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        patched.stop()
+        held, old = dict(target.prepared), backup(target)
+        outcomes = commit(requests[:1])
+        put_back(target, old)
+        target.prepared = held
+        return [*outcomes, *commit(requests[1:])]
+
+    patched = mock.patch.object(next_driver.sinks["lake"], "commit", is_put_back_after_one)
+    patched.start()
+    next_driver.recover()
+    exact(targets, another)
 
 
 @in_part

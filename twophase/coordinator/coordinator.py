@@ -225,8 +225,8 @@ class CheckpointCoordinator:
         try:
             aborted = self._close_below(Attempt(self._generation, 0), restore)
             self._ask_again(restore)
-        except StopJobError:
-            self._ask_again(restore)  # an orphan that could not be aborted may be what another driver has committed
+        except StopJobError as error:
+            self._ask_why(error, restore)
             raise
         except Exception:
             self.log.check_fence()  # what a newer driver has moved on looks like loss to the one that it has overtaken
@@ -246,6 +246,15 @@ class CheckpointCoordinator:
         remembered, history = self._remembered(), self.log.history
         self.log.check_fence()
         self._check_sinks(history, remembered, restore)
+
+    def _ask_why(self, stop: StopJobError, restore: Restore | None) -> None:
+        """An orphan that could not be aborted may be what another driver has committed; then that is the error."""
+        try:
+            self._ask_again(restore)
+        except StopJobError:
+            raise
+        except Exception as error:  # a sink that does not answer is no reason to try again what has to stop
+            raise stop from error
 
     def _check_sinks(self, history: History, remembered: Mapping[str, SinkHistory], restore: Restore | None) -> None:
         """Hold what the sinks remember against the log, or against what is restored.

@@ -160,16 +160,15 @@ class Finisher:
             found: what is in doubt in one sink.
 
         Returns:
-            The pieces that are in no decision whose body is kept: they may be aborted.
+            The pieces that are in no committed decision whose body is kept: they may be aborted.
 
         Raises:
             TargetChangedError: the target lacks more than that.
         """
-        attempts = {
-            (piece.transaction.lineage, piece.transaction.checkpoint, piece.transaction.attempt) for piece in found
-        }
+        # Not by attempt: after a rewrite pieces of a checkpoint have several.
+        checkpoints = {(piece.transaction.lineage, piece.transaction.checkpoint) for piece in found}
         for decision in self._log.history.decisions:
-            if not decision.committed or (decision.lineage, decision.checkpoint, decision.attempt) not in attempts:
+            if not decision.committed or (decision.lineage, decision.checkpoint) not in checkpoints:
                 continue
             try:
                 mine = pieces_of([self._store.read(decision)])

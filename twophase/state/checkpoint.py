@@ -84,6 +84,8 @@ class CompletedCheckpoint:
         if (self.lineage, self.checkpoint) == (loss.lineage, loss.checkpoint):
             pieces = self.committables.get(loss.sink, ())
             committables[loss.sink] = tuple(piece for piece in pieces if str(piece.subtask) not in loss.pieces)
+        elif loss.covers(self.lineage, self.checkpoint):
+            committables[loss.sink] = ()
         return replace(self, committables=committables, predecessors=loss.amend(self.predecessors))
 
     @property

@@ -127,6 +127,13 @@ class AcceptedLoss:
     before: Proof | None
     action: Literal["accept-loss"] = "accept-loss"
 
+    def covers(self, lineage: str, checkpoint: int) -> bool:
+        """Whether a checkpoint is among those before this one that a target which was put back lacks, and nobody writes any more."""
+        if not self.emptied or lineage != self.lineage:
+            return False
+        proven = self.before.checkpoint if self.before and self.before.lineage == lineage else -1
+        return proven < checkpoint < self.checkpoint
+
     def amend(self, proofs: tuple[Proof, ...] | None) -> tuple[Proof, ...] | None:
         """`proofs` without those that the target cannot have any more."""
         if proofs is None or not self.emptied:

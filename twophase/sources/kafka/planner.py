@@ -154,7 +154,8 @@ class OffsetPlanner:
             )
             for key, begin in begins.items()
         ]
-        self._check_new([entry for entry in found if entry.topic in {known.topic for known in entries}])
+        old_topics = {entry.topic for entry in entries}
+        self._check_new([entry for entry in found if entry.topic in old_topics])
         return found
 
     def _check_new(self, found: Iterable[PartitionOffset]) -> None:
