@@ -29,12 +29,16 @@ class Dialect:
         hands_over_at_prepare: others may commit a branch while the session that prepared it lives.
         keeps_shared_locks: XA PREPARE keeps the locks on rows that were only read.
         forgets_early: KILL does not find a session any more just before the engine lets go of its branch.
+        forgotten_s: how long before that, at the most.
+        shows_transactions: the account may see which sessions the engine connects with a transaction.
     """
 
     version: str
     hands_over_at_prepare: bool = False
     keeps_shared_locks: bool = True
     forgets_early: bool = False
+    forgotten_s: float = 0.001
+    shows_transactions: bool = False
 
     @property
     def is_mariadb(self) -> bool:

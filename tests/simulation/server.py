@@ -28,6 +28,7 @@ from tests.simulation.engine import Engine, Key, Transaction
 from tests.simulation.scheduler import Scheduler
 
 _FIRST_SESSION = 8
+_LIST_LASTS_S = 0.1
 _WITHOUT_CLIENT = 50  # a connection that broke in the middle of a commit broke in the middle of a long one
 
 
@@ -80,6 +81,8 @@ class Server:
         self._scheduler = scheduler
         self._hooks = hooks
         self._lingering = lingering
+        self._listed_transactions: list[tuple[int, str]] = []
+        self._list_was_read_s = -_LIST_LASTS_S
         self._next = _FIRST_SESSION
 
     # -- sessions ------------------------------------------------------------------------------------------------------
@@ -89,6 +92,15 @@ class Server:
         self._next += 1
         session = self.sessions[self._next] = ServerSession(self._next)
         return session
+
+    def transactions(self, session: ServerSession, query: str) -> list[tuple[int, str]]:
+        """The sessions that the engine connects with a transaction, each with its statement: a copy (docs/decisions/0010)."""
+        now_s = self._scheduler.now_s
+        if now_s - self._list_was_read_s > _LIST_LASTS_S:
+            branches = [(branch.session.number, "") for branch in self.branches.values() if branch.session is not None]
+            self._listed_transactions = [*branches, *([(session.number, query)] if session.transaction else [])]
+        self._list_was_read_s = now_s
+        return self._listed_transactions
 
     def leave(self, session: ServerSession, notice_s: float = 0.0) -> None:
         """The client is gone, or KILL: the session ends, in steps."""
@@ -104,7 +116,7 @@ class Server:
         handed_over_s = now_s + self._lingering * random.random()
         let_go_s = handed_over_s + self._lingering * random.random()
         if self.dialect.forgets_early:
-            unlisted_s = let_go_s - min(0.001, let_go_s - handed_over_s) * random.random()
+            unlisted_s = let_go_s - min(self.dialect.forgotten_s, let_go_s - handed_over_s) * random.random()
         else:
             unlisted_s = now_s + (handed_over_s - now_s) * random.random()
         self._scheduler.at(unlisted_s, lambda: self._unlist(session))

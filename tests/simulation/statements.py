@@ -114,8 +114,10 @@ class Statements:
             "SELECT GET_LOCK(%s, 0)": self._get_lock,
             "SELECT IS_USED_LOCK(%s)": lambda session, asked: Reply([(self._holder(asked[0]),)]),
             "SELECT ID FROM information_schema.PROCESSLIST WHERE ID IN %s AND ID <> CONNECTION_ID()": self._listed,
-            "SELECT 1 FROM information_schema.INNODB_TRX LIMIT 1": self._deny,
-            "SELECT trx_mysql_thread_id, COALESCE(trx_query, '') LIKE %s FROM information_schema.INNODB_TRX": self._deny,
+            "SELECT 1 FROM information_schema.INNODB_TRX LIMIT 1": self._transactions,
+            "SELECT trx_mysql_thread_id, COALESCE(trx_query, '') LIKE %s FROM information_schema.INNODB_TRX": (
+                self._transactions
+            ),
             "START TRANSACTION WITH CONSISTENT SNAPSHOT": self._begin,
             "BEGIN": self._begin,
             "COMMIT": self._commit,
@@ -180,7 +182,8 @@ class Statements:
 
     def _listed(self, session: ServerSession, asked: Arguments) -> Reply:
         sessions = self._server.sessions
-        return Reply([(number,) for number in asked[0] if number in sessions and sessions[number].listed])
+        others = [number for number in asked[0] if number != session.number]
+        return Reply([(number,) for number in others if number in sessions and sessions[number].listed])
 
     def _find(self, number: int) -> ServerSession:
         """A session as KILL finds it."""
@@ -189,9 +192,12 @@ class Statements:
             raise ServerError(UNKNOWN_THREAD)
         return session
 
-    def _deny(self, session: ServerSession, asked: Arguments) -> Reply:
-        """What takes rights that the account does not have."""
-        raise ServerError(ACCESS_DENIED)
+    def _transactions(self, session: ServerSession, asked: Arguments) -> Reply:
+        if not self._server.dialect.shows_transactions:
+            raise ServerError(ACCESS_DENIED)
+        wanted = asked[0].strip("%") if asked else ""
+        listed = self._server.transactions(session, wanted)
+        return Reply([(number, query == wanted) for number, query in listed])
 
     # -- transactions --------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from sinks.mysql.xid import Owner, Xid
 from tests.simulation.branches import ServerSession
 from tests.simulation.catalogue import Catalogue
 from tests.simulation.client import Line, SimulatedSession
-from tests.simulation.dialects import DIALECTS
+from tests.simulation.dialects import DIALECTS, Dialect
 from tests.simulation.loads import Loads
 from tests.simulation.options import Options
 from tests.simulation.scheduler import Process, Scheduler
@@ -39,11 +39,12 @@ RAISE = (
 class Bench:
     """One server, and somebody who talks to it."""
 
-    def __init__(self, dialect: str) -> None:
+    def __init__(self, name: str, dialect: Dialect | None = None, lingering_s: float = LINGERING_S) -> None:
+        dialect = dialect or DIALECTS[name]
         self.scheduler = Scheduler(Random(1), 0.0, 10_000)
         hooks = Hooks(*[lambda branch: None] * 5)
-        self.server = Server("db", DIALECTS[dialect], self.scheduler, hooks, LINGERING_S)
-        catalogue = Catalogue(DIALECTS[dialect], "db", keyed=True, local_infile=True)
+        self.server = Server("db", dialect, self.scheduler, hooks, lingering_s)
+        catalogue = Catalogue(dialect, "db", keyed=True, local_infile=True)
         statements = Statements(self.server, catalogue, Loads(self.server, keyed=True))
         self.line = Line(self.server, statements, self.scheduler, lambda server, sql: None)
 
@@ -253,10 +254,18 @@ def test_a_statement_that_is_not_known_stops_the_run() -> None:
     assert "does not know this statement: SELECT 1" in bench.scheduler.failure
 
 
-@pytest.mark.parametrize("dialect", ["mysql-8.0.12", "mariadb-10.11"])
-def test_no_branch_is_asked_for_before_the_engine_has_let_go_of_it(dialect: str) -> None:
-    """A session is off the process list for a moment before that."""
-    bench = Bench(dialect)
+SLOW_MARIADB = Dialect(
+    "10.11.19-MariaDB", keeps_shared_locks=False, forgets_early=True, forgotten_s=0.5, shows_transactions=True
+)
+
+
+@pytest.mark.parametrize(
+    "bench",
+    [Bench("mysql-8.0.12"), Bench("mariadb-10.11"), Bench("db", SLOW_MARIADB, lingering_s=0.5)],
+    ids=["mysql-8.0.12", "mariadb-10.11", "slow mariadb"],
+)
+def test_no_branch_is_asked_for_before_the_engine_has_let_go_of_it(bench: Bench) -> None:
+    """A session is off the process list for a moment before that. Of the third server its list of transactions tells."""
     owner = Owner("books", "job", "sink")
     transaction = TransactionId("job", "6a1f5bd0-3c53-4d0c-9d53-2f4b8d1c0a11", 0, Attempt(1, 1), "sink", "0" * 64)
 
@@ -271,8 +280,22 @@ def test_no_branch_is_asked_for_before_the_engine_has_let_go_of_it(dialect: str)
             driver, ended = bench.session(), bench.server.sessions[xid.session]
             writer.end()
             bench.scheduler.wait_until(partial(_is_off_the_list, ended), None)
-            wait_until_left(driver, [xid], bench.scheduler.now_s + 1, killing=False)  # type: ignore[arg-type]
+            assert not wait_until_left(driver, [xid], bench.scheduler.now_s + 2, killing=False)  # type: ignore[arg-type]
             assert bench.server.branches[xid.sql].session is None
+
+    with World(Options.of(0)).entered(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sinks.mysql.leaving.time", _Time(bench.scheduler))
+        bench.run(work)
+
+
+def test_a_number_of_the_driver_s_own_session_is_that_of_one_before_a_restart_of_the_server() -> None:
+    bench = Bench("db", SLOW_MARIADB)
+    transaction = TransactionId("job", "6a1f5bd0-3c53-4d0c-9d53-2f4b8d1c0a11", 0, Attempt(1, 1), "sink", "0" * 64)
+
+    def work() -> None:
+        driver = bench.session()
+        xid = Xid.of(Owner("books", "job", "sink"), transaction, Subtask(0, 0), driver.id)
+        assert not wait_until_left(driver, [xid], bench.scheduler.now_s + 2, killing=False)  # type: ignore[arg-type]
 
     with World(Options.of(0)).entered(), pytest.MonkeyPatch.context() as patch:
         patch.setattr("sinks.mysql.leaving.time", _Time(bench.scheduler))
