@@ -17,7 +17,7 @@ from twophase.errors import ConfigError, FencedError, LostPreparedError, StopJob
 from twophase.events import Observers
 from twophase.failpoints import FailpointError
 from twophase.ids import Subtask
-from twophase.protocol.sink import SinkContext
+from twophase.protocol.sink import SinkContext, SinkHistory
 from twophase.state.log import JobLog
 from twophase.state.records import AcceptedLoss, FenceRecord, Note
 from twophase.state.storage import LocalStorage
@@ -346,6 +346,29 @@ def test_another_target_is_not_taken_for_one_that_was_put_back(driver: Driver, t
     driver.run(0)
     with pytest.raises(TargetChangedError):
         repair(folder, {**targets, "facts": MemoryTarget()}).plan(0, "facts")
+
+
+def test_a_checkpoint_that_another_driver_commits_meanwhile_is_not_taken_for_missing(
+    driver: Driver, targets: Targets, another: Another, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is committed after the targets were asked and before the log is read."""
+    driver.run(0)
+    decided(driver, 1)
+    repairing = repair(folder, targets)
+    rivals, asked, history = [another()], [], MemorySink.history
+
+    def commit_when_all_are_asked(sink: MemorySink) -> SinkHistory:
+        found = history(sink)
+        asked.append(sink)
+        if len(asked) == len(targets):
+            rivals.pop().recover()
+        return found
+
+    monkeypatch.setattr(MemorySink, "history", commit_when_all_are_asked)
+    with pytest.raises(StopJobError, match="nothing of checkpoint 1 is lost in sink 'facts'"):
+        repairing.plan(1, "facts")
+    assert not rivals
+    assert visible(targets["facts"]) == list(range(20))
 
 
 # -- one driver writes -----------------------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ class LossRepair:
         take_over(bench.log, remembered, check)
         failpoint("R01")
         if (gap := self._gap(checkpoint, sink, remembered[sink])) is not None:
-            return self._plan_of_gap(gap, remembered[sink])
+            return self._plan_of_gap(gap)
         return self._plan_of_pieces(checkpoint, sink)
 
     def accept(self, plan: LossPlan, note: Note) -> None:
@@ -197,12 +197,14 @@ class LossRepair:
         """The proof of this checkpoint that the target has to have and lacks, if it is that; it was put back then."""
         bench = self._bench
         expected = next((proof for proof in bench.proofs.committed() if proof.sink == sink), None)
-        if expected is None or expected.checkpoint != checkpoint or knows(remembered, expected):
+        if expected is None or expected.checkpoint != checkpoint or expected.target != bench.sinks[sink].target():
             return None
-        return expected if expected.target == bench.sinks[sink].target() else None
+        # The log was read later than the target was asked: a driver may have committed in between.
+        return None if knows(remembered, expected) or knows(bench.sinks[sink].history(), expected) else expected
 
-    def _plan_of_gap(self, gap: Proof, remembered: SinkHistory) -> LossPlan:
+    def _plan_of_gap(self, gap: Proof) -> LossPlan:
         bench = self._bench
+        remembered = bench.sinks[gap.sink].history()
         newest = remembered.committed.get(gap.lineage)
         before = None if newest is None else replace(gap, checkpoint=newest)
         error = bench.proofs.changed(gap, bench.sinks[gap.sink], remembered)
