@@ -6,18 +6,22 @@ copy of it. That it is decided is read from the log beside it: a body alone deci
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 from twophase.config import JobOptions
 from twophase.coordinator.recovery import Restore
-from twophase.errors import CheckpointMissingError, ConfigError, RestoreRefusedError
+from twophase.errors import CheckpointMissingError, ConfigError, FencedError, RestoreRefusedError, TwoPhaseError
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.log import JobLog
-from twophase.state.records import History, Lineage
+from twophase.state.records import Decision, History, Lineage
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
+
+_log = logging.getLogger("twophase")
 
 
 def load_restore(
@@ -60,32 +64,73 @@ def load_restore(
 def restored_checkpoint(job: str, lineage: Lineage, options: JobOptions) -> CompletedCheckpoint | None:
     """The checkpoint that a lineage was restored from, for one that has no checkpoint of its own yet.
 
+    The restore has happened: what its source has decided since is no reason to refuse it.
+
     Returns:
         None if the lineage is no restore's, or if its state may be dropped and is gone.
 
     Raises:
         CheckpointMissingError: it is gone, or not kept any more.
         CorruptRecordError: it is damaged.
+        ConfigError: the folder that it is in must not be trusted.
     """
     if not lineage.restored_from:
         return None
-    try:
-        return _read(job, Path(lineage.restored_from))[1]
-    except (ConfigError, RestoreRefusedError) as error:
-        if options.allow_non_restored_state:
-            return None
-        raise CheckpointMissingError(
-            f"Job {job!r}: its lineage {lineage.id} has no checkpoint of its own yet, and the one that it began with is gone: "
-            f"{error.what} The job's functions would begin without their state. Nothing was written.",
-            remedy="put that folder back, or set restore.allow_non_restored_state to begin without it.",
-        ) from error
+    folder = Path(lineage.restored_from)
+    found = _find(job, folder)
+    gone: TwoPhaseError
+    if isinstance(found, ConfigError):
+        gone = found
+    else:
+        try:
+            return found.store.read(found.decision)
+        except (CheckpointMissingError, FencedError) as error:  # fenced: a driver of the source has just deleted it
+            gone = error
+    if options.allow_non_restored_state:
+        _log.warning(
+            "job %s: the functions of lineage %s begin without the state of %s, which is gone: %s",
+            *(job, lineage.id, folder, gone.what),
+        )
+        return None
+    raise CheckpointMissingError(
+        f"Job {job!r}: its lineage {lineage.id} has no checkpoint of its own yet, and the one that it began with is gone from "
+        f"{folder}: {gone.what} The job's functions would begin without their state. No rows were written.",
+        remedy="put that folder back, or set restore.allow_non_restored_state to begin without it.",
+    ) from gone
 
 
 def _read(job: str, folder: Path) -> tuple[History, CompletedCheckpoint, tuple[CompletedCheckpoint, ...]]:
     """The log beside `folder`, the checkpoint in it, and what is uncommitted up to it, oldest first."""
+    found = _find(job, folder)
+    if isinstance(found, ConfigError):
+        raise found
+    decisions = found.history.decisions
+    place = decisions.index(found.decision)
+    if later := [decision for decision in decisions[place + 1 :] if not decision.committed]:
+        raise RestoreRefusedError(
+            f"Job {job!r}: cannot restore from {folder}: checkpoint {later[-1].checkpoint} was decided after it and must "
+            "still be committed; it would be aborted. Nothing was written.",
+            remedy=f"restore from {folder.parent.parent / later[-1].folder}.",
+        )
+    uncommitted = [decision for decision in decisions[: place + 1] if not decision.committed]
+    read = found.store.read
+    return found.history, read(found.decision), tuple(read(decision) for decision in uncommitted)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A decided checkpoint, with the log beside its folder."""
+
+    history: History
+    store: CompletedCheckpointStore
+    decision: Decision
+
+
+def _find(job: str, folder: Path) -> _Found | ConfigError:
+    """The decision on the checkpoint in `folder`; the error that says so if there is none, or it is not kept any more."""
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
-        raise ConfigError(
+        return ConfigError(
             f"restore.path {str(folder)!r} is no checkpoint.",
             remedy="name a folder <checkpointLocation>/chk/<lineage>-<n>-<attempt>; `twophase checkpoints FOLDER` lists "
             "them.",
@@ -93,20 +138,10 @@ def _read(job: str, folder: Path) -> tuple[History, CompletedCheckpoint, tuple[C
     storage = LocalStorage(root)
     log = JobLog(storage, job)
     history = log.read()
-    decisions = history.decisions
-    named = [decision for decision in decisions if Path(decision.folder).name == folder.name]
+    named = [decision for decision in history.decisions if Path(decision.folder).name == folder.name]
     if not named:
-        raise ConfigError(
+        return ConfigError(
             f"restore.path {str(folder)!r} is not decided, or not kept any more, in job {job!r}.",
             remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
         )
-    place = decisions.index(named[0])
-    if later := [decision for decision in decisions[place + 1 :] if not decision.committed]:
-        raise RestoreRefusedError(
-            f"Job {job!r}: cannot restore from {folder}: checkpoint {later[-1].checkpoint} was decided after it and must "
-            "still be committed; it would be aborted. Nothing was written.",
-            remedy=f"restore from {root / later[-1].folder}.",
-        )
-    store = CompletedCheckpointStore(storage, log, num_retained=1)
-    uncommitted = [decision for decision in decisions[: place + 1] if not decision.committed]
-    return history, store.read(named[0]), tuple(store.read(decision) for decision in uncommitted)
+    return _Found(history, CompletedCheckpointStore(storage, log, num_retained=1), named[0])
