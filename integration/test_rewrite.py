@@ -49,6 +49,7 @@ class Job:
         self.read_tasks = 1
         self.plan: Plan = lambda rows: rows
         self.facts_only: Plan = lambda rows: rows
+        self.lake_only: Plan = lambda rows: rows
         self._spark, self.topics = spark, topics
 
     def produce(self, first: int) -> None:
@@ -69,7 +70,7 @@ class Job:
         return (
             twophase.write_stream(self.plan(frame), name="orders")
             .sink("facts", FolderSink(self.root / "facts"), self.facts_only)
-            .sink("lake", FolderSink(self.root / "lake"))
+            .sink("lake", FolderSink(self.root / "lake"), self.lake_only)
             .options(**{"checkpointLocation": str(self.root / "job"), "restart.strategy": "none"})
             .trigger(availableNow=True)
         )
@@ -98,11 +99,9 @@ class Job:
         job.open_sinks()
         described = job.description
         sinks = {name: entry.sink for name, entry in described.sinks.items()}
-        folder = self.root / "job"
-        reread = KafkaReread(job.name, described.frame, described.sinks, folder)
-        yield RewriteRepair(
-            Bench(job.name, LocalStorage(folder), sinks, described.options, Observers(), SystemClock()), reread
-        )
+        storage = LocalStorage(self.root / "job")
+        reread = KafkaReread(job.name, described.frame, described.sinks, storage)
+        yield RewriteRepair(Bench(job.name, storage, sinks, described.options, Observers(), SystemClock()), reread)
 
     def rewrite(self) -> RewritePlan:
         with self.repairing() as repairing:
@@ -199,6 +198,48 @@ def test_a_part_of_rows_that_are_not_written_as_they_are_read_is_refused(job: Jo
     job.decide()
     job.lose(1)
     with pytest.raises(StopJobError, match="nothing tells which records the lost pieces had"):
+        job.rewrite()
+
+
+def drawn(rows: DataFrame) -> DataFrame:
+    return rows.where("rand() < 2")
+
+
+@pytest.mark.proof
+def test_only_the_sink_that_lost_pieces_must_not_draw_by_chance(job: Job) -> None:
+    job.lake_only = drawn
+    job.decide()
+    job.lose(1)
+    job.facts_only = drawn
+    with pytest.raises(StopJobError, match="what sink 'facts' makes of the rows draws by chance"):
+        job.rewrite()
+    job.facts_only = lambda rows: rows
+    job.rewrite()
+    assert job.ids("facts") == job.ids("lake") == ALL
+
+
+@pytest.mark.proof
+def test_without_the_time_of_the_micro_batch_nothing_is_written_again(job: Job) -> None:
+    job.decide()
+    job.lose(1)
+    for path in (job.root / "job" / "spark").glob("*/offsets/1"):
+        path.unlink()
+    with pytest.raises(StopJobError, match="does not tell its time and settings"):
+        job.rewrite()
+    assert FolderTarget(job.root / "facts").prepared() == []
+
+
+@pytest.mark.proof
+def test_a_piece_that_was_written_again_in_part_and_is_lost_once_more_is_refused(job: Job) -> None:
+    job.decide()
+    job.lose(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failpoints, "_rules", failpoints._parse("R03=raise"))
+        patch.setattr(failpoints, "_hits", {})
+        with pytest.raises(failpoints.FailpointError):
+            job.rewrite()
+    job.lose(0)
+    with pytest.raises(StopJobError, match=r"was written again before .* is lost once more"):
         job.rewrite()
 
 

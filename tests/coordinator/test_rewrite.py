@@ -276,6 +276,19 @@ def test_an_adoption_does_not_take_a_lost_piece_that_is_back(
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
+@in_part
+def test_a_piece_that_is_lost_once_more_is_known_by_the_attempt_of_its_rewrite(
+    broken: Driver, targets: Targets, folder: Path
+) -> None:
+    dying("R03", lambda: rewrite(folder, targets))
+    new = completed_of(folder, 1)
+    (piece,) = [one for one in new.committables["facts"] if one.transaction.attempt == new.attempt]
+    lose(targets["facts"], 1, piece.subtask.index)
+    plan = repair(folder, targets).plan(1, "facts")
+    assert plan.lost.pieces == [piece]
+    assert plan.lost.rewritten == {new.attempt}
+
+
 # -- refused ------------------------------------------------------------------------------------------------------------
 
 

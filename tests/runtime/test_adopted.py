@@ -21,6 +21,7 @@ from twophase.state.records import (
     Note,
     RepairedRecord,
 )
+from twophase.state.storage import LocalStorage
 
 LINEAGE = "11111111-2222-3333-4444-555555555555"
 
@@ -35,18 +36,22 @@ def spark(tmp_path: Path) -> Path:
 
 
 def test_the_offsets_of_a_micro_batch_are_those_that_spark_froze(spark: Path, tmp_path: Path) -> None:
-    assert frozen_in(tmp_path)(LINEAGE, 1) == FrozenOffsets(("{n: 0}",), ("{n: 1}",))
+    assert frozen_in(LocalStorage(tmp_path))(LINEAGE, 1) == FrozenOffsets(("{n: 0}",), ("{n: 1}",))
+
+
+def test_the_folder_may_be_named_by_its_url(spark: Path, tmp_path: Path) -> None:
+    assert frozen_in(LocalStorage(f"file://{tmp_path}"))(LINEAGE, 1) is not None
 
 
 @pytest.mark.parametrize(("lineage", "batch"), [(LINEAGE, 2), ("another", 1)])
 def test_what_spark_does_not_have_is_not_known(spark: Path, tmp_path: Path, lineage: str, batch: int) -> None:
-    assert frozen_in(tmp_path)(lineage, batch) is None
+    assert frozen_in(LocalStorage(tmp_path))(lineage, batch) is None
 
 
 def test_a_lineage_with_state_is_refused(spark: Path, tmp_path: Path) -> None:
     (spark / "state" / "0" / "0").mkdir(parents=True)
     with pytest.raises(ConfigError, match="holds the state of a stateful plan"):
-        frozen_in(tmp_path)(LINEAGE, 1)
+        frozen_in(LocalStorage(tmp_path))(LINEAGE, 1)
 
 
 def test_a_stateful_plan_finds_no_state_until_the_adopted_lineage_has_a_checkpoint() -> None:

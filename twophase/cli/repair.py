@@ -26,6 +26,7 @@ from twophase.errors import ConfigError
 from twophase.protocol.committable import Committable
 from twophase.runtime.adopted import frozen_in
 from twophase.state.records import Note
+from twophase.state.storage import LocalStorage
 
 _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 
@@ -152,9 +153,8 @@ def adopt_from_target(
     """
     _require_reason(reason, yes=yes)
     with repair_bench(job_file, checkpoint_location, verbose=verbose) as (job, bench):
-        adopting = AdoptionRepair(
-            bench, frozen_in(Path(JobOptions.parse(job.options, job_file.name).checkpoint_location))
-        )
+        storage = LocalStorage(JobOptions.parse(job.options, job_file.name).checkpoint_location)
+        adopting = AdoptionRepair(bench, frozen_in(storage))
         plan = adopting.plan()
         begins = [f"where checkpoint {plan.checkpoint} ended:", *_lines(plan.end)]
         if not plan.end:

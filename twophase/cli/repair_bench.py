@@ -68,8 +68,8 @@ def rewrite_bench(path: Path, checkpoint_location: str | None, *, verbose: bool)
     with ExitStack() as stack:
         job, bench = _bench(stack, path, checkpoint_location, verbose=verbose)
         described = _open_in_spark(stack, job, bench.sinks, verbose=verbose).description
-        folder = Path(described.options.checkpoint_location)
-        yield bench, KafkaReread(job.name, described.frame, described.sinks, folder)
+        storage = LocalStorage(described.options.checkpoint_location)
+        yield bench, KafkaReread(job.name, described.frame, described.sinks, storage)
 
 
 def _bench(stack: ExitStack, path: Path, checkpoint_location: str | None, *, verbose: bool) -> tuple[JobFile, Bench]:

@@ -40,12 +40,14 @@ class Lost:
         sink: the sink's name.
         pieces: the lost ones.
         whole: whether they are all that the sink was ever given of the checkpoint.
+        rewritten: the attempts under which pieces of the checkpoint were written again there before.
     """
 
     checkpoint: CompletedCheckpoint
     sink: str
     pieces: Sequence[Committable]
     whole: bool
+    rewritten: frozenset[Attempt] = frozenset()
 
 
 class Reread(Protocol):
@@ -114,7 +116,8 @@ class RewriteRepair:
         decision = self._decision(loss)
         self._check_newest(decision, sink)
         body = bench.store.read(decision)
-        lost = Lost(body, sink, [piece for piece, _ in loss.lost], whole=not loss.kept and not self._has_given_up(loss))
+        whole = not loss.kept and not self._has_given_up(loss)
+        lost = Lost(body, sink, [piece for piece, _ in loss.lost], whole, self._rewritten(loss))
         return RewritePlan(loss, lost, self._reread.ranges(lost))
 
     def rewrite(self, plan: RewritePlan, note: Note) -> None:
@@ -174,6 +177,13 @@ class RewriteRepair:
         return any(
             isinstance(repair, AcceptedLoss) and (repair.lineage, repair.checkpoint, repair.sink) == mine
             for repair in self._bench.log.history.repairs
+        )
+
+    def _rewritten(self, loss: LossPlan) -> frozenset[Attempt]:
+        return frozenset(
+            repair.decision.attempt
+            for repair in self._bench.log.history.repairs
+            if isinstance(repair, Rewrite) and repair.sink == loss.sink and repair.is_of(loss.lineage, loss.number)
         )
 
     def _may_abort(self, found: Sequence[Committable]) -> Sequence[Committable]:

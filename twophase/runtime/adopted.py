@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from twophase.errors import ConfigError, OffsetMismatchError
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Adoption, History, Lineage
+from twophase.state.storage import LocalStorage
 
 
-def frozen_in(root: Path) -> Callable[[str, int], FrozenOffsets | None]:
+def frozen_in(storage: LocalStorage) -> Callable[[str, int], FrozenOffsets | None]:
     """Reads the frozen offsets of a micro-batch below a job's folder.
 
     Args:
-        root: the job's folder.
+        storage: the job's folder.
     """
 
     def frozen(lineage: str, batch: int) -> FrozenOffsets | None:
         """Raises ConfigError if the lineage keeps state in Spark: none of it can be adopted."""
-        path = root / "spark" / lineage
+        path = storage.root / "spark" / lineage
         if any((path / "state").glob("*/*")):
             raise ConfigError(
                 f"Spark's folder {path} holds the state of a stateful plan: no target knows it, so nothing can be adopted.",

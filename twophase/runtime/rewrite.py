@@ -10,7 +10,6 @@ that only the ranges of lost pieces lie in it. Ranges of one partition are read 
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,17 +23,19 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink
 from twophase.runtime import plan, shuffles
 from twophase.runtime.batch import JobSink, declined, failure
-from twophase.runtime.spark_folder import header_of, noted_conf, write_planned
+from twophase.runtime.spark_folder import header_of, write_planned
 from twophase.runtime.writer_task import write_batch
 from twophase.sources.kafka import KafkaOptions
 from twophase.sources.kafka.engines import check_range
 from twophase.sources.kafka.offsets import OffsetRange, Partition, PartitionOffset, SourceOffset, ranges
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.storage import LocalStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ACCEPT = "go on without these rows: twophase repair accept-loss."
+_OTHER_FILE = f"give the job file that wrote the checkpoint, if this is another; otherwise {_ACCEPT}"
 _WHOLE = -1
 
 
@@ -58,21 +59,21 @@ class KafkaReread:
         job: the job's name.
         frame: the job's rows, streaming.
         sinks: by name; opened.
-        folder: the job's folder.
+        storage: the job's folder.
 
     Raises:
         ConfigError: the plan keeps state, draws by chance, or reads something else than Kafka.
     """
 
-    def __init__(self, job: str, frame: DataFrame, sinks: Mapping[str, JobSink], folder: Path) -> None:
+    def __init__(self, job: str, frame: DataFrame, sinks: Mapping[str, JobSink], storage: LocalStorage) -> None:
         self._job = job
         self._frame = frame
         self._sinks = sinks
-        self._folder = folder
+        self._storage = storage
         legs = plan.sources(frame)
         if plan.is_stateful(frame):
             raise self._refused("its plan keeps state, or may: the rows depend on more than these records")
-        if any(not plan.is_deterministic(sink.rows(frame)) for sink in sinks.values()):
+        if not plan.is_deterministic(frame):
             raise self._refused("its plan draws by chance: the same records give other rows")
         if others := sorted({leg.name for leg in legs if leg.name != plan.KAFKA}):
             raise self._refused(f"it reads {', '.join(others)}, and only {plan.KAFKA} reads a given range again")
@@ -81,6 +82,13 @@ class KafkaReread:
 
     def ranges(self, lost: Lost) -> Sequence[str]:
         """See `Reread.ranges`."""
+        if not plan.is_deterministic(self._sinks[lost.sink].rows(self._frame)):
+            raise StopJobError(
+                f"Job {self._job!r}: what sink {lost.sink!r} makes of the rows draws by chance: the same records give other rows "
+                "there. Nothing was written.",
+                remedy=_ACCEPT,
+            )
+        batch_header(self._job, self._storage, lost.checkpoint)
         tasks = [task for batch in self._batches(lost) for task in batch.values()]
         for task in tasks:
             self._check(lost, task)
@@ -94,7 +102,7 @@ class KafkaReread:
                 _WHOLE: self._run(lost, offsets, lambda rows: _pre_commit(rows, self._sinks[lost.sink], transaction))
             }
         found: dict[int, list[Committable]] = {piece.subtask.index: [] for piece in lost.pieces}
-        first = len(self._tasks(offsets))  # of no piece that is there
+        first = first_free_task(lost, len(self._tasks(offsets)))
         for batch in self._batches(lost):
             narrowed = self._narrowed(offsets, batch.values())
             tasks = self._tasks(narrowed)
@@ -153,11 +161,7 @@ class KafkaReread:
                 remedy=_ACCEPT,
             )
         batches: list[dict[int, _Task]] = []
-        for index in sorted(piece.subtask.index for piece in lost.pieces):
-            if index >= len(tasks):
-                raise self._refused(
-                    f"the checkpoint has a piece of task {index}, and its records make {len(tasks)} tasks"
-                )
+        for index in lost_tasks(self._job, lost, len(tasks)):
             task = tasks[index]
             batch = next((one for one in batches if all(_apart(task, other) for other in one.values())), None)
             if batch is None:
@@ -205,7 +209,7 @@ class KafkaReread:
 
         what = f"Reading checkpoint {checkpoint.checkpoint} again for sink {lost.sink!r}"
         with tempfile.TemporaryDirectory(prefix="twophase-rewrite-") as scratch:
-            uri = write_planned(Path(scratch), offsets, self._header(checkpoint))
+            uri = write_planned(Path(scratch), offsets, batch_header(self._job, self._storage, checkpoint))
             writer = self._frame.writeStream.queryName(f"{self._job}-rewrite").foreachBatch(handle)
             try:
                 writer.option("checkpointLocation", uri).trigger(once=True).start().awaitTermination()
@@ -213,17 +217,61 @@ class KafkaReread:
                 raise declined(errors[0] if errors else error, what) from error
         return found
 
-    def _header(self, checkpoint: CompletedCheckpoint) -> str:
-        """The time and settings of the micro-batch, as Spark noted them; from here where its folder is gone."""
-        noted = header_of(self._folder / "spark" / checkpoint.lineage, checkpoint.checkpoint)
-        times = {"batchWatermarkMs": 0, "batchTimestampMs": checkpoint.trigger_time_ms}
-        return noted or json.dumps({**times, "conf": {**noted_conf(self._frame.sparkSession)}})
-
     def _refused(self, reason: str) -> ConfigError:
         return ConfigError(
             f"Job {self._job!r}: nothing of it can be written again: {reason}. Nothing was written.",
-            remedy=f"give the job file that wrote the checkpoint, if this is another; otherwise {_ACCEPT}",
+            remedy=_OTHER_FILE,
         )
+
+
+def batch_header(job: str, storage: LocalStorage, checkpoint: CompletedCheckpoint) -> str:
+    """The time and settings of a checkpoint's micro-batch, as Spark noted them: with others `current_timestamp()` gives other rows.
+
+    Raises:
+        StopJobError: Spark's folder of the lineage is gone, or does not tell.
+    """
+    folder = storage.root / "spark" / checkpoint.lineage
+    if noted := header_of(folder, checkpoint.checkpoint):
+        return noted
+    raise StopJobError(
+        f"Job {job!r}: checkpoint {checkpoint.checkpoint} cannot be read again as it was: "
+        f"{folder / 'offsets' / str(checkpoint.checkpoint)} does not tell its time and settings. Nothing was written.",
+        remedy=f"put Spark's folder of the lineage back; otherwise {_ACCEPT}",
+    )
+
+
+def lost_tasks(job: str, lost: Lost, tasks: int) -> list[int]:
+    """The tasks of the checkpoint that wrote what is lost, in order, by their index.
+
+    Args:
+        job: the job's name.
+        lost: part of what the sink was given.
+        tasks: how many tasks read the checkpoint's records.
+
+    Raises:
+        StopJobError: a piece is of none of them, because it was written again before.
+        ConfigError: a piece is of none of them, because another job file wrote it.
+    """
+    checkpoint = f"checkpoint {lost.checkpoint.checkpoint}"
+    strange = [piece for piece in lost.pieces if piece.subtask.index >= tasks]
+    if not strange:
+        return sorted(piece.subtask.index for piece in lost.pieces)
+    if any(piece.transaction.attempt in lost.rewritten for piece in strange):
+        raise StopJobError(
+            f"Job {job!r}: part of {checkpoint} was written again before in sink {lost.sink!r}, and is lost once more: nothing "
+            "tells any longer which records it had. Nothing was written.",
+            remedy=_ACCEPT,
+        )
+    raise ConfigError(
+        f"Job {job!r}: {checkpoint} has a piece of task {strange[0].subtask.index}, and its records make {tasks} tasks. Nothing was written.",
+        remedy=_OTHER_FILE,
+    )
+
+
+def first_free_task(lost: Lost, tasks: int) -> int:
+    """The index of a task that has no piece in the checkpoint, nor has any after it."""
+    listed = lost.checkpoint.committables[lost.sink]
+    return max(tasks, 1 + max(piece.subtask.index for piece in listed))
 
 
 def _pre_commit(rows: DataFrame, sink: JobSink, transaction: TransactionId, first: int = 0) -> list[Committable]:
