@@ -221,7 +221,8 @@ def test_a_file_of_a_lost_piece_that_was_changed_stops_the_job(
 ) -> None:
     begin(sink, piece, interrupt, "F04")
     final(table, 0).unlink()
-    final(table, 1).write_text("theirs")
+    data = final(table, 1).read_bytes()
+    final(table, 1).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     with pytest.raises(StopJobError, match="is not the file that was pre-committed"):
         commit(sink, piece)
     assert [path.name for path in table.files()] == [final(table, 1).name, final(table, 2).name]
