@@ -280,7 +280,7 @@ def test_rows_of_a_partition_that_was_moved_stop_the_job_until_it_is_back(
     for again in (sink, table.opened()):
         with pytest.raises(StopJobError) as caught:
             commit(again, piece)
-        for part in ("partition dt=a b is at", str(tmp_path / "cold"), str(table.path / "dt=a b"), "set location"):
+        for part in ("partition 'dt=a b' is at", str(tmp_path / "cold"), str(table.path / "dt=a b"), "set location"):
             assert part in str(caught.value)
         assert len(table.staged()) == 1  # no proof was given
     assert table.partitions() == ["dt=a b", "dt=c"]
@@ -297,7 +297,7 @@ def test_rows_of_a_partition_of_another_format_stop_the_job(hive_spark: SparkSes
     assert commit(sink, table.write(sink, orders([1], dt="a"))) == [Committed()]
     table.sql("ALTER TABLE {table} PARTITION (dt='a') SET SERDE 'org.apache.hadoop.hive.ql.io.orc.OrcSerde'")
     piece = table.write(sink, orders([2], dt="a"), 1)
-    with pytest.raises(StopJobError, match="partition dt=a is orc, its new files are parquet"):
+    with pytest.raises(StopJobError, match="partition 'dt=a' is orc, its new files are parquet"):
         commit(sink, piece)
     table.sql(
         "ALTER TABLE {table} PARTITION (dt='a') SET SERDE 'org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe'"

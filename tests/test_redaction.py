@@ -14,8 +14,10 @@ import pymysql
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from py4j.protocol import Py4JError
 from rich.console import Console
 
+from sinks.hive.catalog import Catalog
 from sinks.mysql import writer
 from sinks.mysql.dialects import LOAD_DATA
 from sinks.mysql.encoding import encode
@@ -24,7 +26,7 @@ from sinks.mysql.types import ColumnPlan, Encoding
 from sinks.staging.partitions import RefusedValueError, folder_name
 from twophase import errors, redaction
 from twophase.cli.failures import show_error
-from twophase.errors import ConfigError, RejectedRowsError, TwoPhaseError
+from twophase.errors import ConfigError, RejectedRowsError, TargetUnreachableError, TwoPhaseError
 from twophase.events import CommitRetried
 from twophase.redaction import LIMIT, REDACTED, SETTING, VARIABLE, printable, share_redaction, shown
 from twophase.runtime.batch import declined
@@ -92,6 +94,13 @@ def partition_value(value: str) -> str:
     return str(caught.value)
 
 
+def metastore_error(value: str) -> str:
+    session: Any = SimpleNamespace(_jsparkSession=None)
+    with pytest.raises(TargetUnreachableError) as caught, Catalog(session)._answering("add partitions"):
+        raise Py4JError(f"AlreadyExistsException: Partition [{value}] exists")
+    return str(caught.value)
+
+
 def spark_error(value: str) -> str:
     return str(declined(RuntimeError(f"[CAST_INVALID_INPUT] The value '{value}' of the type STRING"), "Checkpoint 3"))
 
@@ -102,6 +111,7 @@ PLACES: list[Callable[[str], str]] = [
     mysql_value,
     kafka_value,
     partition_value,
+    metastore_error,
     spark_error,
 ]
 

@@ -22,6 +22,7 @@ from sinks.java import PYTHON_UTILS, java_class
 from sinks.staging.formats import Format
 from sinks.staging.partitions import NULL_NAME, Values, folders
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
+from twophase.redaction import shown
 
 _SERDES = {"ParquetHiveSerDe": Format.PARQUET, "OrcSerde": Format.ORC}
 _PATH = "org.apache.hadoop.fs.Path"
@@ -202,8 +203,8 @@ class Catalog:
             check(str(found.createTime()), bool(there))
             paths = {values: "/".join(folders(table.partition_columns, values)) for values in partitions}
             known = self._places(table, found, [values for values, path in paths.items() if path in there])
-            expected = {f"partition {path}": Place(str(root / path), table.format) for path in paths.values()}
-            check_places(table.name, {f"partition {paths[v]}": place for v, place in known.items()}, expected)
+            expected = {path: Place(str(root / path), table.format) for path in paths.values()}
+            check_places(table.name, {paths[values]: place for values, place in known.items()}, expected)
             new = [(values, path) for values, path in paths.items() if values not in known]
             if new:
                 parts = [self._partition(table, values, path, found.storage()) for values, path in new]
@@ -219,7 +220,7 @@ class Catalog:
 
     def _check_place(self, table: HiveTable, root: Path, found: Any) -> None:
         known = Place(self._path(found.location()), _format(found))
-        check_places(table.name, {"the table": known}, {"the table": Place(str(root), table.format)})
+        check_places(table.name, {"": known}, {"": Place(str(root), table.format)})
 
     def _places(self, table: HiveTable, found: Any, partitions: Sequence[Values]) -> dict[Values, Place]:
         """Of those partitions that are there."""
@@ -335,5 +336,6 @@ def _quoted(name: str) -> str:
 
 
 def _brief(error: Exception) -> str:
+    """What it says first: it may name partitions, and so values of rows."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    return " | ".join(lines[:2])[:400]
+    return shown(" | ".join(lines[:2]))

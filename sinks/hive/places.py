@@ -9,6 +9,7 @@ from pathlib import Path
 from sinks.staging.formats import Format
 from sinks.staging.preflight import local_path
 from twophase.errors import ConfigError, StopJobError
+from twophase.redaction import shown
 
 _NAMED = 3
 
@@ -31,7 +32,7 @@ def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, 
 
     Args:
         table: the name of the table.
-        known: what the metastore has, of the table and of partitions, each by its name.
+        known: what the metastore has, of the table, by an empty name, and of partitions, each by its path below the table.
         expected: where the files of each of them are.
 
     Raises:
@@ -49,11 +50,13 @@ def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, 
 
 
 def _problem(name: str, known: Place, expected: Place) -> str:
+    what = f"partition {shown(name)}" if name else "the table"
     if not _is_at(known.location, Path(expected.location)):
-        return f"{name} is at {known.location or 'no folder'}, its new files are in {expected.location}"
+        there, here = (shown(place.location) if name else place.location for place in (known, expected))
+        return f"{what} is at {there if known.location else 'no folder'}, its new files are in {here}"
     if known.format is not expected.format:
         has = known.format.value if known.format else "another format"
-        return f"{name} is {has}, its new files are {expected.format.value if expected.format else 'not'}"
+        return f"{what} is {has}, its new files are {expected.format.value if expected.format else 'not'}"
     return ""
 
 

@@ -2,8 +2,9 @@
 
     1. for each piece       its manifest, or proof that it is committed, or nothing: lost
        for what is left     proof of its predecessor in this folder; without it, and in another folder, nothing is moved
+       for each file        staged, or moved by an earlier try, or gone: its piece is lost, before any file is moved
+       what is lost         its files that are in the table already are renamed back: it is lost whole
     2. for each folder      rename its files into it, never replacing; then sync them all
-       a file is gone       those of its piece that are in the table already are renamed back: all of it is lost
     3. publish              what a catalogue has to be told of the partitions
     4. for each piece       move its folder from `staged` to `done`, then sync both
 
@@ -19,7 +20,7 @@ import errno
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,11 +30,13 @@ from sinks.staging.manifest import FILE, DamagedRecordError, Manifest, StagedFil
 from sinks.staging.names import PieceName, file_name
 from sinks.staging.partitions import Values, folders
 from sinks.staging.table import Table
+from sinks.staging.withdrawal import withdraw
 from twophase.errors import StopJobError, TargetChangedError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, predecessor_missing
+from twophase.redaction import shown
 
 Publish = Callable[[Sequence[Manifest], Path], None]
 """Told of the pieces whose files are at their final names, before the proof is given, and of the stage in which they were
@@ -54,10 +57,6 @@ class _Piece:
 
     def source(self, file: StagedFile) -> Path:
         return self.folder / str(file.number)
-
-
-class _LostFileError(Exception):
-    """A file of a piece is nowhere, or is not what was pre-committed."""
 
 
 class Committer:
@@ -83,24 +82,35 @@ class Committer:
         for request, piece in zip(requests, pieces, strict=True):
             if not isinstance(piece, AlreadyCommitted):
                 self._check_target(request)
-        ready = {number: piece for number, piece in enumerate(pieces) if isinstance(piece, _Piece)}
-        outcomes: dict[int, CommitOutcome] = {
-            number: piece for number, piece in enumerate(pieces) if not isinstance(piece, _Piece)
-        }
         try:
-            lost = self._move(ready)
-            self._finish([piece for number, piece in ready.items() if number not in lost])
+            outcomes = self._commit([request.committable for request in requests], pieces)
         except OSError as error:
             if not self._table.home.path.exists():
                 raise self._gone() from error
             # Whatever was done so far is found done by the next call.
-            outcomes |= {number: RetryLater(f"{type(error).__name__}: {error}") for number in ready}
-        else:
-            outcomes |= {number: Committed() for number in ready}
-            outcomes |= lost
-        if any(isinstance(outcome, Lost) for outcome in outcomes.values()) and not self._stage.exists():
-            outcomes = {number: RetryLater(f"{self._stage} is gone: the fence was raised") for number in outcomes}
-        return [outcomes[number] for number in range(len(requests))]
+            later = RetryLater(_reason(error))
+            outcomes = [piece if isinstance(piece, AlreadyCommitted) else later for piece in pieces]
+        if any(isinstance(outcome, Lost) for outcome in outcomes) and not self._stage.exists():
+            return [RetryLater(f"{self._stage} is gone: the fence was raised") for _ in outcomes]
+        return outcomes
+
+    def _commit(
+        self, committables: Sequence[Committable], pieces: Sequence[_Piece | AlreadyCommitted | Lost]
+    ) -> Sequence[CommitOutcome]:
+        """The rest of step 1, and steps 2 to 4."""
+        outcomes: list[CommitOutcome] = []
+        whole: list[_Piece] = []
+        for committable, piece in zip(committables, pieces, strict=True):
+            outcome = (self._missing(piece) or Committed()) if isinstance(piece, _Piece) else piece
+            if isinstance(outcome, Lost):
+                folder = self._stage / STAGED / str(PieceName.of(committable.transaction, committable.subtask))
+                withdraw(self._table, committable, folder, piece.manifest if isinstance(piece, _Piece) else None)
+            elif isinstance(piece, _Piece):
+                whole.append(piece)
+            outcomes.append(outcome)
+        self._move(whole)
+        self._finish(whole)
+        return outcomes
 
     def _gone(self) -> TargetChangedError:
         return TargetChangedError(
@@ -145,43 +155,44 @@ class Committer:
             return AlreadyCommitted("high-water mark")
         return Lost(f"piece {name} is neither staged nor done, and the high-water mark of its lineage is {mark}")
 
-    def _move(self, ready: Mapping[int, _Piece]) -> dict[int, Lost]:
+    def _missing(self, piece: _Piece) -> Lost | None:
+        """The first file of a piece that is nowhere, or is cut."""
+        for file in piece.manifest.files:
+            source, name = piece.source(file), self._name(piece, file)
+            staged = _size(source)
+            if staged is not None and staged != file.size:
+                return Lost(f"{source} has {staged} bytes and was pre-committed with {file.size}")
+            if staged is None and not self._is_moved(name, file.partition):
+                return Lost(f"{source} is gone, and {name} is not in the folder of its partition")
+        return None
+
+    def _is_moved(self, name: str, partition: Values) -> bool:
+        folder = self._open(partition)
+        try:
+            return _size(name, folder) is not None
+        finally:
+            os.close(folder)
+
+    def _move(self, pieces: Sequence[_Piece]) -> None:
         """Step 2. Folder by folder, so that each is opened once for all pieces.
 
         All are synced in the end: the first sync has the file system write all renames at once, and the others find nothing
         left to write.
         """
-        moves: dict[Values, list[tuple[int, _Piece, StagedFile]]] = defaultdict(list)
-        for number, piece in ready.items():
+        moves: dict[Values, list[tuple[_Piece, StagedFile]]] = defaultdict(list)
+        for piece in pieces:
             for file in piece.manifest.files:
-                moves[file.partition].append((number, piece, file))
-        lost: dict[int, Lost] = {}
+                moves[file.partition].append((piece, file))
         for count, (partition, files) in enumerate(moves.items()):
             if count:
                 failpoint("F03")
             folder = self._open(partition)
             try:
-                for number, piece, file in files:
-                    try:
-                        self._move_file(piece, file, folder)
-                    except _LostFileError as error:
-                        lost[number] = Lost(str(error))
+                for piece, file in files:
+                    self._move_file(piece, file, folder)
             finally:
                 os.close(folder)
-        for number in lost:
-            self._withdraw(ready[number])
         self._sync(moves)
-        return lost
-
-    def _withdraw(self, piece: _Piece) -> None:
-        """A piece of which a file is lost is in no table: nobody may see a part of it, and its abort finds all that is left."""
-        manifest, root = piece.manifest, self._table.home.root
-        for file in manifest.files:
-            name = file_name(manifest.transaction, manifest.subtask, file.number, self._table.format.suffix)
-            final = root.joinpath(*folders(self._table.partition_by, file.partition)) / name
-            if not piece.source(file).exists() and _size(final) == file.size and digest(final) == file.sha256:
-                rename_new(final, piece.source(file))
-        sync(piece.folder)
 
     def _sync(self, partitions: Iterable[Values]) -> None:
         """The folders of partitions and those above them: any of them may be new, or made by a driver that died."""
@@ -201,30 +212,28 @@ class Committer:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
             raise StopJobError(
-                f"{self._table.home.root.joinpath(*names)}: a link or a file is where the folder of a partition belongs. "
-                "What is decided waits there, nothing of it is lost.",
+                f"A link or a file is where the folder {shown('/'.join(names))} of a partition belongs, in "
+                f"{self._table.home.root}. What is decided waits there, nothing of it is lost.",
                 remedy="put a plain folder in its place, then start the job again.",
             ) from error
 
     def _move_file(self, piece: _Piece, file: StagedFile, folder: int) -> None:
-        source = piece.source(file)
-        name = file_name(piece.manifest.transaction, piece.manifest.subtask, file.number, self._table.format.suffix)
-        staged, final = _size(source), _size(name, folder)
-        if staged is not None and staged != file.size:
-            raise _LostFileError(f"{source} has {staged} bytes and was pre-committed with {file.size}")
-        if staged is None and final is None:
-            raise _LostFileError(f"{source} is gone, and {name} is not in the folder of its partition")
+        source, name = piece.source(file), self._name(piece, file)
+        final, staged = _size(name, folder), _size(source)  # in this order: another driver may move it meanwhile
         if staged is not None and final is None:
             rename_new(source, name, folder)
             final = _size(name, folder)
         elif staged is not None or digest(name, folder) != file.sha256:
             raise StopJobError(
-                f"{name} in partition {file.partition} of {self._table.home.root} is not the file that was pre-committed, "
+                f"{name} in partition {shown(file.partition)} of {self._table.home.root} is not the file that was pre-committed, "
                 "and is not replaced. Somebody else made it, or has changed it.",
                 remedy="find out who; move that file away, then start the job again.",
             )
         if final != file.size:  # no OK is believed: the table has to show the file
             raise OSError(errno.EIO, f"has {final} bytes after it was moved, not {file.size}", name)
+
+    def _name(self, piece: _Piece, file: StagedFile) -> str:
+        return file_name(piece.manifest.transaction, piece.manifest.subtask, file.number, self._table.format.suffix)
 
     def _finish(self, pieces: Sequence[_Piece]) -> None:
         """Steps 3 and 4."""
@@ -244,6 +253,12 @@ class Committer:
         failpoint("C14")
         sync(done, self._stage / STAGED)
         failpoint("C15")
+
+
+def _reason(error: OSError) -> str:
+    """What the system says holds names of folders, and so values of rows; the code says why without them."""
+    code = "" if error.errno is None else f" ({errno.errorcode.get(error.errno, error.errno)})"
+    return f"{type(error).__name__}{code}: {shown(str(error))}"
 
 
 def _size(name: str | Path, folder: int | None = None) -> int | None:

@@ -13,6 +13,7 @@ import pyarrow.parquet
 from sinks.staging.formats import Format
 from sinks.staging.partitions import escape
 from twophase.errors import ConfigError, PreflightError
+from twophase.redaction import shown
 
 
 def check_existing(root: Path, schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
@@ -35,7 +36,8 @@ def check_existing(root: Path, schema: pa.Schema, kind: Format, partition_by: Se
         problems += _differences(_read(path, kind), expected)
     if problems:
         raise ConfigError(
-            f"The folder {root} holds other files than this sink would write: {path.relative_to(root)} {'; '.join(problems)}.",
+            f"The folder {root} holds other files than this sink would write: {shown(str(path.relative_to(root)))} "
+            f"{'; '.join(problems)}.",
             remedy="write to another folder, or change the rows, format or partition_by.",
         )
 
@@ -71,7 +73,7 @@ def _read(path: Path, kind: Format) -> pa.Schema | list[str] | None:
                 return None
     except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
         raise PreflightError(
-            f"{path} cannot be read as {kind.value}: {error}.", remedy="remove or repair it."
+            f"{shown(str(path))} cannot be read as {kind.value}: {shown(str(error))}.", remedy="remove or repair it."
         ) from error
 
 

@@ -89,9 +89,13 @@ class PieceName:
 
 def file_name(transaction: TransactionId, subtask: Subtask, number: int, suffix: str) -> str:
     """The name of a committed file: the whole identity of the piece, and which of its files it is."""
+    return f"{file_prefix(transaction, subtask)}{transaction.offsets_hash[:12]}-{number}{suffix}"
+
+
+def file_prefix(transaction: TransactionId, subtask: Subtask) -> str:
+    """How the names of all committed files of a piece begin, and of no other piece's."""
     owner = short_hash(f"{transaction.job}/{transaction.sink}")
-    piece = PieceName.of(transaction, subtask)
-    return f"twophase-{owner}-{piece}-{transaction.offsets_hash[:12]}-{number}{suffix}"
+    return f"twophase-{owner}-{PieceName.of(transaction, subtask)}-"
 
 
 def fence_name(attempt: Attempt) -> str:

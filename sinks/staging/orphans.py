@@ -13,6 +13,7 @@ from sinks.staging.table import Table
 from twophase.errors import StopJobError, TargetUnreachableError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
+from twophase.redaction import shown
 
 
 def in_doubt(table: Table) -> Sequence[Committable]:
@@ -50,11 +51,12 @@ def _check_unseen(table: Table, name: PieceName) -> None:
         return
     for file in manifest.files:
         folder = table.home.root.joinpath(*folders(table.partition_by, file.partition))
-        final = folder / file_name(manifest.transaction, manifest.subtask, file.number, table.format.suffix)
-        if final.exists():
+        final = file_name(manifest.transaction, manifest.subtask, file.number, table.format.suffix)
+        if (folder / final).exists():
             raise StopJobError(
-                f"Piece {name} is in no decision of this job's folder, and {final} is in the table: its checkpoint was "
-                "decided in another folder, and its commit has begun. Nothing was deleted.",
+                f"Piece {name} is in no decision of this job's folder, and {final} is in partition "
+                f"{shown(file.partition)} of {table.home.root}: its checkpoint was decided in another folder, and its commit has "
+                "begun. Nothing was deleted.",
                 remedy="put the job's folder (checkpointLocation) back as it was, and start the job: it commits the rest. If "
                 "it is gone for good, decide by hand whether the table is to have the piece.",
             )

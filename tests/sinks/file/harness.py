@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,15 @@ import pyarrow.csv
 import pyarrow.dataset as ds
 
 from sinks.file.sink import FileSink
+from sinks.staging.names import file_name
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest, Sink, SinkContext
 from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, fresh_name, transaction_id
+
+Interrupt = Callable[[str], None]
+"""Let commits die at a crash point; with an empty name they live again."""
 
 
 class FileHarness(SinkHarness):
@@ -82,6 +86,12 @@ class FileHarness(SinkHarness):
 
     def _hidden(self, path: Path) -> bool:
         return any(name.startswith(("_", ".")) for name in path.relative_to(self.path).parts)
+
+
+def final(table: FileHarness, number: int) -> Path:
+    """Where a file of the fixture `piece` is when it is committed."""
+    name = file_name(transaction_id(), Subtask(0, 0), number, ".parquet")
+    return table.path / f"name=row {number}" / name
 
 
 def commit(sink: Sink, *pieces: Committable) -> list[CommitOutcome]:

@@ -161,7 +161,7 @@ def test_a_folder_with_other_files_is_refused_and_left_as_it_was(tmp_path: Path,
 def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "a.parquet").write_text("not parquet")
-    with pytest.raises(PreflightError, match=r"a\.parquet cannot be read as parquet"):
+    with pytest.raises(PreflightError, match=r"a\.parquet' cannot be read as parquet"):
         opened(tmp_path / "orders")
 
 

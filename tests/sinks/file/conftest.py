@@ -1,0 +1,41 @@
+"""A partitioned folder, a piece in it, and a way for commits to die."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sinks.file.sink import FileSink
+from sinks.staging import committer
+from tests.sinks.file.harness import FileHarness, Interrupt, orders
+from twophase.failpoints import FailpointError
+from twophase.protocol.committable import Committable
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> FileHarness:
+    return FileHarness(tmp_path / "orders", partition_by=["name"])
+
+
+@pytest.fixture
+def sink(table: FileHarness) -> FileSink:
+    return table.opened()
+
+
+@pytest.fixture
+def piece(table: FileHarness, sink: FileSink) -> Committable:
+    """Three rows in three partitions."""
+    return table.write(sink, orders(range(3)))
+
+
+@pytest.fixture
+def interrupt(monkeypatch: pytest.MonkeyPatch) -> Interrupt:
+    def arrange(point: str) -> None:
+        def failpoint(name: str) -> None:
+            if name == point:
+                raise FailpointError(name)
+
+        monkeypatch.setattr(committer, "failpoint", failpoint)
+
+    return arrange
