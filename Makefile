@@ -12,8 +12,8 @@ SEEDS  ?= 20000
 MINUTES ?= 10
 # Images for `make integration`: public, or local to have them built of what this machine has.
 IMAGES  ?= public
-# Processes that run tests side by side, each with servers of its own.
-JOBS   ?= 2
+# Processes that run tests side by side, each with servers of its own (about 4 GiB): a third one, since each often waits for its servers.
+JOBS   ?= 3
 # Of the proofs: one subject (PART=delta), one of five sets of about the same cost (FIFTH=3), what `make test` leaves out (REST=1),
 # kills of each server.
 PART   ?=

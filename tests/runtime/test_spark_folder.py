@@ -36,6 +36,17 @@ def newest(world: World) -> Decision:
 # -- preparing ---------------------------------------------------------------------------------------------------------
 
 
+def test_what_spark_was_writing_when_its_driver_died_is_gone_at_the_next_start(tmp_path: Path) -> None:
+    folder = SparkFolder(tmp_path / FRESH.id, FRESH)
+    folder.prepare(None)
+    offsets = folder.path / "offsets"
+    offsets.mkdir(exist_ok=True)
+    for name in (".0.f18df1e8-7b4a-47e0-be32-40b7291bec83.tmp", "..0.f18df1e8-7b4a-47e0-be32-40b7291bec83.tmp.crc"):
+        (offsets / name).touch()
+    folder.prepare(None)
+    assert [*offsets.iterdir()] == []
+
+
 @pytest.mark.parametrize("start", [(), ('{"next": 7}', None)], ids=["fresh", "restored"])
 def test_a_kill_while_the_folder_is_written_leaves_one_that_the_next_start_goes_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: tuple[str | None, ...]

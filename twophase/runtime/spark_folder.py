@@ -132,6 +132,13 @@ class SparkFolder:
                 )
             self._write_new()
         self.check(newest)
+        self._remove_half_written()
+
+    def _remove_half_written(self) -> None:
+        """What Spark was writing when its driver died. Spark 4.2 does not begin batch 0 of a stateful plan over it."""
+        for name in ("offsets", "commits"):
+            for path in (self.path / name).glob(".*.tmp*"):  # .0.UUID.tmp, and ..0.UUID.tmp.crc
+                path.unlink(missing_ok=True)
 
     def check(self, newest: Decision | None) -> None:
         """Hold the folder against the store.
