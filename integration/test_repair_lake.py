@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from sinks.delta.sink import DeltaSink
 from sinks.hive.sink import HiveSink
-from tests.coordinator.conftest import JOB, SCHEMA, Driver, ManualClock, offsets
+from tests.coordinator.conftest import JOB, SCHEMA, Driver, ManualClock, decided, offsets
 from tests.coordinator.test_adopt import frozen, nothing
-from tests.coordinator.test_repair import NOTE, decided
+from tests.coordinator.test_repair import NOTE
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionRepair, Frozen
 from twophase.coordinator.pending import PendingCheckpoint

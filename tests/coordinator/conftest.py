@@ -11,12 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.alongside import Alongside, in_turn
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.recovery import Restore
 from twophase.events import Event, Observers
+from twophase.failpoints import FailpointError
 from twophase.ids import Subtask, new_lineage_id
 from twophase.protocol.sink import SinkContext
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
@@ -155,3 +157,43 @@ def another(tmp_path: Path, targets: dict[str, MemoryTarget]) -> Callable[..., D
         return Driver(tmp_path / "job", targets, **options)
 
     return make
+
+
+def dying(point: str, run: Callable[[], object]) -> None:
+    """Run something that dies at a crash point."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failpoints, "_rules", failpoints._parse(f"{point}=raise"))
+        patch.setattr(failpoints, "_hits", {})
+        with pytest.raises(FailpointError):
+            run()
+
+
+def decided(driver: Driver, number: int) -> None:
+    """The driver dies with the checkpoint decided and committed nowhere."""
+    dying("C11", lambda: driver.run(number))
+
+
+def lose(target: MemoryTarget, number: int, *indices: int) -> None:
+    """Somebody rolls pieces back by hand."""
+    gone = [key for key in target.prepared if key[3] == number and key[5].index in indices]
+    assert len(gone) == len(indices)
+    for key in gone:
+        del target.prepared[key]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "job"
+
+
+@pytest.fixture
+def broken(driver: Driver, targets: dict[str, MemoryTarget], request: pytest.FixtureRequest) -> Driver:
+    """Checkpoint 0 is committed, 1 decided; of 1 the pieces that the test names are lost in `facts`."""
+    driver.run(0)
+    decided(driver, 1)
+    lose(targets["facts"], 1, *request.param)
+    return driver
+
+
+in_part = pytest.mark.parametrize("broken", [(1,)], indirect=True, ids=["one piece"])
+each = pytest.mark.parametrize("broken", [(1,), (0, 1)], indirect=True, ids=["one piece", "all pieces"])

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, ManualClock, offsets, visible
+from tests.coordinator.conftest import JOB, Driver, ManualClock, decided, offsets, visible
 from tests.coordinator.test_put_back import put_back
-from tests.coordinator.test_repair import NOTE, decided
+from tests.coordinator.test_repair import NOTE
 from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionRepair, Frozen
@@ -46,11 +46,6 @@ def repair(folder: Path, targets: Targets, found: Frozen = frozen) -> AdoptionRe
         sink.open(SinkContext(JOB, name, None, 1))  # type: ignore[arg-type]
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
     return AdoptionRepair(Bench(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()), found)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "job"
 
 
 @pytest.fixture

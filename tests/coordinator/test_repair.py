@@ -7,15 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, ManualClock, completed_of, restoring, visible
+from tests.coordinator.conftest import (
+    JOB,
+    Driver,
+    ManualClock,
+    completed_of,
+    decided,
+    each,
+    in_part,
+    lose,
+    restoring,
+    visible,
+)
 from tests.coordinator.test_put_back import backup, no_rows_for, put_back
-from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.repair import Bench, LossPlan, LossRepair
 from twophase.errors import ConfigError, FencedError, LostPreparedError, StopJobError, TargetChangedError
 from twophase.events import Observers
-from twophase.failpoints import FailpointError
 from twophase.ids import Subtask
 from twophase.protocol.sink import SinkContext, SinkHistory
 from twophase.state.log import JobLog
@@ -37,40 +46,7 @@ def repair(folder: Path, targets: Targets) -> LossRepair:
     return LossRepair(Bench(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()))
 
 
-def decided(driver: Driver, number: int) -> None:
-    """The driver dies with the checkpoint decided and committed nowhere."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(failpoints, "_rules", failpoints._parse("C11=raise"))
-        patch.setattr(failpoints, "_hits", {})
-        with pytest.raises(FailpointError):
-            driver.run(number)
-
-
-def lose(target: MemoryTarget, number: int, *indices: int) -> None:
-    """Somebody rolls pieces back by hand."""
-    gone = [key for key in target.prepared if key[3] == number and key[5].index in indices]
-    assert len(gone) == len(indices)
-    for key in gone:
-        del target.prepared[key]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "job"
-
-
-@pytest.fixture
-def broken(driver: Driver, targets: Targets, request: pytest.FixtureRequest) -> Driver:
-    """Checkpoint 0 is committed, 1 decided; of 1 the pieces that the test names are lost in `facts`."""
-    driver.run(0)
-    decided(driver, 1)
-    lose(targets["facts"], 1, *request.param)
-    return driver
-
-
-in_part = pytest.mark.parametrize("broken", [(1,)], indirect=True, ids=["one piece"])
 whole = pytest.mark.parametrize("broken", [(0, 1)], indirect=True, ids=["all pieces"])
-each = pytest.mark.parametrize("broken", [(1,), (0, 1)], indirect=True, ids=["one piece", "all pieces"])
 
 
 def survivors(plan: LossPlan) -> list[int]:

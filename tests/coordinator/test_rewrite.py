@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from tests.coordinator.conftest import JOB, SCHEMA, Driver, ManualClock, completed_of, visible
+from tests.coordinator.conftest import (
+    JOB,
+    SCHEMA,
+    Driver,
+    ManualClock,
+    completed_of,
+    decided,
+    dying,
+    each,
+    in_part,
+    lose,
+    visible,
+)
 from tests.coordinator.test_adopt import adopt
 from tests.coordinator.test_put_back import backup, put_back
-from tests.coordinator.test_repair import NOTE, Another, Targets, decided, lose
+from tests.coordinator.test_repair import NOTE, Another, Targets
 from tests.coordinator.test_repair import repair as accepting
-from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.repair import Bench
 from twophase.coordinator.rewrite import Lost, RewriteRepair
@@ -29,7 +40,6 @@ from twophase.errors import (
     TargetChangedError,
 )
 from twophase.events import Observers
-from twophase.failpoints import FailpointError
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
@@ -83,34 +93,8 @@ def rewrite(folder: Path, targets: Targets, reread: RereadRows | None = None) ->
     repairing.rewrite(repairing.plan(1, "facts"), NOTE)
 
 
-def dying(point: str, run: Callable[[], None]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(failpoints, "_rules", failpoints._parse(f"{point}=raise"))
-        patch.setattr(failpoints, "_hits", {})
-        with pytest.raises(FailpointError):
-            run()
-
-
 def history(folder: Path) -> tuple[object, ...]:
     return JobLog(LocalStorage(folder), JOB).read().repairs
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "job"
-
-
-@pytest.fixture
-def broken(driver: Driver, targets: Targets, request: pytest.FixtureRequest) -> Driver:
-    """Checkpoint 0 is committed, 1 decided; of 1 the pieces that the test names are lost in `facts`."""
-    driver.run(0)
-    decided(driver, 1)
-    lose(targets["facts"], 1, *request.param)
-    return driver
-
-
-in_part = pytest.mark.parametrize("broken", [(1,)], indirect=True, ids=["one piece"])
-each = pytest.mark.parametrize("broken", [(1,), (0, 1)], indirect=True, ids=["one piece", "all pieces"])
 
 
 def exact(targets: Targets, another: Another) -> None:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver
-from tests.coordinator.test_repair import decided
+from tests.coordinator.conftest import JOB, Driver, decided
 from twophase.config import JobOptions
 from twophase.errors import CheckpointMissingError, ConfigError
 from twophase.ids import new_lineage_id
