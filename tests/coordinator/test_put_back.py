@@ -14,7 +14,7 @@ from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import DeclinedError, TargetChangedError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import CommitOutcome
-from twophase.protocol.sink import CommitRequest, SinkHistory
+from twophase.protocol.sink import CommitRequest, Sink, SinkHistory
 from twophase.state import codec
 from twophase.state.log import JobLog
 from twophase.state.records import CommittedRecord, Record
@@ -389,11 +389,8 @@ def test_a_restore_may_go_to_another_target_and_not_to_one_that_was_put_back(
         Driver(tmp_path / "new", targets).coordinator.recover(restore=restore)
 
 
-def test_a_piece_that_is_prepared_again_while_its_checkpoint_commits_is_committed_again_and_not_aborted(
-    driver: Driver, targets: Targets
-) -> None:
-    """Found by the simulation: the target is put back between two pieces. The other one proves the checkpoint by its number."""
-    target, sink = targets["facts"], driver.sinks["facts"]
+def put_back_in_commit(sink: Sink, target: MemoryTarget) -> None:
+    """Somebody puts the target back between two pieces of the sink's next commit: the first is prepared again."""
     commit = sink.commit
 
     def is_put_back_after_one(requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
@@ -406,6 +403,14 @@ def test_a_piece_that_is_prepared_again_while_its_checkpoint_commits_is_committe
 
     patched = mock.patch.object(sink, "commit", is_put_back_after_one)
     patched.start()
+
+
+def test_a_piece_that_is_prepared_again_while_its_checkpoint_commits_is_committed_again_and_not_aborted(
+    driver: Driver, targets: Targets
+) -> None:
+    """Found by the simulation: the target is put back between two pieces. The other one proves the checkpoint by its number."""
+    target = targets["facts"]
+    put_back_in_commit(driver.sinks["facts"], target)
     driver.run(0)
     assert (visible(target), target.prepared) == (list(range(10)), {})
 

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
@@ -24,7 +23,7 @@ from tests.coordinator.conftest import (
     visible,
 )
 from tests.coordinator.test_adopt import adopt
-from tests.coordinator.test_put_back import backup, put_back
+from tests.coordinator.test_put_back import backup, put_back, put_back_in_commit
 from tests.coordinator.test_repair import NOTE, Another, Targets
 from tests.coordinator.test_repair import repair as accepting
 from twophase.config import JobOptions
@@ -42,8 +41,7 @@ from twophase.errors import (
 from twophase.events import Observers
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.outcome import CommitOutcome
-from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.protocol.sink import SinkContext
 from twophase.state.log import JobLog
 from twophase.state.records import Rewrite
 from twophase.state.storage import LocalStorage
@@ -162,19 +160,8 @@ def test_a_piece_of_another_sink_that_is_prepared_again_is_committed_again(
 ) -> None:
     """Its attempt is not the one that the checkpoint has after the rewrite."""
     dying("R03", lambda: rewrite(folder, targets))
-    target, next_driver = targets["lake"], another()
-    commit = next_driver.sinks["lake"].commit
-
-    def is_put_back_after_one(requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        patched.stop()
-        held, old = dict(target.prepared), backup(target)
-        outcomes = commit(requests[:1])
-        put_back(target, old)
-        target.prepared = held
-        return [*outcomes, *commit(requests[1:])]
-
-    patched = mock.patch.object(next_driver.sinks["lake"], "commit", is_put_back_after_one)
-    patched.start()
+    next_driver = another()
+    put_back_in_commit(next_driver.sinks["lake"], targets["lake"])
     next_driver.recover()
     exact(targets, another)
 
