@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness.branches import roll_back_branches
+from integration.kafka_topics import Topics
 from twophase.sources.kafka.engines import close_clusters
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
 
@@ -22,6 +23,12 @@ def connections_end_with_the_module() -> Iterator[None]:
 def kafka() -> Iterator[KafkaService]:
     with KafkaService() as service:
         yield service
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: KafkaService) -> Iterator[Topics]:
+    with Topics(kafka.bootstrap_servers) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ A driver is killed after COMMITTED(n) and before Spark has noted micro-batch n a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,12 +31,6 @@ pytestmark = pytest.mark.part("kafka")
 RECORDS = 100
 _TIMEOUT_S = 300
 _KILL_TIMEOUT_S = 540
-
-
-@pytest.fixture(scope="module")
-def topics(kafka: KafkaService) -> Iterator[Topics]:
-    with Topics(kafka.bootstrap_servers) as made:
-        yield made
 
 
 class Job:

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +44,6 @@ pytestmark = pytest.mark.part("kafka")
 ENGINES = ["librdkafka", "kafka-python"]
 ENGINE = representatives(ENGINES, {"kafka-python"})
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture(scope="module")
-def topics(kafka: KafkaService) -> Iterator[Topics]:
-    with Topics(kafka.bootstrap_servers) as made:
-        yield made
 
 
 class Stream:

@@ -25,18 +25,11 @@ from twophase.runtime.rewrite import KafkaReread
 from twophase.runtime.stream_writer import StreamWriter
 from twophase.state.storage import LocalStorage
 from twophase.testing.folder import FolderSink, FolderTarget
-from twophase.testing.services import KafkaService
 
 pytestmark = pytest.mark.part("repair")
 
 _TIMEOUT_S = 300
 Plan = Callable[[DataFrame], DataFrame]
-
-
-@pytest.fixture(scope="module")
-def topics(kafka: KafkaService) -> Iterator[Topics]:
-    with Topics(kafka.bootstrap_servers) as made:
-        yield made
 
 
 class Job:
