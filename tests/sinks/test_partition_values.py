@@ -26,16 +26,6 @@ SECRET = "4111-1111\N{RIGHT-TO-LEFT OVERRIDE}"
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> FileHarness:
-    return FileHarness(tmp_path / "orders", partition_by=["name"])
-
-
-@pytest.fixture
-def sink(table: FileHarness) -> FileSink:
-    return table.opened()
-
-
-@pytest.fixture
 def piece(table: FileHarness, sink: FileSink) -> Committable:
     rows = orders([1, 2])
     return table.write(sink, [rows[0] | {"name": SECRET}, rows[1] | {"name": "open"}])

@@ -1,8 +1,6 @@
-"""A partitioned folder, a piece in it, and a way for commits to die."""
+"""A piece in the partitioned folder of `tests/sinks/conftest.py`, and a way for commits to die."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
@@ -11,16 +9,6 @@ from sinks.staging import committer
 from tests.sinks.file.harness import FileHarness, Interrupt, orders
 from twophase.failpoints import FailpointError
 from twophase.protocol.committable import Committable
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> FileHarness:
-    return FileHarness(tmp_path / "orders", partition_by=["name"])
-
-
-@pytest.fixture
-def sink(table: FileHarness) -> FileSink:
-    return table.opened()
 
 
 @pytest.fixture

@@ -1,0 +1,20 @@
+"""A partitioned folder, and the file sink that writes into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sinks.file.sink import FileSink
+from tests.sinks.file.harness import FileHarness
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> FileHarness:
+    return FileHarness(tmp_path / "orders", partition_by=["name"])
+
+
+@pytest.fixture
+def sink(table: FileHarness) -> FileSink:
+    return table.opened()
