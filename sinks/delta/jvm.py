@@ -156,9 +156,8 @@ def class_name(thing: Any) -> str:
 
 def messages(error: Exception) -> Iterator[str]:
     """The message of a Java exception and of each of its causes, the outermost first; none of an error of Python's."""
-    java = getattr(error, "java_exception", None) or getattr(
-        error, "_origin", None
-    )  # py4j's, or what PySpark makes of it
+    # py4j's errors have the one, those that PySpark makes of them the other.
+    java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     while java is not None:
         yield str(java.getMessage())
         java = java.getCause()
