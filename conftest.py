@@ -14,7 +14,7 @@ from integration.hive_settings import hive_settings
 from twophase import redaction
 from twophase.testing.spark_start import spark_environment
 
-pytest_plugins = ["harness.ledger", "harness.relay", "harness.selection"]
+pytest_plugins = ["harness.distribution", "harness.ledger", "harness.relay", "harness.selection"]
 
 ROOT = Path(__file__).parent
 os.environ.update(spark_environment())

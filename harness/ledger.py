@@ -32,6 +32,7 @@ SLACK_S = 15.0
 _LOOP = 400_000
 _LOOPS = 3
 _COSTS = "twophase_costs"
+_FIXTURE = "fixture "
 _FIXTURE_S = 0.5
 
 
@@ -50,6 +51,10 @@ class Cost:
     def scaled_s(self, loop_s: float) -> float:
         """CPU seconds on a machine whose loop takes `loop_s`."""
         return self.cpu_s * loop_s / self.loop_s
+
+    def with_another(self, other: Cost) -> Cost:
+        """Both, at the speed of this one."""
+        return Cost(self.cpu_s + other.scaled_s(self.loop_s), self.loop_s)
 
 
 @dataclass
@@ -140,11 +145,12 @@ class Meter:
             spent_s, self._in_fixture = tree_cpu_s(os.getpid()) - began_s, False
             self._fixtures_s += spent_s
             if spent_s > _FIXTURE_S:
-                self._note(f"fixture {fixturedef.argname}", spent_s)
+                self._note(f"{_FIXTURE}{fixturedef.argname}", spent_s)
 
     def _note(self, name: str, cpu_s: float) -> None:
         now_s = calibrate()
-        self.costs[name] = Cost(cpu_s, statistics.mean([self._loop_s, now_s]))
+        cost = Cost(cpu_s, statistics.mean([self._loop_s, now_s]))
+        self.costs[name] = self.costs[name].with_another(cost) if name in self.costs else cost
         self._loop_s = now_s
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -160,36 +166,44 @@ class Report:
         self._kind = kind
         self._write = write
         self._own = own
-        self._costs: dict[str, Cost] = {}
+        self.costs: dict[str, Cost] = {}
         self._grew: list[str] = []
         self._failed: list[str] = []
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """A worker has ended."""
-        for name, (cpu_s, loop_s) in getattr(node, "workeroutput", {}).get(_COSTS, {}).items():
-            self._costs[name] = Cost(cpu_s, loop_s)
+        for name, measured in getattr(node, "workeroutput", {}).get(_COSTS, {}).items():
+            self.take(name, Cost(*measured))
+
+    def take(self, name: str, cost: Cost) -> None:
+        """Add what one worker has measured: a file may be split among them, a fixture is made in each."""
+        before = self.costs.get(name)
+        if before is None or name.startswith(_FIXTURE):
+            self.costs[name] = cost
+        else:
+            self.costs[name] = before.with_another(cost)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Compare; a run that passed and costs too much has failed."""
-        self._costs |= self._own.costs if self._own else {}
+        self.costs |= self._own.costs if self._own else {}
         ledger = Ledger.read(self._kind)
         if self._write:
-            ledger.entries |= {name: cost.scaled_s(ledger.loop_s) for name, cost in self._costs.items()}
+            ledger.entries |= {name: cost.scaled_s(ledger.loop_s) for name, cost in self.costs.items()}
             ledger.write(self._kind)
             return
-        self._grew, self._failed = ledger.lines(self._costs)
+        self._grew, self._failed = ledger.lines(self.costs)
         if self._failed and exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The sum, what grew, what costs too much."""
-        if not self._costs:
+        if not self.costs:
             return
         loop_s = Ledger.read(self._kind).loop_s
-        speed = loop_s / statistics.median(cost.loop_s for cost in self._costs.values())
-        spent_s = sum(cost.cpu_s for cost in self._costs.values())
+        speed = loop_s / statistics.median(cost.loop_s for cost in self.costs.values())
+        spent_s = sum(cost.cpu_s for cost in self.costs.values())
         terminalreporter.section("CPU seconds")
         terminalreporter.line(
             f"{spent_s:.0f} in all, {spent_s * speed:.0f} at the speed of the ledger (this machine: {speed:.2f} of it)"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.ledger import FAILS, GREW, SLACK_S, Cost, Ledger
+from harness.ledger import FAILS, GREW, SLACK_S, Cost, Ledger, Report
 
 LOOP_S = 0.02
 ROOT = Path(__file__).parents[2]
@@ -78,3 +78,11 @@ def test_the_time_of_a_killed_driver_s_jvm_is_counted(how: str, kept: bool) -> N
     )
     before, after = map(float, printed.split())
     assert (after >= before) is kept
+
+
+def test_the_parts_of_a_split_file_add_up_and_a_fixture_made_in_each_process_counts_once() -> None:
+    report = Report("test", write=False, own=None)
+    for name in ("file", "fixture kafka"):
+        report.take(name, Cost(10.0, LOOP_S))
+        report.take(name, Cost(10.0, 2 * LOOP_S))
+    assert {name: cost.scaled_s(LOOP_S) for name, cost in report.costs.items()} == {"file": 15.0, "fixture kafka": 5.0}

@@ -1,0 +1,58 @@
+"""Which tests run in one process: those of a file, but for a few long files, whose tests go to whichever process is free.
+
+A file is one piece of work, since its tests may share what its first test made. A file of minutes that all run in one process keeps
+the run waiting for it at the end; what it is worth to split is listed here. Each test of such a file makes all it needs, or takes it
+from a fixture of the session.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+SPLIT = frozenset(
+    {
+        "integration/plain/test_behind.py",
+        "integration/plain/test_kills.py",
+        "integration/plain/test_servers.py",
+        "integration/plain/test_zombies.py",
+        "integration/test_demo.py",
+        "integration/test_expired_records.py",
+        "integration/test_kills.py",
+        "integration/test_mysql_leaving.py",
+        "integration/test_rewrite_kills.py",
+        "integration/test_servers_die.py",
+        "integration/test_takeover.py",
+        "integration/test_zombies.py",
+        "tests/simulation/test_many_seeds.py",
+        "tests/simulation/test_mistakes.py",
+    }
+)
+
+
+def work_of(nodeid: str) -> str:
+    """The piece of work that a test belongs to."""
+    file = nodeid.split("::", 1)[0]
+    return nodeid if file in SPLIT else file
+
+
+class Distribution:
+    """Gives pytest-xdist its pieces of work; a plugin of the process that hands out tests."""
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """See the module."""
+        from xdist.scheduler import LoadFileScheduling
+
+        class Scheduling(LoadFileScheduling):
+            def _split_scope(self, nodeid: str) -> str:
+                return work_of(nodeid)
+
+        return Scheduling(config, log)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Only `--dist loadfile` is ours; without it xdist does as it is told."""
+    if getattr(config.option, "dist", "no") == "loadfile":
+        config.pluginmanager.register(Distribution(), "twophase-distribution")

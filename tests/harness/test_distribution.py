@@ -1,0 +1,55 @@
+"""Which tests share a process when several run side by side."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.distribution import SPLIT
+
+ROOT = Path(__file__).parents[2]
+
+# Each test notes its process. Those of the split file wait for one another, which they can only do in two processes.
+KEPT = """
+import os, pytest
+@pytest.mark.parametrize("number", range(4))
+def test_kept(number):
+    open(f"kept-{os.getpid()}", "a").close()
+"""
+HALVES = """
+import os, threading, pytest
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("own", "other"), [("left", "right"), ("right", "left")] * 3)
+def test_split(own, other):
+    open(own, "a").close()
+    while not os.path.exists(other):
+        threading.Event().wait(0.01)
+"""
+
+
+def test_a_file_stays_in_one_process_unless_it_is_split(tmp_path: Path) -> None:
+    (tmp_path / "integration").mkdir()
+    (tmp_path / "integration/test_demo.py").write_text(HALVES)
+    (tmp_path / "test_kept.py").write_text(KEPT)
+    (tmp_path / "pytest.ini").touch()
+    plugins = ["-p", "harness.distribution", "-p", "harness.ledger", "-p", "harness.selection"]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *plugins, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert len(list(tmp_path.glob("kept-*"))) == 1
+
+
+@pytest.mark.parametrize("file", sorted(SPLIT))
+def test_a_file_that_is_split_shares_nothing_among_its_tests(file: str) -> None:
+    source = (ROOT / file).read_text()
+    assert not [word for word in ("mark.relay", 'scope="module"', 'scope="class"') if word in source]
