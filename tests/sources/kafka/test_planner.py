@@ -262,3 +262,26 @@ def test_an_open_transaction_that_holds_a_partition_back_is_told_once_in_a_while
     assert alarm.observe(PATIENCE_S + 1, held, high) == []
     assert alarm.observe(3 * PATIENCE_S, {key: LogEnd(6)}, high) == []
     assert alarm.observe(5 * PATIENCE_S, {key: LogEnd(9)}, high) == []
+
+
+def test_the_first_batches_of_a_start_are_small_and_grow_up_to_the_limit() -> None:
+    bench = Bench(cluster(Log(0, 1_000_000)))
+    offset, sizes = bench.start(), []
+    for _ in range(6):
+        begin, offset = offset, bench.next(offset, Limits(per_trigger=200_000))
+        sizes.append(at(offset)["t-0"] - at(begin)["t-0"])
+    assert sizes == [20_000, 60_000, 180_000, 200_000, 200_000, 200_000]
+
+
+def test_a_look_that_finds_nothing_new_does_not_use_up_a_small_batch() -> None:
+    bench = Bench(cluster(Log(0, 0)))
+    offset = bench.start()
+    for _ in range(5):
+        offset = bench.next(offset, Limits(per_trigger=200_000))
+    bench.cluster.logs["t"][1][0].end = 500_000
+    assert at(bench.next(offset, Limits(per_trigger=200_000)))["t-0"] == 20_000
+
+
+def test_a_batch_without_a_limit_reads_to_the_end_at_once() -> None:
+    bench = Bench(cluster(Log(0, 1_000_000)))
+    assert at(bench.next(bench.start()))["t-0"] == 1_000_000

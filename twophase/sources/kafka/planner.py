@@ -5,7 +5,7 @@
     3. look       each time Spark asks: where do the partitions end?
     4. check      before anything advances: is it the same topic, are the records there? (H31, H32)
     5. discover   with 4, and every `partition.discovery.interval`: new partitions enter at their first offset (H33)
-    6. admit      as much as the limits allow
+    6. admit      as much as the limits allow, and less in the first batches
 
 With trigger 0 Spark asks 80 times a second: an answer that nothing is new holds for a moment.
 """
@@ -23,6 +23,7 @@ from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.loss import Topic, check_begin, check_end, check_epoch, check_subscription
 from twophase.sources.kafka.offsets import Limits, LogEnd, Partition, PartitionOffset, SourceOffset, advance
 from twophase.sources.kafka.options import WHERE, IsolationLevel, KafkaOptions
+from twophase.sources.kafka.slow_start import SlowStart
 from twophase.sources.kafka.stall import StallAlarm
 from twophase.sources.kafka.start import StartResolver
 
@@ -49,6 +50,7 @@ class OffsetPlanner:
         self._discover_at = clock()
         self._idle: tuple[float, SourceOffset] | None = None
         self._stall = StallAlarm()
+        self._slow_start = SlowStart()
         self.seen: SourceOffset | None = None
 
     def freeze(self) -> None:
@@ -73,8 +75,12 @@ class OffsetPlanner:
         now = self._clock()
         if self._idle is not None and now < self._idle[0] and start == self._idle[1]:
             return start
-        end = self._next(start, limits, now)
-        self._idle = (self._clock() + _IDLE_S, start) if end == start else None
+        end = self._next(start, self._slow_start.limit(limits), now)
+        if end == start:
+            self._idle = (self._clock() + _IDLE_S, start)
+        else:
+            self._idle = None
+            self._slow_start.admitted()
         return end
 
     def _resolve(self) -> SourceOffset:
