@@ -1,7 +1,7 @@
 """From the command to the first committed row: `twophase run` on a large topic, against Spark alone with the same session.
 
-Each run is a process of its own, into a new table and a new job's folder; the variants take turns, so that a slow minute of the
-machine is one of all. The times are from the start of the command to the lines that it prints; the processor seconds are
+Each run is a process of its own, into new tables and a new job's folder; Hive's metastore, an embedded one, stays. The variants
+take turns, so that a slow minute of the machine is one of all. The times are from the start of the command to the lines that it prints; the processor seconds are
 those of the driver, its JVM and its workers until the first committed row. `cold` is the same without what makes Spark start
 quickly. `Spark alone` reads the same topic with our source and counts the rows of each micro-batch.
 
@@ -34,12 +34,13 @@ from benchmarks.report import console, foot, percentile, table
 from integration.hive_settings import hive_settings
 from twophase.startup.progress import show_progress
 from twophase.startup.quick_start import SWITCH_VARIABLE
+from twophase.testing.harness import fresh_name
 
 _ROOT = Path(__file__).parent.parent
 _TIMEOUT_S = 600
 _GENERATION = re.compile(r" generation \d+ began")
 _COMMITTED = re.compile(r" committed: ([\d,]+) rows?(?: into each of \d+ sinks)? in (?:(\d+) min )?([\d.]+) (m?s)")
-_WARM_AFTER = 3
+_WARM_AFTER = 2
 _GOALS_S = {"MySQL": 10.0, "MySQL, Delta, Hive": 13.0}
 
 _SPARK_ALONE = """
@@ -79,6 +80,21 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Source:
+    """What all runs have in common.
+
+    Attributes:
+        topic: what they read.
+        batch_records: records in a batch, once it has its full size.
+        metastore: a folder.
+    """
+
+    topic: str
+    batch_records: int
+    metastore: str
+
+
+@dataclass(frozen=True)
 class Started:
     """One run, up to the end of its topic.
 
@@ -86,7 +102,7 @@ class Started:
         generation_s: from the command to the end of recovery; None for Spark alone.
         row_s: from the command to the first committed row.
         cpu_s: until then.
-        batches_s: durations of the batches with rows, in order.
+        batches_s: durations of the batches of full size, in order.
         others_cores: how many cores others kept busy.
     """
 
@@ -116,11 +132,12 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, rele
     with new_kafka() as kafka, new_mysql() as mysql:
         services = Services(kafka, mysql)
         topic = produce(kafka, records, partitions)
-        with show_progress("Starting jobs, in turns") as progress:
+        with show_progress("Starting jobs, in turns") as progress, tempfile.TemporaryDirectory() as metastore:
+            source = Source(topic, batch_records, metastore)
             for turn in range(-1, rounds):  # the turn before the first one fills caches, and does not count
                 for variant in variants:
                     progress.update(f"round {turn + 1} of {rounds}, {variant.name}")
-                    run = _run(variant, services, topic, batch_records)
+                    run = _run(variant, services, source)
                     if turn >= 0:
                         done[variant.name].append(run)
     _show(done, f"{records:,} records, batches of {batch_records:,}")
@@ -129,11 +146,11 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, rele
 _JOBS = {"MySQL": (MYSQL,), "MySQL, Delta, Hive": (MYSQL, DELTA, HIVE)}
 
 
-def _run(variant: Variant, services: Services, topic: str, batch_records: int) -> Started:
+def _run(variant: Variant, services: Services, source: Source) -> Started:
     with tempfile.TemporaryDirectory(prefix="twophase-bench-", ignore_cleanup_errors=True) as name:
         folder, database = Path(name), create_table(services.mysql)
         at = account(services.mysql, database)
-        (folder / "job.yaml").write_text(yaml.safe_dump(_job(variant, services, folder, topic, batch_records, at)))
+        (folder / "job.yaml").write_text(yaml.safe_dump(_job(variant, services, folder, source, at)))
         arguments = ["-m", "twophase.cli", "run", "job.yaml", "--available-now", "--progress", "plain"]
         if not variant.sinks:
             arguments = ["-c", _SPARK_ALONE, "job.yaml"]
@@ -156,7 +173,7 @@ def _run(variant: Variant, services: Services, topic: str, batch_records: int) -
             raise RuntimeError(f"{variant.name} ended with {code}:\n{(folder / 'log').read_text()[-4000:]}")
         with services.mysql.connect(database) as connection, connection.cursor() as cursor:
             cursor.execute(f"DROP DATABASE {database}")
-    return _started(began_s, lines, meter)
+    return _started(began_s, lines, meter, source.batch_records)
 
 
 def _timed(process: subprocess.Popen[str]) -> Iterator[tuple[float, str]]:
@@ -164,18 +181,16 @@ def _timed(process: subprocess.Popen[str]) -> Iterator[tuple[float, str]]:
         yield time.time(), line
 
 
-def _started(began_s: float, lines: Sequence[tuple[float, str]], meter: Meter) -> Started:
+def _started(began_s: float, lines: Sequence[tuple[float, str]], meter: Meter, full: int) -> Started:
     generations = [at_s for at_s, line in lines if _GENERATION.search(line)]
-    batches = [
-        (at_s, _duration_s(found)) for at_s, line in lines if (found := _COMMITTED.search(line)) and found[1] != "0"
-    ]
-    row_s = batches[0][0]
+    committed = [(at_s, found) for at_s, line in lines if (found := _COMMITTED.search(line)) and found[1] != "0"]
+    row_s = committed[0][0]
     used = meter.used(began_s, row_s)
     return Started(
         generation_s=generations[0] - began_s if generations else None,
         row_s=row_s - began_s,
         cpu_s=sum(seconds for part, seconds in used.items() if part != OTHERS),
-        batches_s=[duration_s for _, duration_s in batches],
+        batches_s=[_duration_s(found) for _, found in committed if found[1] == f"{full:,}"],
         others_cores=meter.others_cores(),
     )
 
@@ -184,23 +199,21 @@ def _duration_s(found: re.Match[str]) -> float:
     return 60 * int(found[2] or 0) + float(found[3]) / (1000 if found[4] == "ms" else 1)
 
 
-def _job(
-    variant: Variant, services: Services, folder: Path, topic: str, batch_records: int, at: Mapping[str, Any]
-) -> dict[str, Any]:
+def _job(variant: Variant, services: Services, folder: Path, source: Source, at: Mapping[str, Any]) -> dict[str, Any]:
     url = f"mysql://{at['user']}@{at['host']}:{at['port']}/{at['database']}"
     sinks = {
         MYSQL: {"type": "mysql", "options": {"url": url, "table": TABLE, "password_env": at["password_env"]}},
         DELTA: {"type": "delta", "options": {"path": str(folder / "lake"), "create": True}},
-        HIVE: {"type": "hive", "options": {"table": TABLE, "create": True}},
+        HIVE: {"type": "hive", "options": {"table": fresh_name("orders"), "create": True}},
     }
     conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
     if HIVE in variant.sinks:
-        conf |= hive_settings(folder, metastore=str(folder / "metastore"))
+        conf |= hive_settings(folder, metastore=f"{source.metastore}/metastore")
     options = {
         "kafka.bootstrap.servers": services.kafka.bootstrap_servers,
-        "subscribe": topic,
+        "subscribe": source.topic,
         "value.format": "json",
-        "maxRecordsPerTrigger": str(batch_records),
+        "maxRecordsPerTrigger": str(source.batch_records),
     }
     return {
         "name": "orders",
@@ -212,7 +225,7 @@ def _job(
 
 
 def _show(done: Mapping[str, Sequence[Started]], measured: str) -> None:
-    columns = ("generation p50 s", "first row p50 s", "p95 s", "CPU s", "first / warm batch")
+    columns = ("generation p50 s", "first row p50 s", "p95 s", "CPU s", "first full / warm batch")
     shown = table(f"From the command to the first committed row: {measured}", "start", *columns)
     for name, runs in done.items():
         rows_s = [run.row_s for run in runs]

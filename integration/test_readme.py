@@ -65,6 +65,7 @@ def addresses(arena: Arena) -> dict[str, str]:
     }
 
 
+@pytest.mark.proof
 def test_the_python(arena: Arena) -> None:
     ends = {'processingTime="10 seconds"': "availableNow=True"}
     topic = {'"subscribe", "orders"': f'"subscribe", "{arena.topic}"'}
