@@ -86,12 +86,12 @@ class Source:
     Attributes:
         topic: what they read.
         batch_records: records in a batch, once it has its full size.
-        metastore: a folder.
+        hive: the folder of metastore and warehouse.
     """
 
     topic: str
     batch_records: int
-    metastore: str
+    hive: str
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, rele
     with new_kafka() as kafka, new_mysql() as mysql:
         services = Services(kafka, mysql)
         topic = produce(kafka, records, partitions)
-        with show_progress("Starting jobs, in turns") as progress, tempfile.TemporaryDirectory() as metastore:
-            source = Source(topic, batch_records, metastore)
+        with show_progress("Starting jobs, in turns") as progress, tempfile.TemporaryDirectory() as hive:
+            source = Source(topic, batch_records, hive)
             for turn in range(-1, rounds):  # the turn before the first one fills caches, and does not count
                 for variant in variants:
                     progress.update(f"round {turn + 1} of {rounds}, {variant.name}")
@@ -208,7 +208,7 @@ def _job(variant: Variant, services: Services, folder: Path, source: Source, at:
     }
     conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
     if HIVE in variant.sinks:
-        conf |= hive_settings(folder, metastore=f"{source.metastore}/metastore")
+        conf |= hive_settings(Path(source.hive), metastore=f"{source.hive}/metastore")
     options = {
         "kafka.bootstrap.servers": services.kafka.bootstrap_servers,
         "subscribe": source.topic,
