@@ -34,6 +34,11 @@ def create_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[
 
 
 def add_columns(log: Log, columns: Sequence[StructField]) -> None:
-    """Add nullable columns to a table, in a commit of their own."""
+    """Add nullable columns to a table, in a commit of their own.
+
+    Raises:
+        TimeoutError: another driver has held the table's lock too long.
+    """
     added = StructType([StructField(field.name, field.dataType) for field in columns])
-    log.jvm.session.sql(f"ALTER TABLE {by_path(log.storage.root)} ADD COLUMNS ({added.toDDL()})")
+    with log.storage.commit_lock():
+        log.jvm.session.sql(f"ALTER TABLE {by_path(log.storage.root)} ADD COLUMNS ({added.toDDL()})")

@@ -150,7 +150,7 @@ class Committer:
         mark = max(self._highest(committable, transaction), piece.checkpoint)
         try:
             failpoint("D01")
-            with self._log.storage.commit_lock(self._binding.owner.folder):
+            with self._log.storage.commit_lock():
                 version = transaction.commit(
                     manifest.actions,
                     self._app_id(committable),

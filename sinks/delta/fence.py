@@ -77,7 +77,7 @@ class Fence:
                 return
             note = {"twophase": {"job": owner.job, "sink": owner.sink, "fence": str(attempt)}}
             try:
-                with log.storage.commit_lock(owner.folder):
+                with log.storage.commit_lock():
                     committed = transaction.commit(
                         [], owner.fence_id, fence_version(attempt), owner.fence_id, attempt.generation, note
                     )

@@ -6,11 +6,9 @@ file is closed.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,10 @@ from py4j.protocol import Py4JJavaError
 
 from sinks.delta.hadoop_file import HadoopFile
 from sinks.delta.jvm import Jvm, is_java
+from sinks.delta.table_lock import table_lock
 
 _NOT_FOUND = "java.io.FileNotFoundException"
 _TORN = "org.apache.hadoop.fs.ChecksumException"
-_LOCK_TIMEOUT_S = 10.0
-_POLL_S = 0.02
 _GLOB = "\\*?[]{}^,"
 
 
@@ -145,22 +142,14 @@ class Storage:
             _sync(folder)
 
     @contextmanager
-    def commit_lock(self, folder: str) -> Iterator[None]:
-        """Keep the commits of this sink's drivers apart on a local disk, where Delta's own way is not atomic.
+    def commit_lock(self) -> Iterator[None]:
+        """Keep all commits to this table apart on a local disk, where Delta's own way is not atomic.
 
         Raises:
-            TimeoutError: another process has held it too long; one that is paused in a commit would overwrite ours.
+            TimeoutError: another driver has held the table's lock too long.
         """
-        if self._local is None:
+        with nullcontext() if self._local is None else table_lock(self._local):
             yield
-            return
-        path = self._local / folder / ".lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            _lock(descriptor, path)
-            yield
-        finally:
-            os.close(descriptor)
 
     def _at(self, name: str) -> Any:
         # The constructor with three parts takes a name as it is: no colon in it makes a scheme.
@@ -178,19 +167,6 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    deadline_s = time.monotonic() + _LOCK_TIMEOUT_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"another process has held {path} for {_LOCK_TIMEOUT_S:g} s") from None
-            time.sleep(_POLL_S)
-        else:
-            return
 
 
 def _literal(text: str) -> str:

@@ -1,0 +1,41 @@
+"""File permissions in tests that root runs."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_VERSION = 0x20080522
+_DAC_OVERRIDE, _DAC_READ_SEARCH = 1, 2
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Capabilities(ctypes.Structure):
+    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+
+
+@contextmanager
+def permissions_checked() -> Iterator[None]:
+    """The kernel holds this thread to the permissions of files, also if it is root's (capabilities(7))."""
+    header, found = _Header(_VERSION, 0), (_Capabilities * 2)()
+    _call(_libc.capget, header, found)
+    before = found[0].effective
+    found[0].effective = before & ~(1 << _DAC_OVERRIDE | 1 << _DAC_READ_SEARCH)
+    _call(_libc.capset, header, found)
+    try:
+        yield
+    finally:
+        found[0].effective = before
+        _call(_libc.capset, header, found)
+
+
+def _call(function: Any, header: _Header, capabilities: Any) -> None:
+    if function(ctypes.byref(header), capabilities):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
