@@ -52,8 +52,21 @@ def find(table: Table, piece: Committable) -> Mapping[int, Path]:
     """The files of a piece that are in the table, by their numbers.
 
     Raises:
-        StopJobError: one is no plain file, is there twice, or has a name that only begins like the piece's.
+        StopJobError: one is no plain file, is there twice, or has a name that only begins like the piece's; or a folder cannot
+            be searched, which no retry mends.
     """
+    try:
+        return _find(table, piece)
+    except PermissionError as error:
+        raise StopJobError(
+            f"{shown(os.path.relpath(error.filename, table.home.root))} in {table.home.root} cannot be searched ({error.strerror}): a "
+            "piece is lost, and files of it may be there. None of them was moved.",
+            remedy="give the job's account the right to read it, or move it out of the table; then start the job again: it says "
+            "what is lost.",
+        ) from error
+
+
+def _find(table: Table, piece: Committable) -> Mapping[int, Path]:
     found: dict[int, Path] = {}
     for path in _named(table, file_prefix(piece.transaction, piece.subtask)):
         if path.is_symlink() or not path.is_file():

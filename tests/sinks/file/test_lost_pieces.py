@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.rights import permissions_checked
 from sinks.file.sink import FileSink
 from sinks.staging import committer, withdrawal
 from sinks.staging.manifest import Manifest
@@ -122,6 +123,27 @@ def test_what_stops_before_a_piece_is_called_lost_takes_nothing_out(
     with pytest.raises(TargetChangedError):
         commit(sink, dataclasses.replace(piece, target="elsewhere"))
     assert len(table.files()) == 3
+
+
+def test_a_folder_that_cannot_be_searched_stops_the_job_by_name(
+    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt
+) -> None:
+    """As `lost+found` cannot where the table is a mount point. Files of the piece may be there, and no retry mends that."""
+    begin(sink, piece, interrupt, "F04")
+    shutil.rmtree(table.staged()[0])
+    closed = table.path / "theirs" / "lost+found"
+    closed.mkdir(parents=True)
+    closed.chmod(0)
+    with (
+        permissions_checked(),
+        pytest.raises(StopJobError, match=r"'theirs/lost\+found' in .*/orders cannot be searched"),
+    ):
+        commit(sink, piece)
+    assert len(table.files()) == 3
+    closed.rmdir()
+    (outcome,) = commit(sink, piece)
+    assert isinstance(outcome, Lost)
+    assert table.files() == []
 
 
 def test_a_fence_that_is_raised_in_the_last_moment_keeps_the_files_in_the_table(
