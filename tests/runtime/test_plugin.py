@@ -34,6 +34,18 @@ def test_each_micro_batch_arrives_once_and_the_run_has_one_fence(world: World) -
     assert world.target.prepared() == []
 
 
+@pytest.mark.parametrize("form", ["{}/", "file:{}", "file://{}", "file://localhost{}/"])
+def test_a_folder_is_the_same_however_it_is_spelled(world: World, form: str) -> None:
+    world.run(0)
+    world.freeze(1)
+    spelled = {"checkpointlocation": form.format(world.folder)}
+    assert world.description(**spelled).spark_folder == world.description().spark_folder
+    plan = world.job(**spelled).plan()
+    world.job().commit(1, world.write(plan, 1))
+    assert (world.ids(), world.history().generation) == (world.expected(2), 1)
+    assert world.description(**spelled).fingerprint == world.description().fingerprint
+
+
 def test_the_next_application_has_a_fence_of_its_own(world: World) -> None:
     world.run(0)
     world.application("second")

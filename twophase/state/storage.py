@@ -112,7 +112,7 @@ class LocalStorage(Storage):
     """
 
     def __init__(self, root: str | Path) -> None:
-        self.root = _local_path(root)
+        self.root = local_path(root)
         self._durable_folders: set[Path] = set()
         check_rights(self.root)
         self._make_folder(self.root)
@@ -243,7 +243,7 @@ class ReadOnlyStorage(LocalStorage):
     """
 
     def __init__(self, root: str | Path) -> None:
-        self.root = _local_path(root)
+        self.root = local_path(root)
         if not self.root.exists():
             raise ConfigError(f"There is no folder {str(self.root)!r}.", remedy="name the job's checkpointLocation.")
         _check_folder(self.root)
@@ -264,7 +264,12 @@ class ReadOnlyStorage(LocalStorage):
         raise OSError(errno.EROFS, "opened for reading only", str(self.root / folder))
 
 
-def _local_path(root: str | Path) -> Path:
+def local_path(root: str | Path) -> Path:
+    """The folder that a path or URL names, absolute: `/chk`, `file:/chk` and `file:///chk` are one.
+
+    Raises:
+        ConfigError: it is a URL of another storage, or no path.
+    """
     text = str(root)
     remedy = "use a folder on a local file system."
     if "\0" in text:

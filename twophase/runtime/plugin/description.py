@@ -21,6 +21,7 @@ from twophase.config import JobOptions
 from twophase.errors import ConfigError
 from twophase.ids import check_name, short_hash
 from twophase.runtime.shuffles import Fault
+from twophase.state.storage import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -79,7 +80,7 @@ class PluginDescription:
     @property
     def spark_folder(self) -> Path:
         """Spark's own folder of the query."""
-        return Path(self.options.checkpoint_location).parent
+        return local_path(self.options.checkpoint_location).parent
 
     @property
     def fingerprint(self) -> str:
