@@ -22,6 +22,7 @@ from twophase.testing.spark_start import spark_environment
 SPARK_HOME = Path(pyspark.__file__).parent
 _START_TIMEOUT_S = 120
 _POLL_S = 0.05
+_WITHOUT = 'mount -t tmpfs tmpfs "$0" && exec "$@"'
 _EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
@@ -99,24 +100,28 @@ class Worker:
         """SIGKILL everything on the machine."""
         self._daemon.kill()
 
-    def restart(self) -> None:
-        """Bring the machine back after `kill`."""
-        self._daemon = self._started()
+    def restart(self, without: Path | None = None) -> None:
+        """Bring the machine back after `kill`.
+
+        Args:
+            without: a folder that the machine does not share with the others: there it has an empty disk of its own.
+        """
+        self._daemon = self._started(without)
         self.wait_until_registered()
 
     def wait_until_registered(self) -> None:
         """Wait until the master knows the worker."""
         self._daemon.wait_for("Successfully registered with master")
 
-    def _started(self) -> _Daemon:
+    def _started(self, without: Path | None = None) -> _Daemon:
         folder = self._scratch / f"worker-{self._host}-{time.monotonic_ns()}"
-        return _Daemon(folder, self._host, "Worker", "--cores", "1", "--memory", "1g", self._master)
+        return _Daemon(folder, self._host, "Worker", "--cores", "1", "--memory", "1g", self._master, without=without)
 
 
 class _Daemon:
     """A master or worker of Spark, in a session of its own."""
 
-    def __init__(self, folder: Path, host: str, kind: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, host: str, kind: str, *arguments: str, without: Path | None = None) -> None:
         folder.mkdir()
         self._log = folder / "log"
         self._kind = kind
@@ -128,6 +133,8 @@ class _Daemon:
         }
         command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}"]
         command += ["--host", host, "--webui-port", "0", *arguments]
+        if without is not None:
+            command = ["unshare", "--mount", "sh", "-c", _WITHOUT, str(without), *command]
         self._process = ServerProcess(Launch(command, environment), folder=folder, log=self._log, detached=False)
 
     def wait_for(self, words: str) -> None:

@@ -26,6 +26,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
 from twophase.redaction import shown
 from twophase.runtime import plan
+from twophase.runtime.shared_folder import SharedFolder
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
 from twophase.runtime.writer_task import write_batch
@@ -69,6 +70,7 @@ class BatchHandler:
         coordinator: recovered.
         sinks: by name.
         folder: Spark's folder of the lineage.
+        shared: the one that it is in.
         options: the job's options.
         stateful: whether the plan keeps state or a watermark.
         observers: hear of acknowledgements.
@@ -82,6 +84,7 @@ class BatchHandler:
         coordinator: CheckpointCoordinator,
         sinks: Mapping[str, JobSink],
         folder: SparkFolder,
+        shared: SharedFolder,
         options: JobOptions,
         *,
         stateful: bool,
@@ -91,6 +94,7 @@ class BatchHandler:
         self._coordinator = coordinator
         self._sinks = sinks
         self._folder = folder
+        self._shared = shared
         self._options = options
         self._stateful = stateful
         self._observers = observers
@@ -135,6 +139,8 @@ class BatchHandler:
                 deadline_s - time.monotonic(),
                 partial(self._acknowledge, pending, began_s),
             )
+            if self._folder.has_state:
+                self._shared.check()
             self._folder.sync(pending.checkpoint)
         except TwoPhaseError:
             rows.forget()

@@ -41,6 +41,7 @@ from twophase.runtime.logging_observer import log_event
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restart import restart_policy
 from twophase.runtime.restore import load_restore, restored_checkpoint
+from twophase.runtime.shared_folder import SharedFolder
 from twophase.runtime.spark_folder import SparkFolder, delete_abandoned, noted_conf
 from twophase.runtime.spark_threads import thread_like_this
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
@@ -81,6 +82,8 @@ class Job:
         self._states = OperatorStates(self._legs, description.functions)
         self._groups = GroupOffsetsListener(description.name, self._legs, self._observers)
         self._alongside = SideBySide(partial(thread_like_this, description.frame.sparkSession, f"twophase-{self.name}"))
+        context = description.frame.sparkSession.sparkContext
+        self._shared = SharedFolder(self.name, context, self._storage.root / "spark")
         self._stopping = threading.Event()
         self._finished = threading.Event()
         self._generation: int | None = None
@@ -209,6 +212,8 @@ class Job:
         description = self._description
         frame = description.frame
         shuffles.check(self.name, frame.sparkSession, (entry.rows(frame) for entry in description.sinks.values()))
+        if plan.keeps_state(frame):
+            self._shared.check()
         stateful = plan.is_stateful(frame)
         restore = self._restore(stateful=stateful)
         coordinator = CheckpointCoordinator(
@@ -258,6 +263,7 @@ class Job:
             coordinator,
             description.sinks,
             folder,
+            self._shared,
             description.options,
             stateful=stateful,
             observers=self._observers,

@@ -55,6 +55,21 @@ _ROW_BY_ROW = frozenset(
 
 _LEAVES = frozenset({"ResolvedHint", "StreamingRelation", "StreamingRelationV2", "View"})
 
+_KEEPS_STATE = frozenset(
+    {
+        "Aggregate",
+        "Deduplicate",
+        "DeduplicateWithinWatermark",
+        "Distinct",
+        "FlatMapGroupsInPandasWithState",
+        "FlatMapGroupsWithState",
+        "GlobalLimit",
+        "TransformWithState",
+        "TransformWithStateInPySpark",
+    }
+)
+"""Nodes that keep state in Spark if their rows are streaming. A join does if both its sides are."""
+
 _SHUFFLING = frozenset({"Repartition", "RepartitionByExpression"})
 
 
@@ -79,6 +94,11 @@ def sources(frame: DataFrame) -> list[SourceLeg]:
 def is_stateful(frame: DataFrame) -> bool:
     """Whether the plan may keep state or a watermark; True if in doubt."""
     return any(node.nodeName() not in _STATELESS for node in _nodes(_plan(frame)))
+
+
+def keeps_state(frame: DataFrame) -> bool:
+    """Whether the plan is known to keep state in Spark; False if in doubt."""
+    return any(_keeps_state(node) for node in _nodes(_plan(frame)))
 
 
 def may_shuffle(frame: DataFrame) -> bool:
@@ -109,6 +129,12 @@ def _runs_no_task(node: Any) -> bool:
     if node.nodeName() == "LogicalRDD":
         return int(node.rdd().getNumPartitions()) == 0
     return node.nodeName() in _ROW_BY_ROW
+
+
+def _keeps_state(node: Any) -> bool:
+    if node.nodeName() == "Join":
+        return bool(node.left().isStreaming() and node.right().isStreaming())
+    return node.nodeName() in _KEEPS_STATE and bool(node.isStreaming())
 
 
 def _may_shuffle(node: Any) -> bool:

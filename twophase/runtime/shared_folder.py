@@ -1,0 +1,118 @@
+"""Executors that do not share the job's folder, found before a decision rests on state that only one of them has.
+
+Spark keeps the state of a plan below its checkpoint folder, and each executor reads and writes it there by itself. An executor that
+has another disk under that path keeps its part to itself: it is lost with the executor, and the next start finds less, or
+fails. Spark does not look.
+
+    1. the driver makes a folder under a name that has never been there
+    2. a task on each executor makes a file in it, and removes it
+    3. an executor that cannot is named, and the job is refused; the folder goes, but if the driver dies it stays, empty
+
+Executors come and go. Those that have not been asked are asked before each decision of a plan with state; one that has no slot free is
+asked the next time. In local mode the executor is the driver, and nothing is done.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+
+from twophase.errors import PreflightError
+
+_PROBE = ".probe-"
+_NAMED = 3
+
+
+class SharedFolder:
+    """A folder that all executors have to share with the driver.
+
+    Args:
+        job: the job's name.
+        context: of Spark.
+        path: the folder; holds Spark's folders of the job's lineages.
+    """
+
+    def __init__(self, job: str, context: SparkContext, path: Path) -> None:
+        self._job = job
+        self._context = context
+        self._path = path
+        self._asked: set[str] = set()
+        master = str(context.master)
+        self._is_local = master == "local" or master.startswith("local[")
+
+    def check(self) -> None:
+        """Ask the executors that have not been asked.
+
+        Raises:
+            PreflightError: one does not share the folder.
+        """
+        if self._is_local or (self._asked and self._executors() <= self._asked):
+            return
+        probe = self._path / f"{_PROBE}{uuid.uuid4().hex}"
+        probe.mkdir(mode=0o700, parents=True)
+        try:
+            problems = self._ask(probe)
+        finally:
+            shutil.rmtree(probe)
+        ran = {index: (executor, host) for index, executor, host in self._ran(probe.name)}
+        unknown = ("", "an executor")
+        if refusals := {ran.get(index, unknown)[1]: problem for index, problem in enumerate(problems) if problem}:
+            raise self._refusal(refusals)
+        self._asked |= {executor for executor, _ in ran.values()}
+
+    def _executors(self) -> set[str]:
+        found = str(self._context._jsc.sc().getExecutorIds().mkString(","))
+        return set(found.split(",")) if found else set()
+
+    def _ask(self, probe: Path) -> list[str]:
+        """For each of so many tasks that every executor should get one: why it cannot write; empty if it can."""
+        tasks = max(self._context.defaultParallelism, len(self._executors()))
+        self._context.addJobTag(probe.name)
+        try:
+            ask = partial(_write, str(probe))
+            return self._context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(ask).collect()
+        finally:
+            self._context.removeJobTag(probe.name)
+
+    def _ran(self, tag: str) -> Iterator[tuple[int, str, str]]:
+        """The tasks with a tag that have succeeded: which, on which executor, and its host."""
+        context: Any = self._context._jsc.sc()
+        context.listenerBus().waitUntilEmpty()
+        tracker, store = context.statusTracker(), context.statusStore()
+        for job in tracker.getJobIdsForTag(tag):
+            for stage in tracker.getJobInfo(job).get().stageIds():
+                found = store.taskList(stage, 0, 1 << 20).iterator()
+                while found.hasNext():
+                    task = found.next()
+                    if task.status() == "SUCCESS":
+                        yield int(task.index()), str(task.executorId()), str(task.host())
+
+    def _refusal(self, refusals: dict[str, str]) -> PreflightError:
+        named = "; ".join(f"{host}: {problem}" for host, problem in sorted(refusals.items())[:_NAMED])
+        more = f"; and {len(refusals) - _NAMED} more" if len(refusals) > _NAMED else ""
+        return PreflightError(
+            f"Job {self._job!r}: its plan keeps state, which each executor writes below {self._path} itself, and not every "
+            f"executor shares that folder with the driver ({named}{more}): the state would be lost. Nothing more was written.",
+            remedy="put checkpointLocation on a file system that the driver and all executors have mounted under that path, "
+            "and can write; or run the job in local mode.",
+        )
+
+
+def _write(probe: str, _: int, __: Iterable[int]) -> Iterator[str]:
+    """On an executor: why it cannot write; empty if it can."""
+    path = Path(probe, secrets.token_hex(16))
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        path.unlink()
+    except OSError as error:
+        yield f"{type(error).__name__}: {error.strerror}"
+    else:
+        yield ""
