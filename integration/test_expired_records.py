@@ -48,7 +48,7 @@ class Job:
         register(spark)
         self.root = root
         self.name, self.folder = "orders", root / "job"
-        self.starting = "earliest"
+        self.starting, self.restarts = "earliest", "none"
         self.poisoned = False
         self.keep: Callable[[DataFrame], DataFrame] = lambda frame: frame
         self._spark, self._topics = spark, topics
@@ -88,7 +88,7 @@ class Job:
         (
             twophase.write_stream(self.frame(), name=self.name)
             .sink("facts", FolderSink(self.root / "facts"))
-            .options(**{"checkpointLocation": str(self.folder), "restart.strategy": "none"})
+            .options(**{"checkpointLocation": str(self.folder), "restart.strategy": self.restarts})
             .trigger(availableNow=True)
             .start()
             .await_termination(_TIMEOUT_S)
@@ -239,6 +239,22 @@ def test_a_query_with_a_watermark_fails_once_and_goes_on_with_its_state(job: Job
         assert job.ids() == job.expected()
         job.repeat()
         job.produce()
+        job.run()
+    assert job.ids() == job.expected()
+
+
+@pytest.mark.proof
+def test_a_job_with_a_watermark_goes_on_by_itself(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    job = Job(spark, topics, tmp_path)
+    with settings(spark, **{"noDataMicroBatches.enabled": False}):
+        job.keep = watermarked
+        job.produce()
+        job.run()
+        job.lose_commit()
+        job.expire()
+        job.repeat()
+        job.produce()
+        job.restarts = "fixed"
         job.run()
     assert job.ids() == job.expected()
 
