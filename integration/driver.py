@@ -5,6 +5,8 @@
 With `control` the protocol is switched off, here in the harness only: `duplicates` writes a batch row by row and visibly
 before anything is noted; `losses` notes a batch as done before it is written. The checker must see what they do.
 
+With `deduplicated` the query keeps state, which changes no row.
+
 With `scattered` the rows are spread over two tasks by chance, anew each time that a row is computed; the point SHUFFLED is in
 those tasks, before their first row. With `unchecked` the product does not look whether Spark would notice that.
 """
@@ -95,7 +97,8 @@ def read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
         "value.format": "json",
         "maxRecordsPerTrigger": str(settings.get("records_per_batch", 1000)),
     }
-    return spark.readStream.format("twophase-kafka").options(**options).schema(workload.SCHEMA).load()
+    orders = spark.readStream.format("twophase-kafka").options(**options).schema(workload.SCHEMA).load()
+    return orders.dropDuplicates(["kafka_partition", "kafka_offset"]) if settings.get("deduplicated") else orders
 
 
 def scatter(frame: DataFrame) -> DataFrame:

@@ -88,6 +88,7 @@ def test_only_what_a_restart_may_mend_is_restartable() -> None:
         "SourceUnavailableError",
         "CheckpointExpiredError",
         "InDoubtError",
+        "ReplayLostError",
     }
 
 

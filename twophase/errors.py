@@ -6,6 +6,7 @@
     |-- PreflightError             the environment or a target cannot give what the protocol needs
     |-- ServiceError               a local test service could not be fetched or started
     |-- SparkLostError             the Spark application under the job is gone
+    |-- ReplayLostError            the records of a committed micro-batch are gone; the next start goes on without them
     |-- DeclinedError              an attempt at a checkpoint failed before its decision; nothing is visible
     |   |-- RejectedRowsError      the target refused rows: the data is at fault, a retry meets it again
     |   |-- BadRecordError         a record of the source does not fit the schema; a retry meets it again
@@ -100,6 +101,13 @@ class SparkLostError(TwoPhaseError):
     """The Spark application under the job is stopped, or its JVM is gone: no restart of the query can help."""
 
     data_lost = "No data is lost: the next start of the job recovers."
+
+
+class ReplayLostError(TwoPhaseError):
+    """The records of a committed micro-batch that ran once more for Spark's watermark are gone. It will not run again."""
+
+    restartable = True
+    data_lost = "No data is lost: every sink has its rows, and Spark their state."
 
 
 class DeclinedError(TwoPhaseError):

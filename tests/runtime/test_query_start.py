@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.runtime.plugin_world import Killed, World
+from twophase.runtime.afresh import begin_afresh
 from twophase.runtime.plugin.query_start import finish_committed
+from twophase.state.checkpoint import FrozenOffsets
 
 
 @pytest.fixture
@@ -18,9 +21,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(root, monkeypatch)
 
 
-def start(world: World) -> list[str]:
+def start(world: World, *, has_watermark: bool = False) -> list[str]:
     """A query of this folder starts; the micro-batches that Spark takes for finished."""
-    finish_committed(f"file:{world.folder}")
+    finish_committed(f"file:{world.folder}", lambda: has_watermark)
     return sorted(path.name for path in (world.folder / "commits").iterdir())
 
 
@@ -28,6 +31,15 @@ def unfinished(world: World, number: int) -> None:
     """A run is killed before Spark notes the micro-batch, which is committed."""
     world.run(number)
     (world.folder / "commits" / str(number)).unlink()
+
+
+def keep_state(world: World, number: int, kind: str = "delta") -> list[Path]:
+    """The tasks of a micro-batch write what it makes of the state of two partitions."""
+    stores = [world.folder / "state" / "0" / str(partition) for partition in range(2)]
+    for store in stores:
+        store.mkdir(parents=True, exist_ok=True)
+        (store / f"{number + 1}.{kind}").write_bytes(b"changes")
+    return [store / f"{number + 1}.{kind}" for store in stores]
 
 
 def test_a_committed_micro_batch_is_noted_with_the_watermark_it_ran_with(world: World) -> None:
@@ -78,27 +90,102 @@ def test_a_folder_of_another_query_is_left_alone(world: World) -> None:
     assert start(world) == []
 
 
-def test_a_query_that_keeps_state_runs_its_micro_batch_again(world: World) -> None:
+@pytest.mark.parametrize("kind", ["delta", "changelog", "zip"])
+def test_a_micro_batch_whose_state_is_there_is_not_run_again(world: World, kind: str) -> None:
+    world.run(0)
+    keep_state(world, 0)
+    unfinished(world, 1)
+    keep_state(world, 1, kind)
+    assert start(world) == ["0", "1"]
+
+
+@pytest.mark.parametrize("lacks", [Path.unlink, Path.touch, lambda file: file.rename(file.with_name("2_ab12.delta"))])
+def test_a_micro_batch_whose_state_is_not_all_there_is_run_again(world: World, lacks: Callable[[Path], object]) -> None:
+    world.run(0)
+    keep_state(world, 0)
+    unfinished(world, 1)
+    _, last = keep_state(world, 1)
+    last.write_bytes(b"")
+    lacks(last)
+    assert start(world) == ["0"]
+
+
+def test_state_without_a_version_is_not_all_there(world: World) -> None:
     unfinished(world, 0)
-    (world.folder / "state" / "0").mkdir(parents=True)
+    (world.folder / "state" / "0" / "_metadata").mkdir(parents=True)
     assert start(world) == []
+
+
+def test_a_micro_batch_that_moves_the_watermark_of_a_state_is_run_again(world: World) -> None:
+    unfinished(world, 0)
+    keep_state(world, 0)
+    assert start(world, has_watermark=True) == []
+
+
+def test_a_watermark_without_state_does_not_matter(world: World) -> None:
+    unfinished(world, 0)
+    assert start(world, has_watermark=True) == ["0"]
+
+
+def test_a_micro_batch_that_fails_when_it_is_run_again_is_not_run_a_third_time(world: World) -> None:
+    unfinished(world, 0)
+    keep_state(world, 0)
+    world.application("second")
+    assert world.job().plan().transaction is None
+    world.job().abort()  # its records have expired
+    assert (world.folder / "commits" / "0").exists()
+    world.run(1)
+    assert world.ids() == world.expected(2)
+
+
+def test_a_micro_batch_that_fails_when_it_is_run_again_and_lacks_state_says_where_another_job_goes_on(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.freeze(0)
+    offsets = world.folder / "offsets" / "0"
+    entry = {"topic": "orders", "topic_id": "x", "partition": 3, "offset": 10, "leader_epoch": 0}
+    line = json.dumps({"version": 1, "source": "shop", "partitions": [entry]})
+    offsets.write_text(offsets.read_text().replace('{"next": 10}', line))
+    unfinished(world, 0)
+    (world.folder / "state" / "0" / "0").mkdir(parents=True)
+    world.application("second")
+    world.job().plan()
+    world.job().abort()
+    assert not (world.folder / "commits" / "0").exists()
+    assert 'startingOffsets {"orders": {"3": 10}}' in caplog.text
+    assert "All rows up to checkpoint 0 are in the targets" in caplog.text
+
+
+def test_a_source_that_is_not_ours_is_named_by_its_offsets() -> None:
+    assert 'a source that begins after {"next": 10}.' in begin_afresh(0, FrozenOffsets((None,), ('{"next": 10}',)))
+
+
+def test_a_micro_batch_that_fails_when_it_runs_first_is_run_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.run(0)
+    world.freeze(1)
+    world.write(world.job().plan(), 1)
+    world.job().abort()
+    assert start(world) == ["0"]
+    assert "begin another" not in caplog.text
 
 
 def test_a_folder_of_the_same_name_elsewhere_is_another_one(world: World) -> None:
     unfinished(world, 0)
-    finish_committed(f"hdfs:{world.folder}")
+    finish_committed(f"hdfs:{world.folder}", lambda: False)
     assert not (world.folder / "commits" / "0").exists()
 
 
 def test_queries_that_are_not_ours_are_left_alone(world: World) -> None:
-    finish_committed(f"file:{world.root}")
+    finish_committed(f"file:{world.root}", lambda: False)
     world.freeze(0)
     assert start(world) == []
 
 
 def test_a_folder_with_an_empty_authority_is_the_same(world: World) -> None:
     unfinished(world, 0)
-    finish_committed(f"file://{world.folder}")
+    finish_committed(f"file://{world.folder}", lambda: False)
     assert (world.folder / "commits" / "0").exists()
 
 

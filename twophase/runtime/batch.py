@@ -20,12 +20,13 @@ from twophase import errors
 from twophase.config import JobOptions
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.errors import DeclinedError, SourceLossError, TwoPhaseError
+from twophase.errors import DeclinedError, ReplayLostError, SourceLossError, TwoPhaseError
 from twophase.events import Observers, SinkAcknowledged
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
 from twophase.redaction import shown
 from twophase.runtime import plan
+from twophase.runtime.afresh import begin_afresh
 from twophase.runtime.shared_folder import SharedFolder
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
@@ -113,13 +114,41 @@ class BatchHandler:
         offsets = self._folder.offsets(number)
         found = self._coordinator.classify(number, offsets)
         if isinstance(found, Replay):
-            self._coordinator.replay(found.decision, partial(_execute, batch, number) if self._stateful else None)
+            self._coordinator.replay(found.decision, partial(self._execute, batch, number) if self._stateful else None)
             return
         rows = _Rows(batch, self._sinks, stateful=self._stateful)
         try:
             self._coordinator.checkpoint(number, offsets, partial(self._pre_commit, rows))
         finally:
             rows.release()
+
+    def _execute(self, batch: DataFrame, number: int) -> None:
+        """Run a committed micro-batch for what Spark keeps.
+
+        Raises:
+            ReplayLostError: its records are gone; it is noted as finished.
+            SourceLossError: its records are gone, and Spark cannot do without them.
+        """
+        try:
+            batch.write.format("noop").mode("overwrite").save()
+        except Exception as error:
+            found = errors.from_text(str(error))
+            if not isinstance(found, SourceLossError):
+                raise
+            raise self._without_records(number, found) from error
+
+    def _without_records(self, number: int, loss: SourceLossError) -> TwoPhaseError:
+        committed = f"Checkpoint {number} is committed in every sink, and none of its rows is lost."
+        if self._folder.finish(self._coordinator.newest()):
+            return ReplayLostError(
+                f"{committed} Spark ran it once more for the watermark, and its records are gone: {loss.what} It is noted as "
+                "finished, with the watermark that it ran with.",
+                remedy="start the job again, if its restart strategy does not: it goes on with the next micro-batch.",
+            )
+        return type(loss)(
+            f"{committed} But its plan keeps state, and Spark needs its records once more to rebuild that. {loss.what}",
+            remedy=begin_afresh(number, self._folder.offsets(number)),
+        )
 
     def _pre_commit(self, rows: _Rows, pending: PendingCheckpoint) -> None:
         began_s = time.monotonic()
@@ -257,23 +286,3 @@ def _write(frame: DataFrame, sink: JobSink, transaction: Any) -> list[Committabl
             return list(sink.sink.pre_commit(rows, transaction))
         case other:
             raise TypeError(f"{type(other).__name__} is neither an ArrowSink nor a BatchSink")
-
-
-def _execute(batch: DataFrame, number: int) -> None:
-    """Run a committed micro-batch for what Spark keeps.
-
-    Raises:
-        SourceLossError: records that it needs are gone.
-    """
-    try:
-        batch.write.format("noop").mode("overwrite").save()
-    except Exception as error:
-        found = errors.from_text(str(error))
-        if not isinstance(found, SourceLossError):
-            raise
-        raise type(found)(
-            f"Checkpoint {number} is committed in every sink, and none of its rows is lost. But its plan keeps state, or "
-            f"may, and Spark needs its records once more to rebuild that. {found.what}",
-            remedy=f"bring the records back; or restore from checkpoint {number} with restore.allow_non_restored_state, "
-            "which begins without the state.",
-        ) from error

@@ -252,7 +252,7 @@ class Job:
         newest = coordinator.newest()
         try:
             folder.prepare(newest)
-            if not stateful:
+            if not plan.has_watermark(plan.analyzed(frame)):
                 folder.finish(newest)
         except TwoPhaseError:
             coordinator.log.check_fence()

@@ -1,4 +1,4 @@
-"""What the logical plan of a DataFrame tells: its sources, and whether it keeps state, shuffles, or is empty."""
+"""What the logical plan of a DataFrame tells: its sources, and whether it keeps state or a watermark, shuffles, or is empty."""
 
 from __future__ import annotations
 
@@ -88,12 +88,21 @@ class SourceLeg:
 
 def sources(frame: DataFrame) -> list[SourceLeg]:
     """The streaming sources of the plan, in plan order."""
-    return [_leg(node) for node in _nodes(_plan(frame)) if node.nodeName().startswith("StreamingRelation")]
+    return [_leg(node) for node in _nodes(analyzed(frame)) if node.nodeName().startswith("StreamingRelation")]
 
 
 def is_stateful(frame: DataFrame) -> bool:
     """Whether the plan may keep state or a watermark; True if in doubt."""
-    return any(node.nodeName() not in _STATELESS for node in _nodes(_plan(frame)))
+    return any(node.nodeName() not in _STATELESS for node in _nodes(analyzed(frame)))
+
+
+def has_watermark(logical: Any) -> bool:
+    """Whether records move a watermark.
+
+    Args:
+        logical: an analyzed plan, as `analyzed` gives it.
+    """
+    return any("Watermark" in node.nodeName() for node in _nodes(logical))
 
 
 def keeps_state(frame: DataFrame) -> bool:
@@ -103,17 +112,17 @@ def keeps_state(frame: DataFrame) -> bool:
 
 def may_shuffle(frame: DataFrame) -> bool:
     """Whether the plan shuffles rows; True if in doubt."""
-    return any(_may_shuffle(node) for node in _nodes(_plan(frame)))
+    return any(_may_shuffle(node) for node in _nodes(analyzed(frame)))
 
 
 def is_row_by_row(frame: DataFrame) -> bool:
     """Whether partition i of the rows is made of partition i of the sources, one source after the other; False if in doubt."""
-    return all(node.nodeName() in _ROW_BY_ROW | _LEAVES for node in _nodes(_plan(frame)))
+    return all(node.nodeName() in _ROW_BY_ROW | _LEAVES for node in _nodes(analyzed(frame)))
 
 
 def is_deterministic(frame: DataFrame) -> bool:
     """Whether the same records give the same rows, as far as Spark knows."""
-    return bool(_plan(frame).deterministic())
+    return bool(analyzed(frame).deterministic())
 
 
 def is_empty(frame: DataFrame) -> bool:
@@ -122,7 +131,7 @@ def is_empty(frame: DataFrame) -> bool:
     Spark hands a micro-batch over as a set of partitions. Where there is none, nothing keeps state, counts or moves a
     watermark either, and what only looks at rows one by one has none to look at. False if in doubt.
     """
-    return all(_runs_no_task(node) for node in _nodes(_plan(frame)))
+    return all(_runs_no_task(node) for node in _nodes(analyzed(frame)))
 
 
 def _runs_no_task(node: Any) -> bool:
@@ -143,7 +152,8 @@ def _may_shuffle(node: Any) -> bool:
     return node.nodeName() not in _STATELESS - _SHUFFLING
 
 
-def _plan(frame: DataFrame) -> Any:
+def analyzed(frame: DataFrame) -> Any:
+    """The analyzed logical plan, a node of Spark's JVM."""
     return frame._jdf.queryExecution().analyzed()
 
 

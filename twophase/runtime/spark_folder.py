@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatchError
 from twophase.ids import new_lineage_id
+from twophase.runtime import state_stores
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Decision, History, Lineage
 from twophase.state.storage import AlreadyExistsError, LocalStorage, sync_file_system, sync_path
@@ -165,29 +166,38 @@ class SparkFolder:
         """Whether a micro-batch has left state here."""
         return any((self.path / _STATE).glob("*"))
 
-    def finish(self, newest: Decision | None) -> None:
+    def finish(self, newest: Decision | None) -> bool:
         """Note the newest micro-batch as finished if its checkpoint is committed, before Spark reads its log.
 
-        Spark then does not run it again. Nobody needs its records any more, and they may have expired (hazard H62). Only for
-        plans without state: the others need the micro-batch for what Spark keeps.
+        Spark then does not run it again. Nobody needs its rows any more, and its records may have expired (hazard H62). Every
+        state store must have the version that it led to. The note has the watermark that the micro-batch ran with: where
+        records move one, only a micro-batch that cannot run again is to be noted (docs/decisions/0033).
 
         Args:
             newest: the newest decided checkpoint of the lineage.
+
+        Returns:
+            Whether it has written the note.
 
         Raises:
             OSError: the note may not be durable.
         """
         if newest is None or not newest.committed or query_id(self.path) != newest.lineage:
-            return
+            return False
         number = newest.checkpoint
         if (self.planned(), self._newest("commits")) != (number, number - 1):
-            return
+            return False
         if self.offsets(number).hash != newest.offsets_hash:  # Spark runs it, and is told of the mismatch
-            return
+            return False
+        if self.has_state:
+            if not state_stores.have_version(self.path / _STATE, number + 1):
+                return False
+            sync_file_system(self.path)  # a replay that came to no end may have written some of it once more
         note = json.dumps({"nextBatchWatermarkMs": self._watermark_ms(number)})
         # Of a note that is gone: Spark would compare ours with it.
         (self.path / "commits" / f".{number}.crc").unlink(missing_ok=True)
         _create(LocalStorage(self.path), f"commits/{number}", f"{_VERSION}\n{note}")
+        return True
 
     def _watermark_ms(self, batch: int) -> int:
         """The watermark with which micro-batch `batch` ran."""

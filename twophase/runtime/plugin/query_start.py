@@ -7,12 +7,14 @@ of it before Spark reads its log, and the query waits for it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from twophase.runtime import plan
 from twophase.runtime.plugin.description import log_folder
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.state.log import JobLog, job_of
@@ -51,7 +53,10 @@ class FinishCommitted(StreamingQueryListener):
         """Called before the query reads its folder. Whatever is raised here goes to Spark's log, and the query starts."""
         query = self._spark.streams.get(str(event.id))
         if query is not None:
-            finish_committed(str(query._jsq.streamingQuery().resolvedCheckpointRoot()))
+            execution = query._jsq.streamingQuery()
+            finish_committed(
+                str(execution.resolvedCheckpointRoot()), lambda: plan.has_watermark(execution.analyzedPlan())
+            )
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Nothing."""
@@ -63,11 +68,12 @@ class FinishCommitted(StreamingQueryListener):
         """Nothing."""
 
 
-def finish_committed(location: str) -> None:
-    """Note the newest micro-batch as finished if its checkpoint is committed and its query keeps no state.
+def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
+    """Note the newest micro-batch as finished if its checkpoint is committed and nothing of it is needed any more.
 
     Args:
         location: the folder of a query as Spark names it, such as "file:/chk/orders". Not percent-encoded.
+        has_watermark: tells whether its records move a watermark. If its state depends on that, Spark runs it again.
     """
     scheme, _, rest = location.partition(":/")
     path = Path("/", rest.lstrip("/"))
@@ -82,5 +88,5 @@ def finish_committed(location: str) -> None:
     if history.lineage is None:
         return
     folder = SparkFolder(path, history.lineage)
-    if not folder.has_state:
+    if not (folder.has_state and has_watermark()):
         folder.finish(history.newest(history.lineage.id))

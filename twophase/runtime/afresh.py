@@ -1,0 +1,36 @@
+"""What is left to do where Spark needs the records of a committed micro-batch for its state, and they are gone."""
+
+from __future__ import annotations
+
+import json
+
+from twophase.errors import CorruptRecordError
+from twophase.sources.kafka.offsets import SourceOffset
+from twophase.state.checkpoint import FrozenOffsets
+
+
+def begin_afresh(number: int, offsets: FrozenOffsets) -> str:
+    """The remedy: where another job goes on, and what it lacks.
+
+    Args:
+        number: the checkpoint; committed.
+        offsets: of its micro-batch.
+    """
+    return (
+        "bring the records back; or leave this job stopped for good and begin another: with another name, in another folder, "
+        f"with the same targets and {' and '.join(_starting(line) for line in offsets.end)}. All rows up to checkpoint "
+        f"{number} are in the targets, and none is written twice. The state is given up: aggregations, joins and "
+        "deduplication know nothing of what came before."
+    )
+
+
+def _starting(line: str | None) -> str:
+    """What a source needs to go on after an offset line of Spark's log."""
+    try:
+        offset = SourceOffset.parse(line or "")
+    except CorruptRecordError:
+        return f"a source that begins after {line}"
+    topics: dict[str, dict[str, int]] = {}
+    for entry in offset.partitions or ():
+        topics.setdefault(entry.topic, {})[str(entry.partition)] = entry.offset
+    return f"startingOffsets {json.dumps(topics)}"
