@@ -1,10 +1,14 @@
 """Records that expire between a kill and the next start: those of a committed micro-batch are not needed again (H62).
 
+Where Spark's state does need them again, they have to be the same (H35).
+
 A driver is killed after COMMITTED(n) and before Spark has noted micro-batch n as finished, so Spark runs n again.
 """
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +25,7 @@ from integration.kafka_topics import Topics
 from integration.nemesis import held_at
 from integration.plugin_arena import PluginArena
 from twophase import errors
-from twophase.errors import DeclinedError, OffsetOutOfRangeError, TwoPhaseError
+from twophase.errors import DeclinedError, OffsetOutOfRangeError, RangeChangedError, TwoPhaseError
 from twophase.runtime.registration import register
 from twophase.testing.folder import FolderSink, FolderTarget
 from twophase.testing.services import KafkaService, MySqlService
@@ -53,6 +57,13 @@ class Job:
     def expire(self) -> None:
         """All records that are there now are deleted, as retention would."""
         self._topics.cut(self.topic, self._produced)
+
+    def compact(self) -> int:
+        """Compaction takes records that are there now; how many are left. Three new ones come behind them."""
+        before, self._produced = self._produced, self._produced + 3
+        pad = "x" * 600_000
+        filler = [b'{"id": %d, "pad": "%s"}' % (number, pad.encode()) for number in range(before, self._produced)]
+        return self._topics.compact(self.topic, before, filler)
 
     def frame(self) -> DataFrame:
         frame = (
@@ -173,6 +184,42 @@ def test_a_committed_micro_batch_that_spark_s_state_needs_again_stops_by_name(jo
     assert isinstance(error := job.error(), OffsetOutOfRangeError)
     assert "100 records are lost: offsets 0 to 99" in str(error)
     assert ("is committed in every sink, and none of its rows is lost" in str(error)) is not isinstance(job, Query)
+    assert job.ids() == job.expected()
+
+
+@pytest.mark.proof
+def test_a_micro_batch_that_spark_s_state_needs_again_is_read_again(job: Job) -> None:
+    job.stateful = True
+    job.produce()
+    job.run()
+    for _ in range(2):
+        job.lose_commit()
+        job.run()
+    job.produce()
+    job.run()
+    assert job.ids() == job.expected()
+
+
+@pytest.mark.proof
+def test_records_that_compaction_took_since_the_decision_stop_the_job_before_its_state_is_built_of_others(
+    job: Job,
+) -> None:
+    job.stateful = True
+    job.produce()
+    job.run()
+    job.lose_commit()
+    written, left = job.ids(), job.compact()
+    error = job.error()
+    assert isinstance(error, RangeChangedError)
+    assert f"[0, 100) (topic '{job.topic}', partition 0) has other records" in str(error)
+    assert f"100 then, {left} now (compaction)" in str(error)
+    assert ("is committed in every sink, and none of its rows is lost" in str(error)) is not isinstance(job, Query)
+    assert job.ids() == written
+    assert isinstance(job.error(), RangeChangedError), "it does not pass the second time either"
+    way_on = re.search(r"delete (\S+) and start again", error.remedy)
+    assert way_on is not None
+    shutil.rmtree(way_on[1])
+    job.run()
     assert job.ids() == job.expected()
 
 

@@ -23,7 +23,8 @@
         `-- SourceLossError        records the job has not read are gone from the source
             |-- OffsetOutOfRangeError
             |-- TopicRecreatedError
-            `-- PartitionVanishedError
+            |-- PartitionVanishedError
+            `-- RangeChangedError    a decided micro-batch that Spark runs again for its state has other records
 
 Every message says what happened, whether data is lost, and what to do next.
 """
@@ -189,6 +190,10 @@ class TopicRecreatedError(SourceLossError):
 
 class PartitionVanishedError(SourceLossError):
     """A partition, or a whole topic, that the job reads does not exist any more."""
+
+
+class RangeChangedError(SourceLossError):
+    """A range that a decided checkpoint was made of has other records when Spark reads it again for its state."""
 
 
 def from_text(text: str) -> TwoPhaseError | None:

@@ -20,7 +20,7 @@ from twophase import errors
 from twophase.config import JobOptions
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.errors import DeclinedError, SourceLossError, TwoPhaseError
+from twophase.errors import DeclinedError, RangeChangedError, SourceLossError, TwoPhaseError
 from twophase.events import Observers, SinkAcknowledged
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
@@ -29,9 +29,12 @@ from twophase.runtime import plan
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
 from twophase.runtime.writer_task import write_batch
+from twophase.sources.kafka import range_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from twophase.state.records import Decision
 
 _ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_ROWS_DEFAULT = "10000"
@@ -109,13 +112,22 @@ class BatchHandler:
         offsets = self._folder.offsets(number)
         found = self._coordinator.classify(number, offsets)
         if isinstance(found, Replay):
+            self._share_digests(batch, number, found.decision)
             self._coordinator.replay(found.decision, partial(_execute, batch, number) if self._stateful else None)
             return
+        self._share_digests(batch, number, None)
         rows = _Rows(batch, self._sinks, stateful=self._stateful)
         try:
             self._coordinator.checkpoint(number, offsets, partial(self._pre_commit, rows))
         finally:
             rows.release()
+
+    def _share_digests(self, batch: DataFrame, number: int, decided: Decision | None) -> None:
+        """Have the source keep what it reads, or compare it (hazard H35). Only plans with state read a decided micro-batch."""
+        if not self._stateful:
+            return
+        digests = range_digest.begin(self._folder.path, number, self._coordinator.generation, decided)
+        digests.share(batch.sparkSession.sparkContext)
 
     def _pre_commit(self, rows: _Rows, pending: PendingCheckpoint) -> None:
         began_s = time.monotonic()
@@ -257,7 +269,7 @@ def _execute(batch: DataFrame, number: int) -> None:
     """Run a committed micro-batch for what Spark keeps.
 
     Raises:
-        SourceLossError: records that it needs are gone.
+        SourceLossError: records that it needs are gone, or are others.
     """
     try:
         batch.write.format("noop").mode("overwrite").save()
@@ -265,9 +277,10 @@ def _execute(batch: DataFrame, number: int) -> None:
         found = errors.from_text(str(error))
         if not isinstance(found, SourceLossError):
             raise
+        way = found.remedy.rstrip(".") if isinstance(found, RangeChangedError) else "bring the records back"
         raise type(found)(
             f"Checkpoint {number} is committed in every sink, and none of its rows is lost. But its plan keeps state, or "
             f"may, and Spark needs its records once more to rebuild that. {found.what}",
-            remedy=f"bring the records back; or restore from checkpoint {number} with restore.allow_non_restored_state, "
+            remedy=f"{way}; or restore from checkpoint {number} with restore.allow_non_restored_state, "
             "which begins without the state.",
         ) from error

@@ -78,7 +78,12 @@ def sources(frame: DataFrame) -> list[SourceLeg]:
 
 def is_stateful(frame: DataFrame) -> bool:
     """Whether the plan may keep state or a watermark; True if in doubt."""
-    return any(node.nodeName() not in _STATELESS for node in _nodes(_plan(frame)))
+    return keeps_state(_plan(frame))
+
+
+def keeps_state(analyzed: Any) -> bool:
+    """The same of an analyzed plan in the JVM."""
+    return any(node.nodeName() not in _STATELESS for node in _nodes(analyzed))
 
 
 def may_shuffle(frame: DataFrame) -> bool:

@@ -4,6 +4,7 @@
     offsets/<n>   written by Spark before micro-batch n runs
     commits/<n>   written by Spark after micro-batch n; by us where a driver died between COMMITTED(n) and that
     state/<operator>   if the plan keeps state
+    ranges/<n>-<generation>   if the plan keeps state: what n has read (twophase/sources/kafka/range_digest.py)
 
 Formats: Spark's OffsetSeqLog and CommitLog, version 1, as Spark 4.2 writes them. Spark syncs nothing of it (measured: it does
 not miss a checksum file, `.<n>.crc`, that is gone or empty, and fails on an empty `<n>` with an error that has no name).

@@ -1,8 +1,9 @@
-"""What the plugin form does in the session's own process: finish what a killed run had committed, before Spark looks.
+"""What the plugin form does in the session's own process: what a start needs before Spark looks.
 
 A micro-batch whose checkpoint is committed, and which Spark has not noted as finished, would run again with the next start.
 Nobody needs its rows, and its records may have expired (hazard H62). Of all that Spark calls for a start, only a listener hears
-of it before Spark reads its log, and the query waits for it.
+of it before Spark reads its log, and the query waits for it. It hears on the thread that will run the query, so all tasks of the query
+see a local property that is set here.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from weakref import WeakSet
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from twophase.runtime import plan
 from twophase.runtime.plugin.description import log_folder
+from twophase.runtime.plugin.source import PREFIX
 from twophase.runtime.spark_folder import SparkFolder
+from twophase.sources.kafka import range_digest
 from twophase.state.log import JobLog, job_of
 from twophase.state.storage import LocalStorage
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
@@ -51,7 +56,11 @@ class FinishCommitted(StreamingQueryListener):
         """Called before the query reads its folder. Whatever is raised here goes to Spark's log, and the query starts."""
         query = self._spark.streams.get(str(event.id))
         if query is not None:
-            finish_committed(str(query._jsq.streamingQuery().resolvedCheckpointRoot()))
+            execution = query._jsq.streamingQuery()
+            location = str(execution.resolvedCheckpointRoot())
+            finish_committed(location)
+            if str(execution.sink().name()).startswith(PREFIX) and plan.keeps_state(execution.analyzedPlan()):
+                keep_digests(location, self._spark.sparkContext)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Nothing."""
@@ -69,10 +78,8 @@ def finish_committed(location: str) -> None:
     Args:
         location: the folder of a query as Spark names it, such as "file:/chk/orders". Not percent-encoded.
     """
-    scheme, _, rest = location.partition(":/")
-    path = Path("/", rest.lstrip("/"))
-    log = log_folder(path)
-    if scheme != "file" or not log.is_dir():
+    path = _local(location)
+    if path is None or not (log := log_folder(path)).is_dir():
         return
     storage = LocalStorage(log)
     job = job_of(storage)
@@ -84,3 +91,20 @@ def finish_committed(location: str) -> None:
     folder = SparkFolder(path, history.lineage)
     if not folder.has_state:
         folder.finish(history.newest(history.lineage.id))
+
+
+def keep_digests(location: str, context: SparkContext) -> None:
+    """Have the Kafka source notice if a decided micro-batch has other records when Spark runs it again for its state (H35).
+
+    Args:
+        location: as for `finish_committed`.
+        context: of the session; this thread is the one that runs the query.
+    """
+    path = _local(location)
+    if path is not None:
+        range_digest.plan_digests(path, context)
+
+
+def _local(location: str) -> Path | None:
+    scheme, _, rest = location.partition(":/")
+    return Path("/", rest.lstrip("/")) if scheme == "file" else None
