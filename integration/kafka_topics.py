@@ -87,12 +87,14 @@ class Topics:
         Args:
             topic: the topic; it is a compacted one from now on.
             before: the offset up to which all records may go.
-            filler: values written behind them; together they fill a segment, as the newest one is not compacted.
+            filler: values written behind them, each under a key of its own; together they fill a segment, as the newest one is
+                not compacted.
             partition: of the topic.
         """
         settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(1 << 20)}
         self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, settings)])
-        self.send(topic, filler, partition, key=b"filler")
+        for number, value in enumerate(filler):
+            self.send(topic, [value], partition, key=b"%d" % number)
         deadline, all_of_them = time.monotonic() + _COMPACTION_TIMEOUT_S, self.count(topic, before, partition)
         while (left := self.count(topic, before, partition)) == all_of_them:
             assert time.monotonic() < deadline, f"{topic} was not compacted"

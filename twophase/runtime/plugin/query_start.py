@@ -9,9 +9,10 @@ see a local property that is set here.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from py4j.java_gateway import is_instance_of
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from twophase.runtime import plan
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
         QueryStartedEvent,
         QueryTerminatedEvent,
     )
+
+_TABLE = "org.apache.spark.sql.connector.catalog.SupportsWrite"
 
 _listening: WeakSet[SparkSession] = WeakSet()
 
@@ -59,8 +62,13 @@ class FinishCommitted(StreamingQueryListener):
             execution = query._jsq.streamingQuery()
             location = str(execution.resolvedCheckpointRoot())
             finish_committed(location)
-            if str(execution.sink().name()).startswith(PREFIX) and plan.keeps_state(execution.analyzedPlan()):
+            if self._is_ours(execution.sink()) and plan.keeps_state(execution.analyzedPlan()):
                 keep_digests(location, self._spark.sparkContext)
+
+    def _is_ours(self, sink: Any) -> bool:
+        """Whether the query writes to one of our formats. Sinks that are no tables, such as that of foreachBatch, have no name."""
+        gateway = self._spark.sparkContext._gateway
+        return is_instance_of(gateway, sink, _TABLE) and str(sink.name()).startswith(PREFIX)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Nothing."""
