@@ -109,9 +109,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         decoder = self._decoder(planned.item)
         kept, digest = RangeDigests.of_task(), RangeDigest()
         for block in read_range(self._options, planned.item, decoder.wanted, again=planned.again):
-            if kept is not None:
-                digest.take(block)
             decoder.take(block)
+            if kept is not None:
+                digest.take(block)  # after the decoder: the values are in the processor's cache
             if decoder.full:
                 yield from _rows(decoder)
         yield from _rows(decoder)
