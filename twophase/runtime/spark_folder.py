@@ -38,7 +38,7 @@ _VERSION = "v1"
 _LOGS = ("offsets", "commits")
 _STATE = "state"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_KEPT = ("sources", _STATE)
+_KEPT = ("sources", _STATE, "ranges")
 RESTORE = (
     "put the job's folder back from one backup, or start a new lineage with restore.path set to the newest checkpoint."
 )
@@ -85,8 +85,8 @@ class SparkFolder:
     def sync(self, batch: int) -> None:
         """Make durable what the decision on micro-batch `batch` relies on: a power cut must not take less than the decision.
 
-        That is its offsets, the note that the one before is finished, and what the state stores and logs of sources have
-        written meanwhile, which no list names.
+        That is its offsets, the note that the one before is finished, and what the state stores, logs of sources and tasks that
+        read have written meanwhile, which no list names.
 
         Args:
             batch: every sink has pre-committed it.

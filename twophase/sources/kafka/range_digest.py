@@ -2,7 +2,7 @@
 
     1. share     driver    tells the tasks of a micro-batch where digests are kept, and whether it is a replay (`plan`: the plugin form)
     2. take      task      folds the records of its range into a digest as they pass
-    3. settle    task      at the end of the range: keeps the digest, durably, or compares it with those that are kept
+    3. settle    task      at the end of the range: keeps the digest, or compares it with those that are kept
     4. prune     driver    deletes what no replay can need any more
 
 A task ends before its micro-batch can be decided, so the digests of a decided one are there. They lie in Spark's folder beside
@@ -135,8 +135,18 @@ class RangeDigests:
         if self.replay:
             self._compare(item, digest, name)
         else:
-            data = codec.encode(_KIND, asdict(digest))
-            LocalStorage(self.path).create(f"{name}-{secrets.token_hex(8)}", data)
+            self._keep(f"{name}-{secrets.token_hex(8)}", codec.encode(_KIND, asdict(digest)))
+
+    def _keep(self, name: str, data: bytes) -> None:
+        """Whole under its name, and not synced: the decision syncs all that it relies on in this folder (`SparkFolder.sync`)."""
+        folder = Path(self.path)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        temporary = folder / f".tmp-{name}"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        temporary.rename(folder / name)
 
     def _compare(self, item: OffsetRange, digest: RangeDigest, name: str) -> None:
         """None is kept if the range was cut otherwise, or an older version read it: then nothing can be said."""
