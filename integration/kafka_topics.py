@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as ConsumedPartition
 from kafka import KafkaAdminClient, TopicPartition
-from kafka.admin import NewTopic
+from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from kafka.errors import CoordinatorNotAvailableError, NodeNotReadyError, NoError
 from kafka.structs import OffsetAndMetadata
 
 _names = itertools.count()
 _TIMEOUT_S = 30
+_COMPACTION_TIMEOUT_S = 300
 
 
 class Topics:
@@ -78,6 +80,42 @@ class Topics:
     def cut(self, topic: str, before: int, partition: int = 0) -> None:
         """Delete the records before an offset, as retention would."""
         self.admin.delete_records({TopicPartition(topic, partition): before})
+
+    def compact(self, topic: str, before: int, filler: Sequence[bytes], partition: int = 0) -> int:
+        """Let the broker compact away records without a key, and wait until it has; how many are left.
+
+        Args:
+            topic: the topic; it is a compacted one from now on.
+            before: the offset up to which all records may go.
+            filler: values written behind them, each under a key of its own; together they fill a segment, as the newest one is
+                not compacted.
+            partition: of the topic.
+        """
+        settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(1 << 20)}
+        self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, settings)])
+        for number, value in enumerate(filler):
+            self.send(topic, [value], partition, key=b"%d" % number)
+        deadline, all_of_them = time.monotonic() + _COMPACTION_TIMEOUT_S, self.count(topic, before, partition)
+        while (left := self.count(topic, before, partition)) == all_of_them:
+            assert time.monotonic() < deadline, f"{topic} was not compacted"
+            time.sleep(0.2)
+        return left
+
+    def count(self, topic: str, before: int, partition: int = 0) -> int:
+        """How many records there are below an offset."""
+        consumer = Consumer(
+            {"bootstrap.servers": self.servers, "group.id": "count", "enable.partition.eof": True, "log_level": 2}
+        )
+        try:
+            consumer.assign([ConsumedPartition(topic, partition, 0)])
+            found = 0
+            while True:
+                for message in consumer.consume(1_000, 1.0):
+                    if message.error() is not None or message.offset() >= before:
+                        return found
+                    found += 1
+        finally:
+            consumer.close()
 
     def send(self, topic: str, values: Iterable[bytes | None], partition: int = 0, **more: Any) -> None:
         """Write values, and wait until the broker has them."""

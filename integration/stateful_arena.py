@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from integration import stateful_workload, workload
-from integration.nemesis import DriverProcess, held_at
+from integration.nemesis import DriverProcess, Ended, held_at
 from integration.stateful_queries import QUERIES
 from integration.stateful_workload import Row
 from twophase.testing.services import KafkaService, MySqlService
@@ -91,18 +91,26 @@ class StatefulArena:
         for name in self._names:
             self._sql(f"CREATE TABLE {name} ({QUERIES[name].columns}) ENGINE=InnoDB")
 
+    def run(self) -> Ended:
+        """A driver without failpoints, to its end."""
+        return StatefulDriver(self._settings, self._scratch, "").wait(TIMEOUT_S)
+
     def finish(self) -> None:
         """A driver without failpoints ends cleanly, having read everything."""
-        ended = StatefulDriver(self._settings, self._scratch, "").wait(TIMEOUT_S)
+        ended = self.run()
         assert ended.code == 0, ended.output
 
-    def kill_at(self, point: str) -> list[str]:
+    def kill_at(self, point: str, hit: int | str = "*") -> list[str]:
         """SIGKILL a driver once each of its jobs has come to `point`, which lets none of them pass.
+
+        Args:
+            point: the crash point.
+            hit: of a single job, the time that it comes there.
 
         Returns:
             The crash points that acted: one entry for each job.
         """
-        driver = StatefulDriver(self._settings, self._scratch, held_at([point], "*"))
+        driver = StatefulDriver(self._settings, self._scratch, held_at([point], hit))
         try:
             driver.wait_for(lambda: len(driver.points()) >= len(self._names), f"all jobs to come to {point}", TIMEOUT_S)
         finally:
@@ -120,6 +128,10 @@ class StatefulArena:
     def unfinished(self, name: str) -> set[int]:
         """The micro-batches of a job that Spark has begun and not noted as done."""
         return _batches(self._spark(name) / "offsets") - _batches(self._spark(name) / "commits")
+
+    def digests(self, name: str, batch: int) -> int:
+        """How many ranges of a micro-batch of a job have a digest of their records."""
+        return len([*(self._spark(name) / "ranges").glob(f"{batch}-*/*")])
 
     def replays(self, name: str) -> dict[int, bool]:
         """The micro-batches of a job that were replayed after their decision, and whether their plan was executed."""

@@ -1,4 +1,5 @@
 """Records that expire between a kill and the next start: those of a committed micro-batch are not needed again (H62).
+Where Spark's state does need them again, they have to be the same (H35).
 
 A driver is killed after DECIDED(n) and before Spark has noted micro-batch n as finished, so Spark would run n again.
 """
@@ -6,6 +7,8 @@ A driver is killed after DECIDED(n) and before Spark has noted micro-batch n as 
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +29,13 @@ from integration.kafka_topics import Topics
 from integration.nemesis import held_at
 from integration.plugin_arena import PluginArena
 from twophase import errors
-from twophase.errors import DeclinedError, OffsetOutOfRangeError, ReplayLostError, TwoPhaseError
+from twophase.errors import (
+    DeclinedError,
+    OffsetOutOfRangeError,
+    RangeChangedError,
+    ReplayLostError,
+    TwoPhaseError,
+)
 from twophase.runtime.registration import register
 from twophase.testing.folder import FolderSink, FolderTarget
 from twophase.testing.services import KafkaService, MySqlService
@@ -70,6 +79,14 @@ class Job:
     def expire(self) -> None:
         """All records that are there now are deleted, as retention would."""
         self._topics.cut(self.topic, self._sent)
+
+    def compact(self) -> int:
+        """Compaction takes records that are there now; how many are left. Three new ones come behind them."""
+        before, self._produced = self._sent, self._produced + 3
+        pad = "x" * 600_000
+        filler = [b'{"id": %d, "pad": "%s"}' % (number, pad.encode()) for number in range(before, self._produced)]
+        self._sent += len(filler)
+        return self._topics.compact(self.topic, before, filler)
 
     def frame(self) -> DataFrame:
         frame = (
@@ -274,6 +291,49 @@ def test_where_only_spark_s_commit_log_tells_the_state_another_job_goes_on(job: 
         # In the plugin form it is a warning in the log of the process that Spark calls to abort.
         assert (f"startingOffsets {job.starting}" in str(error)) is not isinstance(job, Query)
         job.produce()
+        job.run()
+    assert job.ids() == job.expected()
+
+
+@pytest.mark.proof
+def test_a_replay_whose_records_compaction_took_is_noted_as_finished_and_keeps_the_first_state(
+    job: Job, spark: SparkSession
+) -> None:
+    with settings(spark, **{"noDataMicroBatches.enabled": False}):
+        job.keep = watermarked
+        job.produce()
+        job.run()
+        job.lose_commit()
+        left = job.compact()
+        error = job.error()
+        assert isinstance(error, RangeChangedError if isinstance(job, Query) else ReplayLostError)
+        assert f"100 then, {left} now (compaction)" in str(error)
+        job.repeat()
+        job.run()
+    assert job.ids() == job.expected()
+
+
+@pytest.mark.proof
+def test_where_only_spark_s_commit_log_tells_the_state_it_is_not_built_of_other_records_by_itself(
+    job: Job, spark: SparkSession
+) -> None:
+    rocksdb = {"stateStore.providerClass": f"{STATE}.RocksDBStateStoreProvider"}
+    with settings(spark, **rocksdb, **{"stateStore.checkpointFormatVersion": 2}):
+        job.keep = deduplicated
+        job.produce()
+        job.run()
+        job.lose_commit()
+        job.run()
+        job.lose_commit()
+        written, left = job.ids(), job.compact()
+        for _ in range(2):
+            assert isinstance(error := job.error(), RangeChangedError)
+            assert f"[0, 100) (topic '{job.topic}', partition 0) has other records" in str(error)
+            assert f"100 then, {left} now (compaction)" in str(error)
+        assert job.ids() == written
+        way_on = re.search(r"delete (\S+) and start again", error.remedy)
+        assert way_on is not None
+        shutil.rmtree(way_on[1])
         job.run()
     assert job.ids() == job.expected()
 

@@ -6,28 +6,51 @@ undisturbed run. Of Spark's other state store `test_even_odd_sum.py` stands for 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from integration.kafka_topics import Topics
 from integration.stateful_arena import TIMEOUT_S, StatefulArena, produce
-from integration.stateful_workload import expected
+from integration.stateful_workload import BATCH, expected
 from twophase.testing.services import KafkaService, MySqlService
 
-QUERIES = ("windowed",)
+QUERY = "windowed"
+PARTITIONS = 2
 
 pytestmark = [pytest.mark.part("stateful"), pytest.mark.timeout(TIMEOUT_S + 120)]
 
 
 def test_a_decided_micro_batch_is_replayed_for_its_state_and_not_written_again(
-    kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory
+    kafka: KafkaService, mysql: MySqlService, tmp_path: Path
 ) -> None:
-    arena = StatefulArena(kafka, mysql, produce(kafka), tmp_path_factory.mktemp("stateful"), QUERIES)
-    assert arena.kill_at("C16") == ["C16"] * len(QUERIES)
-    caught = {name: arena.unfinished(name) for name in QUERIES}
+    arena = StatefulArena(kafka, mysql, produce(kafka), tmp_path, [QUERY])
+    kill(arena)
     arena.finish()
-    for name in QUERIES:
-        [checkpoint] = caught[name]
-        assert arena.replays(name)[checkpoint], f"{name}: the plan of checkpoint {checkpoint} was not executed"
-        outcome = arena.outcome(name)
-        assert outcome.rows == expected()[name]
-        assert all(outcome.state)
+    assert arena.replays(QUERY)[1], "the plan of checkpoint 1 was not executed"
+    outcome = arena.outcome(QUERY)
+    assert outcome.rows == expected()[QUERY]
+    assert all(outcome.state)
     assert arena.prepared() == []
+
+
+@pytest.mark.proof
+def test_a_replay_that_finds_its_ranges_compacted_is_named_and_keeps_the_first_state(
+    kafka: KafkaService, mysql: MySqlService, topics: Topics, tmp_path: Path
+) -> None:
+    made = produce(kafka)
+    arena = StatefulArena(kafka, mysql, made, tmp_path, [QUERY])
+    kill(arena)
+    each = BATCH // PARTITIONS
+    left = topics.compact(made["events"], each, [b'{"number": -1, "pad": "%s"}' % (b"x" * 600_000)] * 3)
+    ended = arena.run()
+    assert "ReplayLostError: Checkpoint 1 is committed in every sink" in ended.output
+    assert f"{each} then, {left} now (compaction)" in ended.output
+    assert arena.rows(QUERY) <= expected()[QUERY]
+
+
+def kill(arena: StatefulArena) -> None:
+    """SIGKILL when checkpoint 1, the first one with records, is committed and Spark has not noted it."""
+    assert arena.kill_at("C16", 2) == ["C16"]
+    assert arena.unfinished(QUERY) == {1}
+    assert arena.digests(QUERY, 1) == PARTITIONS

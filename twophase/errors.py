@@ -6,7 +6,7 @@
     |-- PreflightError             the environment or a target cannot give what the protocol needs
     |-- ServiceError               a local test service could not be fetched or started
     |-- SparkLostError             the Spark application under the job is gone
-    |-- ReplayLostError            the records of a committed micro-batch are gone; the next start goes on without them
+    |-- ReplayLostError            the records of a committed micro-batch are gone, or others; the next start goes on without them
     |-- DeclinedError              an attempt at a checkpoint failed before its decision; nothing is visible
     |   |-- RejectedRowsError      the target refused rows: the data is at fault, a retry meets it again
     |   |-- BadRecordError         a record of the source does not fit the schema; a retry meets it again
@@ -24,7 +24,8 @@
         `-- SourceLossError        records the job has not read are gone from the source
             |-- OffsetOutOfRangeError
             |-- TopicRecreatedError
-            `-- PartitionVanishedError
+            |-- PartitionVanishedError
+            `-- RangeChangedError    a decided micro-batch that Spark runs again for its state has other records
 
 Every message says what happened, whether data is lost, and what to do next.
 """
@@ -104,7 +105,7 @@ class SparkLostError(TwoPhaseError):
 
 
 class ReplayLostError(TwoPhaseError):
-    """The records of a committed micro-batch that ran once more for Spark's watermark are gone. It will not run again."""
+    """A committed micro-batch that ran once more for Spark's watermark lacks its records. It will not run again."""
 
     restartable = True
     data_lost = "No data is lost: every sink has its rows, and Spark their state."
@@ -197,6 +198,10 @@ class TopicRecreatedError(SourceLossError):
 
 class PartitionVanishedError(SourceLossError):
     """A partition, or a whole topic, that the job reads does not exist any more."""
+
+
+class RangeChangedError(SourceLossError):
+    """A range that a decided checkpoint was made of has other records when Spark reads it again for its state."""
 
 
 def from_text(text: str) -> TwoPhaseError | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -354,3 +355,19 @@ def test_the_note_of_a_run_holds_no_option_s_value(world: World) -> None:
     world.run(0)
     (note,) = (world.root / "blockmgr-first").iterdir()
     assert str(world.target.root) not in note.read_text()
+
+
+def test_the_tasks_are_told_whether_to_keep_or_to_compare_what_they_read(world: World) -> None:
+    """H35. The source's tasks see no plan of the writer, so a note in Spark's folder tells them, where the query keeps state."""
+    world.run(0)
+    ranges = world.folder / "ranges"
+    assert not ranges.exists()
+    ranges.mkdir()  # as the listener does when such a query starts
+    world.run(1)
+    [decided] = [found for found in world.history().decisions if found.checkpoint == 1]
+    kept = {"checkpoint": 1, "path": f"{ranges}/1-{decided.attempt.generation}"}
+    assert json.loads((ranges / "plan").read_text()) == {**kept, "replay": False}
+    (world.folder / "commits" / "1").unlink()
+    world.application("second")
+    world.job().plan()
+    assert json.loads((ranges / "plan").read_text()) == {**kept, "replay": True}

@@ -13,6 +13,7 @@ from tests.runtime.plugin_world import Killed, World
 from tests.runtime.sync_tape import SyncTape
 from twophase.errors import DeclinedError, OffsetMismatchError
 from twophase.runtime.spark_folder import SparkFolder
+from twophase.sources.kafka import range_digest
 from twophase.state.records import Decision, Lineage
 
 FRESH = Lineage("0e8f6a0c-6a5d-4c59-9a0e-3f1a7b1c2d3e")
@@ -103,7 +104,7 @@ def test_what_spark_wrote_for_each_next_micro_batch_is_durable_before_it_is_deci
     assert "file system" not in tape.calls
 
 
-@pytest.mark.parametrize("kept", ["state/0/0/1.delta", "sources/0/0"])
+@pytest.mark.parametrize("kept", ["state/0/0/1.delta", "sources/0/0", f"{range_digest.FOLDER}/5-2/0"])
 def test_what_state_and_sources_have_written_is_durable_before_the_decision(
     world: World, monkeypatch: pytest.MonkeyPatch, kept: str
 ) -> None:

@@ -20,7 +20,7 @@ from twophase import errors
 from twophase.config import JobOptions
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.errors import DeclinedError, ReplayLostError, SourceLossError, TwoPhaseError
+from twophase.errors import DeclinedError, RangeChangedError, ReplayLostError, SourceLossError, TwoPhaseError
 from twophase.events import Observers, SinkAcknowledged
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
@@ -31,9 +31,12 @@ from twophase.runtime.shared_folder import SharedFolder
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
 from twophase.runtime.writer_task import write_batch
+from twophase.sources.kafka import range_digest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from twophase.state.records import Decision
 
 _ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_ROWS_DEFAULT = "10000"
@@ -114,8 +117,10 @@ class BatchHandler:
         offsets = self._folder.offsets(number)
         found = self._coordinator.classify(number, offsets)
         if isinstance(found, Replay):
+            self._share_digests(batch, number, found.decision)
             self._coordinator.replay(found.decision, partial(self._execute, batch, number) if self._stateful else None)
             return
+        self._share_digests(batch, number, None)
         rows = _Rows(batch, self._sinks, stateful=self._stateful)
         try:
             self._coordinator.checkpoint(number, offsets, partial(self._pre_commit, rows))
@@ -126,8 +131,8 @@ class BatchHandler:
         """Run a committed micro-batch for what Spark keeps.
 
         Raises:
-            ReplayLostError: its records are gone; it is noted as finished.
-            SourceLossError: its records are gone, and Spark cannot do without them.
+            ReplayLostError: its records are gone, or are others; it is noted as finished.
+            SourceLossError: its records are gone, or are others, and Spark cannot do without the first ones.
         """
         try:
             batch.write.format("noop").mode("overwrite").save()
@@ -141,14 +146,22 @@ class BatchHandler:
         committed = f"Checkpoint {number} is committed in every sink, and none of its rows is lost."
         if self._folder.finish(self._coordinator.newest()):
             return ReplayLostError(
-                f"{committed} Spark ran it once more for the watermark, and its records are gone: {loss.what} It is noted as "
+                f"{committed} Spark ran it once more for the watermark, without the same records: {loss.what} It is noted as "
                 "finished, with the watermark that it ran with.",
                 remedy="start the job again, if its restart strategy does not: it goes on with the next micro-batch.",
             )
+        rebuild = f"{loss.remedy.rstrip('.')}; or " if isinstance(loss, RangeChangedError) else ""
         return type(loss)(
             f"{committed} But its plan keeps state, and Spark needs its records once more to rebuild that. {loss.what}",
-            remedy=begin_afresh(number, self._folder.offsets(number)),
+            remedy=rebuild + begin_afresh(number, self._folder.offsets(number)),
         )
+
+    def _share_digests(self, batch: DataFrame, number: int, decided: Decision | None) -> None:
+        """Have the source keep what it reads, or compare it (hazard H35). Only plans with state read a decided micro-batch."""
+        if not self._stateful:
+            return
+        digests = range_digest.begin(self._folder.path, number, self._coordinator.generation, decided)
+        digests.share(batch.sparkSession.sparkContext)
 
     def _pre_commit(self, rows: _Rows, pending: PendingCheckpoint) -> None:
         began_s = time.monotonic()

@@ -93,7 +93,12 @@ def sources(frame: DataFrame) -> list[SourceLeg]:
 
 def is_stateful(frame: DataFrame) -> bool:
     """Whether the plan may keep state or a watermark; True if in doubt."""
-    return any(node.nodeName() not in _STATELESS for node in _nodes(analyzed(frame)))
+    return may_keep_state(analyzed(frame))
+
+
+def may_keep_state(logical: Any) -> bool:
+    """The same of an analyzed plan, as `analyzed` gives it."""
+    return any(node.nodeName() not in _STATELESS for node in _nodes(logical))
 
 
 def has_watermark(logical: Any) -> bool:
@@ -107,7 +112,7 @@ def has_watermark(logical: Any) -> bool:
 
 def keeps_state(frame: DataFrame) -> bool:
     """Whether the plan is known to keep state in Spark; False if in doubt."""
-    return any(_keeps_state(node) for node in _nodes(_plan(frame)))
+    return any(_keeps_state(node) for node in _nodes(analyzed(frame)))
 
 
 def may_shuffle(frame: DataFrame) -> bool:

@@ -4,6 +4,7 @@
     offsets/<n>   written by Spark before micro-batch n runs
     commits/<n>   written by Spark after micro-batch n; by us where a driver died between COMMITTED(n) and that
     state/<operator>   if the plan keeps state
+    ranges/<n>-<generation>   if the plan keeps state: what n has read (twophase/sources/kafka/range_digest.py)
 
 Formats: Spark's OffsetSeqLog and CommitLog, version 1, as Spark 4.2 writes them. Spark syncs nothing of it (measured: it does
 not miss a checksum file, `.<n>.crc`, that is gone or empty, and fails on an empty `<n>` with an error that has no name).
@@ -38,7 +39,7 @@ _VERSION = "v1"
 _LOGS = ("offsets", "commits")
 _STATE = "state"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
-_KEPT = ("sources", _STATE)
+_KEPT = ("sources", _STATE, "ranges")
 RESTORE = (
     "put the job's folder back from one backup, or start a new lineage with restore.path set to the newest checkpoint."
 )
@@ -85,8 +86,8 @@ class SparkFolder:
     def sync(self, batch: int) -> None:
         """Make durable what the decision on micro-batch `batch` relies on: a power cut must not take less than the decision.
 
-        That is its offsets, the note that the one before is finished, and what the state stores and logs of sources have
-        written meanwhile, which no list names.
+        That is its offsets, the note that the one before is finished, and what the state stores, logs of sources and tasks that
+        read have written meanwhile, which no list names.
 
         Args:
             batch: every sink has pre-committed it.

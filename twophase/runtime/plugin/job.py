@@ -35,6 +35,7 @@ from twophase.runtime.plugin.description import PluginDescription
 from twophase.runtime.plugin.run_note import RunNote, RunNotes
 from twophase.runtime.sink_entry_points import load_sink
 from twophase.runtime.spark_folder import SparkFolder, query_id
+from twophase.sources.kafka import range_digest
 from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage
 
@@ -144,7 +145,11 @@ class PluginJob:
             coordinator.join(last)
         attempt = Attempt(last.generation, last.counter + 1)
         offsets = self._folder(coordinator.lineage).offsets(number)
-        replay = isinstance(coordinator.classify(number, offsets), Replay)
+        found = coordinator.classify(number, offsets)
+        replay = isinstance(found, Replay)
+        if range_digest.are_planned(folder := self.description.spark_folder):
+            decided = found.decision if isinstance(found, Replay) else None
+            range_digest.begin(folder, number, attempt.generation, decided).plan(number)
         self._notes.write(RunNote(number, attempt.generation, attempt.counter, replay))
         transaction = TransactionId(
             self.description.job, coordinator.lineage.id, number, attempt, self.description.sink, offsets.hash

@@ -1,26 +1,31 @@
-"""What the plugin form does in the session's own process: finish what a killed run had committed, before Spark looks.
+"""What the plugin form does in the session's own process: what a start needs before Spark looks.
 
 A micro-batch whose checkpoint is committed, and which Spark has not noted as finished, would run again with the next start.
 Nobody needs its rows, and its records may have expired (hazard H62). Of all that Spark calls for a start, only a listener hears
-of it before Spark reads its log, and the query waits for it.
+of it before Spark reads its log, and the query waits for it. It hears on the thread that will run the query, so all tasks of the query
+see a local property that is set here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from py4j.java_gateway import is_instance_of
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from twophase.runtime import plan
 from twophase.runtime.plugin.description import log_folder
+from twophase.runtime.plugin.source import PREFIX
 from twophase.runtime.spark_folder import SparkFolder
+from twophase.sources.kafka import range_digest
 from twophase.state.log import JobLog, job_of
 from twophase.state.storage import LocalStorage
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
         QueryStartedEvent,
         QueryTerminatedEvent,
     )
+
+_TABLE = "org.apache.spark.sql.connector.catalog.SupportsWrite"
 
 _listening: WeakSet[SparkSession] = WeakSet()
 
@@ -54,9 +61,15 @@ class FinishCommitted(StreamingQueryListener):
         query = self._spark.streams.get(str(event.id))
         if query is not None:
             execution = query._jsq.streamingQuery()
-            finish_committed(
-                str(execution.resolvedCheckpointRoot()), lambda: plan.has_watermark(execution.analyzedPlan())
-            )
+            location = str(execution.resolvedCheckpointRoot())
+            finish_committed(location, lambda: plan.has_watermark(execution.analyzedPlan()))
+            if self._is_ours(execution.sink()) and plan.may_keep_state(execution.analyzedPlan()):
+                keep_digests(location, self._spark.sparkContext)
+
+    def _is_ours(self, sink: Any) -> bool:
+        """Whether the query writes to one of our formats. Sinks that are no tables, such as that of foreachBatch, have no name."""
+        gateway = self._spark.sparkContext._gateway
+        return is_instance_of(gateway, sink, _TABLE) and str(sink.name()).startswith(PREFIX)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Nothing."""
@@ -75,10 +88,8 @@ def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
         location: the folder of a query as Spark names it, such as "file:/chk/orders". Not percent-encoded.
         has_watermark: tells whether its records move a watermark. If its state depends on that, Spark runs it again.
     """
-    scheme, _, rest = location.partition(":/")
-    path = Path("/", rest.lstrip("/"))
-    log = log_folder(path)
-    if scheme != "file" or not log.is_dir():
+    path = _local(location)
+    if path is None or not (log := log_folder(path)).is_dir():
         return
     storage = LocalStorage(log)
     job = job_of(storage)
@@ -90,3 +101,20 @@ def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
     folder = SparkFolder(path, history.lineage)
     if not (folder.has_state and has_watermark()):
         folder.finish(history.newest(history.lineage.id))
+
+
+def keep_digests(location: str, context: SparkContext) -> None:
+    """Have the Kafka source notice if a decided micro-batch has other records when Spark runs it again for its state (H35).
+
+    Args:
+        location: as for `finish_committed`.
+        context: of the session; this thread is the one that runs the query.
+    """
+    path = _local(location)
+    if path is not None:
+        range_digest.plan_digests(path, context)
+
+
+def _local(location: str) -> Path | None:
+    scheme, _, rest = location.partition(":/")
+    return Path("/", rest.lstrip("/")) if scheme == "file" else None

@@ -20,6 +20,7 @@ from twophase.sources.kafka.engines import cluster_of, planner_of, read_range
 from twophase.sources.kafka.json_format import JsonDecoder
 from twophase.sources.kafka.offsets import Limits, OffsetRange, SourceOffset, ranges
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
+from twophase.sources.kafka.range_digest import RangeDigest, RangeDigests
 from twophase.sources.kafka.raw_format import RawDecoder
 from twophase.workers import spare_collector
 
@@ -106,11 +107,16 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         planned: KafkaPartition = partition  # type: ignore[assignment]
         decoder = self._decoder(planned.item)
+        kept, digest = RangeDigests.of_task(), RangeDigest()
         for block in read_range(self._options, planned.item, decoder.wanted, again=planned.again):
             decoder.take(block)
+            if kept is not None:
+                digest.take(block)  # after the decoder: the values are in the processor's cache
             if decoder.full:
                 yield from _rows(decoder)
         yield from _rows(decoder)
+        if kept is not None:
+            kept.settle(planned.item, digest)
         for note in decoder.notes():
             _log.warning(note)
         spare_collector()

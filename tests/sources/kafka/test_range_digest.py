@@ -1,0 +1,267 @@
+"""A decided micro-batch whose ranges have other records when they are read again is noticed, and nothing else is (H35)."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from twophase.errors import CorruptRecordError, RangeChangedError
+from twophase.ids import Attempt
+from twophase.sources.kafka import KafkaDataSource, range_digest, reader
+from twophase.sources.kafka.block import Block
+from twophase.sources.kafka.offsets import OffsetRange
+from twophase.sources.kafka.range_digest import RangeDigest, RangeDigests
+from twophase.sources.kafka.reader import KafkaPartition
+from twophase.state.records import Decision
+
+ITEM = OffsetRange("kafka", "t", "id-1", 0, 10, 110, 3)
+OFFSETS = range(10, 110)
+
+
+def values(offsets: Sequence[int]) -> list[bytes | None]:
+    return [None if offset % 7 == 0 else b"value %d" % offset for offset in offsets]
+
+
+def blocks(offsets: Sequence[int], size: int = 1_000) -> Iterator[Block]:
+    for low in range(0, len(offsets), size):
+        yield Block(values(offsets[low : low + size]), offsets[low : low + size])
+
+
+def digest(offsets: Sequence[int] = OFFSETS, size: int = 1_000) -> RangeDigest:
+    found = RangeDigest()
+    for block in blocks(offsets, size):
+        found.take(block)
+    return found
+
+
+class Folder:
+    """Spark's folder of a lineage."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def first(self, checkpoint: int = 5, generation: int = 2) -> RangeDigests:
+        return range_digest.begin(self.path, checkpoint, generation, None)
+
+    def replay(self, checkpoint: int = 5, generation: int = 2) -> RangeDigests:
+        """A driver of a later generation runs again what `generation` has decided."""
+        decision = Decision("lineage", checkpoint, Attempt(generation, 1), "", "", proofs=())
+        return range_digest.begin(self.path, checkpoint, generation + 1, decision)
+
+    def names(self) -> list[str]:
+        root = self.path / range_digest.FOLDER
+        return sorted(path.name for path in root.iterdir()) if root.is_dir() else []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+# -- the digest
+
+
+def test_a_digest_does_not_depend_on_how_the_range_came_in_blocks() -> None:
+    whole = digest()
+    noise = random.Random(35)
+    for _ in range(50):
+        cuts = sorted({0, 100, *noise.sample(range(100), noise.randrange(20))})
+        found = RangeDigest()
+        for low, high in itertools.pairwise(cuts):
+            offsets = OFFSETS[low:high] if noise.random() < 0.5 else list(OFFSETS[low:high])
+            found.take(Block(values(offsets), offsets))
+        assert found == whole
+
+
+@pytest.mark.parametrize("gone", [[0], [99], [50], [0, 99], list(range(99))])
+def test_records_that_are_gone_change_it(gone: list[int]) -> None:
+    left = [offset for index, offset in enumerate(OFFSETS) if index not in gone]
+    assert digest(left) != digest()
+
+
+def test_other_values_and_other_offsets_change_it() -> None:
+    other = RangeDigest()
+    other.take(Block([b"other", *values(OFFSETS[1:])], OFFSETS))
+    moved = RangeDigest()
+    moved.take(Block(values(OFFSETS), [*OFFSETS[:-1], 111]))
+    assert other.records == moved.records == 100
+    assert len({(found.offsets, found.values) for found in (digest(), other, moved)}) == 3
+
+
+# -- kept and compared
+
+
+def test_a_replay_that_reads_the_same_goes_on(folder: Folder) -> None:
+    folder.first().settle(ITEM, digest())
+    folder.replay().settle(ITEM, digest(size=7))
+
+
+def test_a_replay_that_reads_fewer_records_stops_and_says_what_and_where(folder: Folder) -> None:
+    folder.first().settle(ITEM, digest())
+    with pytest.raises(RangeChangedError) as caught:
+        folder.replay().settle(ITEM, digest([50, 109]))
+    assert "t-0[10, 110) (topic 't', partition 0)" in str(caught.value)
+    assert "100 then, 2 now (compaction)" in str(caught.value)
+    assert f"delete {folder.path}/ranges/5-2" in caught.value.remedy
+
+
+def test_a_replay_that_reads_as_many_others_stops(folder: Folder) -> None:
+    folder.first().settle(ITEM, digest())
+    other = RangeDigest()
+    other.take(Block([b"other"] * 100, OFFSETS))
+    with pytest.raises(RangeChangedError, match="100 then, 100 now, with other offsets or values"):
+        folder.replay().settle(ITEM, other)
+
+
+def test_whichever_attempt_has_read_other_records_stops_the_replay(folder: Folder) -> None:
+    """Whose rows the reducers took is not known here."""
+    first = folder.first()
+    first.settle(ITEM, digest())
+    first.settle(ITEM, digest([50, 109]))
+    for offsets in (OFFSETS, [50, 109]):
+        with pytest.raises(RangeChangedError):
+            folder.replay().settle(ITEM, digest(offsets))
+
+
+def test_the_leader_epoch_may_be_another_by_now(folder: Folder) -> None:
+    folder.first().settle(ITEM, digest())
+    later = OffsetRange("kafka", "t", "id-1", 0, 10, 110, 4)
+    with pytest.raises(RangeChangedError):
+        folder.replay().settle(later, digest([50]))
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        OffsetRange("other", "t", "id-1", 0, 10, 110),
+        OffsetRange("kafka", "t", "id-1", 1, 10, 110),
+        OffsetRange("kafka", "t", "id-1", 0, 10, 60),
+    ],
+    ids=["source", "partition", "cut otherwise"],
+)
+def test_another_range_is_not_compared(folder: Folder, item: OffsetRange, caplog: pytest.LogCaptureFixture) -> None:
+    folder.first().settle(ITEM, digest())
+    folder.replay().settle(ITEM, digest())
+    assert caplog.messages == []
+    folder.replay().settle(item, digest([50]))
+    assert f"{item} is read again for Spark's state, and no digest" in caplog.text
+
+
+def test_what_was_read_before_the_attempt_that_is_decided_is_not_compared(folder: Folder) -> None:
+    """An undecided micro-batch is written as it is read."""
+    folder.first(generation=1).settle(ITEM, digest())
+    folder.first(generation=2).settle(ITEM, digest([50]))
+    folder.replay(generation=2).settle(ITEM, digest([50]))
+
+
+def test_without_a_digest_nothing_is_compared_and_that_is_said(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.replay().settle(ITEM, digest([50]))
+    assert "no digest of its first read" in caplog.text
+    assert folder.names() == []
+
+
+def test_a_damaged_digest_stops_the_replay(folder: Folder) -> None:
+    folder.first().settle(ITEM, digest())
+    [kept] = (folder.path / range_digest.FOLDER / "5-2").iterdir()
+    kept.write_bytes(kept.read_bytes().replace(b"100", b"101"))
+    with pytest.raises(CorruptRecordError):
+        folder.replay().settle(ITEM, digest())
+
+
+# -- nothing grows
+
+
+def test_the_digests_of_two_micro_batches_are_there_at_most(folder: Folder) -> None:
+    generation = 0
+    for checkpoint in range(1, 40):
+        for _ in range(3):  # two drivers die in it
+            generation += 1
+            folder.first(checkpoint, generation).settle(ITEM, digest())
+            assert len(folder.names()) <= 2
+        folder.replay(checkpoint, generation).settle(ITEM, digest())
+        assert f"{checkpoint}-{generation}" in folder.names()
+
+
+def test_a_driver_that_was_overtaken_takes_no_digest_of_a_newer_one(folder: Folder) -> None:
+    folder.first(5, 3).settle(ITEM, digest())
+    folder.first(5, 2)
+    assert folder.names() == ["5-3"]
+
+
+# -- the tasks
+
+
+class Reading:
+    """A reader of raw values whose fetches come from here."""
+
+    def __init__(self, folder: Folder, patch: pytest.MonkeyPatch) -> None:
+        self.offsets: Sequence[int] = OFFSETS
+        self._properties: dict[str, str] = {"streaming.sql.batchId": "5"}
+        options = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "columns": "value"}
+        self._reader = KafkaDataSource(options).streamReader(StructType([StructField("value", BinaryType())]))
+        self._folder = folder
+        patch.setattr(reader, "read_range", lambda *_, **__: blocks(self.offsets, 10))
+        patch.setattr(TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=self._properties.get))
+        self.context = SimpleNamespace(setLocalProperty=self._properties.__setitem__)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        yield from self._reader.read(KafkaPartition(ITEM))
+
+    def kept(self) -> int:
+        return len([*(self._folder.path / range_digest.FOLDER).glob("*-*/*")])
+
+
+@pytest.fixture
+def reading(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Reading:
+    return Reading(folder, monkeypatch)
+
+
+def test_a_task_that_was_told_nothing_keeps_nothing(reading: Reading) -> None:
+    assert sum(batch.num_rows for batch in reading.read()) == 100
+    assert reading.kept() == 0
+
+
+def test_a_task_keeps_what_it_has_read_to_the_end(reading: Reading, folder: Folder) -> None:
+    folder.first().share(reading.context)  # type: ignore[arg-type]
+    next(reading.read())  # a LIMIT is satisfied
+    assert reading.kept() == 0
+    assert sum(batch.num_rows for batch in reading.read()) == 100
+    assert reading.kept() == 1
+
+
+def test_a_task_of_a_replay_compares_what_it_reads(reading: Reading, folder: Folder) -> None:
+    folder.first().share(reading.context)  # type: ignore[arg-type]
+    list(reading.read())
+    folder.replay().share(reading.context)  # type: ignore[arg-type]
+    list(reading.read())
+    reading.offsets = [50, 109]
+    with pytest.raises(RangeChangedError):
+        list(reading.read())
+    assert reading.kept() == 1
+
+
+def test_a_task_of_the_plugin_form_is_told_by_a_note_for_its_micro_batch(reading: Reading, folder: Folder) -> None:
+    assert not range_digest.are_planned(folder.path)
+    range_digest.plan_digests(folder.path, reading.context)  # type: ignore[arg-type]
+    assert range_digest.are_planned(folder.path)
+    list(reading.read())
+    folder.first(4).plan(4)
+    list(reading.read())
+    assert reading.kept() == 0
+    folder.first(5).plan(5)
+    list(reading.read())
+    assert reading.kept() == 1
+    folder.replay(5).plan(5)
+    reading.offsets = [50, 109]
+    with pytest.raises(RangeChangedError):
+        list(reading.read())

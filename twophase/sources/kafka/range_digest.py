@@ -1,0 +1,235 @@
+"""What a micro-batch has read of each range, kept until the next one is decided: a replay that reads other records stops (H35).
+
+    1. share     driver    tells the tasks of a micro-batch where digests are kept, and whether it is a replay (`plan`: the plugin form)
+    2. take      task      folds the records of its range into a digest as they pass
+    3. settle    task      at the end of the range: keeps the digest, or compares it with those that are kept
+    4. prune     driver    deletes what no replay can need any more
+
+A task ends before its micro-batch can be decided, so the digests of a decided one are there. They lie in Spark's folder beside
+the state that depends on them, one file for each read: `ranges/<checkpoint>-<generation>/<range>-<random>`. A generation runs a
+micro-batch once, and what it reads again meanwhile (another attempt, a lost executor) is kept as well: all have to agree.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import secrets
+import shutil
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from pyspark import TaskContext
+
+from twophase.errors import CorruptRecordError, RangeChangedError
+from twophase.ids import short_hash
+from twophase.sources.kafka.block import Block
+from twophase.sources.kafka.offsets import OffsetRange
+from twophase.state import codec
+from twophase.state.storage import LocalStorage
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from twophase.state.records import Decision
+
+FOLDER = "ranges"
+_PLAN = "plan"
+_PROPERTY = "twophase.range_digests"
+_PLANNED_PROPERTY = "twophase.range_digests.planned"
+_BATCH_PROPERTY = "streaming.sql.batchId"
+_KIND = "RANGE"
+_NAME = re.compile(r"(?P<checkpoint>\d+)-(?P<generation>\d+)")
+
+_log = logging.getLogger("twophase")
+
+
+@dataclass
+class RangeDigest:
+    """A digest of the records of one range, however they are cut into blocks.
+
+    Keys, timestamps and headers are not part of it. Compaction takes whole records, and a log that was written anew has
+    another leader epoch.
+
+    Attributes:
+        records: how many.
+        offsets: their sum. Compaction only takes records, so fewer offsets have another number already.
+        values: CRC-32 of the values, one after the other.
+    """
+
+    records: int = 0
+    offsets: int = 0
+    values: int = 0
+
+    def take(self, block: Block) -> None:
+        """Add the records that come next."""
+        count, offsets = len(block), block.offsets
+        self.records += count
+        self.offsets += count * (offsets[0] + offsets[-1]) // 2 if isinstance(offsets, range) else sum(offsets)
+        self.values = zlib.crc32(_joined(block.values), self.values)
+
+
+@dataclass(frozen=True)
+class RangeDigests:
+    """The digests of one micro-batch in one generation.
+
+    Attributes:
+        path: their folder.
+        replay: whether the tasks compare with what is there, or add to it.
+    """
+
+    path: str
+    replay: bool
+
+    def share(self, context: SparkContext) -> None:
+        """Tell the tasks of all jobs that this thread starts."""
+        context.setLocalProperty(_PROPERTY, json.dumps(asdict(self)))
+
+    @classmethod
+    def of_task(cls) -> Self | None:
+        """What this task was told; None if its micro-batch needs no digests."""
+        context = TaskContext.get()
+        if context is None:
+            return None
+        if told := context.getLocalProperty(_PROPERTY):
+            return cls(**json.loads(told))
+        folder = context.getLocalProperty(_PLANNED_PROPERTY)
+        return cls._planned(Path(folder), context.getLocalProperty(_BATCH_PROPERTY)) if folder else None
+
+    def plan(self, checkpoint: int) -> None:
+        """Tell the tasks of a micro-batch of the plugin form, whose driver has no Spark context, by a note. Not durable: a
+        run that begins plans its micro-batch itself.
+        """
+        path = Path(self.path).parent / _PLAN
+        temporary = path.with_name(f".{_PLAN}-{os.getpid()}")
+        temporary.write_text(json.dumps({"checkpoint": checkpoint, **asdict(self)}))
+        temporary.replace(path)
+
+    @classmethod
+    def _planned(cls, folder: Path, batch: str | None) -> Self | None:
+        try:
+            note = json.loads((folder / _PLAN).read_text())
+        except FileNotFoundError:
+            return None
+        return cls(**note) if str(note.pop("checkpoint")) == batch else None
+
+    def settle(self, item: OffsetRange, digest: RangeDigest) -> None:
+        """A range was read to its end: keep its digest, or compare it.
+
+        Raises:
+            RangeChangedError: this is a replay, and the range had other records.
+            CorruptRecordError: a digest that is kept is damaged.
+        """
+        of = [
+            item.source,
+            item.topic_id,
+            item.partition,
+            item.start,
+            item.end,
+        ]  # the leader epoch may be another by now
+        name = short_hash(json.dumps(of), 32)
+        if self.replay:
+            self._compare(item, digest, name)
+        else:
+            self._keep(f"{name}-{secrets.token_hex(8)}", codec.encode(_KIND, asdict(digest)))
+
+    def _keep(self, name: str, data: bytes) -> None:
+        """Whole under its name, and not synced: the decision syncs all that it relies on in this folder (`SparkFolder.sync`)."""
+        folder = Path(self.path)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        temporary = folder / f".tmp-{name}"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        temporary.rename(folder / name)
+
+    def _compare(self, item: OffsetRange, digest: RangeDigest, name: str) -> None:
+        """None is kept if the range was cut otherwise, or an older version read it: then nothing can be said."""
+        names = LocalStorage(self.path).names(".") if Path(self.path).is_dir() else []
+        kept = [found for found in names if found.startswith(f"{name}-")]
+        for found in kept:
+            first = _decoded(LocalStorage(self.path).read(found), f"{self.path}/{found}")
+            if first != digest:
+                raise self._changed(item, first, digest)
+        if not kept:
+            _log.warning(
+                "Source %r: %s is read again for Spark's state, and no digest of its first read is there to compare with.",
+                item.source,
+                item,
+            )
+
+    def _changed(self, item: OffsetRange, first: RangeDigest, digest: RangeDigest) -> RangeChangedError:
+        same = first.records == digest.records
+        return RangeChangedError(
+            f"Source {item.source!r}: {item} (topic {item.topic!r}, partition {item.partition}) has other records than "
+            f"when the checkpoint was taken: {first.records} then, {digest.records} now"
+            f"{', with other offsets or values' if same else ' (compaction)'}.",
+            remedy=f"to rebuild the state from the records that are there now, delete {self.path} and start again.",
+        )
+
+
+def begin(spark_folder: Path, checkpoint: int, generation: int, decided: Decision | None) -> RangeDigests:
+    """The digests of a micro-batch that is about to run. If it is not decided, those that nothing needs any more are deleted.
+
+    Args:
+        spark_folder: Spark's folder of the lineage.
+        checkpoint: the number of the micro-batch.
+        generation: of this driver.
+        decided: the decision on the micro-batch, if it is a replay.
+    """
+    root = spark_folder.absolute() / FOLDER
+    if decided is None:
+        _prune(root, checkpoint, generation)
+    else:
+        generation = decided.attempt.generation
+    return RangeDigests(str(root / f"{checkpoint}-{generation}"), decided is not None)
+
+
+def plan_digests(spark_folder: Path, context: SparkContext) -> None:
+    """Have a query of the plugin form keep digests: called on the thread that runs it, before its first micro-batch."""
+    root = spark_folder.absolute() / FOLDER
+    root.mkdir(mode=0o700, exist_ok=True)
+    context.setLocalProperty(_PLANNED_PROPERTY, str(root))
+
+
+def are_planned(spark_folder: Path) -> bool:
+    """Whether `plan_digests` was called for a query over this folder."""
+    return (spark_folder / FOLDER).is_dir()
+
+
+def _prune(root: Path, checkpoint: int, generation: int) -> None:
+    """Delete the digests that nothing needs when a generation begins a micro-batch that is not decided.
+
+    Those of the one before stay: Spark's note that it is finished may not be on disk yet. So do those of newer generations,
+    which have overtaken this one. What cannot be deleted is left to the next micro-batch.
+    """
+    for name in os.listdir(root) if root.is_dir() else ():
+        match = _NAME.fullmatch(name)
+        if match is None or int(match["generation"]) > generation or int(match["checkpoint"]) == checkpoint - 1:
+            continue
+        try:
+            shutil.rmtree(root / name)
+        except OSError as error:
+            _log.warning("The digests %s of ranges that nobody reads again cannot be deleted: %s", root / name, error)
+
+
+def _joined(values: list[bytes | None]) -> bytes:
+    try:
+        return b"".join(values)  # type: ignore[arg-type]
+    except TypeError:  # a tombstone
+        return b"".join([value or b"" for value in values])
+
+
+def _decoded(data: bytes, where: str) -> RangeDigest:
+    try:
+        return RangeDigest(**codec.decode(_KIND, data, where))
+    except TypeError:
+        raise CorruptRecordError(
+            f"The digest {where} of a range has unknown fields.",
+            remedy="run the version of twophase that wrote it, or a newer one.",
+        ) from None
