@@ -86,12 +86,12 @@ def query(spark: SparkSession, tmp_path: Path) -> Query:
     return Query(spark, tmp_path)
 
 
-def test_every_row_arrives_once_over_several_runs(query: Query) -> None:
-    for _ in range(2):
+def test_every_row_arrives_once_over_several_runs_however_the_folder_is_spelled(query: Query) -> None:
+    for form in ("{}", "file://{}"):
         query.add()
         query.add()
-        query.run()
-    query.run()
+        query.run(checkpointLocation=form.format(query.folder))
+    query.run(checkpointLocation=f"file:{query.folder}")
     assert query.ids() == list(range(40))
     assert query.history().generation == 1  # clean starts in one application
     assert query.history().uncommitted() == []
