@@ -144,6 +144,21 @@ PUT_BACK = World(
     budget=Budget(crashes=1, put_backs=1),
 )
 
+LOST_PIECES = World(
+    "lost pieces",
+    "a piece is rolled back by hand, given up or written again beside a driver, and comes back",
+    (MEMORY,),
+    checkpoints=2,
+    budget=Budget(crashes=2, rollbacks=1, repairs=2, returns=1),
+)
+LOST_FOLDER = World(
+    "lost folder",
+    "the folder is lost, or an old copy; what the targets have is adopted",
+    (MEMORY, MEMORY),
+    checkpoints=2,
+    budget=Budget(crashes=2, copies=1, losses=1, repairs=2),
+)
+
 SMALL = (
     WHOLE,
     TWO_DRIVERS,
@@ -164,6 +179,8 @@ SMALL = (
     BY_HAND,
     COPY_BESIDE,
     PUT_BACK,
+    LOST_PIECES,
+    LOST_FOLDER,
 )
 
 

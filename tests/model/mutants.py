@@ -17,6 +17,7 @@ from tests.model.world import MARIADB, MEMORY, MYSQL_80, Mistake, World
 
 I1 = "I1 nothing is committed before its decision"
 I2 = "I2 nothing decided is aborted"
+I3 = "I3 nothing undecided becomes visible"
 I4 = "I4 committed is said on proof"
 I5 = "I5 identities are unique"
 I6 = "I6 a store without history stops"
@@ -99,6 +100,17 @@ MUTANTS = (
         Mistake.SINKS_NOT_ASKED_AGAIN, "does not ask the sinks again when its fences are up", worlds.COPY_BESIDE, ROWS
     ),
     Mutant(Mistake.ABORT_WITHOUT_ASKING, "aborts in one sink what another shows as committed", worlds.COPY_BESIDE, I2),
+    Mutant(Mistake.LOSS_NOT_LEFT_OUT, "commits a piece that was given up when it comes back", worlds.LOST_PIECES, I3),
+    Mutant(
+        Mistake.REWRITE_WITHOUT_FENCE, "writes lost pieces again without taking the job over", worlds.LOST_PIECES, I5
+    ),
+    Mutant(Mistake.ADOPT_BY_THE_FOLDER, "adopts what the folder knows, not what the targets have", worlds.LOST_FOLDER, ROWS),
+    Mutant(
+        Mistake.ADOPT_WITHOUT_COMMITTING,
+        "adopts a checkpoint and leaves its pieces in other sinks",
+        worlds.LOST_FOLDER,
+        I2,
+    ),
     # As first built:
     Mutant(
         Mistake.MARK_WITHOUT_PROOF,

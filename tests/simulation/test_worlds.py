@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.runner import Summary, run_all
-from tests.simulation.worlds import COPIED, PUT_BACK, SWAPPED
+from tests.simulation.worlds import COPIED, PUT_BACK, REPAIRED, SWAPPED
 
 pytestmark = pytest.mark.part("simulation")
 
@@ -14,6 +14,11 @@ HAPPENS = {
     COPIED: ["copied: plain", "copied: restore", "copied: beside", "goes on in the copy", "goes on in the original"],
     PUT_BACK: ["put back", "stopped: TargetChangedError", "stopped: LostPreparedError"],
     SWAPPED: ["older server", "empty server", "table", "stopped: TargetChangedError"],
+    REPAIRED: [
+        *("rolled back", "put back", "folder put back", "folder gone", "body gone", "comes back"),
+        *("recorded: accept-loss", "recorded: rewrite", "recorded: adopt-from-target"),
+        *("R01", "R02", "R03", "R04", "R05"),
+    ],
 }
 
 
