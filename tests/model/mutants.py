@@ -104,7 +104,7 @@ MUTANTS = (
     Mutant(
         Mistake.REWRITE_WITHOUT_FENCE, "writes lost pieces again without taking the job over", worlds.LOST_PIECES, I5
     ),
-    Mutant(Mistake.ADOPT_BY_THE_FOLDER, "adopts what the folder knows, not what the targets have", worlds.LOST_FOLDER, ROWS),
+    Mutant(Mistake.ADOPT_BY_THE_FOLDER, "adopts what the targets have, and begins where the folder ends", worlds.LOST_FOLDER, ROWS),
     Mutant(
         Mistake.ADOPT_WITHOUT_COMMITTING,
         "adopts a checkpoint and leaves its pieces in other sinks",

@@ -135,14 +135,14 @@ def _decision(driver: Driver) -> Decision | None:
 def _adopt(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
     """What a target has proof of was decided: what waits of it elsewhere is committed, then a lineage begins behind it."""
     proven = dict(driver.remembered[1])
-    if world.mistake is Mistake.ADOPT_BY_THE_FOLDER:
-        proven = {found.lineage: found.number for found in driver.history.decisions}
     for place, xid in () if world.mistake is Mistake.ADOPT_WITHOUT_COMMITTING else _waiting(state, proven):
         _, changed = sinks.try_commit(world, world.servers[place], state.sinks[place], xid)
         if changed is not state.sinks[place]:
             yield Transition(("commits", driver.owner, place, *xid), with_sink(state, place, changed))
         return
     ends = {found[:2]: found.range for found in state.decided}
+    if world.mistake is Mistake.ADOPT_BY_THE_FOLDER:
+        ends = {end: ends[end] for end in ends if end in [found[:2] for found in driver.history.decisions]}
     base = max((ends[end] for end in proven.items() if end in ends), default=-1)
     begins = Lineage(driver.owner, base, 1, tuple(sorted(proven.items())))
     yield from log.append(world, state, driver, Repaired("REPAIRED", ADOPT, begins=begins), steps.REPAIRED)

@@ -28,7 +28,7 @@ from twophase.ids import Attempt, new_lineage_id
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import NamesPieces, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.records import Adoption, Decision, History, Lineage, Note, Proof, RepairedRecord, Rewrite
+from twophase.state.records import AcceptedLoss, Adoption, Decision, History, Lineage, Note, Proof, RepairedRecord, Rewrite
 
 Frozen = Callable[[str, int], FrozenOffsets | None]
 """What Spark's folder has as the offsets of a micro-batch, of a lineage and a number; None if it has none."""
@@ -139,7 +139,8 @@ class AdoptionRepair:
         check_targets(bench.proofs, bench.proofs.committed(), bench.sinks, remembered, may_move=False)
         lineage = self._newest_lineage(history, remembered)
         proven = max((sink.committed.get(lineage, -1) for sink in remembered.values()), default=-1)
-        checkpoint = max([proven, *(one.checkpoint for one in unreadable if one.lineage == lineage)])
+        decided = [*unreadable, *history.uncommitted()]  # what can be read is committed too
+        checkpoint = max([proven, *(one.checkpoint for one in decided if one.lineage == lineage)])
         sinks = {
             name: self._sink_plan(history, name, remembered[name].committed, lineage, checkpoint)
             for name in bench.sinks
@@ -208,6 +209,9 @@ class AdoptionRepair:
             return False  # another piece of the task is committed
         attempts = {one.attempt for one in history.decisions if (one.lineage, one.checkpoint) == (lineage, number)}
         for repair in history.repairs:
+            if isinstance(repair, AcceptedLoss) and repair.sink == name:
+                if repair.gave_up(lineage, number, str(piece.subtask)):
+                    return False  # likewise; its rows may have been written by hand since
             if isinstance(repair, Rewrite) and repair.is_of(lineage, number):
                 older = piece.transaction.attempt < repair.decision.attempt
                 if older and repair.sink == name and str(piece.subtask) in repair.pieces:
@@ -238,28 +242,36 @@ class AdoptionRepair:
 
     def _commit(self, plan: AdoptionPlan) -> None:
         """Step 3, oldest first."""
-        bench = self._bench
-        for decision in bench.log.history.uncommitted():
+        for decision in self._bench.log.history.uncommitted():
             if decision.folder not in plan.gave_up:
-                bench.finisher.recommit(decision)
+                self._bench.finisher.recommit(decision)
+            elif decision.lineage == plan.lineage:
+                self._commit_pieces(plan, decision.checkpoint)
+        for number in sorted({piece.transaction.checkpoint for sink in plan.sinks.values() for piece in sink.commits}):
+            self._commit_pieces(plan, number)
+
+    def _commit_pieces(self, plan: AdoptionPlan, number: int) -> None:
+        """Commit what waits of a checkpoint without body. Those before it are committed."""
+        bench = self._bench
         for name, sink in plan.sinks.items():
-            for number in sorted({piece.transaction.checkpoint for piece in sink.commits}):
-                pieces = [piece for piece in sink.commits if piece.transaction.checkpoint == number]
-                whole = CompletedCheckpoint(
-                    bench.job,
-                    plan.lineage,
-                    number,
-                    pieces[0].transaction.attempt,
-                    0,
-                    FrozenOffsets((), ()),
-                    committables={name: pieces},
+            pieces = [piece for piece in sink.commits if piece.transaction.checkpoint == number]
+            if not pieces:
+                continue
+            whole = CompletedCheckpoint(
+                bench.job,
+                plan.lineage,
+                number,
+                pieces[0].transaction.attempt,
+                0,
+                FrozenOffsets((), ()),
+                committables={name: pieces},
+            )
+            if lost := bench.committer.lost(whole, name):
+                raise LostPreparedError(
+                    f"Job {bench.job!r}: {len(lost)} pieces of checkpoint {number} were pre-committed in sink {name!r} "
+                    f"and are lost: {lost[0][1]}. Nothing was adopted.",
+                    remedy="run the command again: it shows what is there now.",
                 )
-                if lost := bench.committer.lost(whole, name):
-                    raise LostPreparedError(
-                        f"Job {bench.job!r}: {len(lost)} pieces of checkpoint {number} were pre-committed in sink {name!r} "
-                        f"and are lost: {lost[0][1]}. Nothing was adopted.",
-                        remedy="run the command again: it shows what is there now.",
-                    )
 
     def _proofs(self, plan: AdoptionPlan) -> tuple[Proof, ...]:
         """What every target has to have proof of from now on."""

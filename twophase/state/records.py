@@ -127,6 +127,12 @@ class AcceptedLoss:
     before: Proof | None
     action: Literal["accept-loss"] = "accept-loss"
 
+    def gave_up(self, lineage: str, checkpoint: int, subtask: str) -> bool:
+        """Whether a piece of its sink is given up; it is not committed any more, also if it is there again."""
+        if (lineage, checkpoint) == (self.lineage, self.checkpoint):
+            return self.emptied or subtask in self.pieces
+        return self.covers(lineage, checkpoint)
+
     def covers(self, lineage: str, checkpoint: int) -> bool:
         """Whether a checkpoint is among those before this one that a target which was put back lacks, and nobody writes any more."""
         if not self.emptied or lineage != self.lineage:
