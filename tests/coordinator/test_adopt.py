@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -207,9 +208,10 @@ def remove_body(folder: Path, number: int) -> None:
     (folder / found[-1].folder / "_metadata").unlink()
 
 
+@pytest.mark.parametrize("is_loser", [False, True], ids=["the lost one", "another attempt of its task"])
 @pytest.mark.parametrize("dies", ["", "R03"], ids=["committed", "not committed yet"])
 def test_a_piece_whose_loss_was_accepted_is_not_adopted_when_it_comes_back(
-    driver: Driver, targets: Targets, another: Another, folder: Path, dies: str
+    driver: Driver, targets: Targets, another: Another, folder: Path, dies: str, is_loser: bool
 ) -> None:
     """Its rows may have been written again by hand."""
     driver.run(0)
@@ -222,7 +224,10 @@ def test_a_piece_whose_loss_was_accepted_is_not_adopted_when_it_comes_back(
         dying(dies, lambda: accepting.accept(plan, NOTE))
     else:
         accepting.accept(plan, NOTE)
-    targets["facts"].prepared |= {key: piece for key, piece in before.items() if key[5].index == 1}
+    for key, (piece, rows) in before.items():
+        if key[5].index == 1:
+            subtask = Subtask(1, 900) if is_loser else piece.subtask
+            targets["facts"].prepared[*key[:5], subtask] = (replace(piece, subtask=subtask), rows)
     remove_body(folder, 1)
     adopt(folder, targets)
     another().recover()
@@ -246,4 +251,21 @@ def test_what_is_decided_behind_a_checkpoint_without_body_is_adopted_with_it(
     adopt(folder, targets)
     lineage = another().recover().coordinator.lineage
     assert lineage.start == offsets(2).end
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
+
+
+def test_a_body_that_can_be_read_tells_a_superseded_task_attempt(
+    driver: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """Of the checkpoint behind one whose body is gone."""
+    driver.run(0)
+    decided(driver, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver.coordinator, "_make_room", lambda number: None)
+        decided(driver, 2)
+    transaction = next(key[0].transaction for key in targets["lake"].prepared.values() if key[0].transaction.checkpoint == 2)
+    driver.sinks["lake"].write_direct(transaction, Subtask(0, 900), [{"id": 20}])
+    remove_body(folder, 1)
+    adopt(folder, targets)
+    another().recover()
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))

@@ -120,7 +120,11 @@ class RollBack(Incident):
         place = random.choice(("C11", "C11", "C12", "C13"))
         self._world.faults.arm(scheduler.current.process, Mishap(place, 1, random.choice((0.0, 0.0, 0.0, 3.0))))
         count = random.choice((1, 1, len(decision.xids), random.randint(1, len(decision.xids))))
-        for xid in random.sample(decision.xids, count):
+        xids = list(decision.xids)
+        if self._returns_at_once:  # a loss in another sink would not be known without the body
+            one = random.choice(xids)
+            xids = [xid for xid in xids if decision.sinks[xid] == decision.sinks[one]]
+        for xid in random.sample(xids, min(count, len(xids))):
             self._soon(lambda xid=xid: self._roll_back(decision, xid, _TRIES), random.random() * _MOMENT_S)
 
     def _roll_back(self, decision: Decision, xid: str, tries: int) -> None:

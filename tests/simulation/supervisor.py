@@ -252,9 +252,18 @@ class Supervisor:
                     self._scheduler.sleep(0.1 * random.random())
                     self._start(self._options.checkpoints - 1, None)  # a cron job
                 self._scheduler.wait_until(lambda repair=repair: repair.process.dead, None)
+            if repair.error is not None and "nothing tells which of them" in str(repair.error):
+                self._end_superseded()
             if repair.done or not isinstance(repair.error, StopJobError):
                 break
         self._settled = [driver for driver in self._drivers if driver.process.dead]
+
+    def _end_superseded(self) -> None:
+        """The operator ends prepared pieces by hand that lost to another attempt of their task, as the error says."""
+        decided = {xid for decision in self._world.oracle.known() for xid in decision.xids}
+        for server in self._world.servers:
+            for xid in [*server.branches.keys() - decided]:
+                server.resolve(xid, commits=False)
 
     def _start_repair(self, command: Command) -> Repair:
         if len(self._repairs) == _REPAIRS:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from twophase.coordinator.orphans import key_of, pieces_of
 from twophase.coordinator.proofs import check_targets
 from twophase.coordinator.recovery import check_histories, take_over
 from twophase.coordinator.repair import Bench
@@ -190,10 +191,11 @@ class AdoptionRepair:
             committed_since = committed.get(lineage, -1) > piece.transaction.checkpoint  # commits are in order
             adopted = mine and not committed_since and self._is_decided(history, name, piece)
             (commits if adopted else aborts).append(piece)
-        tasks = {(piece.transaction.checkpoint, piece.subtask.index) for piece in commits}
-        attempts = {(piece.transaction.checkpoint, piece.transaction.attempt) for piece in commits}
-        if len(tasks) < len(commits) or len(attempts) > len({number for number, _ in attempts}):
-            names = ", ".join(f"{piece.transaction}/{piece.subtask}" for piece in commits)
+        guessed = [piece for piece in commits if self._body(history, piece) is None]
+        tasks = {(piece.transaction.checkpoint, piece.subtask.index) for piece in guessed}
+        attempts = {(piece.transaction.checkpoint, piece.transaction.attempt) for piece in guessed}
+        if len(tasks) < len(guessed) or len(attempts) > len({number for number, _ in attempts}):
+            names = ", ".join(f"{piece.transaction}/{piece.subtask}" for piece in guessed)
             raise StopJobError(
                 f"Job {self._bench.job!r}: sink {name!r} has pieces of several attempts, and nothing tells which of them "
                 f"is decided: {names}. Nothing was written.",
@@ -203,6 +205,8 @@ class AdoptionRepair:
 
     def _is_decided(self, history: History, name: str, piece: Committable) -> bool:
         """Whether a piece of an adopted checkpoint belongs to the attempt that was decided, and is no superseded one of it."""
+        if (body := self._body(history, piece)) is not None:
+            return key_of(piece) in pieces_of([body])
         lineage, number = piece.transaction.lineage, piece.transaction.checkpoint
         tasks = [text.partition("/")[2].partition(".")[0] for text in self._committed_pieces(name, lineage, number)]
         if str(piece.subtask.index) in tasks:
@@ -210,18 +214,23 @@ class AdoptionRepair:
         attempts = {one.attempt for one in history.decisions if (one.lineage, one.checkpoint) == (lineage, number)}
         for repair in history.repairs:
             if isinstance(repair, AcceptedLoss) and repair.sink == name:
-                if repair.gave_up(lineage, number, str(piece.subtask)):
-                    return False  # likewise; its rows may have been written by hand since
+                if repair.gave_up(lineage, number, piece.subtask.index):
+                    return False  # it was lost, and is back; its rows may have been written by hand since
             if isinstance(repair, Rewrite) and repair.is_of(lineage, number):
-                older = piece.transaction.attempt < repair.decision.attempt
-                if older and repair.sink == name and str(piece.subtask) in repair.pieces:
-                    return False  # it was lost, and is back
+                if repair.sink == name and repair.withdrew(piece.subtask.index, piece.transaction.attempt):
+                    return False  # likewise
                 attempts |= {repair.replaced, repair.decision.attempt}
         for sink in self._bench.sinks:
             for text in self._committed_pieces(sink, lineage, number):
                 generation, _, counter = text.partition("/")[0].partition(".")
                 attempts.add(Attempt(int(generation), int(counter)))
         return not attempts or piece.transaction.attempt in attempts
+
+    def _body(self, history: History, piece: Committable) -> CompletedCheckpoint | None:
+        """The checkpoint of a piece, if the log has it and it can be read: it lists what is decided."""
+        mine = (piece.transaction.lineage, piece.transaction.checkpoint)
+        found = next((one for one in history.decisions if (one.lineage, one.checkpoint) == mine), None)
+        return self._bench.store.read(found) if found and self._is_readable(found) else None
 
     def _committed_pieces(self, sink: str, lineage: str, checkpoint: int) -> Sequence[str]:
         found = self._bench.sinks[sink]
@@ -242,9 +251,10 @@ class AdoptionRepair:
 
     def _commit(self, plan: AdoptionPlan) -> None:
         """Step 3, oldest first."""
-        for decision in self._bench.log.history.uncommitted():
+        bench = self._bench
+        for decision in bench.log.history.uncommitted():
             if decision.folder not in plan.gave_up:
-                self._bench.finisher.recommit(decision)
+                bench.committer.commit(bench.store.read(decision))  # no COMMITTED: one before it may have no body
             elif decision.lineage == plan.lineage:
                 self._commit_pieces(plan, decision.checkpoint)
         for number in sorted({piece.transaction.checkpoint for sink in plan.sinks.values() for piece in sink.commits}):
