@@ -166,7 +166,7 @@ def _commit_piece(
     sink = state.sinks[place]
     xid = (*decision[:2], *decision.attempt_in(place), branch)
     label = (driver.owner, place, *xid)
-    if targets.lacks_predecessor(world, sink, driver.history, xid):
+    if targets.lacks_predecessor(world, sink, driver.history, xid, place):
         yield Transition(("finds the target changed of", *label), without_driver(state, driver, CHANGED))
         return
     answer, changed = sinks.try_commit(world, world.servers[place], sink, xid)

@@ -148,15 +148,15 @@ LOST_PIECES = World(
     "lost pieces",
     "a piece is rolled back by hand, given up or written again beside a driver, and comes back",
     (MEMORY,),
-    checkpoints=2,
-    budget=Budget(crashes=2, rollbacks=1, repairs=2, returns=1),
+    checkpoints=1,
+    budget=Budget(crashes=1, rollbacks=1, repairs=1, returns=1),
 )
 LOST_FOLDER = World(
     "lost folder",
-    "the folder is lost, or an old copy; what the targets have is adopted",
+    "the folder is lost, and what the targets have is adopted",
     (MEMORY, MEMORY),
     checkpoints=2,
-    budget=Budget(crashes=2, copies=1, losses=1, repairs=2),
+    budget=Budget(crashes=2, losses=1, repairs=1),
 )
 
 SMALL = (
@@ -191,6 +191,13 @@ def _larger(world: World, name: str, budget: Budget, **changes: Any) -> World:
 LARGE = (
     _larger(COPY_BESIDE, "copy beside, restarted", Budget(folders=1, crashes=1), checkpoints=3),
     _larger(PUT_BACK, "put back, commits behind", Budget(put_backs=1, crashes=1, subsumptions=1), max_concurrent=2),
+    _larger(
+        LOST_PIECES,
+        "lost pieces, repaired twice",
+        Budget(crashes=1, rollbacks=1, repairs=2, returns=1),
+        checkpoints=2,
+    ),
+    _larger(LOST_FOLDER, "lost folder, repaired twice", Budget(crashes=2, losses=1, repairs=2)),
     _larger(WHOLE, "whole, declined", Budget(crashes=1, declines=1)),
     _larger(TWO_DRIVERS, "two drivers, crashed", Budget(rivals=1, crashes=1)),
     _larger(POWER_LOSS, "power loss, checked", Budget(rivals=1, power_losses=1), splits_append=True),

@@ -162,8 +162,8 @@ def one_driver_writes(world: World, state: State) -> bool:
 
 
 def nothing_is_left_behind(world: World, state: State) -> bool:
-    """I7, the final scan. A target that is put back has its older fence again: what comes waits for the next recovery."""
-    if state.changed:
+    """I7, the final scan. A target that is put back has its older fence again: what comes, or comes back, waits for the next recovery."""
+    if state.changed or state.returned:
         return True
     for place, sink in enumerate(state.sinks):
         left = [piece for piece in sink.pieces if piece.status in _LEFT_BEHIND and piece.attempt < sink.closed]

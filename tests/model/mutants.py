@@ -32,6 +32,7 @@ _BEHIND = World("commits behind", "", (MEMORY,), max_concurrent=2, budget=Budget
 _ON_MYSQL = World("crash on MySQL 8.0", "", (MYSQL_80,), budget=Budget(crashes=1))
 _ON_MARIADB = World("crash on MariaDB", "", (MARIADB,), budget=Budget(crashes=1))
 _LOST = World("folder lost", "", (MEMORY,), budget=Budget(crashes=1, losses=1))
+_ADOPTED = World("adopted", "", (MEMORY,), budget=Budget(crashes=1, losses=1, repairs=1))
 _RESTORE = World("restore", "", (MEMORY,), checkpoints=4, budget=Budget(crashes=1, restores=1, subsumptions=1))
 
 
@@ -104,12 +105,12 @@ MUTANTS = (
     Mutant(
         Mistake.REWRITE_WITHOUT_FENCE, "writes lost pieces again without taking the job over", worlds.LOST_PIECES, I5
     ),
-    Mutant(Mistake.ADOPT_BY_THE_FOLDER, "adopts what the targets have, and begins where the folder ends", worlds.LOST_FOLDER, ROWS),
+    Mutant(Mistake.ADOPT_BY_THE_FOLDER, "adopts what the targets have, and begins where the folder ends", _ADOPTED, ROWS),
     Mutant(
         Mistake.ADOPT_WITHOUT_COMMITTING,
-        "adopts a checkpoint and leaves its pieces in other sinks",
-        worlds.LOST_FOLDER,
-        I2,
+        "adopts a checkpoint, and leaves its pieces in other sinks",
+        replace(_ADOPTED, servers=(MEMORY, MEMORY)),
+        I8,
     ),
     # As first built:
     Mutant(

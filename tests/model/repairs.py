@@ -52,7 +52,7 @@ def returns(state: State) -> Iterator[Transition[State]]:
     fewer = state._replace(budget=budget._replace(returns=budget.returns - 1), returned=True)
     for place, sink in enumerate(state.sinks):
         for piece in sink.pieces:
-            if piece.status == ROLLED_BACK:
+            if piece.status == ROLLED_BACK and any(found[:2] == piece[:2] for found in state.decided):
                 back = with_sink(fewer, place, sinks.become(sink, piece, "prepared"))
                 yield Transition(("comes back", "sink", place, *piece[:5]), back, fault=True)
 
@@ -80,7 +80,7 @@ def _ask(world: World, state: State, driver: Driver) -> Iterator[Transition[Stat
     decision = _decision(driver)
     xids = decision.xids(place, world.branches) if decision and not decision.committed else []
     answers = [sinks.try_commit(world, world.servers[place], state.sinks[place], xid) for xid in xids]
-    if any(targets.lacks_predecessor(world, state.sinks[place], driver.history, xid) for xid in xids):
+    if any(targets.lacks_predecessor(world, state.sinks[place], driver.history, xid, place) for xid in xids):
         yield Transition(("finds the target changed", driver.owner), without_driver(state, driver, CHANGED))
     elif all(answer == sinks.PROVEN for answer, _ in answers):
         yield Transition(("finds nothing lost", driver.owner), without_driver(state, driver, DEAD))
