@@ -263,7 +263,9 @@ def test_a_body_that_can_be_read_tells_a_superseded_task_attempt(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver.coordinator, "_make_room", lambda number: None)
         decided(driver, 2)
-    transaction = next(key[0].transaction for key in targets["lake"].prepared.values() if key[0].transaction.checkpoint == 2)
+    transaction = next(
+        key[0].transaction for key in targets["lake"].prepared.values() if key[0].transaction.checkpoint == 2
+    )
     driver.sinks["lake"].write_direct(transaction, Subtask(0, 900), [{"id": 20}])
     remove_body(folder, 1)
     adopt(folder, targets)

@@ -105,7 +105,9 @@ MUTANTS = (
     Mutant(
         Mistake.REWRITE_WITHOUT_FENCE, "writes lost pieces again without taking the job over", worlds.LOST_PIECES, I5
     ),
-    Mutant(Mistake.ADOPT_BY_THE_FOLDER, "adopts what the targets have, and begins where the folder ends", _ADOPTED, ROWS),
+    Mutant(
+        Mistake.ADOPT_BY_THE_FOLDER, "adopts what the targets have, and begins where the folder ends", _ADOPTED, ROWS
+    ),
     Mutant(
         Mistake.ADOPT_WITHOUT_COMMITTING,
         "adopts a checkpoint, and leaves its pieces in other sinks",

@@ -40,7 +40,9 @@ def starts(state: State) -> Iterator[Transition[State]]:
                     yield Transition(label, fewer._replace(drivers=(*state.drivers, driver)), fault=alive)
     if state.drivers and state.drivers[-1] == REFUSED:
         driver = Driver(owner, steps.REMEMBER, repair=ADOPT)
-        yield Transition(("is repaired", "the job", ADOPT), fewer._replace(drivers=(*state.drivers, driver)), fault=alive)
+        yield Transition(
+            ("is repaired", "the job", ADOPT), fewer._replace(drivers=(*state.drivers, driver)), fault=alive
+        )
 
 
 def returns(state: State) -> Iterator[Transition[State]]:
@@ -76,7 +78,7 @@ def repair(world: World, state: State, driver: Driver) -> Iterator[Transition[St
 
 def _ask(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
     """`Committer.lost`: only the answer to a commit is proof."""
-    lineage, number, place = driver.repairs
+    _, _, place = driver.repairs
     decision = _decision(driver)
     xids = decision.xids(place, world.branches) if decision and not decision.committed else []
     answers = [sinks.try_commit(world, world.servers[place], state.sinks[place], xid) for xid in xids]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.decisions import Decision
 from tests.simulation.options import Mishap
+from tests.simulation.repairs import ACCEPT, REWRITE, Command
 from tests.simulation.scheduler import Process
 from tests.simulation.server import SavedBranch, Server
 from tests.simulation.worlds import TargetChange
@@ -35,7 +36,7 @@ ROLLED_BACK, RETURNED, TARGET, FOLDER, NO_FOLDER, BODY = INCIDENTS = (
     "folder gone",
     "body gone",
 )
-_OFTEN = (*[ROLLED_BACK] * 5, *[RETURNED] * 3, TARGET, TARGET, FOLDER, FOLDER, NO_FOLDER, BODY, BODY)
+_OFTEN = (*[ROLLED_BACK] * 4, *[RETURNED] * 3, *[TARGET] * 4, FOLDER, FOLDER, NO_FOLDER, BODY, BODY)
 _MOMENT_S = 0.002
 _TRIES = 60
 
@@ -59,18 +60,24 @@ class Incident:
         """Nothing happens any more."""
 
 
-def incident(world: World, living: Callable[[], list[Process]], end_all: Callable[[], None]) -> Incident:
+def incident(
+    world: World,
+    living: Callable[[], list[Process]],
+    end_all: Callable[[], None],
+    run: Callable[[Command], object],
+) -> Incident:
     """What befalls a run.
 
     Args:
         world: where.
         living: the drivers and repairs that live.
         end_all: ends them.
+        run: starts a repair.
     """
     random = Random(f"incident {world.options.seed}")
     kind = random.choice(_OFTEN)
     if kind in (ROLLED_BACK, RETURNED):
-        return RollBack(world, random, living, returns_at_once=kind == RETURNED)
+        return RollBack(world, random, living, run, returns_at_once=kind == RETURNED)
     if kind == TARGET:
         return TargetPutBack(world, end_all)
     if kind == BODY:
@@ -98,15 +105,23 @@ class RollBack(Incident):
         world: where.
         random: draws when and which.
         living: the drivers and repairs that live.
+        run: starts a repair.
         returns_at_once: whether they come back as soon as they are given up, and the body of their checkpoint goes.
     """
 
     def __init__(
-        self, world: World, random: Random, living: Callable[[], list[Process]], *, returns_at_once: bool
+        self,
+        world: World,
+        random: Random,
+        living: Callable[[], list[Process]],
+        run: Callable[[Command], object],
+        *,
+        returns_at_once: bool,
     ) -> None:
         self._world = world
         self._random = random
         self._living = living
+        self._run = run
         self._returns_at_once = self.kills_at_record = returns_at_once
         self._left = random.randint(1, world.options.checkpoints - 1)
         self._saved: dict[str, tuple[Server, SavedBranch]] = {}
@@ -137,6 +152,9 @@ class RollBack(Incident):
                 self._world.oracle.lost.append(xid)
                 self._world.happens(ROLLED_BACK)
                 self._saved[xid] = (server, saved)
+                if self._random.random() < 0.2:  # before any driver has found out
+                    verb = self._random.choice((ACCEPT, REWRITE))
+                    self._run(Command(verb, decision.checkpoint, decision.sinks[xid]))
             else:
                 self._soon(lambda: self._roll_back(decision, xid, tries - 1), _MOMENT_S)
 
@@ -205,8 +223,8 @@ class FolderPutBack(Incident):
         self._end_all = end_all
         self._is_gone = is_gone
         self._decisions = 0
-        self._changes = random.randint(1, world.options.checkpoints - 1)
-        self._backs_up = random.randint(0, self._changes - 1)
+        self._changes = random.randint(1 if is_gone else 2, world.options.checkpoints - 1)
+        self._backs_up = 0 if is_gone else random.randint(1, self._changes - 1)
         self._known: list[tuple[str, str, int]] = []
         self._root = ""
 

@@ -36,7 +36,7 @@ from twophase.protocol.outcome import AlreadyCommitted
 from twophase.state import storage, store
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.log import JobLog
-from twophase.state.records import History
+from twophase.state.records import History, Rewrite
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 
@@ -215,6 +215,8 @@ def _raise_mark_unproven(self: MySqlSink, lineage: str, checkpoint: int) -> None
 
 
 def _lose_all(self: Committer, checkpoint: Any, sink: str) -> Any:
+    if not checkpoint.offsets.end:  # of an adoption
+        return _real_lost(self, checkpoint, sink)
     return [(piece, "nobody was asked") for piece in checkpoint.committables.get(sink, ())]
 
 
@@ -223,6 +225,7 @@ def _take_over_without_fence(log: JobLog, sinks: Any, check: Any) -> int:
     return log.history.generation
 
 
+_real_lost = Committer.lost
 _real_close_below = CheckpointCoordinator._close_below
 _real_next = CommitsBehind._next
 _real_append = JobLog.append
@@ -311,7 +314,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         REPAIRED,
         [(repair, "take_over", _take_over_without_fence)],
     ),
-    "an adoption takes every prepared piece for decided": (REPAIRED, [(AdoptionRepair, "_is_decided", lambda *_: True)]),
+    "an adoption takes a piece that was written again": (REPAIRED, [(Rewrite, "withdrew", lambda *_: False)]),
     "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),
 }
 

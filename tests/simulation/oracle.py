@@ -393,7 +393,12 @@ class Oracle:
             for branch in server.branches.values():
                 piece = Piece.of(branch.xid)
                 back = branch.xid in self.repaired.back  # at any time, also after the last look
-                if branch.phase is Phase.PREPARED and not back and piece.sink in sinks and piece.attempt[0] < generation:
+                if (
+                    branch.phase is Phase.PREPARED
+                    and not back
+                    and piece.sink in sinks
+                    and piece.attempt[0] < generation
+                ):
                     self.violated(f"I3: {branch.xid} is left behind by the recovery of generation {generation}")
 
     def believes_committed(self, xid: str, missing: set[str]) -> None:
@@ -404,7 +409,9 @@ class Oracle:
             missing: what its target lacked when it was asked.
         """
         there = self.visible.keys() | (self.undone - missing) | self.emptied
-        if xid in self.taken or xid in self.repaired.withdrawn:  # by the mark of a driver over another folder; whoever acts on it is found at COMMITTED
+        if (
+            xid in self.taken or xid in self.repaired.withdrawn
+        ):  # by the mark of a driver over another folder; whoever acts on it is found at COMMITTED
             return
         self.holds(xid in there, f"I4: {xid} is taken for committed and is not")
         decision = self._decision_of(xid)

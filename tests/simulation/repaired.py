@@ -119,7 +119,9 @@ class Repaired:
                 continue
             if decision.checkpoint <= ancestors.get(decision.lineage, -1):
                 hidden = [xid for xid in decision.xids if xid not in oracle.visible]
-                oracle.holds(not hidden, f"I2: checkpoint {decision.checkpoint} is adopted, and {hidden} are not visible")
+                oracle.holds(
+                    not hidden, f"I2: checkpoint {decision.checkpoint} is adopted, and {hidden} are not visible"
+                )
                 decision.committed = True
             else:
                 shown = [xid for xid in decision.xids if _is_shown(oracle, xid)]

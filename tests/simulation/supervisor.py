@@ -122,8 +122,9 @@ class Supervisor:
         self._change = TargetChange(world, self._end_drivers) if world.options.world in (PUT_BACK, SWAPPED) else None
         self._repairs: list[Repair] = []
         self._settled: list[Driver] = []
-        is_repaired = world.options.world == REPAIRED
-        self._incident = incident(world, self._processes, self._end_all) if is_repaired else Incident()
+        self._incident = Incident()
+        if world.options.world == REPAIRED:
+            self._incident = incident(world, self._processes, self._end_all, self._start_repair)
         world.oracle.on_repaired = self._recorded
         self._standby = Standby(world, _FOLDER) if world.options.world == COPIED else None
         plan = world.faults.plan

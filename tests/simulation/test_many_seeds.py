@@ -23,6 +23,6 @@ def test_every_seed_keeps_every_invariant() -> None:
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_every_seed_keeps_every_invariant_in_a_world(world: str) -> None:
-    seeds = range(SEEDS_OF_WORLDS.stop, SEEDS_OF_WORLDS.stop + MORE_OF_A_WORLD)
+    seeds = range(SEEDS_OF_WORLDS[world].stop, SEEDS_OF_WORLDS[world].stop + MORE_OF_A_WORLD)
     summary = run_all(seeds, PROCESSES, world)
     assert not summary.failures, "\n\n".join(summary.failures[:10])

@@ -13,6 +13,7 @@ SEEDS = 1500
 FEWER_SEEDS = 300
 DEAR = {
     "a lock wait inside a branch is passed over",
+    "a repair does not take the job over",
     "a writer does not look at the fence",
     "MariaDB is asked as soon as a session is off the list",
     "the first record of a folded log is written anew",

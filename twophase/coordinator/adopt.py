@@ -29,7 +29,17 @@ from twophase.ids import Attempt, new_lineage_id
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import NamesPieces, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.records import AcceptedLoss, Adoption, Decision, History, Lineage, Note, Proof, RepairedRecord, Rewrite
+from twophase.state.records import (
+    AcceptedLoss,
+    Adoption,
+    Decision,
+    History,
+    Lineage,
+    Note,
+    Proof,
+    RepairedRecord,
+    Rewrite,
+)
 
 Frozen = Callable[[str, int], FrozenOffsets | None]
 """What Spark's folder has as the offsets of a micro-batch, of a lineage and a number; None if it has none."""
@@ -213,9 +223,8 @@ class AdoptionRepair:
             return False  # another piece of the task is committed
         attempts = {one.attempt for one in history.decisions if (one.lineage, one.checkpoint) == (lineage, number)}
         for repair in history.repairs:
-            if isinstance(repair, AcceptedLoss) and repair.sink == name:
-                if repair.gave_up(lineage, number, piece.subtask.index):
-                    return False  # it was lost, and is back; its rows may have been written by hand since
+            if isinstance(repair, AcceptedLoss) and repair.gave_up(name, lineage, number, piece.subtask.index):
+                return False  # it was lost, and is back; its rows may have been written by hand since
             if isinstance(repair, Rewrite) and repair.is_of(lineage, number):
                 if repair.sink == name and repair.withdrew(piece.subtask.index, piece.transaction.attempt):
                     return False  # likewise

@@ -81,7 +81,9 @@ class CompletedCheckpoint:
     def without(self, loss: AcceptedLoss) -> CompletedCheckpoint:
         """The checkpoint after an operator has accepted a loss, in it or in one before it."""
         pieces = self.committables.get(loss.sink, ())
-        kept = tuple(one for one in pieces if not loss.gave_up(self.lineage, self.checkpoint, one.subtask.index))
+        kept = tuple(
+            one for one in pieces if not loss.gave_up(loss.sink, self.lineage, self.checkpoint, one.subtask.index)
+        )
         committables = {**self.committables, loss.sink: kept} if pieces else self.committables
         return replace(self, committables=committables, predecessors=loss.amend(self.predecessors))
 

@@ -127,8 +127,10 @@ class AcceptedLoss:
     before: Proof | None
     action: Literal["accept-loss"] = "accept-loss"
 
-    def gave_up(self, lineage: str, checkpoint: int, task: int) -> bool:
-        """Whether the pieces of a task are given up in its sink; they are not committed any more, also if they are there again."""
+    def gave_up(self, sink: str, lineage: str, checkpoint: int, task: int) -> bool:
+        """Whether the pieces of a task are given up; they are not committed any more, also if they are there again."""
+        if sink != self.sink:
+            return False
         if (lineage, checkpoint) == (self.lineage, self.checkpoint):
             return self.emptied or task in _tasks(self.pieces)
         return self.covers(lineage, checkpoint)
