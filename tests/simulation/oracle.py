@@ -211,12 +211,6 @@ class Oracle:
                 newest = json.loads(payload)["record"]["history"]["generation"]
         return newest
 
-    def has_log(self, root: str) -> bool:
-        """Whether a job's folder has a log."""
-        folder = self.disk.root.entries.get("data")
-        job = folder.entries.get(root.removeprefix("/data/")) if isinstance(folder, Folder) else None
-        return isinstance(job, Folder) and "log" in job.entries
-
     def _records(self, root: str) -> dict[str, bytes]:
         """The log, without temporary names."""
         folder = self.disk.find(f"{root}/log")

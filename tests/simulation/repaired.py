@@ -59,7 +59,7 @@ class Repaired:
     def folder_put_back(self, oracle: Oracle, root: str, known: Iterable[Key]) -> None:
         """A job's folder is an old copy, or gone. What it does not know and no target shows was never decided."""
         self.damaged = True
-        oracle.generation[root] = oracle.newest_fence(root) if oracle.has_log(root) else 0
+        oracle.generation[root] = oracle.newest_fence(root) if _has_log(oracle, root) else 0
         kept = {*known}
         for key, decision in sorted(oracle.decided.items(), key=lambda entry: entry[1].chunk, reverse=True):
             later = any(other[:2] == key[:2] and other[2] > key[2] for other in kept)
@@ -148,6 +148,14 @@ class Repaired:
 
     def _drop(self, oracle: Oracle, key: Key) -> None:
         self.superseded.append(oracle.decided.pop(key))
+
+
+def _has_log(oracle: Oracle, root: str) -> bool:
+    try:
+        oracle.disk.find(f"{root}/log")
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _is_shown(oracle: Oracle, xid: str) -> bool:

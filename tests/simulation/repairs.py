@@ -7,12 +7,13 @@ Kafka, which has all records; Spark's folder. A command may be killed, stand sti
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.simulation.decisions import Piece
 from tests.simulation.driver import JOB, SimulatedClock, job_options, watched_sinks
 from tests.simulation.options import Mishap
 from tests.simulation.scheduler import Process
@@ -38,6 +39,8 @@ _THINKS_S = (0.0, 0.0, 0.01, 0.3)
 _POINTS = ("R01", "R02", "R03", "R04", "R05", "C12", "C13", "C14", "C15", "C19")
 _PLACES = ("disk link", "disk sync", "XA PREPARE", "XA COMMIT", "XA ROLLBACK", "XA RECOVER", "twophase_", "")
 _PAUSES_S = (0.0, 0.0, 0.0, 0.3, 3.0)
+_AGAIN, _RIVALS, _MISHAPS = 0.6, 0.15, 0.6
+_MAX_REPAIRS = 12
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,72 @@ class Repair:
         known = self._world.oracle.decided.values()
         there = [one.chunk for one in known if one.checkpoint <= ancestors.get(one.lineage, -1)]
         return 1 + max(there, default=-1)
+
+
+class Operator:
+    """Who runs repairs.
+
+    Args:
+        world: where.
+        folder: the job's folder.
+        start_driver: starts a driver, as a cron job does that knows of no repair.
+
+    Attributes:
+        repairs: those that were run.
+        on_death: hears of each that is over.
+        dies_at_record: whether the first one dies right after its record.
+    """
+
+    def __init__(self, world: World, folder: str, start_driver: Callable[[], object]) -> None:
+        self.repairs: list[Repair] = []
+        self.on_death: Callable[[Repair], None] = lambda repair: None
+        self.dies_at_record = False
+        self._world = world
+        self._folder = folder
+        self._start_driver = start_driver
+
+    def lead_out(self, error: Exception) -> None:
+        """Run what the error names, again while it dies, until it comes to its end or refuses."""
+        random, scheduler = self._world.scheduler.random, self._world.scheduler
+        commands = commands_of(error)
+        self._world.oracle.holds(bool(commands), f"no command leads out of {error!r}")
+        for command in random.sample(commands, len(commands)):
+            repair = None
+            while repair is None or (repair.error is None and not repair.done and random.random() < _AGAIN):
+                repair = self.run(command)
+                if not self._world.faults.calm and random.random() < _RIVALS:
+                    scheduler.sleep(0.1 * random.random())
+                    self._start_driver()
+                scheduler.wait_until(lambda repair=repair: repair.process.dead, None)
+            if repair.error is not None and "nothing tells which of them" in str(repair.error):
+                self._end_superseded()
+            if repair.done or not isinstance(repair.error, StopJobError):
+                return
+
+    def run(self, command: Command) -> Repair:
+        """Start a repair, whoever lives."""
+        world, random = self._world, self._world.scheduler.random
+        if len(self.repairs) == _MAX_REPAIRS:
+            world.oracle.violated(f"{_MAX_REPAIRS} repairs did not lead out: {command}")
+        repair = Repair(world, len(self.repairs), self._folder, command)
+        world.happens(f"repair: {command.verb}")
+        repair.process.on_death.append(lambda _: self.on_death(repair))
+        if self.dies_at_record and not self.repairs:
+            world.faults.arm(repair.process, Mishap("R03", 1, 0.0))
+        elif len(self.repairs) < _MAX_REPAIRS // 2 and random.random() < _MISHAPS:
+            world.faults.arm(repair.process, mishap_of(random))
+        self.repairs.append(repair)
+        world.scheduler.spawn(repair.process, repair.process.name, repair.run)
+        return repair
+
+    def _end_superseded(self) -> None:
+        """End prepared pieces by hand that lost to another attempt of their task, as the error says."""
+        decided = {xid for decision in self._world.oracle.known() for xid in decision.xids}
+        tasks = {replace(Piece.of(xid), task_attempt=0) for xid in decided}
+        for server in self._world.servers:
+            for xid in [*server.branches]:
+                if xid not in decided and replace(Piece.of(xid), task_attempt=0) in tasks:
+                    server.resolve(xid, commits=False)
 
 
 class _Reread:

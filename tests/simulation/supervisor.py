@@ -13,7 +13,7 @@ from tests.simulation.decisions import Decision
 from tests.simulation.driver import Driver
 from tests.simulation.incidents import Incident, incident
 from tests.simulation.options import Mishap, Options
-from tests.simulation.repairs import Command, Repair, commands_of, mishap_of
+from tests.simulation.repairs import Operator, Repair
 from tests.simulation.scheduler import Process
 from tests.simulation.verdict import check_end, check_lost, check_refused
 from tests.simulation.world import World
@@ -24,7 +24,6 @@ from twophase.errors import (
     FencedError,
     LostPreparedError,
     RestoreRefusedError,
-    StopJobError,
     TargetChangedError,
 )
 from twophase.events import Event
@@ -37,7 +36,6 @@ _LOSSES = (LostPreparedError, TargetChangedError)
 _LIVES_ON_S = 4.0
 _MEDDLING_S = 0.05
 _MAX_DRIVERS = 60
-_REPAIRS = 12
 
 
 @dataclass(frozen=True)
@@ -120,11 +118,13 @@ class Supervisor:
         world.faults.on_stall = self._suspect
         world.oracle.on_decided = self._decided
         self._change = TargetChange(world, self._end_drivers) if world.options.world in (PUT_BACK, SWAPPED) else None
-        self._repairs: list[Repair] = []
+        self._operator = Operator(world, self._folder, lambda: self._start(self._options.checkpoints - 1, None))
+        self._operator.on_death = self._orphan
         self._settled: list[Driver] = []
         self._incident = Incident()
         if world.options.world == REPAIRED:
-            self._incident = incident(world, self._processes, self._end_all, self._start_repair)
+            self._incident = incident(world, self._processes, self._end_all, self._operator.run)
+            self._operator.dies_at_record = self._incident.kills_at_record
         world.oracle.on_repaired = self._recorded
         self._standby = Standby(world, _FOLDER) if world.options.world == COPIED else None
         plan = world.faults.plan
@@ -240,45 +240,11 @@ class Supervisor:
             self._repair()
 
     def _repair(self) -> None:
-        """Run what the error names until it comes to an end, or refuses; the next driver shows what it was worth."""
-        error = next(one.error for one in reversed(self._fresh()) if isinstance(one.error, self._stops))
-        random = self._scheduler.random
-        commands = commands_of(error)
-        self._world.oracle.holds(bool(commands), f"no command leads out of {error!r}")
-        for command in random.sample(commands, len(commands)):
-            repair = None
-            while repair is None or (repair.error is None and not repair.done and random.random() < 0.6):
-                repair = self._start_repair(command)
-                if not self._world.faults.calm and random.random() < 0.15:
-                    self._scheduler.sleep(0.1 * random.random())
-                    self._start(self._options.checkpoints - 1, None)  # a cron job
-                self._scheduler.wait_until(lambda repair=repair: repair.process.dead, None)
-            if repair.error is not None and "nothing tells which of them" in str(repair.error):
-                self._end_superseded()
-            if repair.done or not isinstance(repair.error, StopJobError):
-                break
+        """The operator reads the newest error; the next driver shows what the repair was worth."""
+        self._operator.lead_out(
+            next(one.error for one in reversed(self._fresh()) if isinstance(one.error, self._stops))
+        )
         self._settled = [driver for driver in self._drivers if driver.process.dead]
-
-    def _end_superseded(self) -> None:
-        """The operator ends prepared pieces by hand that lost to another attempt of their task, as the error says."""
-        decided = {xid for decision in self._world.oracle.known() for xid in decision.xids}
-        for server in self._world.servers:
-            for xid in [*server.branches.keys() - decided]:
-                server.resolve(xid, commits=False)
-
-    def _start_repair(self, command: Command) -> Repair:
-        if len(self._repairs) == _REPAIRS:
-            self._world.oracle.violated(f"{_REPAIRS} repairs did not lead out: {command}")
-        repair = Repair(self._world, len(self._repairs), self._folder, command)
-        self._world.happens(f"repair: {command.verb}")
-        repair.process.on_death.append(lambda _: self._orphan(repair))
-        if not self._repairs and self._incident.kills_at_record:
-            self._world.faults.arm(repair.process, Mishap("R03", 1, 0.0))
-        elif len(self._repairs) < _REPAIRS // 2 and self._scheduler.random.random() < 0.6:
-            self._world.faults.arm(repair.process, mishap_of(self._scheduler.random))
-        self._repairs.append(repair)
-        self._scheduler.spawn(repair.process, repair.process.name, repair.run)
-        return repair
 
     def _recorded(self, action: str, withdrawn: set[str]) -> None:
         self._world.happens(f"recorded: {action}")
@@ -289,7 +255,7 @@ class Supervisor:
         return [driver for driver in self._drivers if driver not in self._settled]
 
     def _processes(self) -> list[Process]:
-        return [one.process for one in (*self._drivers, *self._repairs) if not one.process.dead]
+        return [one.process for one in (*self._drivers, *self._operator.repairs) if not one.process.dead]
 
     def _end_all(self) -> None:
         for process in self._processes():
@@ -332,7 +298,9 @@ class Supervisor:
         return [driver for driver in self._drivers if not driver.process.dead]
 
     def _late_tasks(self) -> bool:
-        return any(not task.dead for one in (*self._drivers, *self._repairs) for task in one.executors.processes)
+        return any(
+            not task.dead for one in (*self._drivers, *self._operator.repairs) for task in one.executors.processes
+        )
 
     def _start(self, goal: int, mishap: Mishap | None) -> Driver:
         records = self._world.oracle.records.copy() if self._restore_path is None else self._chosen_at
