@@ -5,10 +5,12 @@ for committed, a new lineage goes on behind them, and what is pre-committed of t
 
     1. show       the plan; nothing is written by it. The operator says yes
     2. take over  a fence in the log; the plan is made again, and has to be the same
-    3. commit     what this log has decided and can still read; then the pieces of adopted checkpoints
+    3. commit     what this log has decided, oldest first, as its bodies or else the targets list it; then the pieces that only
+                  the targets know of adopted checkpoints
     4. record     REPAIRED, which begins the new lineage: this is the repair
 
-A death before step 4 leaves a job that refuses to start as before; the command can be run again.
+A death before step 4 leaves a job that refuses to start as before; the command can be run again. Where no target has proof of
+anything, the fence of step 2 is all that the job was refused for: then a start goes on as it would after the repair.
 
 Where the newest adopted checkpoint ended, no target says. Spark's folder does, if it has the offsets of that micro-batch: they
 were frozen before a row of it was written. Otherwise the source begins where its own options say.
