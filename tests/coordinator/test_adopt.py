@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, ManualClock, decided, dying, lose, offsets, visible
+from tests.coordinator.conftest import JOB, Driver, ManualClock, completed_of, decided, dying, lose, offsets, visible
 from tests.coordinator.test_put_back import put_back
 from tests.coordinator.test_repair import NOTE
 from tests.coordinator.test_repair import repair as accept_loss
@@ -271,3 +271,19 @@ def test_a_body_that_can_be_read_tells_a_superseded_task_attempt(
     adopt(folder, targets)
     another().recover()
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
+
+
+def test_of_a_checkpoint_of_which_only_a_mark_is_left_nothing_more_is_committed(
+    driver: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """A superseded task attempt that pre-commits when its checkpoint is committed and the ledger collapsed."""
+    driver.run(0)
+    newest = completed_of(folder, 0)
+    facts = driver.sinks["facts"]
+    facts.write_direct(newest.committables["facts"][0].transaction, Subtask(0, 900), [{"id": 0}])
+    facts.subsume(newest.lineage, 0)
+    shutil.rmtree(folder)
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10))
+    assert not targets["facts"].prepared

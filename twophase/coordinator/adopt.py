@@ -200,8 +200,8 @@ class AdoptionRepair:
         aborts: list[Committable] = []
         for piece in self._bench.sinks[name].in_doubt():
             mine = piece.transaction.lineage == lineage and piece.transaction.checkpoint <= checkpoint
-            committed_since = committed.get(lineage, -1) > piece.transaction.checkpoint  # commits are in order
-            adopted = mine and not committed_since and self._is_decided(history, name, piece)
+            proven = committed.get(lineage, -1)
+            adopted = mine and not self._is_over(name, proven, piece) and self._is_decided(history, name, piece)
             (commits if adopted else aborts).append(piece)
         guessed = [piece for piece in commits if self._body(history, piece) is None]
         tasks = {(piece.transaction.checkpoint, piece.subtask.index) for piece in guessed}
@@ -214,6 +214,12 @@ class AdoptionRepair:
                 remedy="look at their rows, and end the superseded ones by hand (docs/operations.md), then run the command again.",
             )
         return SinkPlan(dict(committed), tuple(commits), tuple(aborts))
+
+    def _is_over(self, name: str, proven: int, piece: Committable) -> bool:
+        """Whether the sink has committed all that is decided of the piece's checkpoint: commits are in order."""
+        number, sink = piece.transaction.checkpoint, self._bench.sinks[name]
+        only_a_mark = isinstance(sink, NamesPieces) and not sink.committed_pieces(piece.transaction.lineage, number)
+        return proven > number or (proven == number and only_a_mark)
 
     def _is_decided(self, history: History, name: str, piece: Committable) -> bool:
         """Whether a piece of an adopted checkpoint belongs to the attempt that was decided, and is no superseded one of it."""
