@@ -28,7 +28,7 @@ from tests.simulation.worlds import TargetChange
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-ROLLED_BACK, RETURNED, TARGET, FOLDER, NO_FOLDER, BODY = INCIDENTS = (
+ROLLED_BACK, RETURNED, TARGET, FOLDER, NO_FOLDER, BODY = (
     "rolled back",
     "returned",
     "target put back",

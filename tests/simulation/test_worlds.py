@@ -9,13 +9,13 @@ from tests.simulation.worlds import COPIED, PUT_BACK, REPAIRED, SWAPPED
 
 pytestmark = pytest.mark.part("simulation")
 
-SEEDS = {COPIED: range(100), PUT_BACK: range(100), SWAPPED: range(100), REPAIRED: range(40)}
+SEEDS = {COPIED: range(100), PUT_BACK: range(100), SWAPPED: range(100), REPAIRED: range(20)}
 HAPPENS = {
     COPIED: ["copied: plain", "copied: restore", "copied: beside", "goes on in the copy", "goes on in the original"],
     PUT_BACK: ["put back", "stopped: TargetChangedError", "stopped: LostPreparedError"],
     SWAPPED: ["older server", "empty server", "table", "stopped: TargetChangedError"],
     REPAIRED: [
-        *("rolled back", "put back", "folder put back", "folder gone", "body gone", "comes back"),
+        *("rolled back", "put back", "folder put back", "body gone", "comes back"),
         *("recorded: accept-loss", "recorded: rewrite", "recorded: adopt-from-target"),
         *("R01", "R02", "R03", "R04", "R05"),
     ],
