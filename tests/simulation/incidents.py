@@ -242,6 +242,8 @@ class FolderPutBack(Incident):
         scheduler.at(scheduler.now_s + delay_s, action)
 
     def _back_up(self) -> None:
+        if self._world.oracle.repaired.damaged:
+            return  # it is gone already
         self._known = [*self._world.oracle.decided]
         self._world.back_up_folder(self._root)
 
