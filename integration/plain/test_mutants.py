@@ -103,6 +103,7 @@ _RACE = "two things at the same moment, between which there is no crash point"
 _BY_HAND = "somebody who changes or deletes what is there"
 _COPY = f"{_BY_HAND}: a driver over a copy of the job's folder"
 _CHANGED = f"{_BY_HAND}: a target that is put back or swapped"
+_REPAIR = f"{_BY_HAND}, and an operator who runs a repair; a plain driver has none"
 # What no kill shows, and what it takes instead; the simulation has all of it.
 NOT_SHOWN = {
     "an unknown branch is taken for committed": f"{_BY_HAND}: a decided branch that was rolled back",
@@ -131,6 +132,11 @@ NOT_SHOWN = {
     "the mark is raised to what a target lacks": _CHANGED,
     "a table is known by its name alone": _CHANGED,
     "a server is known by its address alone": _CHANGED,
+    "a loss is accepted without asking the target": _REPAIR,
+    "an accepted loss stays in the checkpoint": _REPAIR,
+    "a repair does not take the job over": _REPAIR,
+    "an adoption takes a piece that was written again": _REPAIR,
+    "an adoption leaves the pieces that wait": _REPAIR,
     "MySQL is asked as soon as a session is off the list": f"{_RACE}: a session that leaves on a slow server",
     "MariaDB is asked as soon as a session is off the list": f"{_RACE}: a session that leaves on a slow server",
 }

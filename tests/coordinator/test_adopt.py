@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, ManualClock, decided, offsets, visible
+from tests.coordinator.conftest import JOB, Driver, ManualClock, completed_of, decided, dying, lose, offsets, visible
 from tests.coordinator.test_put_back import put_back
 from tests.coordinator.test_repair import NOTE
+from tests.coordinator.test_repair import repair as accept_loss
 from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionRepair, Frozen
@@ -199,3 +201,89 @@ def test_a_target_that_lacks_something_is_not_adopted_from(behind: Driver, targe
     put_back(targets["lake"], MemoryTarget())
     with pytest.raises(TargetChangedError, match="sink 'lake'"):
         repair(folder, targets).plan()
+
+
+def remove_body(folder: Path, number: int) -> None:
+    found = [one for one in JobLog(LocalStorage(folder), JOB).read().decisions if one.checkpoint == number]
+    (folder / found[-1].folder / "_metadata").unlink()
+
+
+@pytest.mark.parametrize("is_loser", [False, True], ids=["the lost one", "another attempt of its task"])
+@pytest.mark.parametrize("dies", ["", "R03"], ids=["committed", "not committed yet"])
+def test_a_piece_whose_loss_was_accepted_is_not_adopted_when_it_comes_back(
+    driver: Driver, targets: Targets, another: Another, folder: Path, dies: str, is_loser: bool
+) -> None:
+    """Its rows may have been written again by hand."""
+    driver.run(0)
+    decided(driver, 1)
+    before = dict(targets["facts"].prepared)
+    lose(targets["facts"], 1, 1)
+    accepting = accept_loss(folder, targets)
+    plan = accepting.plan(1, "facts")
+    if dies:
+        dying(dies, lambda: accepting.accept(plan, NOTE))
+    else:
+        accepting.accept(plan, NOTE)
+    for key, (piece, rows) in before.items():
+        if key[5].index == 1:
+            subtask = Subtask(1, 900) if is_loser else piece.subtask
+            targets["facts"].prepared[*key[:5], subtask] = (replace(piece, subtask=subtask), rows)
+    remove_body(folder, 1)
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["facts"]) == list(range(15))
+    assert visible(targets["lake"]) == list(range(20))
+    assert not targets["facts"].prepared
+
+
+def test_what_is_decided_behind_a_checkpoint_without_body_is_adopted_with_it(
+    driver: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """As with `checkpoint.max_concurrent`."""
+    driver.run(0)
+    decided(driver, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver.coordinator, "_make_room", lambda number: None)
+        decided(driver, 2)
+    remove_body(folder, 1)
+    with pytest.raises(CheckpointMissingError, match="adopt-from-target"):
+        another().recover()
+    adopt(folder, targets)
+    lineage = another().recover().coordinator.lineage
+    assert lineage.start == offsets(2).end
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
+
+
+def test_a_body_that_can_be_read_tells_a_superseded_task_attempt(
+    driver: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """Of the checkpoint behind one whose body is gone."""
+    driver.run(0)
+    decided(driver, 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver.coordinator, "_make_room", lambda number: None)
+        decided(driver, 2)
+    transaction = next(
+        key[0].transaction for key in targets["lake"].prepared.values() if key[0].transaction.checkpoint == 2
+    )
+    driver.sinks["lake"].write_direct(transaction, Subtask(0, 900), [{"id": 20}])
+    remove_body(folder, 1)
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
+
+
+def test_of_a_checkpoint_of_which_only_a_mark_is_left_nothing_more_is_committed(
+    driver: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """A superseded task attempt that pre-commits when its checkpoint is committed and the ledger collapsed."""
+    driver.run(0)
+    newest = completed_of(folder, 0)
+    facts = driver.sinks["facts"]
+    facts.write_direct(newest.committables["facts"][0].transaction, Subtask(0, 900), [{"id": 0}])
+    facts.subsume(newest.lineage, 0)
+    shutil.rmtree(folder)
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10))
+    assert not targets["facts"].prepared

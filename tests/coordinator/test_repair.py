@@ -310,14 +310,6 @@ def test_rows_of_long_ago_are_given_up_too(
     assert visible(targets["facts"]) == list(range(50, 60))
 
 
-def test_only_the_sink_that_is_named_is_given_up(driver: Driver, targets: Targets, folder: Path) -> None:
-    driver.run(0)
-    put_back(targets["facts"], MemoryTarget())
-    put_back(targets["lake"], MemoryTarget())
-    with pytest.raises(TargetChangedError, match="sink 'lake'"):
-        repair(folder, targets).plan(0, "facts")
-
-
 def test_another_target_is_not_taken_for_one_that_was_put_back(driver: Driver, targets: Targets, folder: Path) -> None:
     driver.run(0)
     with pytest.raises(TargetChangedError):
@@ -387,3 +379,20 @@ def test_a_lost_piece_that_comes_back_is_aborted_as_an_orphan(
     another().recover()
     assert not targets["facts"].prepared
     assert visible(targets["facts"]) == list(range(15))
+
+
+def test_what_two_targets_lack_that_were_put_back_is_accepted_one_after_the_other(
+    driver: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """Two sinks in one server: its backup is that of both."""
+    before = {name: backup(target) for name, target in targets.items()}
+    driver.run(0)
+    for name, target in targets.items():
+        put_back(target, before[name])
+    for name in targets:
+        with pytest.raises(TargetChangedError, match=f"accept-loss JOB.yaml --checkpoint 0 --sink {name}"):
+            another().recover()
+        repairing = repair(folder, targets)
+        repairing.accept(repairing.plan(0, name), NOTE)
+    another().recover().run(1)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10, 20))

@@ -232,15 +232,17 @@ def test_an_adoption_knows_the_attempt_that_the_other_pieces_have(
 
 
 @in_part
+@pytest.mark.parametrize("is_loser", [False, True], ids=["the lost one", "another attempt of its task"])
 def test_an_adoption_does_not_take_a_lost_piece_that_is_back(
-    broken: Driver, targets: Targets, another: Another, folder: Path
+    broken: Driver, targets: Targets, another: Another, folder: Path, is_loser: bool
 ) -> None:
     lost = completed_of(folder, 1).committables["facts"][1]
+    back = Subtask(lost.subtask.index, 900) if is_loser else lost.subtask
     dying("C19", lambda: rewrite(folder, targets))
     decision = JobLog(LocalStorage(folder), JOB).read().decisions[-1]
     shutil.rmtree(folder / decision.folder)
     fence, targets["facts"].fences[JOB, "facts"] = targets["facts"].fences[JOB, "facts"], lost.transaction.attempt
-    assert broken.sinks["facts"].write_direct(lost.transaction, lost.subtask, [{"id": 15}]) is not None
+    assert broken.sinks["facts"].write_direct(lost.transaction, back, [{"id": 15}]) is not None
     targets["facts"].fences[JOB, "facts"] = fence
     adopt(folder, targets)
     another().recover()

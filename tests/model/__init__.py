@@ -15,6 +15,7 @@ How to read it
     checkpoint       trigger to subsume (`twophase.coordinator.coordinator`, `.commit`)
     sinks            tasks, sessions and what servers answer (`twophase.testing.memory`, `sinks.mysql`)
     faults           what goes wrong, what operators do
+    repairs          how an operator leads the job out (`twophase.coordinator.repair`, `.rewrite`, `.adopt`)
     invariants       I1 to I8 and the goal: how each is expressed is in its docstring
     world, configurations, mutants    the worlds that are checked, and the deliberate mistakes that must be found
     conformance, told                 what the product told of its runs, held against the model event by event
@@ -24,7 +25,8 @@ What is in it
     there while others take over; their tasks, which pre-commit late; lost replies, which are deaths right after a step
     or tries that are repeated; the log's creates, checks and folds, and a power loss between link and sync; restores into
     a new lineage, from the folder or a copy of it; collapsed proofs; MySQL 8.0, MySQL 9.7 and MariaDB, with their
-    sessions, locks, early OKs, commits in flight and crashes; a task attempt that loses; a rollback by hand.
+    sessions, locks, early OKs, commits in flight and crashes; a task attempt that loses; a rollback by hand; lost pieces that are given up or
+    written again beside a driver, and come back; the targets' checkpoints adopted after the folder is lost.
 
 What is not
     Bytes (I9), targets (I10), clocks, back-off, the bodies beside the log, Spark's own folder (it is taken to agree with

@@ -131,11 +131,12 @@ def commit(world: World, state: State, driver: Driver) -> Iterator[Transition[St
         if driver.step == steps.RECOMMIT:
             yield closing.begins_closing(state, driver)
         return
+    listed = decision._replace(given_up=()) if world.mistake is Mistake.LOSS_NOT_LEFT_OUT else decision
     left = [
-        (place, branch)
+        (place, xid[4])
         for place in range(len(state.sinks))
-        for branch in range(world.pieces_of(place, decision.attempt))
-        if (place, branch) not in driver.proven
+        for xid in listed.xids(place, world.pieces_of(place, decision.attempt))
+        if (place, xid[4]) not in driver.proven
     ]
     if driver.step == steps.REPLAY and driver.recommitted == decision[:2]:
         left = []
@@ -163,9 +164,9 @@ def _commit_piece(
     world: World, state: State, driver: Driver, decision: Decision, place: int, branch: int
 ) -> Iterator[Transition[State]]:
     sink = state.sinks[place]
-    xid = (*decision[:4], branch)
+    xid = (*decision[:2], *decision.attempt_in(place), branch)
     label = (driver.owner, place, *xid)
-    if targets.lacks_predecessor(world, sink, driver.history, xid):
+    if targets.lacks_predecessor(world, sink, driver.history, xid, place):
         yield Transition(("finds the target changed of", *label), without_driver(state, driver, CHANGED))
         return
     answer, changed = sinks.try_commit(world, world.servers[place], sink, xid)

@@ -83,9 +83,9 @@ def aborting(world: World, state: State, driver: Driver, then: After) -> Iterato
 def kept(world: World, driver: Driver) -> frozenset[Xid]:
     """`Finisher.pieces_to_commit`: what no scan may touch."""
     return frozenset(
-        (*decision[:4], branch)
+        xid
         for decision in log.uncommitted(driver.history)
-        for branch in range(world.pieces_of(driver.sink, decision.attempt))
+        for xid in decision.xids(driver.sink, world.pieces_of(driver.sink, decision.attempt))
     )
 
 
@@ -134,7 +134,7 @@ def _closed(state: State, driver: Driver) -> State:
     """One sink is closed; then the next, or whatever comes after the last."""
     sink = state.sinks[driver.sink]
     state = with_sink(state, driver.sink, sink._replace(closed=max(sink.closed, driver.closing)))
-    if driver.sink + 1 < len(state.sinks):
+    if driver.sink + 1 < len(state.sinks) and not driver.repair:
         return with_driver(state, driver._replace(step=steps.SCAN, sink=driver.sink + 1))
     if driver.then == steps.ENDED:
         return without_driver(state, driver, DEAD)

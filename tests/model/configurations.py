@@ -144,6 +144,21 @@ PUT_BACK = World(
     budget=Budget(crashes=1, put_backs=1),
 )
 
+LOST_PIECES = World(
+    "lost pieces",
+    "a piece is rolled back by hand, given up or written again beside a driver, and comes back",
+    (MEMORY,),
+    checkpoints=1,
+    budget=Budget(crashes=1, rollbacks=1, repairs=1, returns=1),
+)
+LOST_FOLDER = World(
+    "lost folder",
+    "the folder is lost, and what the targets have is adopted",
+    (MEMORY, MEMORY),
+    checkpoints=2,
+    budget=Budget(crashes=2, losses=1, repairs=1),
+)
+
 SMALL = (
     WHOLE,
     TWO_DRIVERS,
@@ -164,6 +179,8 @@ SMALL = (
     BY_HAND,
     COPY_BESIDE,
     PUT_BACK,
+    LOST_PIECES,
+    LOST_FOLDER,
 )
 
 
@@ -174,6 +191,13 @@ def _larger(world: World, name: str, budget: Budget, **changes: Any) -> World:
 LARGE = (
     _larger(COPY_BESIDE, "copy beside, restarted", Budget(folders=1, crashes=1), checkpoints=3),
     _larger(PUT_BACK, "put back, commits behind", Budget(put_backs=1, crashes=1, subsumptions=1), max_concurrent=2),
+    _larger(
+        LOST_PIECES,
+        "lost pieces, repaired twice",
+        Budget(crashes=1, rollbacks=1, repairs=2, returns=1),
+        checkpoints=2,
+    ),
+    _larger(LOST_FOLDER, "lost folder, repaired twice", Budget(crashes=2, losses=1, repairs=2)),
     _larger(WHOLE, "whole, declined", Budget(crashes=1, declines=1)),
     _larger(TWO_DRIVERS, "two drivers, crashed", Budget(rivals=1, crashes=1)),
     _larger(POWER_LOSS, "power loss, checked", Budget(rivals=1, power_losses=1), splits_append=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from tests.model import log, targets
+from tests.model import log, repairs, targets
 from tests.model.explore import Transition
 from tests.model.pieces import COMMITTED, COMMITTING, HELD, LEAVING, LIMBO, OPEN, PREPARED, RETURNED, ROLLED_BACK, Sink
 from tests.model.state import DEAD, Driver, State
@@ -30,6 +30,7 @@ def faults(world: World, state: State) -> Iterator[Transition[State]]:
     yield from _operators(state)
     yield from targets.copies(state)
     yield from targets.put_backs(state)
+    yield from repairs.returns(state)
 
 
 def _without_power(state: State) -> State:
@@ -45,13 +46,13 @@ def _without_power(state: State) -> State:
 def _servers(world: World, state: State) -> Iterator[Transition[State]]:
     budget = state.budget
     for place, (server, sink) in enumerate(zip(world.servers, state.sinks, strict=True)):
-        if not server.has_sessions:
+        if not server.has_sessions and not budget.rollbacks:
             continue
         if any(piece.status == LIMBO for piece in sink.pieces):
             # A repair, not a fault: the reason of the retries tells the operator to do it.
             for restarted in _restarted(sink):
                 yield Transition(("is restarted", "sink", place), with_sink(state, place, restarted))
-        elif budget.server_crashes:
+        elif budget.server_crashes and server.has_sessions:
             fewer = state._replace(budget=budget._replace(server_crashes=budget.server_crashes - 1))
             for restarted in _restarted(sink):
                 yield Transition(("crashes", "sink", place), with_sink(fewer, place, restarted), fault=True)

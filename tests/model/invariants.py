@@ -67,22 +67,25 @@ def nothing_decided_is_aborted(world: World, state: State) -> bool:
     """I2. A driver over a copy of the folder cannot know what is decided; but it sees what any sink shows."""
     if state.other is not None or state.changed:
         return not state.rolled_back
-    for sink in state.sinks:
-        there = {(*piece[:4], piece.owner, piece.branch) for piece in sink.pieces if piece.status in DURABLE}
+    for place, sink in enumerate(state.sinks):
+        there = {(*_name(piece), piece.branch) for piece in sink.pieces if piece.status in DURABLE}
         for decision in state.decided:
-            if not decision.lost and any((*decision[:5], branch) not in there for branch in range(world.branches)):
+            name = decision.name_in(place)
+            if decision.lost or place in decision.given_up:
+                continue
+            if any((*name, branch) not in there for branch in range(world.branches)):
                 return False
     return True
 
 
 def nothing_undecided_becomes_visible(world: World, state: State) -> bool:
     """I3."""
-    decided = {found[:5] for found in state.decided}
-    return all(
-        (*piece[:4], piece.owner) in decided and piece.branch < world.branches
-        for piece in _pieces(state)
-        if piece.status in _OUT
-    )
+    for place, sink in enumerate(state.sinks):
+        names = _names(state, place)
+        for piece in sink.pieces:
+            if piece.status in _OUT and (_name(piece) not in names or piece.branch >= world.branches):
+                return False
+    return True
 
 
 def committed_is_said_on_proof(world: World, state: State) -> bool:
@@ -90,11 +93,13 @@ def committed_is_said_on_proof(world: World, state: State) -> bool:
     visible = [{piece[:5] for piece in sink.pieces if piece.status in VISIBLE} for sink in state.sinks]
     for driver in () if state.changed else _alive(state):
         target = target_of(world, driver)
-        if target and any((*target[:4], branch) not in visible[place] for place, branch in driver.proven):
+        if target and any(
+            (*target[:2], *target.attempt_in(place), branch) not in visible[place] for place, branch in driver.proven
+        ):
             return False
         for decision in driver.history.decisions:
             if decision.committed and not all(
-                (*decision[:4], branch) in found for found in visible for branch in range(world.branches)
+                xid in found for place, found in enumerate(visible) for xid in decision.xids(place, world.branches)
             ):
                 return False
     return all(_is_in_order(world, state, place) for place in range(len(state.sinks)))
@@ -106,7 +111,8 @@ def _is_in_order(world: World, state: State, place: int) -> bool:
     whole = {
         decision[:2]
         for decision in state.decided
-        if all((*decision[:4], branch) in visible for branch in range(world.branches))
+        if place in decision.given_up
+        or all((*decision.name_in(place)[:4], branch) in visible for branch in range(world.branches))
     }
     return all(
         (lineage, number - 1) in whole
@@ -156,41 +162,42 @@ def one_driver_writes(world: World, state: State) -> bool:
 
 
 def nothing_is_left_behind(world: World, state: State) -> bool:
-    """I7, the final scan. A target that is put back has its older fence again: what comes waits for the next recovery."""
-    if state.changed:
+    """I7, the final scan. A target that is put back has its older fence again: what comes, or comes back, waits for the next recovery."""
+    if state.changed or state.returned:
         return True
-    decided = {found[:5] for found in state.decided}
-    return not any(
-        piece.status in _LEFT_BEHIND
-        and piece.attempt < sink.closed
-        and ((*piece[:4], piece.owner) not in decided or piece.branch >= world.branches)
-        for sink in state.sinks
-        for piece in sink.pieces
-    )
+    for place, sink in enumerate(state.sinks):
+        left = [piece for piece in sink.pieces if piece.status in _LEFT_BEHIND and piece.attempt < sink.closed]
+        names = _names(state, place) if left else set()
+        if any(_name(piece) not in names or piece.branch >= world.branches for piece in left):
+            return False
+    return True
 
 
 def losses_are_real(world: World, state: State) -> bool:
     """I8."""
     if state.overlooked or (CHANGED in state.drivers and not state.changed):
         return False
-    explained = state.changed or state.other is not None
+    explained = state.changed or state.returned or state.other is not None
     return LOST not in state.drivers or explained or any(piece.status == ROLLED_BACK for piece in _pieces(state))
 
 
 def rows_are_committed_exactly_once(world: World, state: State) -> bool:
     """Each range of rows is visible from one attempt only, and no range is left out."""
-    decided = {(*found[:4], found.owner): found for found in state.decided}
-    for sink in state.sinks:
-        attempts = {
-            decided[name] for piece in sink.pieces if piece.status in VISIBLE and (name := _name(piece)) in decided
-        }
-        if len(attempts) != len({found.range for found in attempts}):
+    for place, sink in enumerate(state.sinks):
+        ranges = {name: found.range for found in state.decided for name in (found[:5], found.name_in(place))}
+        attempts = {name for piece in sink.pieces if piece.status in VISIBLE and (name := _name(piece)) in ranges}
+        if len(attempts) != len({ranges[name] for name in attempts}):
             return False
     return _has_no_gap([found for found in state.decided if not found.lost])
 
 
 def _name(piece: Piece) -> tuple[int, ...]:
     return (*piece[:4], piece.owner)
+
+
+def _names(state: State, place: int) -> set[tuple[int, ...]]:
+    """What decided pieces in a sink begin with."""
+    return {found.name_in(place) for found in state.decided if place not in found.given_up}
 
 
 def _has_no_gap(decided: list[Decided]) -> bool:

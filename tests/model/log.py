@@ -16,7 +16,10 @@ from collections.abc import Iterator
 from tests.model import steps
 from tests.model.explore import Transition
 from tests.model.state import (
+    ACCEPT,
     DEAD,
+    LOST,
+    REFUSED,
     Begin,
     Commit,
     Decide,
@@ -27,6 +30,7 @@ from tests.model.state import (
     History,
     Lineage,
     Record,
+    Repaired,
     Slot,
     State,
     Subsume,
@@ -49,6 +53,8 @@ def apply(history: History, record: Record) -> History:
         return history._replace(generation=record.generation)
     if isinstance(record, Begin):
         return history._replace(lineages=(*history.lineages, record.lineage))
+    if isinstance(record, Repaired):
+        return _repaired(history, record)
     if isinstance(record, Decide):
         return history._replace(decisions=(*history.decisions, record.decision))
     if isinstance(record, Commit):
@@ -59,6 +65,20 @@ def apply(history: History, record: Record) -> History:
             )
         )
     return record.history
+
+
+def _repaired(history: History, record: Repaired) -> History:
+    if record.begins is not None:
+        return history._replace(lineages=(*history.lineages, record.begins), decisions=())
+    about = (record.lineage, record.number)
+    changed = [_amended(found, record) if found[:2] == about else found for found in history.decisions]
+    return history._replace(decisions=tuple(changed))
+
+
+def _amended(decision: Decision, record: Repaired) -> Decision:
+    if record.verb == ACCEPT:
+        return decision._replace(given_up=(*decision.given_up, record.place))
+    return decision._replace(rewritten=(*decision.rewritten, (record.place, *record.attempt)))
 
 
 def read(log: Log) -> tuple[History, int, int]:
@@ -107,12 +127,31 @@ def synced(state: State) -> State:
 
 def _noted(state: State, slot: Slot) -> State:
     """For the invariants: a decision is durable."""
+    if isinstance(slot.record, Repaired):
+        return _noted_repair(state, slot.nonce, slot.record)
     if not isinstance(slot.record, Decide):
         return state
     decision = slot.record.decision
     base = _base(state.log, decision.lineage)
     noted = Decided(*decision[:4], owner=slot.nonce, range=base + decision.number)
     return state._replace(decided=(*state.decided, noted))
+
+
+def _noted_repair(state: State, owner: int, record: Repaired) -> State:
+    """The same: a repair is durable. Who has stopped because of what it mends has nothing to do with it any more."""
+    drivers = tuple(DEAD if driver in (LOST, REFUSED) else driver for driver in state.drivers)
+    return state._replace(drivers=drivers, decided=tuple(_after_repair(one, owner, record) for one in state.decided))
+
+
+def _after_repair(decided: Decided, owner: int, record: Repaired) -> Decided:
+    if record.begins is not None:
+        adopted = decided.number <= dict(record.begins.ancestors).get(decided.lineage, -1)
+        return decided._replace(lost=not adopted)
+    if decided[:2] != (record.lineage, record.number) or decided.lost:
+        return decided
+    if record.verb == ACCEPT:
+        return decided._replace(given_up=(*decided.given_up, record.place))
+    return decided._replace(instead=(*decided.instead, (record.place, *record.attempt, owner)))
 
 
 def _base(log: Log, lineage: int) -> int:

@@ -17,6 +17,7 @@ from tests.model.world import MARIADB, MEMORY, MYSQL_80, Mistake, World
 
 I1 = "I1 nothing is committed before its decision"
 I2 = "I2 nothing decided is aborted"
+I3 = "I3 nothing undecided becomes visible"
 I4 = "I4 committed is said on proof"
 I5 = "I5 identities are unique"
 I6 = "I6 a store without history stops"
@@ -31,6 +32,7 @@ _BEHIND = World("commits behind", "", (MEMORY,), max_concurrent=2, budget=Budget
 _ON_MYSQL = World("crash on MySQL 8.0", "", (MYSQL_80,), budget=Budget(crashes=1))
 _ON_MARIADB = World("crash on MariaDB", "", (MARIADB,), budget=Budget(crashes=1))
 _LOST = World("folder lost", "", (MEMORY,), budget=Budget(crashes=1, losses=1))
+_ADOPTED = World("adopted", "", (MEMORY,), budget=Budget(crashes=1, losses=1, repairs=1))
 _RESTORE = World("restore", "", (MEMORY,), checkpoints=4, budget=Budget(crashes=1, restores=1, subsumptions=1))
 
 
@@ -99,6 +101,19 @@ MUTANTS = (
         Mistake.SINKS_NOT_ASKED_AGAIN, "does not ask the sinks again when its fences are up", worlds.COPY_BESIDE, ROWS
     ),
     Mutant(Mistake.ABORT_WITHOUT_ASKING, "aborts in one sink what another shows as committed", worlds.COPY_BESIDE, I2),
+    Mutant(Mistake.LOSS_NOT_LEFT_OUT, "commits a piece that was given up when it comes back", worlds.LOST_PIECES, I3),
+    Mutant(
+        Mistake.REWRITE_WITHOUT_FENCE, "writes lost pieces again without taking the job over", worlds.LOST_PIECES, I5
+    ),
+    Mutant(
+        Mistake.ADOPT_BY_THE_FOLDER, "adopts what the targets have, and begins where the folder ends", _ADOPTED, ROWS
+    ),
+    Mutant(
+        Mistake.ADOPT_WITHOUT_COMMITTING,
+        "adopts a checkpoint, and leaves its pieces in other sinks",
+        replace(_ADOPTED, servers=(MEMORY, MEMORY)),
+        I8,
+    ),
     # As first built:
     Mutant(
         Mistake.MARK_WITHOUT_PROOF,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.model import checkpoint, closing, log, recovery, sinks, steps, targets
+from tests.model import checkpoint, closing, log, recovery, repairs, sinks, steps, targets
 from tests.model.explore import Specification, Transition
 from tests.model.faults import faults
 from tests.model.invariants import INVARIANTS, is_settled
@@ -22,6 +22,7 @@ _DRIVER: dict[str, Actions] = {
     **dict.fromkeys((steps.END_SESSIONS, steps.RAISE, steps.END_SESSIONS_AGAIN), closing.close),
     **dict.fromkeys((steps.RECOVERED, steps.LINEAGE), recovery.begin_lineage),
     **dict.fromkeys((steps.SWEEP, steps.SWEEP_ABORT), checkpoint.sweep),
+    **dict.fromkeys((steps.REPAIR, steps.WRITE_AGAIN, steps.WRITING_AGAIN, steps.REPAIRED), repairs.repair),
     steps.IDLE: checkpoint.idle,
     steps.RUNNING: checkpoint.running,
     steps.DELETE: log.deleting,
@@ -73,6 +74,7 @@ def transitions(world: World, state: State) -> Iterator[Transition[State]]:
             yield from driver_transitions(world, state, driver)
     yield from sinks.tasks(world, state)
     yield from recovery.starts(world, state)
+    yield from repairs.starts(state)
     yield from faults(world, state)
 
 

@@ -16,7 +16,21 @@ from collections.abc import Callable, Iterator
 from tests.model import log, steps, targets
 from tests.model.explore import Transition
 from tests.model.pieces import VISIBLE
-from tests.model.state import CHANGED, DEAD, LOST, REFUSED, Begin, Decision, Driver, Fence, History, Lineage, State
+from tests.model.state import (
+    ADOPT,
+    CHANGED,
+    DEAD,
+    LOST,
+    REFUSED,
+    REWRITE,
+    Begin,
+    Decision,
+    Driver,
+    Fence,
+    History,
+    Lineage,
+    State,
+)
 from tests.model.steps import with_driver, without_driver
 from tests.model.world import Mistake, World
 
@@ -86,10 +100,15 @@ def starting(world: World, state: State, driver: Driver) -> Iterator[Transition[
         changed = driver._replace(history=history, last=last, nonce=nonce)
         yield Transition(("reads the log", driver.owner), _held_against_sinks(world, state, changed))
     else:
+        if driver.repair == REWRITE and world.mistake is Mistake.REWRITE_WITHOUT_FENCE:
+            unfenced = driver._replace(step=steps.REPAIR, generation=driver.history.generation)
+            yield Transition(("does not take over", driver.owner), with_driver(state, unfenced))
+            return
         generation = max(driver.history.generation, driver.remembered[0])
         if world.mistake is not Mistake.GENERATION_REUSED or generation == 0:
             generation += 1
-        yield from log.append(world, state, driver, Fence("FENCE", generation), steps.RECOMMIT)
+        then = steps.REPAIR if driver.repair else steps.RECOMMIT
+        yield from log.append(world, state, driver, Fence("FENCE", generation), then)
 
 
 def _held_against_sinks(world: World, state: State, driver: Driver) -> State:
@@ -99,6 +118,8 @@ def _held_against_sinks(world: World, state: State, driver: Driver) -> State:
         refused = is_refused(driver.history, driver.remembered)
         if world.mistake is Mistake.STORE_NOT_HELD_AGAINST_SINKS:
             refused = False
+    if driver.repair == ADOPT:
+        return with_driver(state, _to_fence(world, driver)) if refused else without_driver(state, driver, DEAD)
     if refused:
         return without_driver(state, driver, REFUSED)
     if targets.has_changed(world, state, driver):

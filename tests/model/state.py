@@ -29,17 +29,34 @@ class Lineage(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A decided checkpoint as the log keeps it."""
+    """A decided checkpoint as the log keeps it.
+
+    Attributes:
+        given_up: sinks whose pieces an operator has given up.
+        rewritten: sinks whose pieces are of another attempt: place, generation and counter.
+    """
 
     lineage: int
     number: int
     generation: int
     counter: int
     committed: bool = False
+    given_up: tuple[int, ...] = ()
+    rewritten: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def attempt(self) -> Attempt:
         return self[2:4]
+
+    def attempt_in(self, place: int) -> Attempt:
+        """The attempt that its pieces in a sink are of."""
+        return next((found[1:] for found in self.rewritten if found[0] == place), self.attempt)
+
+    def xids(self, place: int, branches: int) -> list[Xid]:
+        """Its pieces in a sink."""
+        attempt = self.attempt_in(place)
+        listed = 0 if place in self.given_up else branches
+        return [(self.lineage, self.number, *attempt, branch) for branch in range(listed)]
 
 
 class History(NamedTuple):
@@ -86,7 +103,19 @@ class Subsume(NamedTuple):
     history: History
 
 
-Record = Fence | Begin | Decide | Commit | Subsume
+class Repaired(NamedTuple):
+    """An operator has given up or written again the pieces of a checkpoint in a sink, or begun a lineage behind the targets."""
+
+    kind: Literal["REPAIRED"]
+    verb: str
+    lineage: int = 0
+    number: int = 0
+    place: int = 0
+    attempt: Attempt = NOTHING
+    begins: Lineage | None = None
+
+
+Record = Fence | Begin | Decide | Commit | Subsume | Repaired
 
 
 class Slot(NamedTuple):
@@ -110,6 +139,8 @@ class Decided(NamedTuple):
     Attributes:
         range: which rows it has.
         lost: the folder was lost, and the copy that the job goes on from does not have it.
+        given_up: sinks whose pieces an operator has given up.
+        instead: sinks whose pieces are others now: place, generation, counter and owner.
     """
 
     lineage: int
@@ -119,6 +150,13 @@ class Decided(NamedTuple):
     owner: int
     range: int
     lost: bool = False
+    given_up: tuple[int, ...] = ()
+    instead: tuple[tuple[int, int, int, int], ...] = ()
+
+    def name_in(self, place: int) -> tuple[int, ...]:
+        """What its pieces in a sink begin with: up to the counter, and the owner."""
+        later = next((found[1:] for found in self.instead if found[0] == place), (*self[2:4], self.owner))
+        return (self.lineage, self.number, *later)
 
 
 # -- a driver ----------------------------------------------------------------------------------------------------------
@@ -150,6 +188,8 @@ class Driver(NamedTuple):
         work: the pieces that it found and has yet to abort.
         numbers: the records that it has yet to delete.
         folder: 1 over a copy of the job's folder, beside a driver over the original.
+        repair: it is no driver, but an operator's repair: which one.
+        repairs: lineage and number of the checkpoint and the place of the sink that it is about.
     """
 
     owner: int
@@ -174,8 +214,11 @@ class Driver(NamedTuple):
     work: tuple[Xid, ...] = ()
     numbers: tuple[int, ...] = ()
     folder: int = 0
+    repair: str = ""
+    repairs: tuple[int, int, int] = (0, 0, 0)
 
 
+ACCEPT, REWRITE, ADOPT = "accepts the loss", "writes again", "adopts"
 DEAD = "dead"
 """It crashed, or it was fenced and has stopped."""
 REFUSED = "refused"
@@ -203,6 +246,8 @@ class Budget(NamedTuple):
         rollbacks: somebody rolls a prepared branch back by hand.
         folders: a driver is started over a copy of the folder while another one lives.
         put_backs: a target is put back from a backup, or swapped for an empty one.
+        repairs: an operator runs a repair.
+        returns: a piece that was rolled back is prepared again.
     """
 
     crashes: int = 0
@@ -218,6 +263,8 @@ class Budget(NamedTuple):
     rollbacks: int = 0
     folders: int = 0
     put_backs: int = 0
+    repairs: int = 0
+    returns: int = 0
 
 
 class State(NamedTuple):
@@ -236,6 +283,7 @@ class State(NamedTuple):
         changed: whether a target was put back or swapped.
         overlooked: for the invariants: a driver has recovered over a target that lacks what is committed.
         rolled_back: for the invariants: a decided piece was aborted while another sink showed its checkpoint.
+        returned: whether a piece that was rolled back is there again.
     """
 
     log: tuple[Slot | None, ...]
@@ -250,3 +298,4 @@ class State(NamedTuple):
     changed: bool = False
     overlooked: bool = False
     rolled_back: bool = False
+    returned: bool = False

@@ -29,33 +29,39 @@ def proves(sink: Sink, checkpoint: Named) -> bool:
     )
 
 
-def predecessor(history: History, checkpoint: Named) -> Named | None:
+def predecessor(history: History, checkpoint: Named, place: int = -1) -> Named | None:
     """`CompletedCheckpoint.predecessor`; of a decision that is adopted from another folder only what its number says."""
     lineage, number = checkpoint
     known = next((found for found in history.lineages if found.id == lineage), None)
     if known is None:
         return None
     if number > known.first:
-        return lineage, number - 1
+        return _kept(history, (lineage, number - 1), place)
     return known.ancestors[-1] if known.ancestors else None
 
 
-def committed(history: History) -> Named | None:
-    """`Proofs.committed`: the newest checkpoint that every target has to have."""
+def _kept(history: History, checkpoint: Named, place: int) -> Named | None:
+    """The checkpoint, or the newest before it whose pieces in a sink were not given up: `AcceptedLoss.amend`."""
+    given_up = any(found[:2] == checkpoint and place in found.given_up for found in history.decisions)
+    return predecessor(history, checkpoint, place) if given_up else checkpoint
+
+
+def committed(history: History, place: int) -> Named | None:
+    """`Proofs.committed`: the newest checkpoint that a target has to have."""
     if not history.lineages:
         return None
     current = history.lineages[-1]
     numbers = [found.number for found in history.decisions if found.lineage == current.id and found.committed]
     if numbers:
-        return current.id, numbers[-1]
+        return _kept(history, (current.id, numbers[-1]), place)
     return current.ancestors[-1] if current.ancestors else None
 
 
-def lacks_predecessor(world: World, sink: Sink, history: History, xid: Xid) -> bool:
+def lacks_predecessor(world: World, sink: Sink, history: History, xid: Xid, place: int) -> bool:
     """Whether a sink refuses to make a piece visible. What is proven itself needs nothing else."""
     if not world.asks or world.mistake in (Mistake.COMMIT_WITHOUT_PREDECESSOR, *_STOPPED_BY_THE_PREDECESSOR):
         return False
-    before = predecessor(history, (xid[0], xid[1]))
+    before = predecessor(history, (xid[0], xid[1]), place)
     if before is None or proves(sink, before):
         return False
     return not any(piece[:5] == xid and piece.status in VISIBLE for piece in sink.pieces)
@@ -69,10 +75,13 @@ def has_changed(world: World, state: State, driver: Driver) -> bool:
 
 
 def _lacks(state: State, driver: Driver, has: Callable[[Sink, Named], bool]) -> bool:
-    expected = committed(driver.history)
-    if driver.begins is not None:
-        expected = None if driver.adopting else driver.begins.ancestors[-1]
-    return expected is not None and not all(has(sink, expected) for sink in state.sinks)
+    for place, sink in enumerate(state.sinks):
+        expected = committed(driver.history, place)
+        if driver.begins is not None:
+            expected = None if driver.adopting else driver.begins.ancestors[-1]
+        if expected is not None and not has(sink, expected):
+            return True
+    return False
 
 
 def _shows(sink: Sink, checkpoint: Named) -> bool:

@@ -74,6 +74,10 @@ class Mistake(Enum):
     SINKS_NOT_ASKED_AGAIN = auto()
     ABORT_WITHOUT_ASKING = auto()
     MARK_WITHOUT_PROOF = auto()
+    LOSS_NOT_LEFT_OUT = auto()
+    REWRITE_WITHOUT_FENCE = auto()
+    ADOPT_BY_THE_FOLDER = auto()
+    ADOPT_WITHOUT_COMMITTING = auto()
 
 
 @dataclass(frozen=True, eq=False)

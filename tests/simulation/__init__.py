@@ -25,8 +25,10 @@ books, writers, encoding, committer, orphans, fence, slots, leaving, the driver'
 - Spark (`spark.py`) and `runtime.Job` (`driver.py`): offset and commit log, tasks that die, are tried twice or outlive their
   attempt, restarts. `supervisor.py` starts drivers, also while another lives; `faults.py` is what befalls them.
 - Operators who know no better (`worlds.py`): a driver over a copy of the folder, a target that is put back or swapped.
+- Operators who lead the job out (`incidents.py`, `repairs.py`): they run the repair that the error names, which is real, is
+  killed or stands still in the middle, and is run beside a driver.
 
-**Checked** (`oracle.py` at the moment it could break, `verdict.py` in the end): I1 to I8, hazards H14, H40, H41, H48 to H50 and
+**Checked** (`oracle.py`, `repaired.py` at the moment it could break, `verdict.py` in the end): I1 to I8, hazards H14, H40, H41, H48 to H50 and
 decision 0010; every row of every decided checkpoint once in each sink, nothing prepared left, nothing undecided visible,
 every run ends. `mutations.py` breaks the product on purpose; each mistake has to be found.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 FORMAT_ID = 0x74777068
 Checkpoint = tuple[str, int, tuple[int, int]]
@@ -31,7 +32,7 @@ class Piece:
 
 @dataclass
 class Decision:
-    """A record DECIDED and the body it names."""
+    """A record DECIDED and the body it names; `sinks` has the sink's name of each piece."""
 
     path: str
     body: str
@@ -42,6 +43,14 @@ class Decision:
     xids: tuple[str, ...]
     durable: bool = False
     committed: bool = False
+    sinks: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_piece(cls, decisions: Iterable[Decision], xid: str) -> Decision | None:
+        """The one of the checkpoint that a piece is of, whether it lists the piece or not."""
+        piece = Piece.of(xid)
+        mine = (piece.lineage, piece.checkpoint)
+        return next((one for one in decisions if (one.lineage.replace("-", ""), one.checkpoint) == mine), None)
 
     @property
     def root(self) -> str:

@@ -93,6 +93,26 @@ class WatchedSink(MySqlSink):
         return outcomes
 
 
+def job_options(world: World, folder: str, restore_path: str | None = None) -> JobOptions:
+    """The options of the job."""
+    given = {
+        "checkpointLocation": folder,
+        "checkpoint.tolerable_failures": world.options.tolerable_failures,
+        "checkpoint.num_retained": world.options.num_retained,
+        "checkpoint.max_concurrent": world.options.max_concurrent,
+    }
+    return JobOptions.parse(given | ({"restore.path": restore_path} if restore_path else {}), "job")
+
+
+def watched_sinks(world: World) -> dict[str, WatchedSink]:
+    """The sinks of the job."""
+    options = {"load_rows": world.options.load_rows, "fence_timeout": 20}
+    return {
+        name: WatchedSink(world, url=f"mysql://app@{host}/shop", table=name, **options)
+        for name, host in world.targets.items()
+    }
+
+
 class Driver:
     """A driver, from its start to its end.
 
@@ -132,22 +152,8 @@ class Driver:
         self.generation: int | None = None
         self._world = world
         self._goal = goal
-        self._options = JobOptions.parse(
-            {
-                "checkpointLocation": folder,
-                "checkpoint.tolerable_failures": world.options.tolerable_failures,
-                "checkpoint.num_retained": world.options.num_retained,
-                "checkpoint.max_concurrent": world.options.max_concurrent,
-                **({"restore.path": restore_path} if restore_path else {}),
-            },
-            "job",
-        )
-        self._sinks = {
-            name: WatchedSink(
-                world, url=f"mysql://app@{host}/shop", table=name, load_rows=world.options.load_rows, fence_timeout=20
-            )
-            for name, host in world.targets.items()
-        }
+        self._options = job_options(world, folder, restore_path)
+        self._sinks = watched_sinks(world)
         self._coordinator: CheckpointCoordinator | None = None
         self._tell: Observer
 

@@ -21,8 +21,9 @@ from sinks.mysql.books import Books
 from sinks.mysql.fence import Fence
 from sinks.mysql.sink import MySqlSink
 from tests.simulation.options import Mishap, Options
-from tests.simulation.worlds import COPIED, PUT_BACK, SWAPPED, in_world
-from twophase.coordinator import coordinator
+from tests.simulation.worlds import COPIED, PUT_BACK, REPAIRED, SWAPPED, in_world
+from twophase.coordinator import coordinator, repair
+from twophase.coordinator.adopt import AdoptionRepair
 from twophase.coordinator.behind import CommitsBehind
 from twophase.coordinator.commit import Committer
 from twophase.coordinator.coordinator import CheckpointCoordinator
@@ -33,8 +34,9 @@ from twophase.errors import DeclinedError, FencedError
 from twophase.ids import Subtask
 from twophase.protocol.outcome import AlreadyCommitted
 from twophase.state import storage, store
+from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.log import JobLog
-from twophase.state.records import History
+from twophase.state.records import History, Rewrite
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 
@@ -212,6 +214,18 @@ def _raise_mark_unproven(self: MySqlSink, lineage: str, checkpoint: int) -> None
         bound.books.raise_high_water(open_session, bound.owner.job, bound.owner.sink, lineage, checkpoint)
 
 
+def _lose_all(self: Committer, checkpoint: Any, sink: str) -> Any:
+    if not checkpoint.offsets.end:  # of an adoption
+        return _real_lost(self, checkpoint, sink)
+    return [(piece, "nobody was asked") for piece in checkpoint.committables.get(sink, ())]
+
+
+def _take_over_without_fence(log: JobLog, sinks: Any, check: Any) -> int:
+    check(log.read())
+    return log.history.generation
+
+
+_real_lost = Committer.lost
 _real_close_below = CheckpointCoordinator._close_below
 _real_next = CommitsBehind._next
 _real_append = JobLog.append
@@ -294,6 +308,14 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         [(committer, "why_another", lambda *_: ""), (mysql_sink, "why_another", lambda *_: "")],
     ),
     "a server is known by its address alone": (SWAPPED, [(session, "_check_server", _nothing)]),
+    "a loss is accepted without asking the target": (REPAIRED, [(Committer, "lost", _lose_all)]),
+    "an accepted loss stays in the checkpoint": (REPAIRED, [(CompletedCheckpoint, "without", lambda self, _: self)]),
+    "a repair does not take the job over": (
+        REPAIRED,
+        [(repair, "take_over", _take_over_without_fence)],
+    ),
+    "an adoption takes a piece that was written again": (REPAIRED, [(Rewrite, "withdrew", lambda *_: False)]),
+    "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),
 }
 
 _TWO_AT_ONCE = {

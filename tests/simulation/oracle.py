@@ -16,6 +16,7 @@ from typing import Any
 from tests.simulation.branches import Branch, Phase
 from tests.simulation.decisions import FORMAT_ID, Checkpoint, Decision, Piece
 from tests.simulation.disk import Disk, File, Folder
+from tests.simulation.repaired import Repaired
 from tests.simulation.scheduler import Process, Scheduler
 from tests.simulation.server import Backup, Server
 
@@ -36,12 +37,15 @@ class Oracle:
         records: how many records each log has got.
         restored: the checkpoints that lineages were begun from.
         folders: the job's folder of each driver process.
+        fencers: whose the newest fence in each log is.
         several_folders: whether drivers over several folders live at once.
         taken: pieces that a driver over another folder has rolled back.
         undone: pieces that were visible in a target before it was put back or swapped.
         gone: pieces that were prepared or visible in it, and are neither now.
         emptied: those of `undone` whose table is empty now, while their proofs are there.
         changes: how often a target was put back or swapped.
+        on_repaired: hears of each repair: its action, and the pieces that are not to become visible any more.
+        repaired: what the repairs of operators add up to.
         limit: a known limit that the run has met, which ends it: nothing is to be said of it.
     """
 
@@ -60,6 +64,7 @@ class Oracle:
     visible: dict[str, Piece] = field(default_factory=dict)
     seen: set[Piece] = field(default_factory=set)
     folders: dict[Process, str] = field(default_factory=dict)
+    fencers: dict[str, Process] = field(default_factory=dict)
     several_folders: bool = False
     taken: set[str] = field(default_factory=set)
     undone: set[str] = field(default_factory=set)
@@ -67,6 +72,8 @@ class Oracle:
     emptied: set[str] = field(default_factory=set)
     changes: int = 0
     limit: str = ""
+    on_repaired: Callable[[str, set[str]], None] = lambda action, withdrawn: None
+    repaired: Repaired = field(default_factory=Repaired)
     _tables: dict[str, set[str]] = field(default_factory=dict)
     _foreign: set[str] = field(default_factory=set)
     _writers: dict[str, str] = field(default_factory=dict)
@@ -102,6 +109,8 @@ class Oracle:
                 self._decide(root, path, body["decision"])
             case b"COMMITTED":
                 self._commit(root, body["lineage"], body["checkpoint"])
+            case b"REPAIRED":
+                self.on_repaired(body["repair"]["action"], self.repaired.repair(self, root, path, body["repair"]))
             case _:
                 pass  # what it adds up to is checked in the end
 
@@ -121,11 +130,12 @@ class Oracle:
             else:
                 del self.decided[key]
         for root in self.generation:
-            self.generation[root] = self._newest_fence(root)
+            self.generation[root] = self.newest_fence(root)
 
     def _fence(self, root: str, generation: int) -> None:
         """A driver takes a generation that none of its sinks has seen. Over two folders, two may take one at once."""
         self.generation[root] = generation
+        self.fencers[root] = self._process()
         seen = self._asked.get(self._process(), 0)
         self.holds(generation > seen, f"I7: fence {generation}, and a sink has seen {seen}")
         others = [known for other, known in self.generation.items() if other != root]
@@ -140,22 +150,18 @@ class Oracle:
         self.holds(key not in self.decided, f"I2: {name} is decided a second time")
         self.holds(attempt[0] == self.generation.get(root), f"I7: {name} is decided after a newer fence")
         body_path = f"{root}/chk/{name}/_metadata"
-        body = self._body(body_path, record["body_digest"])
-        xids = tuple(
-            f"'{piece['handle']['gtrid']}','{piece['handle']['bqual']}',{FORMAT_ID}"
-            for pieces in body["committables"].values()
-            for piece in pieces
-        )
-        for xid in xids:
-            known = self._is_prepared(xid) or xid in self.taken or xid in self.gone
+        body, sinks = self.read_body(body_path, record["body_digest"])
+        for xid in sinks:
+            known = self.is_prepared(xid) or xid in self.taken or xid in self.gone
             self.holds(known, f"H14: {name} is decided, its branch {xid} is not prepared")
         chunk = json.loads(body["offsets"]["end"][0])["next"] - 1
-        self.decided[key] = Decision(path, body_path, *key[1:], attempt, chunk, xids)
+        self.decided[key] = Decision(path, body_path, *key[1:], attempt, chunk, tuple(sinks), sinks=sinks)
         waiting = [found.checkpoint for found in self._before(self.decided[key]) if not found.committed]
         self.holds(len(waiting) < self.most_under_way, f"H48: {name} is decided, and {waiting} are not committed")
         self.on_decided(self.decided[key])
 
-    def _body(self, path: str, digest: str) -> Any:
+    def read_body(self, path: str, digest: str) -> tuple[Any, dict[str, str]]:
+        """The body that a record names, and of each of its pieces the name of its sink."""
         try:
             file = self.disk.find(path)
         except FileNotFoundError:
@@ -163,7 +169,13 @@ class Oracle:
         data = bytes(file.data) if isinstance(file, File) else b""
         self.holds(hashlib.sha256(data).hexdigest() == digest, f"I1: {path} is not the body that was decided")
         self.holds(self.disk.is_durable(path), f"I1: {path} is decided and not durable")
-        return json.loads(data.partition(b"\n")[2] or b'{"committables": {}, "offsets": {"end": ["{\\"next\\": 0}"]}}')
+        body = json.loads(data.partition(b"\n")[2] or b'{"committables": {}, "offsets": {"end": ["{\\"next\\": 0}"]}}')
+        sinks = {
+            f"'{piece['handle']['gtrid']}','{piece['handle']['bqual']}',{FORMAT_ID}": sink
+            for sink, pieces in body["committables"].items()
+            for piece in pieces
+        }
+        return body, sinks
 
     def _commit(self, root: str, lineage: str, checkpoint: int) -> None:
         decision = self.decided.get((root, lineage, checkpoint))
@@ -185,7 +197,11 @@ class Oracle:
     def _decision_of(self, xid: str) -> Decision | None:
         return next((found for found in self.decided.values() if xid in found.xids), None)
 
-    def _newest_fence(self, root: str) -> int:
+    def known(self) -> list[Decision]:
+        """All that was ever decided, also what a repair has taken the place of."""
+        return [*self.decided.values(), *self.repaired.superseded]
+
+    def newest_fence(self, root: str) -> int:
         newest = 0
         for _, data in sorted(self._records(root).items()):
             header, _, payload = data.partition(b"\n")
@@ -226,7 +242,7 @@ class Oracle:
         decision = self._decision_of(branch.xid)
         if decision is None:
             return self.violated(f"I1: {branch.xid} is committed and in no decision")
-        durable = any(found.durable for found in self.decided.values() if branch.xid in found.xids)
+        durable = any(found.durable for found in self.known() if branch.xid in found.xids)
         self.holds(durable, f"I1: {branch.xid} is committed before its decision is durable")
         self.holds(branch.xid not in self._foreign, f"I10: {branch.xid} is committed in another server than it was for")
         ledger = [key for key, _ in branch.written("ledger")]
@@ -270,7 +286,7 @@ class Oracle:
         """XA COMMIT or XA ROLLBACK came too early, and did nothing."""
         self.violated(f"decision 0010: {branch.xid} was asked for before its session had let go of it")
 
-    def _is_prepared(self, xid: str) -> bool:
+    def is_prepared(self, xid: str) -> bool:
         branches = [server.branches[xid] for server in self.servers if xid in server.branches]
         return [branch.phase for branch in branches] == [Phase.PREPARED]
 
@@ -279,7 +295,7 @@ class Oracle:
     def copied(self, source: str, target: str) -> None:
         """The folder of a job was copied, with all that is decided in it."""
         self.several_folders = True
-        self.generation[target], self.records[target] = self._newest_fence(target), self.records[source]
+        self.generation[target], self.records[target] = self.newest_fence(target), self.records[source]
         for (root, lineage, number), decision in list(self.decided.items()):
             if root == source:
                 path, body = (path.replace(source, target, 1) for path in (decision.path, decision.body))
@@ -370,7 +386,13 @@ class Oracle:
         for server in self.servers:
             for branch in server.branches.values():
                 piece = Piece.of(branch.xid)
-                if branch.phase is Phase.PREPARED and piece.sink in sinks and piece.attempt[0] < generation:
+                back = branch.xid in self.repaired.back  # at any time, also after the last look
+                if (
+                    branch.phase is Phase.PREPARED
+                    and not back
+                    and piece.sink in sinks
+                    and piece.attempt[0] < generation
+                ):
                     self.violated(f"I3: {branch.xid} is left behind by the recovery of generation {generation}")
 
     def believes_committed(self, xid: str, missing: set[str]) -> None:
@@ -381,7 +403,9 @@ class Oracle:
             missing: what its target lacked when it was asked.
         """
         there = self.visible.keys() | (self.undone - missing) | self.emptied
-        if xid in self.taken:  # by the mark of a driver over another folder; whoever acts on it is found at COMMITTED
+        if (
+            xid in self.taken or xid in self.repaired.withdrawn
+        ):  # by the mark of a driver over another folder; whoever acts on it is found at COMMITTED
             return
         self.holds(xid in there, f"I4: {xid} is taken for committed and is not")
         decision = self._decision_of(xid)

@@ -33,17 +33,30 @@ _WITHOUT_CLIENT = 50  # a connection that broke in the middle of a commit broke 
 
 
 @dataclass(frozen=True)
+class SavedBranch:
+    """A prepared branch as it is on the disk: its id, changes and locks."""
+
+    xid: str
+    changes: Sequence[tuple[Key, Any]]
+    locks: Mapping[Key, bool]
+
+    @classmethod
+    def of(cls, branch: Branch) -> SavedBranch:
+        return cls(branch.xid, list(branch.changes), dict(branch.locks))
+
+
+@dataclass(frozen=True)
 class Backup:
     """What a server has on its disk at one moment.
 
     Attributes:
         tables: the committed rows, by table and key.
-        prepared: of each prepared branch its id, changes and locks.
+        prepared: of each prepared branch what is to be known of it.
         committed: the ids of the branches that were committed.
     """
 
     tables: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
-    prepared: Sequence[tuple[str, Sequence[tuple[Key, Any]], Mapping[Key, bool]]] = ()
+    prepared: Sequence[SavedBranch] = ()
     committed: frozenset[str] = frozenset()
 
 
@@ -168,7 +181,7 @@ class Server:
         prepared = [branch for branch in self.branches.values() if branch.phase not in (Phase.ACTIVE, Phase.IDLE)]
         return Backup(
             {name: dict(rows) for name, rows in self.engine.tables.items()},
-            [(branch.xid, list(branch.changes), dict(branch.locks)) for branch in prepared],
+            [SavedBranch.of(branch) for branch in prepared],
             frozenset(self.committed),
         )
 
@@ -178,12 +191,23 @@ class Server:
         for branch in list(self.branches.values()):
             self._forget(branch)
         self.engine.tables = {name: dict(rows) for name, rows in backup.tables.items()}
-        for xid, changes, locks in backup.prepared:
-            branch = self.branches[xid] = Branch(xid, None)
-            branch.phase, branch.handed_over, branch.changes = Phase.PREPARED, True, list(changes)
-            for row, exclusive in locks.items():
-                self.engine.lock(branch, row, exclusive=exclusive)
+        for saved in backup.prepared:
+            self._bring_back(saved)
         self.committed = set(backup.committed)
+
+    def bring_back(self, saved: SavedBranch) -> bool:
+        """A branch that was gone is prepared again; whether its locks are to be had."""
+        free = Transaction()
+        if not self.up or not all(self.engine.is_free(free, row, exclusive=held) for row, held in saved.locks.items()):
+            return False
+        self._bring_back(saved)
+        return True
+
+    def _bring_back(self, saved: SavedBranch) -> None:
+        branch = self.branches[saved.xid] = Branch(saved.xid, None)
+        branch.phase, branch.handed_over, branch.changes = Phase.PREPARED, True, list(saved.changes)
+        for row, exclusive in saved.locks.items():
+            self.engine.lock(branch, row, exclusive=exclusive)
 
     def is_in_use(self, table: str) -> bool:
         """Whether a transaction has written to a table: DROP TABLE waits for it."""

@@ -22,6 +22,7 @@ from tests.simulation.scheduler import Process, Scheduler, Task
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import CheckpointExpiredError, DeclinedError, OffsetMismatchError, TwoPhaseError
 from twophase.events import Observer, SinkAcknowledged
+from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink
 from twophase.runtime.writer_task import WriterTask
@@ -30,6 +31,8 @@ from twophase.state.records import Lineage
 
 SCHEMA = pa.schema([("checkpoint", pa.int64()), ("id", pa.int64())])
 TIMEOUT_S = 10.0
+STRIDE = 8
+"""A task that writes part p again is task p and a multiple of this; no attempt has as many tasks."""
 _LIVES_ON_S = 4.0
 
 
@@ -52,11 +55,13 @@ class Input:
 
     def batches(self, chunk: int, part: int) -> Sequence[pa.RecordBatch]:
         """What a task reads."""
+        part %= STRIDE
         count = self._counts[chunk][part]
         return [_batch(chunk, part, count)] if count else []
 
     def rows(self, chunk: int, part: int) -> list[tuple[int, int]]:
         """The same, as rows of the target."""
+        part %= STRIDE
         return [(chunk, _first(chunk, part) + index) for index in range(self._counts[chunk][part])]
 
     def all_rows(self, chunks: int) -> list[tuple[int, int]]:
@@ -86,10 +91,10 @@ class QueryLog:
         self.planned = self.finished = self.first_batch - 1
 
     @classmethod
-    def of(cls, lineage: Lineage) -> QueryLog:
-        return cls(
-            json.loads(lineage.start[0])["next"] if lineage.start and lineage.start[0] else 0, lineage.first_checkpoint
-        )
+    def of(cls, lineage: Lineage, starting: int = 0) -> QueryLog:
+        """That of a lineage which has not begun; without a start of its own it begins where the source's options say."""
+        start = lineage.start[0] if lineage.start else None
+        return cls(json.loads(start)["next"] if start else starting, lineage.first_checkpoint)
 
     def check(self, decided: int) -> None:
         """What `SparkFolder.prepare` checks."""
@@ -98,6 +103,10 @@ class QueryLog:
 
     def chunk(self, batch: int) -> int:
         return self.first + batch - self.first_batch
+
+    def frozen(self, batch: int) -> FrozenOffsets | None:
+        """What the folder has as the offsets of a micro-batch."""
+        return self.offsets(batch) if self.first_batch <= batch <= self.planned else None
 
     def offsets(self, batch: int) -> FrozenOffsets:
         chunk = self.chunk(batch)
@@ -149,11 +158,22 @@ class Executors:
         self, pending: PendingCheckpoint, sinks: Mapping[str, ArrowSink], chunk: int, tell: Observer
     ) -> None:
         """Let every sink write a chunk, side by side; return or raise when no task of it is known to run."""
-        jobs = [_SinkJob(name, sink, pending, tell) for name, sink in sinks.items()]
+        parts = range(self._options.writers)
+        self._run([_AcknowledgingJob(name, sink, parts, pending, tell) for name, sink in sinks.items()], chunk)
+
+    def write_again(
+        self, sink: ArrowSink, transaction: TransactionId, parts: Sequence[int], chunk: int
+    ) -> Mapping[int, Committable | None]:
+        """Let one sink write parts of a chunk again; return what each task has pre-committed, by its number."""
+        job = _SinkJob(WriterTask(sink, transaction), parts)
+        self._run([job], chunk)
+        return job.results
+
+    def _run(self, jobs: Sequence[_SinkJob], chunk: int) -> None:
         deadline_s = self._scheduler.now_s + TIMEOUT_S
         try:
             for job in jobs:
-                for part in range(self._options.writers):
+                for part in job.parts:
                     self._start(job, chunk, part)
                     if self._happens(self._options.late_rate):
                         self._start(job, chunk, part)
@@ -163,7 +183,7 @@ class Executors:
             self._cancel(jobs)
             raise
 
-    def _advance(self, jobs: list[_SinkJob], chunk: int, deadline_s: float) -> None:
+    def _advance(self, jobs: Sequence[_SinkJob], chunk: int, deadline_s: float) -> None:
         """Wait until the next task ends, and look at how."""
         running = [task for job in jobs for task in job.running]
         if not self._scheduler.wait_until(lambda: any(task.done for task in running), deadline_s):
@@ -182,7 +202,7 @@ class Executors:
                     if job.tries > 1:
                         raise DeclinedError("tasks were lost")
                     self._start(job, chunk, part)
-            if len(job.results) == self._options.writers:
+            if len(job.results) == len(job.parts):
                 job.acknowledge()
 
     def _start(self, job: _SinkJob, chunk: int, part: int) -> None:
@@ -207,7 +227,7 @@ class Executors:
         finally:
             task.process.kill()
 
-    def _cancel(self, jobs: list[_SinkJob]) -> None:
+    def _cancel(self, jobs: Sequence[_SinkJob]) -> None:
         """The tasks are killed hard, some of them late (H59)."""
         for job in jobs:
             for task in job.running:
@@ -222,17 +242,20 @@ class Executors:
 
 
 class _SinkJob:
-    """The Spark job that writes to one sink."""
+    """The Spark job that writes to one sink.
 
-    def __init__(self, name: str, sink: ArrowSink, pending: PendingCheckpoint, tell: Observer) -> None:
+    Args:
+        task: what runs in each of its tasks.
+        parts: their numbers.
+    """
+
+    def __init__(self, task: WriterTask, parts: Sequence[int]) -> None:
+        self.parts = parts
         self.running: dict[Task, int] = {}
         self.results: dict[int, Committable | None] = {}
         self.tries = 0
         self.acknowledged = False
-        self._name = name
-        self._pending = pending
-        self._tell = tell
-        self._task = WriterTask(sink, pending.transaction(name))
+        self._task = task
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> Committable | None:
         """What runs in a task: the real function, whose row travels as Spark would carry it."""
@@ -241,8 +264,24 @@ class _SinkJob:
         return Committable.from_json(json.loads(text)) if text is not None else None
 
     def acknowledge(self) -> None:
-        """Every part has a result; the first one counts. Told as `twophase.runtime.batch` does."""
+        """Every part has a result; the first one counts."""
         self.acknowledged = True
+
+
+class _AcknowledgingJob(_SinkJob):
+    """The same for a checkpoint that hears of it."""
+
+    def __init__(
+        self, name: str, sink: ArrowSink, parts: Sequence[int], pending: PendingCheckpoint, tell: Observer
+    ) -> None:
+        super().__init__(WriterTask(sink, pending.transaction(name)), parts)
+        self._name = name
+        self._pending = pending
+        self._tell = tell
+
+    def acknowledge(self) -> None:
+        """As told by `twophase.runtime.batch`."""
+        super().acknowledge()
         pending, results = self._pending, [self.results[part] for part in sorted(self.results)]
         pieces = [piece for piece in results if piece is not None]
         pending.acknowledge(self._name, pieces)
@@ -266,6 +305,12 @@ def _first(chunk: int, part: int) -> int:
 
 def _line(chunk: int) -> str:
     return json.dumps({"next": chunk})
+
+
+def chunk_of(offsets: FrozenOffsets) -> int:
+    """The chunk that a micro-batch reads."""
+    [line] = offsets.end
+    return int(json.loads(line or "")["next"]) - 1
 
 
 def context_of(scheduler: Scheduler) -> Any:

@@ -11,11 +11,13 @@ from functools import partial
 
 from tests.simulation.decisions import Decision
 from tests.simulation.driver import Driver
+from tests.simulation.incidents import Incident, incident
 from tests.simulation.options import Mishap, Options
+from tests.simulation.repairs import Operator, Repair
 from tests.simulation.scheduler import Process
 from tests.simulation.verdict import check_end, check_lost, check_refused
 from tests.simulation.world import World
-from tests.simulation.worlds import COPIED, PUT_BACK, SWAPPED, Site, Standby, TargetChange
+from tests.simulation.worlds import COPIED, PUT_BACK, REPAIRED, SWAPPED, Site, Standby, TargetChange
 from twophase.errors import (
     CheckpointMissingError,
     ConfigError,
@@ -112,9 +114,18 @@ class Supervisor:
         self._restore_path: str | None = None
         self._chosen_at: Counter[str] = Counter()
         self._meddled = False
+        self._stops = (*_LOSSES, CheckpointMissingError) if world.options.world == REPAIRED else _LOSSES
         world.faults.on_stall = self._suspect
         world.oracle.on_decided = self._decided
         self._change = TargetChange(world, self._end_drivers) if world.options.world in (PUT_BACK, SWAPPED) else None
+        self._operator = Operator(world, self._folder, lambda: self._start(self._options.checkpoints - 1, None))
+        self._operator.on_death = self._orphan
+        self._settled: list[Driver] = []
+        self._incident = Incident()
+        if world.options.world == REPAIRED:
+            self._incident = incident(world, self._processes, self._end_all, self._operator.run)
+            self._operator.dies_at_record = self._incident.kills_at_record
+        world.oracle.on_repaired = self._recorded
         self._standby = Standby(world, _FOLDER) if world.options.world == COPIED else None
         plan = world.faults.plan
         plan(self._options.rivals, _STORM_STEPS, self._rival)
@@ -127,6 +138,9 @@ class Supervisor:
         """The storm: until all chunks but the last are written. Then the calm: one more driver, alone, writes the last."""
         if self._standby is not None:
             self._work_in_two_folders(Site(_FOLDER), self._standby.site)
+            return
+        if self._options.world == REPAIRED:
+            self._work_with_repairs()
             return
         if self._options.restore:
             self._storm(lambda: len(self._world.oracle.decided) >= self._options.checkpoints // 2)
@@ -203,6 +217,50 @@ class Supervisor:
         self._world.happens("stopped in both folders")
         return check_lost(self._world)
 
+    def _work_with_repairs(self) -> None:
+        """The storm, and a repair whenever the job has stopped. In the calm the same, until one more driver has written the last."""
+        goal = self._options.checkpoints - 1
+        while not any(driver.reached for driver in self._fresh()):
+            self._storm(lambda: any(driver.reached for driver in self._fresh()))
+            if self._is_stopped():
+                self._repair()
+        self._world.faults.calm = True
+        self._incident.end()
+        self._wait_for_the_end()
+        self._scheduler.wait_until(lambda: all(server.up for server in self._world.servers), None)
+        while True:
+            self._settled = [*self._drivers]
+            last = self._start(goal + 1, None)
+            self._wait_for_the_end()
+            self.last_error = last.error
+            if last.reached:
+                return check_end(self._world, self._folder)
+            if not self._is_stopped():
+                self._world.oracle.violated(f"the job does not go on: {last.error!r}")
+            self._repair()
+
+    def _repair(self) -> None:
+        """The operator reads the newest error; the next driver shows what the repair was worth."""
+        self._operator.lead_out(
+            next(one.error for one in reversed(self._fresh()) if isinstance(one.error, self._stops))
+        )
+        self._settled = [driver for driver in self._drivers if driver.process.dead]
+
+    def _recorded(self, action: str, withdrawn: set[str]) -> None:
+        self._world.happens(f"recorded: {action}")
+        self._incident.repaired(withdrawn)
+
+    def _fresh(self) -> list[Driver]:
+        """The drivers whose end nobody has repaired."""
+        return [driver for driver in self._drivers if driver not in self._settled]
+
+    def _processes(self) -> list[Process]:
+        return [one.process for one in (*self._drivers, *self._operator.repairs) if not one.process.dead]
+
+    def _end_all(self) -> None:
+        for process in self._processes():
+            process.kill()
+
     def _start_at(self, site: Site, goal: int, mishap: Mishap | None) -> Driver:
         if len(self._drivers) == _MAX_DRIVERS:
             self._world.oracle.violated(f"{_MAX_DRIVERS} drivers did not get the job done")
@@ -231,16 +289,18 @@ class Supervisor:
 
     def _is_stopped(self) -> bool:
         """Whether the job has found that a decided piece is gone, or that a target is not what it was."""
-        return any(isinstance(driver.error, _LOSSES) for driver in self._drivers)
+        return any(isinstance(driver.error, self._stops) for driver in self._fresh())
 
     def _wait_for_the_end(self) -> None:
-        self._scheduler.wait_until(lambda: not self._living() and not self._late_tasks(), None)
+        self._scheduler.wait_until(lambda: not self._processes() and not self._late_tasks(), None)
 
     def _living(self) -> list[Driver]:
         return [driver for driver in self._drivers if not driver.process.dead]
 
     def _late_tasks(self) -> bool:
-        return any(not task.dead for driver in self._drivers for task in driver.executors.processes)
+        return any(
+            not task.dead for one in (*self._drivers, *self._operator.repairs) for task in one.executors.processes
+        )
 
     def _start(self, goal: int, mishap: Mishap | None) -> Driver:
         records = self._world.oracle.records.copy() if self._restore_path is None else self._chosen_at
@@ -254,7 +314,7 @@ class Supervisor:
 
     # -- what befalls drivers ------------------------------------------------------------------------------------------
 
-    def _orphan(self, driver: Driver) -> None:
+    def _orphan(self, driver: Driver | Repair) -> None:
         """The workers of a dead driver find out sooner or later."""
         for task in driver.executors.processes:
             if self._world.faults.calm or self._scheduler.random.random() < 0.5:
@@ -293,6 +353,7 @@ class Supervisor:
 
     def _decided(self, decision: Decision) -> None:
         self._meddle(decision)
+        self._incident.decided(decision)
         if self._change is not None:
             self._change.decided()
         if self._standby is not None:

@@ -23,6 +23,7 @@ from twophase.state.storage import AlreadyExistsError, UnclearOutcomeError
 
 if TYPE_CHECKING:
     from tests.simulation.driver import Driver
+    from tests.simulation.repairs import Repair
     from tests.simulation.world import World
 
 _BRANCH = re.compile(r"branch (\S+?)/(\S+): ")
@@ -46,6 +47,22 @@ def judge(oracle: Oracle, driver: Driver, error: Exception) -> None:
         oracle.holds(_is_explained(oracle, driver, error), f"I8: nobody has overtaken it, and {text}")
 
 
+def judge_repair(oracle: Oracle, repair: Repair, error: Exception) -> None:
+    """A repair has failed. It may be refused, for what it was run for in vain; that the job goes on is checked in the end."""
+    text = f"{repair.process.name} ({repair.command}) failed with {type(error).__name__}: {error}"
+    oracle.holds(isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}")
+    overtaken = oracle.fencers.get(repair.folder) is not repair.process
+    if isinstance(error, LostPreparedError):
+        named = _branches_of(str(error))
+        oracle.holds(named <= _lost_ones(oracle), f"I8: {sorted(named)} are not what was rolled back, and {text}")
+    elif isinstance(error, TargetChangedError):
+        oracle.holds(oracle.changes > 0, f"I8: no target has changed, and {text}")
+    elif isinstance(error, CheckpointMissingError):
+        oracle.holds(oracle.repaired.damaged, f"I8: nothing was done to the folder, and {text}")
+    elif isinstance(error, FencedError):
+        oracle.holds(overtaken or oracle.changes > 0, f"I8: nobody has overtaken it, and {text}")
+
+
 def _is_explained(oracle: Oracle, driver: Driver, error: TwoPhaseError) -> bool:
     """Whether a driver over another folder, or a target that is not what it was, may have ended it."""
     if isinstance(error, FencedError):
@@ -54,20 +71,30 @@ def _is_explained(oracle: Oracle, driver: Driver, error: TwoPhaseError) -> bool:
             oracle.several_folders and max(others, default=0) > (driver.generation or 0)
         )
     if isinstance(error, CheckpointMissingError | RestoreRefusedError):
+        if oracle.repaired.damaged:
+            return True
         return oracle.several_folders and oracle.is_ahead(driver.folder)
     return False
 
 
 def _check_named(oracle: Oracle, message: str, text: str) -> None:
     """A `LostPreparedError` names the pieces that somebody has rolled back by hand, no others, and counts their rows."""
-    named = {f"'{gtrid}','{bqual}',{FORMAT_ID}" for gtrid, bqual in _BRANCH.findall(message)}
+    named = _branches_of(message)
     oracle.holds(
-        bool(named) and named <= {*oracle.lost, *oracle.taken, *oracle.gone},
+        bool(named) and named <= _lost_ones(oracle),
         f"I8: {sorted(named)} are not what was rolled back, and {text}",
     )
-    chunks = {xid: decision.chunk for decision in oracle.decided.values() for xid in named.intersection(decision.xids)}
+    chunks = {xid: decision.chunk for decision in oracle.known() for xid in named.intersection(decision.xids)}
     rows = sum(len(oracle.expected(chunk, Piece.of(xid).subtask)) for xid, chunk in chunks.items())
     oracle.holds(_LOST_ROWS.findall(message) == [str(rows)], f"I8: {rows} rows were rolled back, and {text}")
+
+
+def _branches_of(message: str) -> set[str]:
+    return {f"'{gtrid}','{bqual}',{FORMAT_ID}" for gtrid, bqual in _BRANCH.findall(message)}
+
+
+def _lost_ones(oracle: Oracle) -> set[str]:
+    return {*oracle.lost, *oracle.taken, *oracle.gone, *oracle.repaired.withdrawn}
 
 
 def check_end(world: World, folder: str) -> None:
@@ -81,7 +108,9 @@ def check_end(world: World, folder: str) -> None:
     expected = world.source.all_rows(chunks)
     for name, server in world.targets_and_servers():
         found = sorted(server.engine.table(name).values())
-        oracle.holds(found == expected, f"{name} holds {found}, expected {expected}")
+        given_up = oracle.repaired.missing_rows(oracle, name)
+        wanted = [row for row in expected if row not in given_up]
+        oracle.holds(found == wanted, f"{name} holds {found}, expected {wanted}")
     for server in world.servers:
         left = [f"{branch.xid} {branch.phase.name}" for branch in server.branches.values()]
         oracle.holds(not left, f"I3: {left} are left behind")

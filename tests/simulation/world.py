@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from functools import lru_cache
@@ -25,15 +25,18 @@ from tests.simulation.loads import Loads
 from tests.simulation.options import Options
 from tests.simulation.oracle import Oracle
 from tests.simulation.paths import SimulatedPath
+from tests.simulation.repaired import Key
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.server import Hooks, Server
 from tests.simulation.spark import Input, QueryLog, context_of
 from tests.simulation.statements import Statements
 from tests.simulation.telling import Telling
 from tests.simulation.threads import Condition, Lock
+from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Lineage
 
 MAX_STEPS = 60_000
+_BACKUP = "/data/backup"
 SLOTS = 8
 """Sessions that a sink may have at once; 512 in the product, which makes a long statement."""
 
@@ -41,9 +44,12 @@ _WITH_FAILPOINTS = (
     "sinks.mysql.committer",
     "sinks.mysql.orphans",
     "sinks.mysql.writer",
+    "twophase.coordinator.adopt",
     "twophase.coordinator.coordinator",
     "twophase.coordinator.finish",
     "twophase.coordinator.recovery",
+    "twophase.coordinator.repair",
+    "twophase.coordinator.rewrite",
     "twophase.runtime.writer_task",
     "twophase.state.log",
     "twophase.state.storage",
@@ -63,6 +69,7 @@ class World:
         telling: what the drivers tell their observers.
         targets: the host name of each sink's server, by the sink's name, which is also its table's.
         catalogues: what each server says of itself, by its host name.
+        starting: the chunk at which a lineage begins that has no start of its own: the source's `startingOffsets`.
     """
 
     def __init__(self, options: Options) -> None:
@@ -79,7 +86,9 @@ class World:
         self.targets: dict[str, str] = {}
         self._lines: dict[str, Line] = {}
         self.catalogues: dict[str, Catalogue] = {}
+        self.starting = 0
         self._queries: dict[tuple[str, str], QueryLog] = {}
+        self._saved: dict[tuple[str, str], QueryLog] = {}
         for number, dialect in enumerate(options.sinks):
             host = "db" if options.one_server else f"db{number}"
             self.targets[f"sink{number}"] = host
@@ -105,7 +114,12 @@ class World:
 
     def query_log(self, folder: str, lineage: Lineage) -> QueryLog:
         """Spark's folder of a lineage, in a job's folder; made when it is first asked for."""
-        return self._queries.setdefault((folder, lineage.id), QueryLog.of(lineage))
+        return self._queries.setdefault((folder, lineage.id), QueryLog.of(lineage, self.starting))
+
+    def frozen(self, folder: str, lineage: str, batch: int) -> FrozenOffsets | None:
+        """What Spark's folder of a lineage has as the offsets of a micro-batch."""
+        query = self._queries.get((folder, lineage))
+        return query.frozen(batch) if query else None
 
     def copy_folder(self, source: str, target: str) -> None:
         """Copy a job's folder, Spark's in it too, at one moment."""
@@ -114,6 +128,23 @@ class World:
         for (folder, lineage), query in list(self._queries.items()):
             if folder == source:
                 self._queries[target, lineage] = copy(query)
+
+    def back_up_folder(self, folder: str) -> None:
+        """Copy a job's folder, Spark's in it too, for later."""
+        self.disk.copy(folder, _BACKUP)
+        self._saved = {key: copy(query) for key, query in self._queries.items() if key[0] == folder}
+
+    def put_folder_back(self, folder: str, known: Iterable[Key] | None) -> None:
+        """A job's folder is as it was when it was copied; without known decisions it is gone."""
+        self._queries = {key: query for key, query in self._queries.items() if key[0] != folder}
+        if known is None:
+            parent, name = self.disk.folder_of(folder)
+            parent.put(name, None)
+            self.disk.sync(parent)
+        else:
+            self.disk.copy(_BACKUP, folder)
+            self._queries |= {key: copy(query) for key, query in self._saved.items()}
+        self.oracle.repaired.folder_put_back(self.oracle, folder, known or ())
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -131,6 +162,7 @@ class World:
             "twophase.state.store._FOLD_AT": self.options.fold_at,
             "twophase.coordinator.finish._SUBSUME_SINKS_EVERY": self.options.subsume_every,
             "twophase.runtime.restore.Path": self._path,
+            "twophase.coordinator.adopt.new_lineage_id": self.new_id,
             "twophase.runtime.restore.new_lineage_id": self.new_id,
             "twophase.runtime.writer_task.TaskContext": context_of(self.scheduler),
             "twophase.runtime.writer_task.spare_collector": lambda: None,

@@ -7,6 +7,7 @@ No seed of `Options.of` chooses these worlds: `in_world` makes the runs of a see
 | copied | a driver over a copy of the folder, with or without a restore, beside the one over the original | one of them writes everything exactly; the other, or both, end with a named error, and no sink's checkpoint is aborted in another |
 | put back | a server's data is put back as it was, under a running driver or between two | nothing that was committed is lacking, or the job ends with a named error and goes on for nobody |
 | swapped | another server, empty or older, or a table that was dropped and made anew | the same |
+| repaired | a loss that stops the job by name; an operator runs the repair that the error names, see `incidents` and `repairs` | nothing is there twice; what was given up is missing, and nothing else |
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tests.simulation.driver import Driver
     from tests.simulation.world import World
 
-COPIED, PUT_BACK, SWAPPED = WORLDS = ("copied", "put back", "swapped")
+COPIED, PUT_BACK, SWAPPED, REPAIRED = WORLDS = ("copied", "put back", "swapped", "repaired")
 COPY, BESIDE = "/data/copy", "/data/beside"
 _DELAYS_S = (0.0, 0.003, 0.03, 0.3)
 _WAITING_S = 0.001
@@ -39,6 +40,8 @@ def in_world(seed: int, world: str) -> Options:
     options = replace(options, checkpoints=max(options.checkpoints, 3))
     if world == COPIED:
         return replace(options, rivals=0, suspicion=0.0)
+    if world == REPAIRED:
+        return replace(options, keyed=False, subsume_every=random.choice((1, 2, 3)))
     return replace(options, empty_rate=random.choice((0.1, 0.4)), subsume_every=random.choice((1, 1, 2)))
 
 

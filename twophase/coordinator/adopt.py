@@ -5,10 +5,12 @@ for committed, a new lineage goes on behind them, and what is pre-committed of t
 
     1. show       the plan; nothing is written by it. The operator says yes
     2. take over  a fence in the log; the plan is made again, and has to be the same
-    3. commit     what this log has decided and can still read; then the pieces of adopted checkpoints
+    3. commit     what this log has decided, oldest first, as its bodies or else the targets list it; then the pieces that only
+                  the targets know of adopted checkpoints
     4. record     REPAIRED, which begins the new lineage: this is the repair
 
-A death before step 4 leaves a job that refuses to start as before; the command can be run again.
+A death before step 4 leaves a job that refuses to start as before; the command can be run again. Where no target has proof of
+anything, the fence of step 2 is all that the job was refused for: then a start goes on as it would after the repair.
 
 Where the newest adopted checkpoint ended, no target says. Spark's folder does, if it has the offsets of that micro-batch: they
 were frozen before a row of it was written. Otherwise the source begins where its own options say.
@@ -19,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from twophase.coordinator.orphans import key_of, pieces_of
 from twophase.coordinator.proofs import check_targets
 from twophase.coordinator.recovery import check_histories, take_over
 from twophase.coordinator.repair import Bench
@@ -28,7 +31,17 @@ from twophase.ids import Attempt, new_lineage_id
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import NamesPieces, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.records import Adoption, Decision, History, Lineage, Note, Proof, RepairedRecord, Rewrite
+from twophase.state.records import (
+    AcceptedLoss,
+    Adoption,
+    Decision,
+    History,
+    Lineage,
+    Note,
+    Proof,
+    RepairedRecord,
+    Rewrite,
+)
 
 Frozen = Callable[[str, int], FrozenOffsets | None]
 """What Spark's folder has as the offsets of a micro-batch, of a lineage and a number; None if it has none."""
@@ -139,7 +152,8 @@ class AdoptionRepair:
         check_targets(bench.proofs, bench.proofs.committed(), bench.sinks, remembered, may_move=False)
         lineage = self._newest_lineage(history, remembered)
         proven = max((sink.committed.get(lineage, -1) for sink in remembered.values()), default=-1)
-        checkpoint = max([proven, *(one.checkpoint for one in unreadable if one.lineage == lineage)])
+        decided = [*unreadable, *history.uncommitted()]  # what can be read is committed too
+        checkpoint = max([proven, *(one.checkpoint for one in decided if one.lineage == lineage)])
         sinks = {
             name: self._sink_plan(history, name, remembered[name].committed, lineage, checkpoint)
             for name in bench.sinks
@@ -186,13 +200,14 @@ class AdoptionRepair:
         aborts: list[Committable] = []
         for piece in self._bench.sinks[name].in_doubt():
             mine = piece.transaction.lineage == lineage and piece.transaction.checkpoint <= checkpoint
-            committed_since = committed.get(lineage, -1) > piece.transaction.checkpoint  # commits are in order
-            adopted = mine and not committed_since and self._is_decided(history, name, piece)
+            proven = committed.get(lineage, -1)
+            adopted = mine and not self._is_over(name, proven, piece) and self._is_decided(history, name, piece)
             (commits if adopted else aborts).append(piece)
-        tasks = {(piece.transaction.checkpoint, piece.subtask.index) for piece in commits}
-        attempts = {(piece.transaction.checkpoint, piece.transaction.attempt) for piece in commits}
-        if len(tasks) < len(commits) or len(attempts) > len({number for number, _ in attempts}):
-            names = ", ".join(f"{piece.transaction}/{piece.subtask}" for piece in commits)
+        guessed = [piece for piece in commits if self._body(history, piece) is None]
+        tasks = {(piece.transaction.checkpoint, piece.subtask.index) for piece in guessed}
+        attempts = {(piece.transaction.checkpoint, piece.transaction.attempt) for piece in guessed}
+        if len(tasks) < len(guessed) or len(attempts) > len({number for number, _ in attempts}):
+            names = ", ".join(f"{piece.transaction}/{piece.subtask}" for piece in guessed)
             raise StopJobError(
                 f"Job {self._bench.job!r}: sink {name!r} has pieces of several attempts, and nothing tells which of them "
                 f"is decided: {names}. Nothing was written.",
@@ -200,24 +215,39 @@ class AdoptionRepair:
             )
         return SinkPlan(dict(committed), tuple(commits), tuple(aborts))
 
+    def _is_over(self, name: str, proven: int, piece: Committable) -> bool:
+        """Whether the sink has committed all that is decided of the piece's checkpoint: commits are in order."""
+        number, sink = piece.transaction.checkpoint, self._bench.sinks[name]
+        only_a_mark = isinstance(sink, NamesPieces) and not sink.committed_pieces(piece.transaction.lineage, number)
+        return proven > number or (proven == number and only_a_mark)
+
     def _is_decided(self, history: History, name: str, piece: Committable) -> bool:
         """Whether a piece of an adopted checkpoint belongs to the attempt that was decided, and is no superseded one of it."""
+        if (body := self._body(history, piece)) is not None:
+            return key_of(piece) in pieces_of([body])
         lineage, number = piece.transaction.lineage, piece.transaction.checkpoint
         tasks = [text.partition("/")[2].partition(".")[0] for text in self._committed_pieces(name, lineage, number)]
         if str(piece.subtask.index) in tasks:
             return False  # another piece of the task is committed
         attempts = {one.attempt for one in history.decisions if (one.lineage, one.checkpoint) == (lineage, number)}
         for repair in history.repairs:
+            if isinstance(repair, AcceptedLoss) and repair.gave_up(name, lineage, number, piece.subtask.index):
+                return False  # it was lost, and is back; its rows may have been written by hand since
             if isinstance(repair, Rewrite) and repair.is_of(lineage, number):
-                older = piece.transaction.attempt < repair.decision.attempt
-                if older and repair.sink == name and str(piece.subtask) in repair.pieces:
-                    return False  # it was lost, and is back
+                if repair.sink == name and repair.withdrew(piece.subtask.index, piece.transaction.attempt):
+                    return False  # likewise
                 attempts |= {repair.replaced, repair.decision.attempt}
         for sink in self._bench.sinks:
             for text in self._committed_pieces(sink, lineage, number):
                 generation, _, counter = text.partition("/")[0].partition(".")
                 attempts.add(Attempt(int(generation), int(counter)))
         return not attempts or piece.transaction.attempt in attempts
+
+    def _body(self, history: History, piece: Committable) -> CompletedCheckpoint | None:
+        """The checkpoint of a piece, if the log has it and it can be read: it lists what is decided."""
+        mine = (piece.transaction.lineage, piece.transaction.checkpoint)
+        found = next((one for one in history.decisions if (one.lineage, one.checkpoint) == mine), None)
+        return self._bench.store.read(found) if found and self._is_readable(found) else None
 
     def _committed_pieces(self, sink: str, lineage: str, checkpoint: int) -> Sequence[str]:
         found = self._bench.sinks[sink]
@@ -241,25 +271,34 @@ class AdoptionRepair:
         bench = self._bench
         for decision in bench.log.history.uncommitted():
             if decision.folder not in plan.gave_up:
-                bench.finisher.recommit(decision)
+                bench.committer.commit(bench.store.read(decision))  # no COMMITTED: one before it may have no body
+            elif decision.lineage == plan.lineage:
+                self._commit_pieces(plan, decision.checkpoint)
+        for number in sorted({piece.transaction.checkpoint for sink in plan.sinks.values() for piece in sink.commits}):
+            self._commit_pieces(plan, number)
+
+    def _commit_pieces(self, plan: AdoptionPlan, number: int) -> None:
+        """Commit what waits of a checkpoint without body. Those before it are committed."""
+        bench = self._bench
         for name, sink in plan.sinks.items():
-            for number in sorted({piece.transaction.checkpoint for piece in sink.commits}):
-                pieces = [piece for piece in sink.commits if piece.transaction.checkpoint == number]
-                whole = CompletedCheckpoint(
-                    bench.job,
-                    plan.lineage,
-                    number,
-                    pieces[0].transaction.attempt,
-                    0,
-                    FrozenOffsets((), ()),
-                    committables={name: pieces},
+            pieces = [piece for piece in sink.commits if piece.transaction.checkpoint == number]
+            if not pieces:
+                continue
+            whole = CompletedCheckpoint(
+                bench.job,
+                plan.lineage,
+                number,
+                pieces[0].transaction.attempt,
+                0,
+                FrozenOffsets((), ()),
+                committables={name: pieces},
+            )
+            if lost := bench.committer.lost(whole, name):
+                raise LostPreparedError(
+                    f"Job {bench.job!r}: {len(lost)} pieces of checkpoint {number} were pre-committed in sink {name!r} "
+                    f"and are lost: {lost[0][1]}. Nothing was adopted.",
+                    remedy="run the command again: it shows what is there now.",
                 )
-                if lost := bench.committer.lost(whole, name):
-                    raise LostPreparedError(
-                        f"Job {bench.job!r}: {len(lost)} pieces of checkpoint {number} were pre-committed in sink {name!r} "
-                        f"and are lost: {lost[0][1]}. Nothing was adopted.",
-                        remedy="run the command again: it shows what is there now.",
-                    )
 
     def _proofs(self, plan: AdoptionPlan) -> tuple[Proof, ...]:
         """What every target has to have proof of from now on."""

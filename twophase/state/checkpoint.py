@@ -80,12 +80,11 @@ class CompletedCheckpoint:
 
     def without(self, loss: AcceptedLoss) -> CompletedCheckpoint:
         """The checkpoint after an operator has accepted a loss, in it or in one before it."""
-        committables = dict(self.committables)
-        if (self.lineage, self.checkpoint) == (loss.lineage, loss.checkpoint):
-            pieces = self.committables.get(loss.sink, ())
-            committables[loss.sink] = tuple(piece for piece in pieces if str(piece.subtask) not in loss.pieces)
-        elif loss.covers(self.lineage, self.checkpoint):
-            committables[loss.sink] = ()
+        pieces = self.committables.get(loss.sink, ())
+        kept = tuple(
+            one for one in pieces if not loss.gave_up(loss.sink, self.lineage, self.checkpoint, one.subtask.index)
+        )
+        committables = {**self.committables, loss.sink: kept} if pieces else self.committables
         return replace(self, committables=committables, predecessors=loss.amend(self.predecessors))
 
     @property

@@ -127,6 +127,14 @@ class AcceptedLoss:
     before: Proof | None
     action: Literal["accept-loss"] = "accept-loss"
 
+    def gave_up(self, sink: str, lineage: str, checkpoint: int, task: int) -> bool:
+        """Whether the pieces of a task are given up; they are not committed any more, also if they are there again."""
+        if sink != self.sink:
+            return False
+        if (lineage, checkpoint) == (self.lineage, self.checkpoint):
+            return self.emptied or task in _tasks(self.pieces)
+        return self.covers(lineage, checkpoint)
+
     def covers(self, lineage: str, checkpoint: int) -> bool:
         """Whether a checkpoint is among those before this one that a target which was put back lacks, and nobody writes any more."""
         if not self.emptied or lineage != self.lineage:
@@ -183,6 +191,14 @@ class Rewrite:
     def is_of(self, lineage: str, checkpoint: int) -> bool:
         """Whether it is of this checkpoint."""
         return (self.decision.lineage, self.decision.checkpoint) == (lineage, checkpoint)
+
+    def withdrew(self, task: int, attempt: Attempt) -> bool:
+        """Whether the pieces of a task in its sink, under an attempt, are replaced by others."""
+        return attempt < self.decision.attempt and task in _tasks(self.pieces)
+
+
+def _tasks(pieces: tuple[str, ...]) -> set[int]:
+    return {int(piece.partition(".")[0]) for piece in pieces}
 
 
 Repair = AcceptedLoss | Adoption | Rewrite
