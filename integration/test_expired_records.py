@@ -327,7 +327,8 @@ def test_where_only_spark_s_commit_log_tells_the_state_it_is_not_built_of_other_
         job.lose_commit()
         written, left = job.ids(), job.compact()
         for _ in range(2):
-            assert isinstance(error := job.error(), RangeChangedError)
+            error = job.error()
+            assert isinstance(error, RangeChangedError)
             assert f"[0, 100) (topic '{job.topic}', partition 0) has other records" in str(error)
             assert f"100 then, {left} now (compaction)" in str(error)
         assert job.ids() == written
