@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from integration import stateful_workload, workload
-from integration.nemesis import DriverProcess, Ended, held_at
+from integration.nemesis import DriverProcess, held_at
 from integration.stateful_queries import QUERIES
 from integration.stateful_workload import Row
 from twophase.testing.services import KafkaService, MySqlService
@@ -91,13 +91,9 @@ class StatefulArena:
         for name in self._names:
             self._sql(f"CREATE TABLE {name} ({QUERIES[name].columns}) ENGINE=InnoDB")
 
-    def run(self) -> Ended:
-        """A driver without failpoints, to its end."""
-        return StatefulDriver(self._settings, self._scratch, "").wait(TIMEOUT_S)
-
     def finish(self) -> None:
         """A driver without failpoints ends cleanly, having read everything."""
-        ended = self.run()
+        ended = StatefulDriver(self._settings, self._scratch, "").wait(TIMEOUT_S)
         assert ended.code == 0, ended.output
 
     def kill_at(self, point: str, hit: int | str = "*") -> list[str]:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from integration.kafka_topics import Topics
 from integration.stateful_arena import TIMEOUT_S, StatefulArena, produce
-from integration.stateful_workload import BATCH, expected
+from integration.stateful_workload import expected
 from twophase.testing.services import KafkaService, MySqlService
 
 QUERY = "windowed"
@@ -32,21 +31,6 @@ def test_a_decided_micro_batch_is_replayed_for_its_state_and_not_written_again(
     assert outcome.rows == expected()[QUERY]
     assert all(outcome.state)
     assert arena.prepared() == []
-
-
-@pytest.mark.proof
-def test_a_replay_that_finds_its_ranges_compacted_is_named_and_keeps_the_first_state(
-    kafka: KafkaService, mysql: MySqlService, topics: Topics, tmp_path: Path
-) -> None:
-    made = produce(kafka)
-    arena = StatefulArena(kafka, mysql, made, tmp_path, [QUERY])
-    kill(arena)
-    each = BATCH // PARTITIONS
-    left = topics.compact(made["events"], each, [b'{"number": -1, "pad": "%s"}' % (b"x" * 600_000)] * 3)
-    ended = arena.run()
-    assert "ReplayLostError: Checkpoint 1 is committed in every sink" in ended.output
-    assert f"{each} then, {left} now (compaction)" in ended.output
-    assert arena.rows(QUERY) <= expected()[QUERY]
 
 
 def kill(arena: StatefulArena) -> None:
