@@ -58,11 +58,13 @@ class RereadRows:
     sinks: Mapping[str, MemorySink] = field(default_factory=dict)
     fewer: int = 0
     fails: bool = False
+    gone: frozenset[int] = frozenset()
 
     def ranges(self, lost: Lost) -> Sequence[str]:
         return [str(piece.subtask.index) for piece in lost.pieces]
 
     def write(self, lost: Lost, transaction: TransactionId) -> Mapping[int, Sequence[Committable]]:
+        self.gone = lost.gone
         found: dict[int, list[Committable]] = {}
         indices = (0, 1) if lost.whole else [piece.subtask.index for piece in lost.pieces]
         for index in indices:
@@ -211,9 +213,11 @@ def test_rows_that_were_given_up_before_are_not_written_again(
     dying("R03", lambda: losing.accept(plan, NOTE))
     targets["facts"].ledger = {key for key in targets["facts"].ledger if key[3] != 1}
     targets["facts"].visible = [row for row in targets["facts"].visible if row["id"] < 10]
-    rewrite(folder, targets)
+    reread = RereadRows()
+    rewrite(folder, targets, reread)
     another().recover()
     assert visible(targets["facts"]) == list(range(15))
+    assert reread.gone == {1}, "a new piece of the same task would be given up with it"
 
 
 @each

@@ -79,3 +79,9 @@ def test_new_pieces_are_of_no_task_that_the_checkpoint_has_pieces_of(
     """Those of an earlier rewrite among them: an adoption tells the pieces of a task apart by its index alone."""
     found = replace(CHECKPOINT, committables={"facts": (*PIECES, *listed)})
     assert first_free_task(Lost(found, "facts", PIECES[:1], whole=False), tasks) == free
+
+
+def test_nor_of_one_whose_piece_was_given_up() -> None:
+    found = replace(CHECKPOINT, committables={"facts": PIECES[:1]})
+    lost = Lost(found, "facts", PIECES[:1], whole=False, gone=frozenset({4}))
+    assert first_free_task(lost, 2) == 5

@@ -41,6 +41,7 @@ class Lost:
         pieces: the lost ones.
         whole: whether they are all that the sink was ever given of the checkpoint.
         rewritten: the attempts under which pieces of the checkpoint were written again there before.
+        gone: the tasks, by their index, whose pieces were given up or written again there before.
     """
 
     checkpoint: CompletedCheckpoint
@@ -48,6 +49,7 @@ class Lost:
     pieces: Sequence[Committable]
     whole: bool
     rewritten: frozenset[Attempt] = frozenset()
+    gone: frozenset[int] = frozenset()
 
 
 class Reread(Protocol):
@@ -117,7 +119,8 @@ class RewriteRepair:
         self._check_newest(decision, sink)
         body = bench.store.read(decision)
         whole = not loss.kept and not self._has_given_up(loss)
-        lost = Lost(body, sink, [piece for piece, _ in loss.lost], whole, self._rewritten(loss))
+        pieces = [piece for piece, _ in loss.lost]
+        lost = Lost(body, sink, pieces, whole, self._rewritten(loss), self._gone(loss))
         return RewritePlan(loss, lost, self._reread.ranges(lost))
 
     def rewrite(self, plan: RewritePlan, note: Note) -> None:
@@ -185,6 +188,10 @@ class RewriteRepair:
             for repair in self._bench.log.history.repairs
             if isinstance(repair, Rewrite) and repair.sink == loss.sink and repair.is_of(loss.lineage, loss.number)
         )
+
+    def _gone(self, loss: LossPlan) -> frozenset[int]:
+        repairs = [one for one in self._bench.log.history.repairs if isinstance(one, AcceptedLoss | Rewrite)]
+        return frozenset().union(*(one.tasks_of(loss.sink, loss.lineage, loss.number) for one in repairs))
 
     def _may_abort(self, found: Sequence[Committable]) -> Sequence[Committable]:
         self._ask_again()

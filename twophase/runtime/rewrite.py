@@ -269,9 +269,9 @@ def lost_tasks(job: str, lost: Lost, tasks: int) -> list[int]:
 
 
 def first_free_task(lost: Lost, tasks: int) -> int:
-    """The index of a task that has no piece in the checkpoint, nor has any after it."""
-    listed = lost.checkpoint.committables[lost.sink]
-    return max(tasks, 1 + max(piece.subtask.index for piece in listed))
+    """The index of a task that never had a piece in the checkpoint, nor had any after it."""
+    listed = {piece.subtask.index for piece in lost.checkpoint.committables[lost.sink]}
+    return max(tasks, 1 + max(listed | lost.gone))
 
 
 def _pre_commit(rows: DataFrame, sink: JobSink, transaction: TransactionId, first: int = 0) -> list[Committable]:

@@ -135,6 +135,11 @@ class AcceptedLoss:
             return self.emptied or task in _tasks(self.pieces)
         return self.covers(lineage, checkpoint)
 
+    def tasks_of(self, sink: str, lineage: str, checkpoint: int) -> frozenset[int]:
+        """The tasks of a checkpoint whose pieces are given up one by one, by their index."""
+        mine = (sink, lineage, checkpoint) == (self.sink, self.lineage, self.checkpoint)
+        return _tasks(self.pieces) if mine else frozenset()
+
     def covers(self, lineage: str, checkpoint: int) -> bool:
         """Whether a checkpoint is among those before this one that a target which was put back lacks, and nobody writes any more."""
         if not self.emptied or lineage != self.lineage:
@@ -192,13 +197,18 @@ class Rewrite:
         """Whether it is of this checkpoint."""
         return (self.decision.lineage, self.decision.checkpoint) == (lineage, checkpoint)
 
+    def tasks_of(self, sink: str, lineage: str, checkpoint: int) -> frozenset[int]:
+        """The tasks of a checkpoint whose pieces are replaced by those of others, by their index."""
+        mine = sink == self.sink and self.is_of(lineage, checkpoint)
+        return _tasks(self.pieces) if mine else frozenset()
+
     def withdrew(self, task: int, attempt: Attempt) -> bool:
         """Whether the pieces of a task in its sink, under an attempt, are replaced by others."""
         return attempt < self.decision.attempt and task in _tasks(self.pieces)
 
 
-def _tasks(pieces: tuple[str, ...]) -> set[int]:
-    return {int(piece.partition(".")[0]) for piece in pieces}
+def _tasks(pieces: tuple[str, ...]) -> frozenset[int]:
+    return frozenset(int(piece.partition(".")[0]) for piece in pieces)
 
 
 Repair = AcceptedLoss | Adoption | Rewrite
