@@ -285,3 +285,10 @@ def test_a_look_that_finds_nothing_new_does_not_use_up_a_small_batch() -> None:
 def test_a_batch_without_a_limit_reads_to_the_end_at_once() -> None:
     bench = Bench(cluster(Log(0, 1_000_000)))
     assert at(bench.next(bench.start()))["t-0"] == 1_000_000
+
+
+def test_a_minute_after_the_start_a_batch_may_have_its_full_size() -> None:
+    bench = Bench(cluster(Log(0, 1_000_000)))
+    offset = bench.start()
+    bench.clock.now += 60
+    assert at(bench.next(offset, Limits(per_trigger=200_000)))["t-0"] == 200_000

@@ -50,7 +50,7 @@ class OffsetPlanner:
         self._discover_at = clock()
         self._idle: tuple[float, SourceOffset] | None = None
         self._stall = StallAlarm()
-        self._slow_start = SlowStart()
+        self._slow_start = SlowStart(clock)
         self.seen: SourceOffset | None = None
 
     def freeze(self) -> None:

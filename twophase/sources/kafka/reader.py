@@ -138,7 +138,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         configured = not isinstance(self.getDefaultReadLimit(), ReadAllAvailable)
         if configured and isinstance(limit, ReadAllAvailable):
             return Limits()
-        per_trigger = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        per_trigger = limit.max_rows if isinstance(limit, ReadMaxRows) and limit.max_rows < _UNLIMITED_ROWS else None
         return Limits(per_trigger, self._options.max_per_partition)
 
     def _decoder(self, item: OffsetRange) -> RawDecoder | JsonDecoder:

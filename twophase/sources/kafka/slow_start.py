@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from twophase.sources.kafka.offsets import Limits
 
 FIRST_RECORDS = 20_000
 GROWTH = 3
+LASTS_S = 60.0
+"""After it every micro-batch may have its full size: with a trigger of an hour, small ones would be late by hours."""
 
 
 class SlowStart:
     """Caps the limit of the first micro-batches; each may admit three times what the one before it could.
 
     A micro-batch that has no limit keeps none: some triggers read all there is in one.
+
+    Args:
+        clock: seconds, monotonic.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._cap = FIRST_RECORDS
+        self._clock = clock
+        self._ends_at = clock() + LASTS_S
 
     def limit(self, limits: Limits) -> Limits:
         """What the next micro-batch may admit."""
-        if limits.per_trigger is None:
+        if limits.per_trigger is None or self._clock() >= self._ends_at:
             return limits
         return replace(limits, per_trigger=min(limits.per_trigger, self._cap))
 
     def admitted(self) -> None:
         """A micro-batch was planned."""
-        self._cap *= GROWTH
+        if self._clock() < self._ends_at:
+            self._cap *= GROWTH
