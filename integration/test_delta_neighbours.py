@@ -112,7 +112,7 @@ def test_two_drivers_do_not_replace_each_other_s_commits(
 def test_every_commit_of_ours_waits_for_the_one_of_another_job(
     table: DeltaHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fence, "_TRIES", 1)
+    monkeypatch.setattr(fence, "_LOCK_TRIES", 1)
     sink = table.opened()
     piece = table.write(sink, range(3))
     before = table.commits()

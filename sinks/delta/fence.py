@@ -18,6 +18,7 @@ from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
 from twophase.ids import Attempt
 
 _TRIES = 100
+_LOCK_TRIES = 6
 
 
 class Fence:
@@ -62,7 +63,9 @@ class Fence:
         """See `Sink.fence`."""
         log, owner = self._binding.log, self._owner
         failure: Exception | None = None
-        for _ in range(_TRIES):
+        tries = locked = 0
+        while tries < _TRIES and locked < _LOCK_TRIES:
+            tries += 1
             transaction = log.transaction()
             self._binding.check(transaction.snapshot)
             transaction.watch(owner.fence_id)
@@ -85,8 +88,9 @@ class Fence:
                         return
             except Exception as error:  # noqa: BLE001 whatever became of it, the next look at the log tells
                 failure = error
+                locked += isinstance(error, TimeoutError)
         raise TargetUnreachableError(
-            f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be raised to {attempt} in {_TRIES} tries: "
+            f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be raised to {attempt} in {tries} tries: "
             f"{failure}.",
             remedy="see whether the table's folder can be written, then start the job again.",
         )

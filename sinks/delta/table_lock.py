@@ -11,6 +11,7 @@ Delta's own, is not kept apart.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -35,6 +36,7 @@ def table_lock(folder: Path) -> Iterator[None]:
 
     Raises:
         TimeoutError: another driver has held it too long. One that is paused in its commit would overwrite ours.
+        PermissionError: this account cannot lock it.
     """
     path = folder / NAME
     descriptor = _open(path)
@@ -65,5 +67,12 @@ def _lock(descriptor: int, path: Path) -> None:
                     "commit (lslocks shows its process)"
                 ) from None
             time.sleep(_POLL_S)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            raise PermissionError(
+                errno.EACCES,
+                f"NFS locks only what may be written: let the accounts of all jobs write {path} (chmod, chgrp)",
+            ) from None
         else:
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -56,7 +57,7 @@ def test_a_driver_that_is_killed_holds_nothing(table: Path, holder: subprocess.P
         pass
 
 
-def test_two_threads_of_one_process_are_kept_apart_too(table: Path) -> None:
+def test_one_process_cannot_take_it_twice(table: Path) -> None:
     with table_lock(table), pytest.raises(TimeoutError), table_lock(table):
         pass
     with table_lock(table):
@@ -78,3 +79,14 @@ def test_the_table_s_rights_are_the_lock_s(table: Path) -> None:
     with table_lock(table):
         (table / "a file of the table").touch()
         assert (table / NAME).stat().st_mode == (table / "a file of the table").stat().st_mode
+
+
+def test_a_file_system_that_locks_only_what_may_be_written_is_named(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def as_on_nfs(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(module.fcntl, "flock", as_on_nfs)
+    with pytest.raises(PermissionError, match="let the accounts of all jobs write"), table_lock(table):
+        pass

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from twophase.sources.kafka.offsets import Limits
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.reader import KafkaStreamReader
 
-RAW = StructType.fromDDL("value binary")
+RAW = StructType([StructField("value", BinaryType())])
 
 
 @pytest.mark.parametrize(
