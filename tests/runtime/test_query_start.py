@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from harness.rights import permissions_checked
 from tests.runtime.plugin_world import Killed, World
 from twophase.runtime.afresh import begin_afresh
 from twophase.runtime.plugin.query_start import finish_committed
@@ -33,9 +35,19 @@ def unfinished(world: World, number: int) -> None:
     (world.folder / "commits" / str(number)).unlink()
 
 
+def describe(world: World, partitions: int, operator: str = "stateStoreSave", stores: Sequence[str] = ("default",)) -> None:
+    """Spark's driver writes down which stores an operator has: before its tasks, and in 4.2 with the shuffle partitions of any plan."""
+    path = world.folder / "state" / "0" / "_metadata" / "metadata"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    info = [{"storeName": name, "numColsPrefixKey": 0, "numPartitions": partitions} for name in stores]
+    described = {"operatorInfo": {"operatorId": 0, "operatorName": operator}, "stateStoreInfo": info}
+    path.write_text(f"v1\n{json.dumps(described)}")
+
+
 def keep_state(world: World, number: int, kind: str = "delta") -> list[Path]:
     """The tasks of a micro-batch write what it makes of the state of two partitions."""
     stores = [world.folder / "state" / "0" / str(partition) for partition in range(2)]
+    describe(world, partitions=len(stores))
     for store in stores:
         store.mkdir(parents=True, exist_ok=True)
         (store / f"{number + 1}.{kind}").write_bytes(b"changes")
@@ -108,6 +120,59 @@ def test_a_micro_batch_whose_state_is_not_all_there_is_run_again(world: World, l
     last.write_bytes(b"")
     lacks(last)
     assert start(world) == ["0"]
+
+
+def test_a_micro_batch_whose_other_partitions_were_on_another_disk_is_run_again(world: World) -> None:
+    """An executor that does not share the folder has kept its part to itself, beginning with the first version."""
+    unfinished(world, 0)
+    first, _ = keep_state(world, 0)
+    shutil.rmtree(first.parent)
+    assert start(world) == []
+
+
+def test_a_micro_batch_of_which_a_store_is_not_there_is_run_again(world: World) -> None:
+    unfinished(world, 0)
+    keep_state(world, 0)
+    describe(world, 2, "symmetricHashJoin", ("default", "left-keyToNumValues"))
+    assert start(world) == []
+
+
+@pytest.mark.parametrize(
+    ("operator", "key", "noted"),
+    [
+        ("globalLimit", '[{"name":"key"}]', True),
+        ("stateStoreSave", "[]", True),
+        ("stateStoreSave", '[{"name":"id"}]', False),
+    ],
+    ids=["limit", "no keys", "keys"],
+)
+def test_what_spark_runs_in_one_partition_has_one(world: World, operator: str, key: str, noted: bool) -> None:
+    unfinished(world, 0)
+    _, second = keep_state(world, 0)
+    shutil.rmtree(second.parent)
+    describe(world, 200, operator)
+    schema = f'{{"type":"struct","fields":{key}}}'.encode()
+    path = world.folder / "state" / "0" / "0" / "_metadata" / "schema"
+    path.parent.mkdir()
+    path.write_bytes(b"\0\2v2\0\0\0\1" + len(schema).to_bytes(2) + schema + b"\0\0\0\1...")
+    assert start(world) == (["0"] if noted else [])
+
+
+@pytest.mark.parametrize("text", ["", "v3\n[]", 'v1\n{"operatorInfo": {}}'])
+def test_state_whose_stores_are_not_known_is_not_all_there(world: World, text: str) -> None:
+    unfinished(world, 0)
+    keep_state(world, 0)
+    (world.folder / "state" / "0" / "_metadata" / "metadata").write_text(text)
+    assert start(world) == []
+
+
+def test_state_that_cannot_be_searched_is_not_taken_for_none(world: World) -> None:
+    unfinished(world, 0)
+    keep_state(world, 0)
+    (world.folder / "state").chmod(0)
+    with permissions_checked(), pytest.raises(PermissionError):
+        start(world)
+    (world.folder / "state").chmod(0o700)
 
 
 def test_state_without_a_version_is_not_all_there(world: World) -> None:

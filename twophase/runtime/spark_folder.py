@@ -3,8 +3,8 @@
     metadata      the query id, which is the lineage id
     offsets/<n>   written by Spark before micro-batch n runs
     commits/<n>   written by Spark after micro-batch n; by us where a driver died between COMMITTED(n) and that
-    state/<operator>   if the plan keeps state
-    ranges/<n>-<generation>   if the plan keeps state: what n has read (twophase/sources/kafka/range_digest.py)
+    state/<operator>   if the plan keeps state (runtime/state_stores.py)
+    ranges/<n>-<generation>   if the plan is known to keep state: what n has read (twophase/sources/kafka/range_digest.py)
 
 Formats: Spark's OffsetSeqLog and CommitLog, version 1, as Spark 4.2 writes them. Spark syncs nothing of it (measured: it does
 not miss a checksum file, `.<n>.crc`, that is gone or empty, and fails on an empty `<n>` with an error that has no name).
@@ -164,14 +164,20 @@ class SparkFolder:
 
     @property
     def has_state(self) -> bool:
-        """Whether a micro-batch has left state here."""
-        return any((self.path / _STATE).glob("*"))
+        """Whether a micro-batch has left state here.
+
+        Raises:
+            OSError: the folder cannot be searched.
+        """
+        with suppress(FileNotFoundError):
+            return bool(os.listdir(self.path / _STATE))
+        return False
 
     def finish(self, newest: Decision | None) -> bool:
         """Note the newest micro-batch as finished if its checkpoint is committed, before Spark reads its log.
 
         Spark then does not run it again. Nobody needs its rows any more, and its records may have expired (hazard H62). Every
-        state store must have the version that it led to. The note has the watermark that the micro-batch ran with: where
+        partition of each state store must have the version that it led to. The note has the watermark that the micro-batch ran with: where
         records move one, only a micro-batch that cannot run again is to be noted (docs/decisions/0033).
 
         Args:
