@@ -12,6 +12,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Self
 from unittest import mock
 
@@ -21,7 +22,7 @@ from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 from pyspark.sql.types import StructType, _parse_datatype_json_string
 
-from twophase.sources.kafka import KafkaDataSource
+from twophase.sources.kafka import KafkaDataSource, range_digest
 from twophase.sources.kafka.engines import cluster_of
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions
@@ -103,7 +104,7 @@ class _TimedDigests(contextlib.ExitStack):
     def __enter__(self) -> Self:
         self.spent_s = 0.0
         folder = self.enter_context(tempfile.TemporaryDirectory())
-        kept = RangeDigests(f"{folder}/1-1", replay=False)
+        kept = range_digest.begin(Path(folder), 1, 1, None)
         self.enter_context(mock.patch.object(RangeDigests, "of_task", return_value=kept))
         for owner, name in ((RangeDigest, "take"), (RangeDigests, "settle")):
             self.enter_context(mock.patch.object(owner, name, self._timed(getattr(owner, name))))

@@ -35,7 +35,9 @@ def unfinished(world: World, number: int) -> None:
     (world.folder / "commits" / str(number)).unlink()
 
 
-def describe(world: World, partitions: int, operator: str = "stateStoreSave", stores: Sequence[str] = ("default",)) -> None:
+def describe(
+    world: World, partitions: int, operator: str = "stateStoreSave", stores: Sequence[str] = ("default",)
+) -> None:
     """Spark's driver writes down which stores an operator has: before its tasks, and in 4.2 with the shuffle partitions of any plan."""
     path = world.folder / "state" / "0" / "_metadata" / "metadata"
     path.parent.mkdir(parents=True, exist_ok=True)

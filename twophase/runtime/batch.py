@@ -76,7 +76,8 @@ class BatchHandler:
         folder: Spark's folder of the lineage.
         shared: the one that it is in.
         options: the job's options.
-        stateful: whether the plan keeps state or a watermark.
+        stateful: whether the plan may keep state or a watermark.
+        keeps_state: whether it is known to keep state.
         observers: hear of acknowledgements.
 
     Attributes:
@@ -92,6 +93,7 @@ class BatchHandler:
         options: JobOptions,
         *,
         stateful: bool,
+        keeps_state: bool,
         observers: Observers,
     ) -> None:
         self.error: Exception | None = None
@@ -101,6 +103,7 @@ class BatchHandler:
         self._shared = shared
         self._options = options
         self._stateful = stateful
+        self._keeps_state = keeps_state
         self._observers = observers
 
     def __call__(self, batch: DataFrame, number: int) -> None:
@@ -157,8 +160,8 @@ class BatchHandler:
         )
 
     def _share_digests(self, batch: DataFrame, number: int, decided: Decision | None) -> None:
-        """Have the source keep what it reads, or compare it (hazard H35). Only plans with state read a decided micro-batch."""
-        if not self._stateful:
+        """Have the source keep what it reads, or compare it (hazard H35), if state depends on it."""
+        if not self._keeps_state:
             return
         digests = range_digest.begin(self._folder.path, number, self._coordinator.generation, decided)
         digests.share(batch.sparkSession.sparkContext)
@@ -170,6 +173,8 @@ class BatchHandler:
             deadline_s = began_s + self._options.timeout_s
             if rows.materialise:
                 jobs.run({"materialise": rows.compute}, self._options.timeout_s, lambda _, __: None)
+                if self._folder.has_state:  # its tasks have run, and a refusal now leaves nothing in any sink
+                    self._shared.check()
             for name in rows.without:
                 self._acknowledge(pending, began_s, name, [])
             jobs.run(
@@ -181,8 +186,6 @@ class BatchHandler:
                 deadline_s - time.monotonic(),
                 partial(self._acknowledge, pending, began_s),
             )
-            if self._folder.has_state:
-                self._shared.check()
             self._folder.sync(pending.checkpoint)
         except TwoPhaseError:
             rows.forget()

@@ -212,9 +212,7 @@ class Job:
         description = self._description
         frame = description.frame
         shuffles.check(self.name, frame.sparkSession, (entry.rows(frame) for entry in description.sinks.values()))
-        if plan.keeps_state(frame):
-            self._shared.check()
-        stateful = plan.is_stateful(frame)
+        stateful, keeps_state = plan.is_stateful(frame), plan.keeps_state(plan.analyzed(frame))
         restore = self._restore(stateful=stateful)
         coordinator = CheckpointCoordinator(
             self.name,
@@ -236,6 +234,8 @@ class Job:
         self._recover(coordinator, restore)
         if self._stopping.is_set():
             return
+        if keeps_state:
+            self._shared.check()
         self._begin_lineage(coordinator, restore)
         if (
             stateful
@@ -266,6 +266,7 @@ class Job:
             self._shared,
             description.options,
             stateful=stateful,
+            keeps_state=keeps_state,
             observers=self._observers,
         )
         self._run_query(folder, handler)

@@ -61,9 +61,11 @@ _KEEPS_STATE = frozenset(
         "Deduplicate",
         "DeduplicateWithinWatermark",
         "Distinct",
+        "Except",
         "FlatMapGroupsInPandasWithState",
         "FlatMapGroupsWithState",
         "GlobalLimit",
+        "Intersect",
         "TransformWithState",
         "TransformWithStateInPySpark",
     }
@@ -93,12 +95,7 @@ def sources(frame: DataFrame) -> list[SourceLeg]:
 
 def is_stateful(frame: DataFrame) -> bool:
     """Whether the plan may keep state or a watermark; True if in doubt."""
-    return may_keep_state(analyzed(frame))
-
-
-def may_keep_state(logical: Any) -> bool:
-    """The same of an analyzed plan, as `analyzed` gives it."""
-    return any(node.nodeName() not in _STATELESS for node in _nodes(logical))
+    return any(node.nodeName() not in _STATELESS for node in _nodes(analyzed(frame)))
 
 
 def has_watermark(logical: Any) -> bool:
@@ -110,9 +107,13 @@ def has_watermark(logical: Any) -> bool:
     return any("Watermark" in node.nodeName() for node in _nodes(logical))
 
 
-def keeps_state(frame: DataFrame) -> bool:
-    """Whether the plan is known to keep state in Spark; False if in doubt."""
-    return any(_keeps_state(node) for node in _nodes(analyzed(frame)))
+def keeps_state(logical: Any) -> bool:
+    """Whether the plan is known to keep state in Spark; False if in doubt.
+
+    Args:
+        logical: as for `has_watermark`.
+    """
+    return any(_keeps_state(node) for node in _nodes(logical))
 
 
 def may_shuffle(frame: DataFrame) -> bool:

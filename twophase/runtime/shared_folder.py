@@ -8,8 +8,9 @@ fails. Spark does not look.
     2. a task on each executor makes a file in it, and removes it
     3. an executor that cannot is named, and the job is refused; the folder goes, but if the driver dies it stays, empty
 
-Executors come and go. Those that have not been asked are asked before each decision of a plan with state; one that has no slot free is
-asked the next time. In local mode the executor is the driver, and nothing is done.
+All are asked at the start, after recovery, which commits what is decided whatever the folder. Executors come and go: those that have not
+been asked are asked in each micro-batch of a plan with state, when the tasks that keep it have run and no sink has any rows yet. One that
+has no slot free is asked the next time. In local mode the executor is the driver, and nothing is done.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ class SharedFolder:
         more = f"; and {len(refusals) - _NAMED} more" if len(refusals) > _NAMED else ""
         return PreflightError(
             f"Job {self._job!r}: its plan keeps state, which each executor writes below {self._path} itself, and not every "
-            f"executor shares that folder with the driver ({named}{more}): the state would be lost. Nothing more was written.",
+            f"executor shares that folder with the driver ({named}{more}): the state would be lost. No sink has rows of a "
+            "checkpoint that is not decided.",
             remedy="put checkpointLocation on a file system that the driver and all executors have mounted under that path, "
             "and can write; or run the job in local mode.",
         )

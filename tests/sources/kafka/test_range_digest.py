@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -178,6 +179,16 @@ def test_a_damaged_digest_stops_the_replay(folder: Folder) -> None:
         folder.replay().settle(ITEM, digest())
 
 
+def test_a_task_that_does_not_see_the_driver_s_folder_leaves_nothing_and_says_so(
+    folder: Folder, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = folder.first()
+    shutil.rmtree(folder.path / range_digest.FOLDER)
+    first.settle(ITEM, digest())
+    assert [*folder.path.iterdir()] == []
+    assert [message for message in caplog.messages if "No digest is kept" in message and first.path in message]
+
+
 # -- nothing grows
 
 
@@ -195,7 +206,7 @@ def test_the_digests_of_two_micro_batches_are_there_at_most(folder: Folder) -> N
 def test_a_driver_that_was_overtaken_takes_no_digest_of_a_newer_one(folder: Folder) -> None:
     folder.first(5, 3).settle(ITEM, digest())
     folder.first(5, 2)
-    assert folder.names() == ["5-3"]
+    assert folder.names() == ["5-2", "5-3"]
 
 
 # -- the tasks

@@ -63,7 +63,7 @@ class FinishCommitted(StreamingQueryListener):
             execution = query._jsq.streamingQuery()
             location = str(execution.resolvedCheckpointRoot())
             finish_committed(location, lambda: plan.has_watermark(execution.analyzedPlan()))
-            if self._is_ours(execution.sink()) and plan.may_keep_state(execution.analyzedPlan()):
+            if self._is_ours(execution.sink()) and plan.keeps_state(execution.analyzedPlan()):
                 keep_digests(location, self._spark.sparkContext)
 
     def _is_ours(self, sink: Any) -> bool:

@@ -1,9 +1,9 @@
 """What a micro-batch has read of each range, kept until the next one is decided: a replay that reads other records stops (H35).
 
-    1. share     driver    tells the tasks of a micro-batch where digests are kept, and whether it is a replay (`plan`: the plugin form)
-    2. take      task      folds the records of its range into a digest as they pass
-    3. settle    task      at the end of the range: keeps the digest, or compares it with those that are kept
-    4. prune     driver    deletes what no replay can need any more
+    1. begin     driver    deletes what no replay can need any more, and makes the folder of the micro-batch
+    2. share     driver    tells the tasks of a micro-batch where digests are kept, and whether it is a replay (`plan`: the plugin form)
+    3. take      task      folds the records of its range into a digest as they pass
+    4. settle    task      at the end of the range: keeps the digest, or compares it with those that are kept
 
 A task ends before its micro-batch can be decided, so the digests of a decided one are there. They lie in Spark's folder beside
 the state that depends on them, one file for each read: `ranges/<checkpoint>-<generation>/<range>-<random>`. A generation runs a
@@ -140,10 +140,13 @@ class RangeDigests:
     def _keep(self, name: str, data: bytes) -> None:
         """Whole under its name, and not synced: the decision syncs all that it relies on in this folder (`SparkFolder.sync`)."""
         folder = Path(self.path)
-        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
         temporary = folder / f".tmp-{name}"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        except FileNotFoundError:
+            # On a disk of this executor's own nobody would look for it, or delete it.
+            _log.warning("No digest is kept of what was read: this executor does not see %s of the driver's.", folder)
+            return
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
         temporary.rename(folder / name)
@@ -174,7 +177,9 @@ class RangeDigests:
 
 
 def begin(spark_folder: Path, checkpoint: int, generation: int, decided: Decision | None) -> RangeDigests:
-    """The digests of a micro-batch that is about to run. If it is not decided, those that nothing needs any more are deleted.
+    """The digests of a micro-batch that is about to run.
+
+    If it is not decided, those that nothing needs any more are deleted, and their folder is made: the tasks make none.
 
     Args:
         spark_folder: Spark's folder of the lineage.
@@ -183,11 +188,13 @@ def begin(spark_folder: Path, checkpoint: int, generation: int, decided: Decisio
         decided: the decision on the micro-batch, if it is a replay.
     """
     root = spark_folder.absolute() / FOLDER
-    if decided is None:
-        _prune(root, checkpoint, generation)
-    else:
-        generation = decided.attempt.generation
-    return RangeDigests(str(root / f"{checkpoint}-{generation}"), decided is not None)
+    if decided is not None:
+        return RangeDigests(str(root / f"{checkpoint}-{decided.attempt.generation}"), replay=True)
+    root.mkdir(mode=0o700, exist_ok=True)
+    _prune(root, checkpoint, generation)
+    folder = root / f"{checkpoint}-{generation}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return RangeDigests(str(folder), replay=False)
 
 
 def plan_digests(spark_folder: Path, context: SparkContext) -> None:
@@ -208,7 +215,7 @@ def _prune(root: Path, checkpoint: int, generation: int) -> None:
     Those of the one before stay: Spark's note that it is finished may not be on disk yet. So do those of newer generations,
     which have overtaken this one. What cannot be deleted is left to the next micro-batch.
     """
-    for name in os.listdir(root) if root.is_dir() else ():
+    for name in os.listdir(root):
         match = _NAME.fullmatch(name)
         if match is None or int(match["generation"]) > generation or int(match["checkpoint"]) == checkpoint - 1:
             continue
