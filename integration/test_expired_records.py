@@ -253,6 +253,7 @@ def test_a_query_with_a_watermark_fails_once_and_goes_on_with_its_state(job: Job
         error = job.error()
         assert isinstance(error, OffsetOutOfRangeError if isinstance(job, Query) else ReplayLostError)
         assert "100 records are lost: offsets 0 to 99" in str(error)
+        assert ("start the query again" in str(error)) is isinstance(job, Query)
         assert job.ids() == job.expected()
         job.repeat()
         job.produce()
@@ -288,7 +289,7 @@ def test_where_only_spark_s_commit_log_tells_the_state_another_job_goes_on(job: 
         for _ in range(2):
             assert isinstance(error := job.error(), OffsetOutOfRangeError)
         job.begin_afresh()
-        # In the plugin form it is a warning in the log of the process that Spark calls to abort.
+        # In the plugin form it is a warning in the driver's log.
         assert (f"startingOffsets {job.starting}" in str(error)) is not isinstance(job, Query)
         job.produce()
         job.run()

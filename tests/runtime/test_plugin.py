@@ -365,7 +365,7 @@ def test_the_tasks_are_told_whether_to_keep_or_to_compare_what_they_read(world: 
     ranges.mkdir()  # as the listener does when such a query starts
     world.run(1)
     [decided] = [found for found in world.history().decisions if found.checkpoint == 1]
-    kept = {"checkpoint": 1, "path": f"{ranges}/1-{decided.attempt.generation}"}
+    kept = {"checkpoint": 1, "path": f"{ranges}/1-{decided.attempt.generation}", "planned": True}
     assert json.loads((ranges / "plan").read_text()) == {**kept, "replay": False}
     (world.folder / "commits" / "1").unlink()
     world.application("second")

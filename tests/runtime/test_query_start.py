@@ -11,8 +11,11 @@ import pytest
 
 from harness.rights import permissions_checked
 from tests.runtime.plugin_world import Killed, World
+from twophase.errors import OffsetOutOfRangeError, SourceLossError
 from twophase.runtime.afresh import begin_afresh
 from twophase.runtime.plugin.query_start import finish_committed
+from twophase.sources.kafka import range_digest
+from twophase.sources.kafka.range_digest import RangeDigests
 from twophase.state.checkpoint import FrozenOffsets
 
 
@@ -194,18 +197,62 @@ def test_a_watermark_without_state_does_not_matter(world: World) -> None:
     assert start(world, has_watermark=True) == ["0"]
 
 
-def test_a_micro_batch_that_fails_when_it_is_run_again_is_not_run_a_third_time(world: World) -> None:
-    unfinished(world, 0)
-    keep_state(world, 0)
+def fails_again(world: World, error: SourceLossError | None) -> None:
+    """Spark runs the newest micro-batch once more for its state; a task finds that its records are gone, or something else fails."""
+    ranges = world.folder / range_digest.FOLDER
+    ranges.mkdir(exist_ok=True)  # as the listener does when such a query starts
     world.application("second")
     assert world.job().plan().transaction is None
-    world.job().abort()  # its records have expired
-    assert (world.folder / "commits" / "0").exists()
+    told = RangeDigests._planned(ranges, str(json.loads((ranges / "plan").read_text())["checkpoint"]))
+    assert told is not None
+    if error is not None:
+        with pytest.raises(type(error), match="start the query again"):
+            told.lost(error)
+    world.job().abort()
+    world.application("third")
+
+
+GONE = OffsetOutOfRangeError("100 records are lost.", remedy="restore a savepoint")
+
+
+def test_a_micro_batch_whose_records_are_gone_when_it_is_run_again_is_noted_at_the_next_start(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    unfinished(world, 0)
+    keep_state(world, 0)
+    fails_again(world, GONE)
+    assert not (world.folder / "commits" / "0").exists()  # a task of the run that has failed may write yet
+    assert start(world, has_watermark=True) == ["0"]
+    assert "checkpoint 0 is committed" in caplog.text
+    assert "It is noted as finished, with the watermark that it ran with" in caplog.text
+    caplog.clear()
+    assert start(world, has_watermark=True) == ["0"]
     world.run(1)
     assert world.ids() == world.expected(2)
+    assert caplog.messages == []
 
 
-def test_a_micro_batch_that_fails_when_it_is_run_again_and_lacks_state_says_where_another_job_goes_on(
+def test_a_replay_that_is_stopped_or_fails_for_another_reason_is_run_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    unfinished(world, 0)
+    keep_state(world, 0)
+    fails_again(world, None)
+    assert start(world, has_watermark=True) == []
+    assert caplog.messages == []
+
+
+def test_records_that_were_gone_for_an_older_micro_batch_do_not_matter(world: World) -> None:
+    unfinished(world, 0)
+    keep_state(world, 0)
+    fails_again(world, GONE)
+    assert start(world, has_watermark=True) == ["0"]
+    unfinished(world, 1)
+    keep_state(world, 1)
+    assert start(world, has_watermark=True) == ["0"]
+
+
+def test_a_micro_batch_whose_records_and_state_are_gone_says_where_another_job_goes_on(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.freeze(0)
@@ -215,11 +262,9 @@ def test_a_micro_batch_that_fails_when_it_is_run_again_and_lacks_state_says_wher
     offsets.write_text(offsets.read_text().replace('{"next": 10}', line))
     unfinished(world, 0)
     (world.folder / "state" / "0" / "0").mkdir(parents=True)
-    world.application("second")
-    world.job().plan()
-    world.job().abort()
-    assert not (world.folder / "commits" / "0").exists()
-    assert 'startingOffsets {"orders": {"3": 10}}' in caplog.text
+    fails_again(world, GONE)
+    assert start(world) == []
+    assert 'startingOffsets {"orders": {"3": 10}} of source \'shop\'' in caplog.text
     assert "All rows up to checkpoint 0 are in the targets" in caplog.text
 
 
@@ -250,9 +295,10 @@ def test_queries_that_are_not_ours_are_left_alone(world: World) -> None:
     assert start(world) == []
 
 
-def test_a_folder_with_an_empty_authority_is_the_same(world: World) -> None:
+@pytest.mark.parametrize("host", ["", "localhost"])
+def test_a_folder_with_an_authority_is_the_same(world: World, host: str) -> None:
     unfinished(world, 0)
-    finish_committed(f"file://{world.folder}", lambda: False)
+    finish_committed(f"file://{host}{world.folder}", lambda: False)
     assert (world.folder / "commits" / "0").exists()
 
 

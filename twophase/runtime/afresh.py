@@ -33,4 +33,4 @@ def _starting(line: str | None) -> str:
     topics: dict[str, dict[str, int]] = {}
     for entry in offset.partitions or ():
         topics.setdefault(entry.topic, {})[str(entry.partition)] = entry.offset
-    return f"startingOffsets {json.dumps(topics)}"
+    return f"startingOffsets {json.dumps(topics)} of source {offset.source!r}"

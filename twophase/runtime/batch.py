@@ -14,13 +14,21 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
 from twophase import errors
 from twophase.config import JobOptions
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.errors import DeclinedError, RangeChangedError, ReplayLostError, SourceLossError, TwoPhaseError
+from twophase.errors import (
+    DeclinedError,
+    OffsetOutOfRangeError,
+    RangeChangedError,
+    ReplayLostError,
+    SourceLossError,
+    TwoPhaseError,
+)
 from twophase.events import Observers, SinkAcknowledged
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
@@ -135,10 +143,12 @@ class BatchHandler:
 
         Raises:
             ReplayLostError: its records are gone, or are others; it is noted as finished.
-            SourceLossError: its records are gone, or are others, and Spark cannot do without the first ones.
+            SourceLossError: its records are gone, or are others, and Spark cannot do without the first ones; or so is the topic,
+                and with it what comes next.
         """
-        try:
-            batch.write.format("noop").mode("overwrite").save()
+        jobs = SparkJobs(batch.sparkSession.sparkContext, f"Checkpoint {number}, run again,")
+        try:  # when it raises no task runs, which could write over state that a note relies on
+            jobs.run({"replay": batch.write.format("noop").mode("overwrite").save}, TIMEOUT_MAX, lambda _, __: None)
         except Exception as error:
             found = errors.from_text(str(error))
             if not isinstance(found, SourceLossError):
@@ -147,7 +157,10 @@ class BatchHandler:
 
     def _without_records(self, number: int, loss: SourceLossError) -> TwoPhaseError:
         committed = f"Checkpoint {number} is committed in every sink, and none of its rows is lost."
-        if self._folder.finish(self._coordinator.newest()):
+        noted = self._folder.finish(self._coordinator.newest())
+        if not isinstance(loss, OffsetOutOfRangeError | RangeChangedError):  # the job stops, whatever is noted
+            return type(loss)(f"{committed} {loss.what}", remedy=loss.remedy)
+        if noted:
             return ReplayLostError(
                 f"{committed} Spark ran it once more for the watermark, without the same records: {loss.what} It is noted as "
                 "finished, with the watermark that it ran with.",

@@ -14,7 +14,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from twophase.errors import CorruptRecordError, RangeChangedError
+from twophase.errors import CorruptRecordError, OffsetOutOfRangeError, RangeChangedError, SourceLossError
 from twophase.ids import Attempt
 from twophase.sources.kafka import KafkaDataSource, range_digest, reader
 from twophase.sources.kafka.block import Block
@@ -221,12 +221,18 @@ class Reading:
         options = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "columns": "value"}
         self._reader = KafkaDataSource(options).streamReader(StructType([StructField("value", BinaryType())]))
         self._folder = folder
-        patch.setattr(reader, "read_range", lambda *_, **__: blocks(self.offsets, 10))
+        self.gone = False
+        patch.setattr(reader, "read_range", self._fetched)
         patch.setattr(TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=self._properties.get))
         self.context = SimpleNamespace(setLocalProperty=self._properties.__setitem__)
 
     def read(self) -> Iterator[pa.RecordBatch]:
         yield from self._reader.read(KafkaPartition(ITEM))
+
+    def _fetched(self, *_: object, **__: object) -> Iterator[Block]:
+        if self.gone:
+            raise OffsetOutOfRangeError("100 records are lost.", remedy="restore a savepoint")
+        yield from blocks(self.offsets, 10)
 
     def kept(self) -> int:
         return len([*(self._folder.path / range_digest.FOLDER).glob("*-*/*")])
@@ -276,3 +282,33 @@ def test_a_task_of_the_plugin_form_is_told_by_a_note_for_its_micro_batch(reading
     reading.offsets = [50, 109]
     with pytest.raises(RangeChangedError):
         list(reading.read())
+
+
+@pytest.mark.parametrize("error", [OffsetOutOfRangeError, RangeChangedError])
+def test_a_replay_of_the_plugin_form_that_fails_for_its_records_says_so_to_the_next_start(
+    reading: Reading, folder: Folder, error: type[SourceLossError]
+) -> None:
+    range_digest.plan_digests(folder.path, reading.context)  # type: ignore[arg-type]
+    decision = Decision("lineage", 5, Attempt(2, 1), "", "", proofs=())
+    folder.first().plan(5)
+    list(reading.read())
+    reading.gone, reading.offsets = error is OffsetOutOfRangeError, [50, 109]
+    if reading.gone:  # nothing is decided yet
+        with pytest.raises(OffsetOutOfRangeError, match=r"^100 records are lost\. Next: restore a savepoint"):
+            list(reading.read())
+    assert not range_digest.was_lost(folder.path, decision)
+    folder.replay().plan(5)
+    with pytest.raises(error, match=r"^The micro-batch is committed already") as caught:
+        list(reading.read())
+    assert "Next: start the query again: it goes on with the state of the first read. Only if" in str(caught.value)
+    assert range_digest.was_lost(folder.path, decision)
+    reading.gone, reading.offsets = False, OFFSETS
+    list(reading.read())  # the mark is no digest
+
+
+def test_a_replay_of_write_stream_leaves_that_to_its_driver(reading: Reading, folder: Folder) -> None:
+    folder.replay().share(reading.context)  # type: ignore[arg-type]
+    reading.gone = True
+    with pytest.raises(OffsetOutOfRangeError, match=r"^100 records are lost\. Next: restore a savepoint"):
+        list(reading.read())
+    assert folder.names() == []

@@ -14,7 +14,6 @@ What the processes have in common is the job's log, and a note on the micro-batc
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,6 @@ from twophase.events import Observers
 from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, NeedsSparkConf, SinkContext
-from twophase.runtime.afresh import begin_afresh
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.plugin.description import PluginDescription
 from twophase.runtime.plugin.run_note import RunNote, RunNotes
@@ -39,7 +37,6 @@ from twophase.sources.kafka import range_digest
 from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage
 
-_log = logging.getLogger("twophase")
 _REMEDY = (
     "put the query's checkpointLocation back whole, with `twophase` in it, from one backup; this form has no restore. A query "
     "that has run without twophase until now needs a new checkpointLocation."
@@ -196,22 +193,8 @@ class PluginJob:
             return
         self._notes.delete()
         self._coordinator.abandon(note.generation)
-        if note.replay:
-            self._finish_replayed(note.checkpoint)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
-
-    def _finish_replayed(self, number: int) -> None:
-        """A decided micro-batch has failed when it ran again, and would fail at each start if its records are gone."""
-        folder, newest = self._folder(self._coordinator.lineage), self._coordinator.newest()
-        if newest is not None and newest.committed and not folder.finish(newest):
-            _log.warning(
-                "Job %r: checkpoint %d is committed, and Spark needs its records once more to rebuild its state. If they are "
-                "gone: %s",
-                self.description.job,
-                number,
-                begin_afresh(number, folder.offsets(number)),
-            )
 
     def _folder(self, lineage: Lineage) -> SparkFolder:
         return SparkFolder(self.description.spark_folder, lineage, _REMEDY)

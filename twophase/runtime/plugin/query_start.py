@@ -8,6 +8,7 @@ see a local property that is set here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,15 @@ from weakref import WeakSet
 from py4j.java_gateway import is_instance_of
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from twophase.errors import ConfigError
 from twophase.runtime import plan
+from twophase.runtime.afresh import begin_afresh
 from twophase.runtime.plugin.description import log_folder
 from twophase.runtime.plugin.source import PREFIX
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.sources.kafka import range_digest
 from twophase.state.log import JobLog, job_of
-from twophase.state.storage import LocalStorage
+from twophase.state.storage import LocalStorage, local_path
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -34,8 +37,11 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
+    from twophase.state.records import Decision
+
 _TABLE = "org.apache.spark.sql.connector.catalog.SupportsWrite"
 
+_log = logging.getLogger("twophase")
 _listening: WeakSet[SparkSession] = WeakSet()
 
 
@@ -86,7 +92,8 @@ def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
 
     Args:
         location: the folder of a query as Spark names it, such as "file:/chk/orders". Not percent-encoded.
-        has_watermark: tells whether its records move a watermark. If its state depends on that, Spark runs it again.
+        has_watermark: tells whether its records move a watermark. If its state depends on that, Spark runs it again, unless that
+            has failed for its records before.
     """
     path = _local(location)
     if path is None or not (log := log_folder(path)).is_dir():
@@ -98,9 +105,30 @@ def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
     history = JobLog(storage, job).read()
     if history.lineage is None:
         return
-    folder = SparkFolder(path, history.lineage)
-    if not (folder.has_state and has_watermark()):
-        folder.finish(history.newest(history.lineage.id))
+    folder, newest = SparkFolder(path, history.lineage), history.newest(history.lineage.id)
+    if newest is not None and range_digest.was_lost(path, newest):
+        _finish_lost(job, folder, newest)
+    elif not (folder.has_state and has_watermark()):
+        folder.finish(newest)
+
+
+def _finish_lost(job: str, folder: SparkFolder, newest: Decision) -> None:
+    """Its records were gone, or others, when Spark ran it again. Not noted by that run, of which tasks may have gone on for a while."""
+    number = newest.checkpoint
+    if folder.finish(newest):
+        _log.warning(
+            "Job %r: checkpoint %d is committed, and its records were gone, or others, when Spark read them again. It is noted "
+            "as finished, with the watermark that it ran with.",
+            job,
+            number,
+        )
+    elif not (folder.path / "commits" / str(number)).exists():
+        _log.warning(
+            "Job %r: checkpoint %d is committed, and Spark needs its records once more to rebuild its state. If they are gone: %s",
+            job,
+            number,
+            begin_afresh(number, folder.offsets(number)),
+        )
 
 
 def keep_digests(location: str, context: SparkContext) -> None:
@@ -116,5 +144,7 @@ def keep_digests(location: str, context: SparkContext) -> None:
 
 
 def _local(location: str) -> Path | None:
-    scheme, _, rest = location.partition(":/")
-    return Path("/", rest.lstrip("/")) if scheme == "file" else None
+    try:
+        return local_path(location)
+    except ConfigError:  # of another storage: none of ours
+        return None

@@ -1,4 +1,4 @@
-"""What a micro-batch has read of each range, kept until the next one is decided: a replay that reads other records stops (H35).
+"""What a micro-batch has read of each range, kept until the next one is decided: a replay that reads other records fails (H35).
 
     1. begin     driver    deletes what no replay can need any more, and makes the folder of the micro-batch
     2. share     driver    tells the tasks of a micro-batch where digests are kept, and whether it is a replay (`plan`: the plugin form)
@@ -19,13 +19,13 @@ import re
 import secrets
 import shutil
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from pyspark import TaskContext
 
-from twophase.errors import CorruptRecordError, RangeChangedError
+from twophase.errors import CorruptRecordError, RangeChangedError, SourceLossError
 from twophase.ids import short_hash
 from twophase.sources.kafka.block import Block
 from twophase.sources.kafka.offsets import OffsetRange
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 FOLDER = "ranges"
 _PLAN = "plan"
+_LOST = "lost"
 _PROPERTY = "twophase.range_digests"
 _PLANNED_PROPERTY = "twophase.range_digests.planned"
 _BATCH_PROPERTY = "streaming.sql.batchId"
@@ -80,10 +81,12 @@ class RangeDigests:
     Attributes:
         path: their folder.
         replay: whether the tasks compare with what is there, or add to it.
+        planned: the plugin form, in which nobody but the tasks learns why a replay fails.
     """
 
     path: str
     replay: bool
+    planned: bool = False
 
     def share(self, context: SparkContext) -> None:
         """Tell the tasks of all jobs that this thread starts."""
@@ -106,7 +109,7 @@ class RangeDigests:
         """
         path = Path(self.path).parent / _PLAN
         temporary = path.with_name(f".{_PLAN}-{os.getpid()}")
-        temporary.write_text(json.dumps({"checkpoint": checkpoint, **asdict(self)}))
+        temporary.write_text(json.dumps({"checkpoint": checkpoint, **asdict(replace(self, planned=True))}))
         temporary.replace(path)
 
     @classmethod
@@ -136,6 +139,21 @@ class RangeDigests:
             self._compare(item, digest, name)
         else:
             self._keep(f"{name}-{secrets.token_hex(8)}", codec.encode(_KIND, asdict(digest)))
+
+    def lost(self, error: SourceLossError) -> None:
+        """A range could not be read, or had other records. In a replay of the plugin form the next start may do without it.
+
+        Raises:
+            SourceLossError: then, and it says so.
+        """
+        if not (self.replay and self.planned):
+            return
+        self._keep(f"{_LOST}-{secrets.token_hex(8)}", b"")
+        raise type(error)(
+            f"The micro-batch is committed already, and none of its rows is lost; Spark reads it again for its state. {error.what}",
+            remedy="start the query again: it goes on with the state of the first read. Only if every start stops (the driver's log "
+            f"says why): {error.remedy}",
+        ) from error
 
     def _keep(self, name: str, data: bytes) -> None:
         """Whole under its name, and not synced: the decision syncs all that it relies on in this folder (`SparkFolder.sync`)."""
@@ -188,13 +206,20 @@ def begin(spark_folder: Path, checkpoint: int, generation: int, decided: Decisio
         decided: the decision on the micro-batch, if it is a replay.
     """
     root = spark_folder.absolute() / FOLDER
-    if decided is not None:
-        return RangeDigests(str(root / f"{checkpoint}-{decided.attempt.generation}"), replay=True)
-    root.mkdir(mode=0o700, exist_ok=True)
-    _prune(root, checkpoint, generation)
+    if decided is None:
+        root.mkdir(mode=0o700, exist_ok=True)
+        _prune(root, checkpoint, generation)
+    else:
+        generation = decided.attempt.generation
     folder = root / f"{checkpoint}-{generation}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return RangeDigests(str(folder), replay=False)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # of a replay too: for the mark of one that fails
+    return RangeDigests(str(folder), decided is not None)
+
+
+def was_lost(spark_folder: Path, decision: Decision) -> bool:
+    """Whether a replay of the plugin form has failed because a task found no records, or others."""
+    folder = spark_folder / FOLDER / f"{decision.checkpoint}-{decision.attempt.generation}"
+    return any(folder.glob(f"{_LOST}-*"))
 
 
 def plan_digests(spark_folder: Path, context: SparkContext) -> None:

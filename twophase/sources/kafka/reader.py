@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from twophase.errors import SourceLossError
 from twophase.sources.kafka.engines import cluster_of, planner_of, read_range
 from twophase.sources.kafka.json_format import JsonDecoder
 from twophase.sources.kafka.offsets import Limits, OffsetRange, SourceOffset, ranges
@@ -105,9 +106,16 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             SourceLossError: records of it are gone, or are others.
         """
-        planned: KafkaPartition = partition  # type: ignore[assignment]
-        decoder = self._decoder(planned.item)
-        kept, digest = RangeDigests.of_task(), RangeDigest()
+        kept = RangeDigests.of_task()
+        try:
+            yield from self._read(partition, kept)  # type: ignore[arg-type]
+        except SourceLossError as error:
+            if kept is not None:
+                kept.lost(error)
+            raise
+
+    def _read(self, planned: KafkaPartition, kept: RangeDigests | None) -> Iterator[pa.RecordBatch]:
+        decoder, digest = self._decoder(planned.item), RangeDigest()
         for block in read_range(self._options, planned.item, decoder.wanted, again=planned.again):
             decoder.take(block)
             if kept is not None:
