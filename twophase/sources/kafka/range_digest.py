@@ -8,6 +8,8 @@
 A task ends before its micro-batch can be decided, so the digests of a decided one are there. They lie in Spark's folder beside
 the state that depends on them, one file for each read: `ranges/<checkpoint>-<generation>/<range>-<random>`. A generation runs a
 micro-batch once, and what it reads again meanwhile (another attempt, a lost executor) is kept as well: all have to agree.
+
+In the plugin form a task whose replay fails for its records leaves a mark beside them, `lost-<random>`: the next start reads it.
 """
 
 from __future__ import annotations
