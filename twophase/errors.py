@@ -83,7 +83,7 @@ class ConfigError(TwoPhaseError):
 
 
 class PreflightError(TwoPhaseError):
-    """The environment or a target cannot give what the protocol needs. Raised before any row is written."""
+    """The environment or a target cannot give what the protocol needs. Raised before a sink has rows that are not decided."""
 
     exit_code = 2
 

@@ -312,3 +312,13 @@ def test_a_replay_of_write_stream_leaves_that_to_its_driver(reading: Reading, fo
     with pytest.raises(OffsetOutOfRangeError, match=r"^100 records are lost\. Next: restore a savepoint"):
         list(reading.read())
     assert folder.names() == []
+
+
+def test_a_task_that_can_leave_no_mark_does_not_advise_another_start(reading: Reading, folder: Folder) -> None:
+    range_digest.plan_digests(folder.path, reading.context)  # type: ignore[arg-type]
+    replay = folder.replay()
+    replay.plan(5)
+    shutil.rmtree(replay.path)  # on this executor's disk it never was
+    reading.gone = True
+    with pytest.raises(OffsetOutOfRangeError, match=r"^100 records are lost\. Next: restore a savepoint"):
+        list(reading.read())

@@ -148,28 +148,32 @@ class RangeDigests:
         Raises:
             SourceLossError: then, and it says so.
         """
-        if not (self.replay and self.planned):
+        if not (self.replay and self.planned and self._keep(f"{_LOST}-{secrets.token_hex(8)}", b"")):
             return
-        self._keep(f"{_LOST}-{secrets.token_hex(8)}", b"")
         raise type(error)(
             f"The micro-batch is committed already, and none of its rows is lost; Spark reads it again for its state. {error.what}",
             remedy="start the query again: it goes on with the state of the first read. Only if every start stops (the driver's log "
             f"says why): {error.remedy}",
         ) from error
 
-    def _keep(self, name: str, data: bytes) -> None:
-        """Whole under its name, and not synced: the decision syncs all that it relies on in this folder (`SparkFolder.sync`)."""
+    def _keep(self, name: str, data: bytes) -> bool:
+        """Whole under its name, and not synced: the decision syncs all that it relies on in this folder (`SparkFolder.sync`).
+
+        Returns:
+            Whether the folder is there.
+        """
         folder = Path(self.path)
         temporary = folder / f".tmp-{name}"
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         except FileNotFoundError:
             # On a disk of this executor's own nobody would look for it, or delete it.
-            _log.warning("No digest is kept of what was read: this executor does not see %s of the driver's.", folder)
-            return
+            _log.warning("Nothing is kept of what was read: this executor does not see %s of the driver's.", folder)
+            return False
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
         temporary.rename(folder / name)
+        return True
 
     def _compare(self, item: OffsetRange, digest: RangeDigest, name: str) -> None:
         """None is kept if the range was cut otherwise, or an older version read it: then nothing can be said."""
