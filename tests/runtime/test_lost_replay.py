@@ -49,6 +49,12 @@ class Replay:
         self.state = world.folder / "state" / "0" / "0" / "1.delta"
         self.state.parent.mkdir(parents=True)
         self.state.write_bytes(b"changes")
+        described = {
+            "operatorInfo": {"operatorName": "dedupe"},
+            "stateStoreInfo": [{"storeName": "default", "numPartitions": 1}],
+        }
+        (world.folder / "state" / "0" / "_metadata").mkdir()
+        (world.folder / "state" / "0" / "_metadata" / "metadata").write_text(f"v1\n{json.dumps(described)}")
         history = world.history()
         assert history.lineage is not None
         newest = history.newest(history.lineage.id)
@@ -61,6 +67,7 @@ class Replay:
             shared,
             JobOptions.parse({"checkpointLocation": str(world.folder)}, "test"),
             stateful=True,
+            keeps_state=True,
             observers=Observers(lambda _: None),
         )
 

@@ -109,6 +109,7 @@ class RangeDigests:
         """Tell the tasks of a micro-batch of the plugin form, whose driver has no Spark context, by a note. Not durable: a
         run that begins plans its micro-batch itself.
         """
+        Path(self.path).mkdir(mode=0o700, exist_ok=True)  # of a replay too: for the mark of one that fails
         path = Path(self.path).parent / _PLAN
         temporary = path.with_name(f".{_PLAN}-{os.getpid()}")
         temporary.write_text(json.dumps({"checkpoint": checkpoint, **asdict(replace(self, planned=True))}))
@@ -212,14 +213,13 @@ def begin(spark_folder: Path, checkpoint: int, generation: int, decided: Decisio
         decided: the decision on the micro-batch, if it is a replay.
     """
     root = spark_folder.absolute() / FOLDER
-    if decided is None:
-        root.mkdir(mode=0o700, exist_ok=True)
-        _prune(root, checkpoint, generation)
-    else:
-        generation = decided.attempt.generation
+    if decided is not None:
+        return RangeDigests(str(root / f"{checkpoint}-{decided.attempt.generation}"), replay=True)
+    root.mkdir(mode=0o700, exist_ok=True)
+    _prune(root, checkpoint, generation)
     folder = root / f"{checkpoint}-{generation}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # of a replay too: for the mark of one that fails
-    return RangeDigests(str(folder), decided is not None)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return RangeDigests(str(folder), replay=False)
 
 
 def was_lost(spark_folder: Path, decision: Decision) -> bool:
