@@ -186,7 +186,7 @@ def test_a_task_that_does_not_see_the_driver_s_folder_leaves_nothing_and_says_so
     shutil.rmtree(folder.path / range_digest.FOLDER)
     first.settle(ITEM, digest())
     assert [*folder.path.iterdir()] == []
-    assert [message for message in caplog.messages if "No digest is kept" in message and first.path in message]
+    assert [message for message in caplog.messages if "Nothing is kept" in message and first.path in message]
 
 
 # -- nothing grows
