@@ -13,7 +13,14 @@ from tests.coordinator.conftest import Driver, completed_of, restoring, visible
 from twophase.coordinator.alongside import Alongside, SideBySide, in_turn
 from twophase.coordinator.recovery import Restore
 from twophase.coordinator.stopwatch import Stopwatch
-from twophase.errors import CheckpointMissingError, FencedError, LostPreparedError, RestoreRefusedError, StopJobError
+from twophase.errors import (
+    CheckpointMissingError,
+    FencedError,
+    LostPreparedError,
+    RestoreRefusedError,
+    StopJobError,
+    TargetUnreachableError,
+)
 from twophase.events import OrphansAborted
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
@@ -196,4 +203,28 @@ def test_an_orphan_that_the_original_commits_while_it_is_aborted_is_a_checkpoint
     copy = Driver(tmp_path / "copy", targets, sinks={**sinks})
     with pytest.raises(CheckpointMissingError, match=r"'facts' has committed checkpoint 1"):
         copy.coordinator.recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
+
+
+def test_a_sink_that_does_not_answer_then_is_asked_by_the_next_start(tmp_path: Path, targets: Targets) -> None:
+    """Found by the simulation: until it answers, the error must not advise to remove rows that may be decided."""
+    original = Original(tmp_path, targets, "facts", "lake")
+    original.decides()
+
+    def is_down() -> None:
+        raise TargetUnreachableError("lost connection.")
+
+    def is_committed() -> None:
+        original.commits_the_rest()
+        sink._at, sink._action = "question", is_down
+        raise StopJobError(
+            "It was to be rolled back and is committed: its rows are visible.", remedy="remove its rows."
+        )
+
+    sink = Interrupted(targets["facts"], "abort", is_committed)
+    copy = Driver(tmp_path / "copy", targets, sinks={"facts": sink})
+    with pytest.raises(TargetUnreachableError):
+        copy.coordinator.recover()
+    with pytest.raises(CheckpointMissingError, match=r"'facts' has committed checkpoint 1"):
+        Driver(tmp_path / "copy", targets).coordinator.recover()
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))

@@ -15,6 +15,7 @@ from twophase.errors import (
     CorruptRecordError,
     FencedError,
     LostPreparedError,
+    RejectedRowsError,
     RestoreRefusedError,
     TargetChangedError,
     TwoPhaseError,
@@ -73,6 +74,10 @@ def _is_explained(oracle: Oracle, driver: Driver, error: TwoPhaseError) -> bool:
     if isinstance(error, CheckpointMissingError | RestoreRefusedError):
         if oracle.repaired.damaged:
             return True
+        return oracle.several_folders and oracle.is_ahead(driver.folder)
+    if isinstance(
+        error, RejectedRowsError
+    ):  # a table with a key refuses what the driver over the other folder has written
         return oracle.several_folders and oracle.is_ahead(driver.folder)
     return False
 

@@ -225,8 +225,10 @@ class CheckpointCoordinator:
         try:
             aborted = self._close_below(Attempt(self._generation, 0), restore)
             self._ask_again(restore)
-        except StopJobError as error:
-            self._ask_why(error, restore)
+        except StopJobError:
+            # What could not be aborted may be what another driver has committed: then that is the error. If a sink does not
+            # answer, that is: the next start asks, and until then nobody is advised to remove rows that are decided.
+            self._ask_again(restore)
             raise
         except Exception:
             self.log.check_fence()  # what a newer driver has moved on looks like loss to the one that it has overtaken
@@ -246,15 +248,6 @@ class CheckpointCoordinator:
         remembered, history = self._remembered(), self.log.history
         self.log.check_fence()
         self._check_sinks(history, remembered, restore)
-
-    def _ask_why(self, stop: StopJobError, restore: Restore | None) -> None:
-        """An orphan that could not be aborted may be what another driver has committed; then that is the error."""
-        try:
-            self._ask_again(restore)
-        except StopJobError:
-            raise
-        except Exception as error:  # a sink that does not answer is no reason to try again what has to stop
-            raise stop from error
 
     def _check_sinks(self, history: History, remembered: Mapping[str, SinkHistory], restore: Restore | None) -> None:
         """Hold what the sinks remember against the log, or against what is restored.
