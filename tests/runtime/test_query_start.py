@@ -264,8 +264,9 @@ def test_a_micro_batch_whose_records_and_state_are_gone_says_where_another_job_g
     (world.folder / "state" / "0" / "0").mkdir(parents=True)
     fails_again(world, GONE)
     assert start(world) == []
-    assert 'startingOffsets {"orders": {"3": 10}} of source \'shop\'' in caplog.text
-    assert "All rows up to checkpoint 0 are in the targets" in caplog.text
+    told = "\n".join(caplog.messages)
+    assert 'startingOffsets {"orders": {"3": 10}} of source \'shop\'' in told
+    assert "All rows up to checkpoint 0 are in the targets" in told
 
 
 def test_a_source_that_is_not_ours_is_named_by_its_offsets() -> None:
