@@ -37,22 +37,15 @@ def work_of(nodeid: str) -> str:
     return nodeid if file in SPLIT else file
 
 
-class Distribution:
-    """Gives pytest-xdist its pieces of work; a plugin of the process that hands out tests."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The pieces of work of `--dist loadfile`; otherwise xdist does as it is told."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
 
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """See the module."""
-        from xdist.scheduler import LoadFileScheduling
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return work_of(nodeid)
 
-        class Scheduling(LoadFileScheduling):
-            def _split_scope(self, nodeid: str) -> str:
-                return work_of(nodeid)
-
-        return Scheduling(config, log)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Only `--dist loadfile` is ours; without it xdist does as it is told."""
-    if getattr(config.option, "dist", "no") == "loadfile":
-        config.pluginmanager.register(Distribution(), "twophase-distribution")
+    return Scheduling(config, log)

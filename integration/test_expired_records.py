@@ -364,10 +364,7 @@ def test_a_job_of_write_stream_killed_before_spark_s_note_goes_on_without_the_re
 def test_a_query_of_the_plugin_form_killed_before_spark_s_note_goes_on_without_the_records(
     kafka: KafkaService, topics: Topics, tmp_path: Path, deduplicated: bool
 ) -> None:
-    arena = PluginArena(kafka, None, tmp_path)
-    arena.settings["deduplicated"] = deduplicated
-    arena.produce(RECORDS)
-    arena.driver(held_at(["C16"], 2)).kill_when_at(["C16"], _KILL_TIMEOUT_S)
+    arena = killed_query(kafka, tmp_path, "C16", deduplicated=deduplicated)
     expired = expire(topics, arena.topic)
     arena.produce(RECORDS)
     arena.finish()
@@ -379,10 +376,7 @@ def test_a_query_of_the_plugin_form_killed_before_spark_s_note_goes_on_without_t
 def test_a_query_of_the_plugin_form_killed_before_its_commit_commits_first_and_needs_one_more_start(
     kafka: KafkaService, topics: Topics, tmp_path: Path, deduplicated: bool
 ) -> None:
-    arena = PluginArena(kafka, None, tmp_path)
-    arena.settings["deduplicated"] = deduplicated
-    arena.produce(RECORDS)
-    arena.driver(held_at(["C11"], 2)).kill_when_at(["C11"], _KILL_TIMEOUT_S)
+    arena = killed_query(kafka, tmp_path, "C11", deduplicated=deduplicated)
     assert len(orders(tmp_path / arena.jobs[0])) == 0
     expired = expire(topics, arena.topic)
     failed = arena.driver().wait(_KILL_TIMEOUT_S)
@@ -391,6 +385,15 @@ def test_a_query_of_the_plugin_form_killed_before_its_commit_commits_first_and_n
     arena.produce(RECORDS)
     arena.finish()
     check(topics, arena.topic, expired, orders(tmp_path / arena.jobs[0]))
+
+
+def killed_query(kafka: KafkaService, folder: Path, point: str, *, deduplicated: bool) -> PluginArena:
+    """A query of the plugin form whose driver was killed at a crash point of its first micro-batch with records."""
+    arena = PluginArena(kafka, None, folder)
+    arena.settings["deduplicated"] = deduplicated
+    arena.produce(RECORDS)
+    arena.driver(held_at([point], 2)).kill_when_at([point], _KILL_TIMEOUT_S)
+    return arena
 
 
 def expire(topics: Topics, topic: str) -> checker.Records:

@@ -236,15 +236,19 @@ def test_a_piece_whose_loss_was_accepted_is_not_adopted_when_it_comes_back(
     assert not targets["facts"].prepared
 
 
-def test_what_is_decided_behind_a_checkpoint_without_body_is_adopted_with_it(
-    driver: Driver, targets: Targets, another: Another, folder: Path
-) -> None:
-    """As with `checkpoint.max_concurrent`."""
+def two_decided(driver: Driver) -> None:
+    """Checkpoint 0 is committed, 1 and 2 are decided, as with `checkpoint.max_concurrent`."""
     driver.run(0)
     decided(driver, 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver.coordinator, "_make_room", lambda number: None)
         decided(driver, 2)
+
+
+def test_what_is_decided_behind_a_checkpoint_without_body_is_adopted_with_it(
+    driver: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    two_decided(driver)
     remove_body(folder, 1)
     with pytest.raises(CheckpointMissingError, match="adopt-from-target"):
         another().recover()
@@ -258,11 +262,7 @@ def test_a_body_that_can_be_read_tells_a_superseded_task_attempt(
     driver: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
     """Of the checkpoint behind one whose body is gone."""
-    driver.run(0)
-    decided(driver, 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver.coordinator, "_make_room", lambda number: None)
-        decided(driver, 2)
+    two_decided(driver)
     transaction = next(
         key[0].transaction for key in targets["lake"].prepared.values() if key[0].transaction.checkpoint == 2
     )
