@@ -6,20 +6,18 @@ python -m integration.soak_driver '{"source": {...}, "location": ..., "sinks": {
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-import threading
 from typing import Any
 
 from examples.demo.journal import Journal
 from integration import driver, workload
 from twophase.errors import TwoPhaseError
+from twophase.testing.leash import die_with_parent
 
 
 def main(settings: dict[str, Any]) -> int:
     """Run until another driver takes over."""
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    die_with_parent()
     spark = driver.session(settings["master"])
     frame = spark.readStream.format("twophase-kafka").options(**settings["source"]).schema(workload.SCHEMA).load()
     job = driver.writer(frame, settings).trigger(processingTime="0 seconds").observer(Journal(settings["journal"]))
@@ -31,12 +29,6 @@ def main(settings: dict[str, Any]) -> int:
     finally:
         spark.stop()
     return 0
-
-
-def _die_with_parent() -> None:
-    """The soak holds the other end of standard input: if it is killed, no driver stays behind."""
-    os.read(0, 1)
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

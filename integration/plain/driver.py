@@ -4,6 +4,9 @@ Real: the coordinator, its log, store and recovery, the sinks and their servers 
 their own, Spark's folder and the product's checks of it, the restart strategy, the exit codes. Not there: Spark's planning,
 scheduling and shuffles, the JVM and py4j, Kafka.
 
+The driver of `twophase.testing.contract.kill_driver` judges one sink, is killed at each of its lines, and knows nothing of Spark.
+This one judges the coordinator, under all that `Job` does with it. What both do is in `twophase.testing.plain_driver`.
+
 With `control` the protocol is switched off, here in the harness only: `duplicates` writes a batch row by row and visibly
 before anything is noted; `losses` notes a batch as done before it is written. The checker must see what they do.
 """
@@ -28,20 +31,20 @@ from sinks.mysql.sink import MySqlSink
 from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
+from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import InDoubtError, TwoPhaseError
 from twophase.events import Event, JobRestarting, Observers, SinkAcknowledged
 from twophase.failpoints import failpoint
-from twophase.ids import Subtask, new_lineage_id
+from twophase.ids import Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, SinkContext
 from twophase.runtime.batch import declined
 from twophase.runtime.restart import restart_policy
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.writer_task import WriterTask
-from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage
+from twophase.testing.plain_driver import begin_lineage, run_batch
 
 CONTROL = "CONTROL"
 _SINKS: dict[str, type[ArrowSink]] = {"mysql": MySqlSink, "file": FileSink}
@@ -138,8 +141,7 @@ class Driver:
             self._generation = coordinator.generation or self._generation
             raise
         self._generation = coordinator.generation
-        if coordinator.log.history.lineage is None:
-            coordinator.begin_lineage(Lineage(new_lineage_id()))
+        begin_lineage(coordinator)
         folder = SparkFolder(self._storage.root / "spark" / coordinator.lineage.id, coordinator.lineage)
         newest = coordinator.newest()
         try:
@@ -229,17 +231,8 @@ class Query:
         if "control" in self._driver.settings:
             self._control(number)
         else:
-            self._handle(number)
+            run_batch(self._coordinator, number, self._folder.offsets(number), self._pre_commit)
         self._log.finish(number)
-
-    def _handle(self, number: int) -> None:
-        """As `BatchHandler`."""
-        offsets = self._folder.offsets(number)
-        found = self._coordinator.classify(number, offsets)
-        if isinstance(found, Replay):
-            self._coordinator.replay(found.decision, None)
-            return
-        self._coordinator.checkpoint(number, offsets, self._pre_commit)
 
     def _pre_commit(self, pending: PendingCheckpoint) -> None:
         """All tasks of all sinks side by side; a sink is acknowledged when its last task is back."""

@@ -4,12 +4,12 @@
 
 It has one Python thread, and so has each fork until it has forked its own workers. A request starts a driver in a session
 of its own; the answer is its process id, and, when it ends, its exit status. It adopts what drivers leave behind, so that
-nobody's processor time is lost from the account of a test run.
+nobody's processor time is lost from the account of a test run. The fork server of `multiprocessing`, enough for
+`twophase.testing.contract.kill`, gives a driver neither a session nor its workers a parent that waits for them.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import selectors
@@ -19,22 +19,21 @@ import sys
 import threading
 import traceback
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any, NoReturn
 
+from harness.processes import adopt_orphans
 from integration.plain import mutants, source
 from integration.plain.driver import run_job
 from integration.plain.workers import Workers
-from twophase import failpoints
 from twophase.testing.leash import die_with_parent
+from twophase.testing.plain_driver import be_the_driver
 from twophase.workers import spare_collector
-
-_SUBREAPER = 36
 
 
 def main(requests: socket.socket) -> None:
     """Fork drivers until nobody asks any more."""
-    if ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0):
-        raise OSError("prctl(PR_SET_CHILD_SUBREAPER) failed")
+    adopt_orphans()
     list(source.read(0, 0, 1))  # pyarrow imports pandas with the first rows
     "localhost".encode("idna")  # as the first connection does
     spare_collector()
@@ -78,8 +77,7 @@ def _become_driver(request: dict[str, Any]) -> NoReturn:
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.closerange(3, 64)
-        os.environ[failpoints.LOG_VARIABLE] = request["points"]
-        os.environ[failpoints.DRIVER_VARIABLE] = str(os.getpid())
+        be_the_driver(Path(request["points"]))
         mutant = request["settings"].get("mutant")
         with mutants.broken(mutant) if mutant else nullcontext():
             workers = Workers()

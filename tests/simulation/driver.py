@@ -19,7 +19,7 @@ from tests.simulation.threads import Thread
 from tests.simulation.verdict import judge
 from twophase.config import JobOptions
 from twophase.coordinator.alongside import SideBySide, in_turn
-from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
+from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery import Restore
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
 from twophase.events import Observer, Observers
@@ -33,6 +33,7 @@ from twophase.runtime.restore import load_restore
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage
+from twophase.testing.plain_driver import run_batch
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -275,12 +276,11 @@ class Driver:
 
     def _run_batch(self, batch: int, chunk: int, offsets: FrozenOffsets) -> None:
         assert self._coordinator is not None
-        found = self._coordinator.classify(batch, offsets)
-        if isinstance(found, Replay):
-            self._coordinator.replay(found.decision, None)
-            return
-        self._coordinator.checkpoint(
-            batch, offsets, lambda pending: self.executors.pre_commit(pending, self._sinks, chunk, self._tell)
+        run_batch(
+            self._coordinator,
+            batch,
+            offsets,
+            lambda pending: self.executors.pre_commit(pending, self._sinks, chunk, self._tell),
         )
 
     def _load_restore(self, storage: LocalStorage) -> Restore | None:

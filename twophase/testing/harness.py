@@ -67,14 +67,21 @@ class SinkHarness(ABC):
     ) -> list[Committable]:
         """Take the rows of one task through phase 1. A sink that is no `ArrowSink` overrides this."""
         assert isinstance(sink, ArrowSink)
-        writer = sink.writer(transaction, subtask)
-        try:
-            writer.write(batch)
-            committable = writer.pre_commit()
-        except BaseException:
-            writer.abort()
-            raise
+        committable = write_piece(sink, transaction, subtask, batch)
         return [committable] if committable else []
+
+
+def write_piece(
+    sink: ArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
+) -> Committable | None:
+    """Pre-commit the rows of one task attempt; abort its writer if that fails. Returns what the writer returns."""
+    writer = sink.writer(transaction, subtask)
+    try:
+        writer.write(batch)
+        return writer.pre_commit()
+    except BaseException:
+        writer.abort()
+        raise
 
 
 def transaction_id(

@@ -1,9 +1,12 @@
-"""A driver to kill: a plain process with the coordinator, a local source and the sink's writers in forked workers.
+"""A driver to kill: a plain process with the coordinator, rows in memory and the sink's writers in forked workers.
 
     1. open the sink, recover, handle the newest checkpoint again as Spark would
     2. take the checkpoints that are left; each has one worker for each of its batches
 
 What is armed takes effect in checkpoint `ARMED_IN`: one is committed by then, another follows, and the sinks subsume in it.
+
+`integration/plain` has a driver of its own, to judge the coordinator: several sinks, Spark's folder, restarts, tasks that are
+cancelled. This one judges a sink: it waits for every worker, so that what they leave is the same each time, and counts lines.
 """
 
 from __future__ import annotations
@@ -23,20 +26,20 @@ import pyarrow as pa
 
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
+from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.finish import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import DeclinedError
 from twophase.events import Observers
-from twophase.failpoints import DRIVER_VARIABLE, LOG_VARIABLE, arm, failpoint
-from twophase.ids import Subtask, TransactionId, new_lineage_id
+from twophase.failpoints import arm, failpoint
+from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, SinkContext
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage
 from twophase.testing.contract.stepping import Lines
-from twophase.testing.harness import JOB, SINK
+from twophase.testing.harness import JOB, SINK, write_piece
+from twophase.testing.plain_driver import be_the_driver, begin_lineage, run_batch
 
 ARMED_IN = _SUBSUME_SINKS_EVERY - 1
 FIRST_CHECKPOINT = ARMED_IN - 1
@@ -84,8 +87,7 @@ class Job:
 def drive(job: Job, doom: Doom, reports: Connection) -> None:
     """Run to the end, or be killed. What goes wrong, and how many lines were counted, is sent to `reports`."""
     os.environ.update(job.environment)
-    os.environ[DRIVER_VARIABLE] = str(os.getpid())
-    os.environ[LOG_VARIABLE] = str(job.failpoints_log)
+    be_the_driver(job.failpoints_log)
     try:
         reports.send(_Driver(job, doom).run())
     except BaseException:
@@ -114,8 +116,7 @@ class _Driver:
         """Returns how many lines were counted."""
         coordinator, lines = self._coordinator, 0
         coordinator.recover()
-        if coordinator.log.history.lineage is None:
-            coordinator.begin_lineage(Lineage(new_lineage_id(), first_checkpoint=FIRST_CHECKPOINT))
+        begin_lineage(coordinator, FIRST_CHECKPOINT)
         newest = coordinator.newest()
         first = newest.checkpoint if newest else FIRST_CHECKPOINT
         for number in range(first, FIRST_CHECKPOINT + len(self._job.batches)):
@@ -140,11 +141,7 @@ class _Driver:
         frozen = FrozenOffsets(
             (f'{{"next":{number}}}',) if number > FIRST_CHECKPOINT else (None,), (f'{{"next":{number + 1}}}',)
         )
-        found = self._coordinator.classify(number, frozen)
-        if isinstance(found, Replay):
-            self._coordinator.replay(found.decision, None)
-        else:
-            self._coordinator.checkpoint(number, frozen, self._pre_commit)
+        run_batch(self._coordinator, number, frozen, self._pre_commit)
         return 0
 
     def _pre_commit(self, pending: PendingCheckpoint) -> None:
@@ -184,13 +181,7 @@ def _start_worker(
 
 
 def _write(sink: ArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch) -> Committable:
-    writer = sink.writer(transaction, subtask)
-    try:
-        writer.write(batch)
-        piece = writer.pre_commit()
-    except BaseException:
-        writer.abort()
-        raise
+    piece = write_piece(sink, transaction, subtask, batch)
     failpoint("C03")
     assert piece is not None
     return piece
