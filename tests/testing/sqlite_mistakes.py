@@ -241,24 +241,35 @@ class ProofBeforeTheRows(SqliteSink):
 
 
 class ProofDroppedBeforeTheMark(SqliteSink):
-    """Subsume deletes proofs in one transaction and raises the mark in the next."""
+    """Subsume deletes proofs in one transaction and raises the mark to what they proved in the next."""
 
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
         with self.database.transaction() as connection:
+            (proven,) = connection.execute(
+                "SELECT MAX(checkpoint) FROM twophase_piece"
+                " WHERE job = ? AND sink = ? AND lineage = ? AND checkpoint <= ? AND committed",
+                (self.job, self.sink, lineage, checkpoint_id),
+            ).fetchone()
             self.drop_proofs(connection, lineage, checkpoint_id)
         with self.database.transaction() as connection:
-            self.raise_mark(connection, lineage, checkpoint_id)
+            if proven is not None:
+                set_mark(self, connection, lineage, proven)
 
 
 class MarkAheadOfTheProof(SqliteSink):
     """Subsume believes that the target has what the driver says is committed."""
 
     def raise_mark(self, connection: sqlite3.Connection, lineage: str, checkpoint: int) -> None:
-        connection.execute(
-            "INSERT INTO twophase_mark VALUES (?, ?, ?, ?)"
-            " ON CONFLICT DO UPDATE SET checkpoint = MAX(checkpoint, excluded.checkpoint)",
-            (self.job, self.sink, lineage, checkpoint),
-        )
+        set_mark(self, connection, lineage, checkpoint)
+
+
+def set_mark(sink: SqliteSink, connection: sqlite3.Connection, lineage: str, checkpoint: int) -> None:
+    """Raise the mark, whatever is proven by now."""
+    connection.execute(
+        "INSERT INTO twophase_mark VALUES (?, ?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET checkpoint = MAX(checkpoint, excluded.checkpoint)",
+        (sink.job, sink.sink, lineage, checkpoint),
+    )
 
 
 # -- predecessor -------------------------------------------------------------------------------------------------------

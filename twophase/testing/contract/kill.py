@@ -64,17 +64,18 @@ class SinkKillContract(ContractBase):
         self, harness: SinkHarness, tmp_path: Path, points_armed: str
     ) -> None:
         job = self._job(harness, tmp_path / "job")
-        self._run(job, Doom(failpoints=points_armed))
+        _, killed = self._run(job, Doom(failpoints=points_armed))
         reached = job.failpoints_log.read_text() if job.failpoints_log.exists() else ""
         for point in points_armed.split(","):
             assert f"{point.partition('=')[0]} " in reached, f"{point} was not reached: put failpoint() there"
+        assert killed or "kill_driver" not in points_armed, f"{points_armed}: the driver lived on"
         self._check(harness, job)
 
     def test_a_kill_at_any_line_neither_loses_nor_repeats(
         self, harness: SinkHarness, tmp_path: Path, method: str
     ) -> None:
         declines = method in ("abort", "fence")
-        lines = self._run(self._job(harness, tmp_path / "counted"), Doom(method=method, declines=declines))
+        lines, _ = self._run(self._job(harness, tmp_path / "counted"), Doom(method=method, declines=declines))
         assert lines, f"{method} is no Python code that can be stopped at a line"
         for line in spread(lines, self.lines_at_most):
             fresh = harness.elsewhere()
@@ -99,12 +100,16 @@ class SinkKillContract(ContractBase):
         sink.close()
 
     @staticmethod
-    def _run(job: Job, doom: Doom) -> int:
-        """Start drivers until one has come to the end; only the first is doomed. Returns what the last one reported."""
+    def _run(job: Job, doom: Doom) -> tuple[int, bool]:
+        """Start drivers until one has come to the end; only the first is doomed.
+
+        Returns:
+            What the last one reported, and whether the first was killed.
+        """
         for start in range(_STARTS):
             code, report = _drive(job, doom if start == 0 else Doom())
             if code == 0:
-                return int(report)
+                return int(report), start > 0
             assert code == -signal.SIGKILL, f"driver {start + 1} ended with {code}: {report}"
         raise AssertionError(f"{_STARTS} drivers were killed, and one at most was meant to be")
 
