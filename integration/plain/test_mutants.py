@@ -112,6 +112,7 @@ NOT_SHOWN = {
     "the ledger is read without a lock": f"{_RACE}: a commit in flight and the question for it",
     "the ledger is collapsed before the mark is raised": f"{_RACE}: a crash between two statements of `subsume`",
     "orphans are looked for only before the fence": f"{_RACE}: a prepare between a scan and the fence",
+    "a sink without orphans is not scanned again after its fence": f"{_RACE}: a prepare between a scan and the fence",
     "a decision of unclear outcome is aborted": f"{_REPLY}: a sync that fails after the link",
     "a record is linked before it is synced": _POWER_CUT,
     "a folder is not synced after the link": _POWER_CUT,

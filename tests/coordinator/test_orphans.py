@@ -122,6 +122,22 @@ def test_h44_what_a_late_task_pre_commits_before_the_fence_holds_is_aborted(
     assert target.prepared == {}
 
 
+def test_h44_a_sink_without_orphans_is_scanned_again_after_its_fence(
+    sink: Sink, orphans: Orphans, target: MemoryTarget
+) -> None:
+    sink.before["fence"] = lambda: pre_commit(sink, index=7)
+    assert not orphans.close_if_none(NEW, frozenset())
+    assert sink.calls == ["scan", "fence", "scan"]
+    assert len(target.prepared) == 1, "`close` has to follow, which asks before it aborts"
+
+
+def test_h44_a_sink_without_orphans_is_closed_by_its_fence(sink: Sink, orphans: Orphans, target: MemoryTarget) -> None:
+    assert orphans.close_if_none(NEW, frozenset())
+    with pytest.raises(FencedError):
+        pre_commit(sink)
+    assert target.prepared == {}
+
+
 def test_h44_after_the_final_scan_a_late_task_can_leave_nothing(
     sink: Sink, orphans: Orphans, target: MemoryTarget
 ) -> None:

@@ -141,6 +141,13 @@ def _close_with_one_scan(self: Orphans, below: Any, kept: Any) -> int:
     return aborted
 
 
+def _close_if_none_without_last_scan(self: Orphans, below: Any, kept: Any) -> bool:
+    if self._found(below, kept):
+        return False
+    self._sink.fence(below)
+    return True
+
+
 def _swallow_declined(self: CheckpointCoordinator, *arguments: Any) -> None:
     try:
         _real_checkpoint(self, *arguments)
@@ -253,6 +260,9 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
         (Books, "read_fence", _read_fence_unlocked),
     ],
     "orphans are looked for only before the fence": [(Orphans, "close", _close_with_one_scan)],
+    "a sink without orphans is not scanned again after its fence": [
+        (Orphans, "close_if_none", _close_if_none_without_last_scan)
+    ],
     "recovery takes decided pieces for orphans": [
         (coordinator, "commit_decided", lambda *_: 0),
         (Finisher, "pieces_to_commit", lambda _: frozenset()),
@@ -361,6 +371,7 @@ _SOONER = {
     "the mark is raised to what a target lacks": _PUT_BACK_WHILE_IT_STANDS_STILL,
     "neither a lock nor a fence keeps old writers out": _WORKERS_OUTLIVE_THEIR_DRIVER,
     "orphans are looked for only before the fence": _WORKERS_OUTLIVE_THEIR_DRIVER,
+    "a sink without orphans is not scanned again after its fence": _WORKERS_OUTLIVE_THEIR_DRIVER,
     "MariaDB is asked as soon as a session is off the list": _WORKERS_OUTLIVE_THEIR_DRIVER
     | {"sinks": ("mariadb-10.11",), "lingering_s": 0.02},
 }
