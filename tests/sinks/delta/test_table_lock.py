@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,9 +85,22 @@ def test_the_table_s_rights_are_the_lock_s(table: Path) -> None:
 def test_a_file_system_that_locks_only_what_may_be_written_is_named(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    named = re.escape(
+        f"NFS locks only what may be written: let the accounts of all jobs write {table / NAME} (chmod, chgrp)"
+    )
+
     def as_on_nfs(_descriptor: int, _operation: int) -> None:
         raise OSError(errno.EBADF, "Bad file descriptor")
 
     monkeypatch.setattr(module.fcntl, "flock", as_on_nfs)
-    with pytest.raises(PermissionError, match="let the accounts of all jobs write"), table_lock(table):
+    with pytest.raises(PermissionError, match=named), table_lock(table):
+        pass
+
+
+def test_another_error_of_the_lock_is_not_taken_for_that(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_locks(_descriptor: int, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(module.fcntl, "flock", without_locks)
+    with pytest.raises(OSError, match="No locks available"), table_lock(table):
         pass

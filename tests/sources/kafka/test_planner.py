@@ -287,8 +287,12 @@ def test_a_batch_without_a_limit_reads_to_the_end_at_once() -> None:
     assert at(bench.next(bench.start()))["t-0"] == 1_000_000
 
 
-def test_a_minute_after_the_start_a_batch_may_have_its_full_size() -> None:
-    bench = Bench(cluster(Log(0, 1_000_000)))
+def test_a_minute_after_the_start_and_not_sooner_a_batch_may_have_its_full_size() -> None:
+    bench, limits = Bench(cluster(Log(0, 1_000_000))), Limits(per_trigger=200_000)
     offset = bench.start()
-    bench.clock.now += 60
-    assert at(bench.next(offset, Limits(per_trigger=200_000)))["t-0"] == 200_000
+    bench.clock.now = 58.5
+    offset = bench.next(offset, limits)
+    assert (bench.clock.now, at(offset)["t-0"]) == (59.5, 20_000)
+    bench.clock.now = 59.0
+    offset = bench.next(offset, limits)
+    assert (bench.clock.now, at(offset)["t-0"]) == (60.0, 220_000)

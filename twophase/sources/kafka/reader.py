@@ -143,8 +143,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner
 
     def _limits(self, limit: ReadLimit) -> Limits:
-        configured = not isinstance(self.getDefaultReadLimit(), ReadAllAvailable)
-        if configured and isinstance(limit, ReadAllAvailable):
+        if isinstance(limit, ReadAllAvailable):
             return Limits()
         per_trigger = limit.max_rows if isinstance(limit, ReadMaxRows) and limit.max_rows < _UNLIMITED_ROWS else None
         return Limits(per_trigger, self._options.max_per_partition)
