@@ -5,6 +5,7 @@ A first run has an empty cache folder and an environment without what `conftest.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,7 @@ SET_BY_CONFTEST = (
     "TWOPHASE_PRELOAD",
 )
 RECORDER = "twophase.startup.recording"
+REHEARSAL = "twophase.runtime.rehearsal"
 DUMPING = "-XX:ArchiveClassesAtExit"
 WORKERS = "twophase.startup.daemon"
 LEAST_URGENT = 19
@@ -154,7 +156,7 @@ def run_to_its_end(command: Command, cache: Cache, **environment: str) -> None:
 def takes_the_archive(command: Command, cache: Cache) -> bool:
     """Run a job; whether its JVM has Spark's classes from the archive."""
     loaded = command.root / "loaded"
-    run_to_its_end(command, cache, SPARK_SUBMIT_OPTS=f"-Xlog:class+load:file={loaded}")
+    run_to_its_end(command, cache, SPARK_SUBMIT_OPTS=shlex.join([f"-Xlog:class+load:file={loaded}"]))
     [line] = [line for line in loaded.read_text().splitlines() if " org.apache.spark.SparkContext source: " in line]
     return line.endswith("shared objects file (top)")
 
@@ -209,9 +211,9 @@ def test_a_damaged_archive_is_not_used_and_is_recorded_again(
         else:
             file.seek(size // 2)
             file.write(b"\xa5" * (size // 4))
-    assert not takes_the_archive(job(tmp_path, left, "over the damaged one"), recorded)
+    assert not takes_the_archive(job(tmp_path, left, "damaged"), recorded)
     assert_recorded_once(recorded)
-    assert takes_the_archive(job(tmp_path, left, "over the new one"), recorded)
+    assert takes_the_archive(job(tmp_path, left, "recorded"), recorded)
 
 
 def test_the_recording_outlives_a_run_that_is_killed(cache: Cache, tmp_path: Path, left: ExitStack) -> None:
@@ -225,7 +227,10 @@ def test_what_a_killed_recording_has_left_is_in_no_later_run_s_way(
     cache: Cache, tmp_path: Path, left: ExitStack, killed: str
 ) -> None:
     first_run_that_records(cache, tmp_path, left).kill()
-    cache.kill(RECORDER if killed == "the recorder" else "")
+    if killed == "the recorder":
+        kill_the_recorder(cache)
+    else:
+        cache.kill()
     cache.wait_until_recorded()
     assert (cache.archives(), len(cache.unfinished())) == ([], 1)
     assert not takes_the_archive(job(tmp_path, left), cache)
@@ -239,6 +244,17 @@ def first_run_that_records(cache: Cache, root: Path, left: ExitStack) -> subproc
     wait_for_a_commit(process)
     wait_until(lambda: bool(cache.processes(DUMPING)), "a JVM that notes its classes")
     return process
+
+
+def kill_the_recorder(cache: Cache) -> None:
+    """Its Spark ends with it; one that is held would not end by itself."""
+    held = cache.processes(DUMPING)
+    for process in held:
+        process.suspend()
+    cache.kill(RECORDER)
+    wait_until(lambda: not cache.processes(REHEARSAL), "the rehearsal to end with its recorder")
+    for process in held:
+        process.resume()
 
 
 def test_two_first_runs_at_once_record_one_archive(cache: Cache, tmp_path: Path, left: ExitStack) -> None:
