@@ -79,7 +79,8 @@ class Cache:
 
     def wait_until_recorded(self) -> None:
         """Wait until nobody records any more."""
-        wait_until(lambda: not self.processes(), "the recording to end")
+        while recording := self.processes():
+            psutil.wait_procs(recording)
 
     def kill(self, word: str = "") -> None:
         for process in self.processes(word):
