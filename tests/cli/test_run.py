@@ -2,72 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 import yaml
-from click.testing import CliRunner
 
+from harness.job_command import TIMEOUT_S, Command, two_batches, wait_for_a_commit, without_end
 from harness.selection import representatives
-from twophase.cli.main import main
-from twophase.testing.folder import FolderTarget
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("cli")]
-
-TIMEOUT_S = 240
-CONF = {
-    "spark.sql.shuffle.partitions": 2,
-    "spark.ui.enabled": False,
-}
-
-
-class Command:
-    """A job file in a folder, run by the command."""
-
-    def __init__(self, root: Path, left: ExitStack, source: dict[str, Any], **job: Any) -> None:
-        self.root = root
-        self.left = left
-        sink = {"type": "twophase.testing.folder:FolderSink", "options": {"path": str(root / "facts")}}
-        content = {
-            "name": "orders",
-            "spark": {"master": "local[2]", "conf": CONF},
-            "source": source,
-            "sinks": {"facts": sink},
-            "options": {"checkpointLocation": str(root / "job"), "restart.delay": "50 ms"},
-        }
-        (root / "job.yaml").write_text(yaml.safe_dump({**content, **job}))
-
-    def start(self, *options: str, command: Sequence[str] = ("run",), **environment: str) -> subprocess.Popen[str]:
-        words = [sys.executable, "-m", "twophase.cli", *command, str(self.root / "job.yaml"), *options]
-        given = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            words, env={**given, **environment}, stdout=pipe, stderr=pipe, text=True, start_new_session=True
-        )
-        self.left.callback(process.kill)
-        return process
-
-    def run(self, *options: str, command: Sequence[str] = ("run",), **environment: str) -> tuple[int, str, str]:
-        process = self.start(*options, command=command, **environment)
-        out, err = process.communicate(timeout=TIMEOUT_S)
-        return process.returncode, out, err
-
-    def ids(self) -> list[int]:
-        return sorted(row["id"] for row in FolderTarget(self.root / "facts").rows())
-
-    def checkpoints(self) -> list[dict[str, Any]]:
-        result = CliRunner().invoke(main, ["checkpoints", str(self.root / "job"), "--json"])
-        return list(json.loads(result.stdout)["checkpoints"])
 
 
 @pytest.fixture
@@ -79,28 +28,12 @@ def left() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def files(tmp_path: Path, left: ExitStack) -> Command:
-    """Two micro-batches of ten rows."""
-    folder = tmp_path / "in"
-    folder.mkdir()
-    for file in range(2):
-        (folder / f"{file}.json").write_text("".join(f'{{"id": {10 * file + step}}}\n' for step in range(10)))
-    options = {"path": str(folder), "maxFilesPerTrigger": 1}
-    return Command(tmp_path, left, {"format": "json", "schema": "id long", "options": options})
+    return two_batches(tmp_path, left)
 
 
 @pytest.fixture
 def endless(tmp_path: Path, left: ExitStack) -> Command:
-    """Ten rows a second, for ever."""
-    source = {"format": "rate-micro-batch", "options": {"rowsPerBatch": 10}}
-    return Command(tmp_path, left, source, sql="select value as id from source", trigger={"processingTime": "1 s"})
-
-
-def wait_for_a_commit(process: subprocess.Popen[str]) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
-        if " committed: 10 rows" in line:
-            return
-    raise AssertionError(process.communicate()[1])
+    return without_end(tmp_path, left)
 
 
 @pytest.mark.proof

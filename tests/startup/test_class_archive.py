@@ -27,6 +27,7 @@ def made(archive: ClassArchive) -> Path:
     file.write_bytes(b"classes")
     file.chmod(0o644)
     (archive.folder / "origin.json").write_text(json.dumps(archive._origin()))
+    (archive.folder / "recorded.json").write_text(json.dumps([file.stat().st_size, file.stat().st_mtime_ns]))
     return file
 
 
@@ -48,6 +49,24 @@ def test_what_could_not_be_recorded_is_tried_again_after_a_day() -> None:
     assert archive.options() == []
 
 
+@pytest.mark.parametrize("damage", ["cut", "overwritten", "not noted", "note half written"])
+def test_an_archive_that_is_not_the_recorded_one_is_not_used_and_is_due(damage: str) -> None:
+    archive = ClassArchive()
+    file = made(archive)
+    note = archive.folder / "recorded.json"
+    match damage:
+        case "cut":
+            file.write_bytes(b"class")
+        case "overwritten":
+            file.write_bytes(b"CLASSES")
+            os.utime(file, (1, 1))
+        case "not noted":
+            note.unlink()
+        case _:
+            note.write_text(note.read_text()[:3])
+    assert (archive.options(), archive.is_due()) == ([], True)
+
+
 def test_an_archive_that_others_can_write_is_not_run() -> None:
     archive = ClassArchive()
     made(archive).chmod(0o666)
@@ -63,16 +82,18 @@ def test_other_jars_or_newer_ones_need_another_archive(tmp_path: Path) -> None:
     assert len({before, archive.folder, ClassArchive().folder}) == 3
 
 
-def test_an_archive_of_jars_as_they_were_before_is_dropped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True], ids=["whole", "recording killed"])
+def test_an_archive_of_jars_as_they_were_before_is_dropped(tmp_path: Path, killed: bool) -> None:
     jar = tmp_path / "more.jar"
     jar.write_bytes(b"jar")
     archive, plain = ClassArchive((jar,)), ClassArchive()
     old = made(archive).parent
+    half = old.rename(old.with_name(f".{old.name}.partial-x")) if killed else old
     made(plain)
     os.utime(jar, (1, 1))
     made(archive)
     archive._drop_outdated(archive.folder)
-    assert (old.exists(), plain.folder.exists(), archive.folder.exists()) == (False, True, True)
+    assert (half.exists(), plain.folder.exists(), archive.folder.exists()) == (False, True, True)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -65,6 +65,19 @@ def test_two_processes_build_an_entry_once(tmp_path: Path) -> None:
     assert (tmp_path / "built").read_text() == "x"
 
 
+def test_an_entry_that_is_not_whole_is_replaced() -> None:
+    target = cached("thing-1", lambda folder: (folder / "damaged").touch())
+    cached("thing-1", lambda folder: (folder / "whole").touch(), lambda folder: (folder / "whole").exists())
+    assert [path.name for path in target.iterdir()] == ["whole"]
+
+
+def test_what_another_process_has_built_meanwhile_is_kept() -> None:
+    target = cached("thing-1", lambda folder: (folder / "theirs").touch())
+    looks = iter([False, True])
+    assert cached("thing-1", lambda _: pytest.fail("built twice"), lambda _: next(looks)) == target
+    assert (target / "theirs").exists()
+
+
 def test_without_apt_the_error_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ServiceError, match=r"no mariadbd here.*apt-get install -y mariadb-server"):

@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext
@@ -17,7 +19,7 @@ from pyspark import SparkContext
 from twophase.errors import PreflightError
 from twophase.startup.quick_start import PYTHON_VARIABLE as _VARIABLE
 from twophase.startup.quick_start import find_worker_python
-from twophase.startup.worker_python import is_this_python
+from twophase.startup.worker_python import is_this_python, worker_python
 
 _TIMEOUT_S = 60
 _PROBE = "import sys, twophase, pyspark; print(sys.version_info[:2] == (%d, %d))"
@@ -43,6 +45,14 @@ def use_this_python(context: SparkContext) -> None:
             f"{sys.version_info.major}.{sys.version_info.minor} as the driver is.",
             remedy=f"start the driver with {_VARIABLE}={sys.executable}",
         )
+
+
+def restore_worker_python(context: SparkContext) -> None:
+    """Make the program of the workers again if the cache folder that it lies in was deleted under a running job."""
+    if not Path(context.pythonExec).is_absolute() or Path(context.pythonExec).exists():
+        return
+    with suppress(OSError):  # the next task says what is missing
+        worker_python()
 
 
 def _can(program: str) -> bool:

@@ -37,6 +37,7 @@ from twophase.runtime import plan, shuffles
 from twophase.runtime.adopted import begins_without_state
 from twophase.runtime.batch import BatchHandler, JobSink, declined, failure
 from twophase.runtime.group_offsets import GroupOffsetsListener
+from twophase.runtime.interpreter import restore_worker_python
 from twophase.runtime.logging_observer import log_event
 from twophase.runtime.operator_states import OperatorStates
 from twophase.runtime.restart import restart_policy
@@ -372,6 +373,7 @@ class Job:
             return True
 
     def _restart(self) -> None:
+        restore_worker_python(self._description.frame.sparkSession.sparkContext)
         self._start_query()
         self._await_query()
 

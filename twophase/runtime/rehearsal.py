@@ -1,14 +1,16 @@
 """A Spark that lives once through what drivers do, while its JVM notes the classes. See `twophase/startup/class_archive.py`.
 
-python -m twophase.runtime.rehearsal '{"spark.jars": "..."}'
+python -m twophase.runtime.rehearsal '{"spark.jars": "..."}'     it ends when its standard input does
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -121,5 +123,13 @@ def _handle(batch: DataFrame, number: int) -> None:  # noqa: ARG001
     batch.unpersist()
 
 
+def _end_with_the_recorder() -> None:
+    """The process that records has died: nobody waits for the archive. The JVM ends with this one, as always."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_with_the_recorder, daemon=True).start()
     main(json.loads(sys.argv[1]))

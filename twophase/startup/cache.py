@@ -27,23 +27,24 @@ def cache_root() -> Path:
     return root.resolve()
 
 
-def cached(name: str, build: Callable[[Path], None]) -> Path:
+def cached(name: str, build: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.is_dir) -> Path:
     """The folder `name` of the cache, built on first use.
 
     1. A finished folder is taken as it is.
-    2. Otherwise one process builds, the others wait for it.
+    2. Otherwise one process builds, the others wait for it and take what it has built.
     3. `build` fills a temporary folder, which is renamed when it is complete: a crash leaves no half entry.
 
     Args:
         name: one path component that includes the version.
         build: fills the empty folder it is given.
+        is_whole: tells whether the folder can be taken as it is. One that cannot is replaced.
     """
     root = cache_root()
     target = root / name
-    if target.is_dir():
+    if is_whole(target):
         return target
     with _locked(root / f".{name}.lock"):
-        if target.is_dir():
+        if is_whole(target):
             return target
         prefix = f".{name}.partial-"
         for leftover in root.glob(f"{prefix}*"):  # of a build that was killed: we hold its lock
@@ -51,6 +52,7 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
         partial = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
         try:
             build(partial)
+            shutil.rmtree(target, ignore_errors=True)  # one that is not whole
             partial.rename(target)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)

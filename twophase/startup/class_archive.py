@@ -5,7 +5,8 @@ start with less processor time. A JVM that cannot read an archive starts without
 
 An archive fits one JVM and the very jars it was recorded with, so its name covers the time and size of each. It is recorded into
 a temporary folder, synced and renamed: there is a whole archive under a name, or none, or an empty folder where none could be
-recorded, which is tried again after a day.
+recorded, which is tried again after a day. Its size and time are noted beside it: an archive that is no longer the one that was
+recorded is not used, since a JVM does not check what it maps, and is replaced.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ SUBMIT_OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
 
 _ARCHIVE = "classes.jsa"
 _ORIGIN = "origin.json"
+_RECORDED = "recorded.json"
 _LOG = "recording.log"
 _RECORDING = "twophase.runtime.rehearsal"
 _RECORD_TIMEOUT_S = 600
@@ -62,17 +64,18 @@ class ClassArchive:
         return cache_root() / f"spark-{version('pyspark')}-classes-{digest}"
 
     def options(self) -> list[str]:
-        """Options of a JVM that reads the archive; none if there is no archive, or others could have written it."""
-        archive = self.folder / _ARCHIVE
-        if not archive.is_file() or not is_ours(archive):
+        """Options of a JVM that reads the archive; none if there is no whole archive, or others could have written it."""
+        folder = self.folder
+        archive = folder / _ARCHIVE
+        if not _is_whole(folder) or not is_ours(archive):
             return []
         return [f"-XX:SharedArchiveFile={archive}", *_SILENT]
 
     def is_due(self) -> bool:
-        """Whether it should be recorded: it is not there, and it was not tried lately."""
+        """Whether it should be recorded: it is not there or is damaged, and it was not tried lately."""
         folder = self.folder
-        if (folder / _ARCHIVE).is_file():
-            return False
+        if (folder / _ARCHIVE).exists():
+            return not _is_whole(folder)
         with suppress(FileNotFoundError):
             return time.time() - folder.stat().st_mtime > _TRY_AGAIN_S
         return True
@@ -89,8 +92,7 @@ class ClassArchive:
         if not self.is_due():
             return
         folder = self.folder
-        shutil.rmtree(folder, ignore_errors=True)  # of a try that failed; due means that no archive is in it
-        cached(folder.name, lambda partial: self._record(partial, conf))
+        cached(folder.name, lambda partial: self._record(partial, conf), lambda _: not self.is_due())
         self._drop_outdated(folder)
 
     def _record(self, folder: Path, conf: Mapping[str, str]) -> None:
@@ -109,6 +111,7 @@ class ClassArchive:
             archive.chmod(0o644)
             with archive.open("rb") as written:
                 os.fsync(written.fileno())
+            (folder / _RECORDED).write_text(json.dumps(_size_and_time(archive)))
 
     def _origin(self) -> list[str]:
         """What the archive is of, whatever its state."""
@@ -121,8 +124,12 @@ class ClassArchive:
         return [Path(java()).resolve(), *sorted(pyspark_jars().iterdir()), *self.jars]
 
     def _drop_outdated(self, current: Path) -> None:
-        """Remove archives of the same jars as they were before, and those whose Spark is gone: each takes 200 MB."""
-        for folder in current.parent.glob("spark-*-classes-*"):
+        """Remove archives of the same jars as they were before, and those whose Spark is gone: each takes 200 MB.
+
+        That includes what killed recordings of them have left.
+        """
+        root = current.parent
+        for folder in (*root.glob("spark-*-classes-*"), *root.glob(".spark-*-classes-*.partial-*")):
             with suppress(OSError, ValueError):
                 origin = json.loads((folder / _ORIGIN).read_text())
                 if folder != current and (origin == self._origin() or not Path(origin[0]).is_dir()):
@@ -130,9 +137,12 @@ class ClassArchive:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> bool:
-    """Whether it ended well. A machine that is too busy for it starts without an archive."""
+    """Whether it ended well. A machine that is too busy for it starts without an archive.
+
+    It ends when we do: its standard input is a pipe from us.
+    """
     with subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
     ) as process:
         try:
             return process.wait(_RECORD_TIMEOUT_S) == 0
@@ -141,6 +151,20 @@ def _run(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes])
             return False
 
 
+def _is_whole(folder: Path) -> bool:
+    """Whether the archive in a folder is the one that was recorded."""
+    try:
+        return bool(json.loads((folder / _RECORDED).read_text()) == _size_and_time(folder / _ARCHIVE))
+    except (OSError, ValueError):
+        return False
+
+
 def _stamp(file: Path) -> str:
+    size, time_ns = _size_and_time(file)
+    return f"{file}:{size}:{time_ns}"
+
+
+def _size_and_time(file: Path) -> list[int]:
+    """In bytes, and in nanoseconds."""
     known = file.stat()
-    return f"{file}:{known.st_size}:{known.st_mtime_ns}"
+    return [known.st_size, known.st_mtime_ns]

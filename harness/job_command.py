@@ -1,0 +1,105 @@
+"""A command of twophase over a job file, as users run it: a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import yaml
+from click.testing import CliRunner
+
+from twophase.cli.main import main
+from twophase.testing.folder import FolderTarget
+
+TIMEOUT_S = 240
+CONF = {
+    "spark.sql.shuffle.partitions": 2,
+    "spark.ui.enabled": False,
+}
+
+
+class Command:
+    """A job file in a folder, run by the command.
+
+    Args:
+        root: the folder.
+        left: kills what a failed test leaves running.
+        source: of the job file.
+        **job: more of the job file.
+    """
+
+    def __init__(self, root: Path, left: ExitStack, source: dict[str, Any], **job: Any) -> None:
+        self.root = root
+        self.left = left
+        sink = {"type": "twophase.testing.folder:FolderSink", "options": {"path": str(root / "facts")}}
+        content = {
+            "name": "orders",
+            "spark": {"master": "local[2]", "conf": CONF},
+            "source": source,
+            "sinks": {"facts": sink},
+            "options": {"checkpointLocation": str(root / "job"), "restart.delay": "50 ms"},
+        }
+        (root / "job.yaml").write_text(yaml.safe_dump({**content, **job}))
+
+    def start(self, *options: str, command: Sequence[str] = ("run",), **environment: str) -> subprocess.Popen[str]:
+        """Start the command; the environment is added to ours."""
+        words = [sys.executable, "-m", "twophase.cli", *command, str(self.root / "job.yaml"), *options]
+        given = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            words,
+            cwd=self.root,
+            env={**given, **environment},
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            start_new_session=True,
+        )
+        self.left.callback(process.kill)
+        return process
+
+    def run(self, *options: str, command: Sequence[str] = ("run",), **environment: str) -> tuple[int, str, str]:
+        """Run it to its end: exit code, standard output and error."""
+        process = self.start(*options, command=command, **environment)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        return process.returncode, out, err
+
+    def ids(self) -> list[int]:
+        """What readers of the target see."""
+        return sorted(row["id"] for row in FolderTarget(self.root / "facts").rows())
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """What the job's folder has."""
+        result = CliRunner().invoke(main, ["checkpoints", str(self.root / "job"), "--json"])
+        return list(json.loads(result.stdout)["checkpoints"])
+
+
+def two_batches(root: Path, left: ExitStack) -> Command:
+    """Two micro-batches of ten rows, with `--available-now`."""
+    folder = root / "in"
+    folder.mkdir()
+    for file in range(2):
+        (folder / f"{file}.json").write_text("".join(f'{{"id": {10 * file + step}}}\n' for step in range(10)))
+    options = {"path": str(folder), "maxFilesPerTrigger": 1}
+    return Command(root, left, {"format": "json", "schema": "id long", "options": options})
+
+
+def without_end(root: Path, left: ExitStack) -> Command:
+    """Ten rows a second, for ever."""
+    source = {"format": "rate-micro-batch", "options": {"rowsPerBatch": 10}}
+    return Command(root, left, source, sql="select value as id from source", trigger={"processingTime": "1 s"})
+
+
+def wait_for_a_commit(process: subprocess.Popen[str]) -> None:
+    """Read what the command prints up to the next checkpoint with rows."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if " committed: 10 rows" in line:
+            return
+    raise AssertionError(process.communicate()[1])
