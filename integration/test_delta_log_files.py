@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from integration.delta_harness import DeltaHarness, commit
 from sinks.delta import log as log_module
+from sinks.delta.commit_session import PARTITIONS, tasks_for
 from sinks.delta.jvm import Jvm, items
 from sinks.delta.log import Log, Snapshot
 from sinks.delta.log_segment import UnreadableLogError
@@ -147,6 +148,26 @@ def test_right_at_a_checkpoint_and_after_the_log_was_cleaned(make: Callable[...,
     assert len(table.check()) == 5
     table.mark("app-0", 99)
     assert table.check()["app-0"] == 99
+
+
+@pytest.mark.proof
+def test_files_are_counted_by_as_many_tasks_as_the_log_is_large(make: Callable[..., Table]) -> None:
+    """Delta counts them with every version that is a multiple of the interval, in a session of 50 tasks by default."""
+    table = make("TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    with setting(table.spark, "snapshotPartitions", "50"), table.jvm.job_tag("counting"):
+        table.mark("app-1", 1)
+        assert table.spark.conf.get(PARTITIONS) == "50"
+    context: Any = table.spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(number).get() for number in tracker.getJobIdsForTag("counting")]
+    tasks = [tracker.getStageInfo(stage).get().numTasks() for job in jobs for stage in job.stageIds()]
+    assert 0 < max(tasks) <= 4
+
+
+def test_a_large_log_is_read_by_more_tasks_and_never_by_more_than_the_session_says() -> None:
+    assert [tasks_for(size, 50) for size in (0, 2**23 - 1, 2**23, 2**26, 2**40)] == [1, 1, 2, 9, 50]
+    assert tasks_for(2**40, 2) == 2
 
 
 @pytest.mark.proof

@@ -90,11 +90,15 @@ class Jvm:
         return bytes(self._class("org.apache.commons.io.IOUtils").toByteArray(stream, length))
 
     @contextmanager
-    def active(self) -> Iterator[None]:
-        """Make the session the active one of this thread: Delta looks its settings up there."""
+    def active(self, java_session: Any = None) -> Iterator[None]:
+        """Make a session the active one of this thread: Delta looks its settings up there.
+
+        Args:
+            java_session: which; this one, unless it is given.
+        """
         sessions = self._class("org.apache.spark.sql.SparkSession")
         before = sessions.getActiveSession()
-        sessions.setActiveSession(self.java_session)
+        sessions.setActiveSession(java_session or self.java_session)
         try:
             yield
         finally:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from sinks.delta.commit_session import CommitSession
 from sinks.delta.jvm import Jvm, class_name, items
 from sinks.delta.log_files import LogFiles
 from sinks.delta.log_segment import LogFile, LogSegment
@@ -87,6 +88,14 @@ class Snapshot:
             _logger.info("Delta is asked for the application ids of the table: %s: %s", type(error).__name__, error)
             return _versions(self._java.setTransactions())
 
+    @property
+    def counted_bytes(self) -> int | None:
+        """How much of the log Delta reads, since it counts the table's files with the next commit; None if it does not."""
+        interval = self._log.checkpoint_interval(self._java.metadata())
+        if (self.version + 1) % interval:
+            return None
+        return int(self._java.checkpointSizeInBytes()) + sum(file.size for file in self._segment().commits)
+
     def _forgotten_until_ms(self) -> int | None:
         found = self._java.minSetTransactionRetentionTimestamp()
         return int(found.get()) if found.isDefined() else None
@@ -132,6 +141,7 @@ class Transaction:
     def __init__(self, jvm: Jvm, java: Any, log: Log) -> None:
         self.jvm = jvm
         self._java = java
+        self._session = log.commit_session
         self.snapshot = Snapshot(jvm, java.snapshot(), log)
         self.nonce = uuid.uuid4().hex
 
@@ -172,7 +182,8 @@ class Transaction:
         operation = self.jvm.delta("DeltaOperations$StreamingUpdate")(
             self.jvm.append, query, epoch, self.jvm.option(json.dumps(note, sort_keys=True))
         )
-        return int(self._java.commit(self.jvm.seq([marked, *parsed]), operation))
+        with self._session.active(self.snapshot.counted_bytes):
+            return int(self._java.commit(self.jvm.seq([marked, *parsed]), operation))
 
 
 class Log:
@@ -188,6 +199,7 @@ class Log:
         self._java = jvm.delta("DeltaLog").forTable(jvm.java_session, folder)
         self.storage = Storage(jvm, str(self._java.dataPath().toString()), self._java.newDeltaHadoopConf())
         self.files = LogFiles(self.storage)
+        self.commit_session = CommitSession(jvm)
 
     @property
     def store(self) -> str:
@@ -207,6 +219,10 @@ class Log:
         """Begin a transaction on the latest snapshot."""
         java = self._java.startTransaction(self.jvm.option(), self.jvm.option())
         return Transaction(self.jvm, java, self)
+
+    def checkpoint_interval(self, metadata: Any) -> int:
+        """With every how many versions Delta makes a checkpoint of the log, by the table's metadata."""
+        return int(self._java.checkpointInterval(metadata))
 
     def commit_text(self, version: int) -> str | None:
         """What one commit wrote, one action a line; None if the log has been cleaned of it, or is not there yet."""
