@@ -6,8 +6,9 @@ import platform
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import psutil
@@ -17,8 +18,9 @@ from pyspark.sql.types import StringType, StructField
 
 from integration.delta_harness import DeltaHarness, commit
 from integration.delta_jars import delta_settings
-from integration.delta_neighbour import IDS
-from integration.nemesis import DriverProcess
+from integration.delta_neighbour import IDS, JOB
+from integration.holding import wait_until
+from integration.nemesis import DriverProcess, is_gone, kill
 from sinks.delta import fence, table_lock
 from sinks.delta.alter import add_columns
 from twophase.errors import TargetUnreachableError
@@ -34,6 +36,8 @@ _NUMBERS = {"82", "264", "316"} if platform.machine() == "x86_64" else {"38", "2
 _LONGER_THAN_ANY_TEST_US = 3_600_000_000
 _TRACER = re.compile(r"^TracerPid:\s(\d+)$", re.MULTILINE)
 _NUMBER = re.compile(r"^(\d+) ")
+_STATE = re.compile(r"^State:\s(\w)", re.MULTILINE)
+_STOPPED = {"T", "t"}  # by a signal, by a debugger
 
 
 class Neighbour(DriverProcess):
@@ -61,11 +65,17 @@ def neighbour(table: DeltaHarness, tmp_path: Path) -> Iterator[Neighbour]:
 
 
 @contextmanager
-def held_in_its_commit(driver: Neighbour, table: DeltaHarness, go: Path) -> Iterator[None]:
+def held_in_its_commit(driver: Neighbour, table: DeltaHarness, go: Path) -> Iterator[psutil.Process]:
     """Let a driver commit, and hold its Spark where its commit is about to get its name, after all of Delta's checks.
 
-    Delta has no crash point there, so a debugger holds the system call.
+    Delta has no crash point there, so a debugger holds the system call. It lets go at the end.
+
+    Yields:
+        Its JVM.
     """
+    assert shutil.which("strace"), (
+        "strace holds a driver between Delta's check and its rename; install it: apt-get install strace"
+    )
     [java] = [child for child in psutil.Process(driver.pid).children() if "java" in child.name()]
     log = table.folder / "_delta_log"
     before = sorted(log.glob("*.json"))
@@ -78,9 +88,9 @@ def held_in_its_commit(driver: Neighbour, table: DeltaHarness, go: Path) -> Iter
             driver.wait_for(lambda: bool({*_of_tasks(java, "syscall", _NUMBER)} & _NUMBERS), "a file to be renamed")
             assert list(log.glob(".*.json.*.tmp"))
             assert sorted(log.glob("*.json")) == before
-            yield
+            yield java
         finally:
-            strace.terminate()
+            strace.kill()  # a clean end of it waits for ever for threads that were killed
 
 
 def _of_tasks(process: psutil.Process, file: str, pattern: re.Pattern[str]) -> Iterator[str]:
@@ -91,7 +101,30 @@ def _of_tasks(process: psutil.Process, file: str, pattern: re.Pattern[str]) -> I
                 yield found[1]
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace holds a driver between Delta's check and its rename")
+def hang(process: psutil.Process) -> None:
+    """Stop a process as a disk that does not answer would: it does not end when it should."""
+    process.suspend()
+    wait_until(lambda: {*_of_tasks(process, "status", _STATE)} <= _STOPPED, "the process to be stopped")
+
+
+def kill_python(driver: Neighbour, table: DeltaHarness) -> None:
+    """SIGKILL a driver's Python, and nothing else of it."""
+    assert pids_with_a_lock(table.folder / table_lock.NAME) == {driver.pid}
+    psutil.Process(driver.pid).kill()
+    wait_until(lambda: not pids_with_a_lock(table.folder / table_lock.NAME), "all threads of Python to be gone")
+
+
+def pids_with_a_lock(path: Path) -> set[int]:
+    """As the kernel lists them, and `lslocks` with it."""
+    inode = path.stat().st_ino
+    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" not in line]
+    return {int(pid) for _, _, _, _, pid, file, *_ in locks if file.rpartition(":")[2] == str(inode)}
+
+
+LINUX_ONLY = pytest.mark.skipif(platform.system() != "Linux", reason="strace is Linux's")
+
+
+@LINUX_ONLY
 def test_two_drivers_do_not_replace_each_other_s_commits(
     table: DeltaHarness, neighbour: Neighbour, tmp_path: Path
 ) -> None:
@@ -109,6 +142,55 @@ def test_two_drivers_do_not_replace_each_other_s_commits(
     assert f"another driver has held {table.folder / table_lock.NAME}" in outcome.reason
 
 
+@LINUX_ONLY
+@pytest.mark.parametrize("end", ["goes on", "is killed"])
+def test_the_lock_is_held_as_long_as_the_jvm_that_writes(
+    table: DeltaHarness, neighbour: Neighbour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """The disk hangs in the rename, and an operator kills the driver: its Python is gone, its JVM is not."""
+    monkeypatch.setattr(fence, "_LOCK_TRIES", 1)
+    ours, third = table.opened(), table.new_sink()
+    third.open(table.context(job="third"))
+    piece = table.write(ours, range(3))
+    with held_in_its_commit(neighbour, table, tmp_path / "go") as java:
+        hang(java)
+        kill_python(neighbour, table)
+        [outcome] = commit(ours, piece)
+        holders = pids_with_a_lock(table.folder / table_lock.JVM_NAME)
+        with pytest.raises(TargetUnreachableError, match="another driver has held") if holders else nullcontext():
+            third.fence(FIRST)
+        assert not is_gone(java)
+        if end == "is killed":
+            kill([java])
+    if end == "goes on":
+        java.resume()
+        wait_until(lambda: is_gone(java), "the JVM to end as its Python has")
+    wait_until(lambda: not pids_with_a_lock(table.folder / table_lock.JVM_NAME), "the kernel to release the lock")
+    if isinstance(outcome, RetryLater):
+        assert commit(ours, piece) == [Committed()]
+    assert {*table.ids()} >= {*range(3)}, f"{outcome} was reported for them"
+    third.fence(FIRST)
+    again = table.new_sink()
+    again.open(table.context(job=JOB))
+    again.fence(NEXT)
+    commit(again, *again.in_doubt())
+    assert table.ids() == [*range(3), *IDS]
+    assert isinstance(outcome, RetryLater)
+    assert f"another driver has held {table.folder / table_lock.JVM_NAME}" in outcome.reason
+    assert holders == {java.pid}
+
+
+@pytest.mark.parametrize("name", [table_lock.NAME, table_lock.JVM_NAME])
+def test_a_sink_of_the_same_jvm_waits_too(table: DeltaHarness, name: str) -> None:
+    """Java refuses a second lock of one process with an error of its own; nobody gets that far."""
+    one, other = (table.opened()._bound().log.storage for _ in range(2))
+    with one.commit_lock(), pytest.raises(TimeoutError, match=table_lock.NAME), other.commit_lock():
+        pass
+    with other.commit_lock():
+        assert pids_with_a_lock(table.folder / name)
+    assert not pids_with_a_lock(table.folder / name)
+
+
 def test_every_commit_of_ours_waits_for_the_one_of_another_job(
     table: DeltaHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,7 +198,7 @@ def test_every_commit_of_ours_waits_for_the_one_of_another_job(
     sink = table.opened()
     piece = table.write(sink, range(3))
     before = table.commits()
-    with table_lock.table_lock(table.folder):
+    with table_lock.python_lock(table.folder, time.monotonic()):
         assert isinstance(commit(sink, piece)[0], RetryLater)
         with pytest.raises(TargetUnreachableError, match="another driver has held"):
             sink.fence(NEXT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from py4j.java_gateway import JavaPackage
@@ -80,6 +81,10 @@ class Jvm:
     def map(self, items: Mapping[str, str]) -> Any:
         """A Scala Map."""
         return self._class(PYTHON_UTILS).toScalaMap(dict(items))
+
+    def open_file(self, path: Path) -> Any:
+        """A local file, as a `java.io.RandomAccessFile` to read and write."""
+        return self._class("java.io.RandomAccessFile")(str(path), "rw")
 
     def read_all(self, stream: Any) -> bytes:
         """What is left in an input stream."""

@@ -148,7 +148,7 @@ class Storage:
         Raises:
             TimeoutError: another driver has held the table's lock too long.
         """
-        with nullcontext() if self._local is None else table_lock(self._local):
+        with nullcontext() if self._local is None else table_lock(self._local, self._jvm):
             yield
 
     def _at(self, name: str) -> Any:

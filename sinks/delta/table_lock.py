@@ -3,10 +3,20 @@
 There Delta's own way is not atomic: its log store asks whether a version is taken, and then renames over it. Two drivers
 that do so at once both succeed, and the second replaces the first one's commit (`HDFSLogStore.writeInternal`).
 
-The lock is the file `_twophase/.lock` below the table's folder. Delta never deletes it: VACUUM passes over folders whose
-names begin with `_` or `.` (`DeltaTableUtils.isHiddenDirectory`), readers know data files from the log alone, and the log's
-own clean-up lists `_delta_log` only. The kernel releases it with its holder. Whoever takes no lock, such as a writer of
-Delta's own, is not kept apart.
+Two files below the table's folder are locked, one after the other:
+
+    1. `_twophase/.lock`      by Python with `flock`, which keeps the sinks of one process apart too
+    2. `_twophase/.lock-jvm`  by Spark's JVM with `fcntl`, as Java locks files
+
+The second is there because the JVM writes the commit, and can outlive the Python that asked for it: a killed driver's JVM ends when
+it reads the end of its standard input, which is late if its disk hangs. The kernel releases a lock with its process, so the table is
+free when nobody is left who could write. There are two files because NFS makes one kind of lock of both, in which the two
+processes of one driver would wait for each other. Closing any descriptor of a file releases the `fcntl` locks of the whole process:
+the JVM opens the second file only under the first lock.
+
+Delta never deletes the files: VACUUM passes over folders whose names begin with `_` or `.` (`DeltaTableUtils.isHiddenDirectory`),
+readers know data files from the log alone, and the log's own clean-up lists `_delta_log` only. Whoever takes no lock, such as a
+writer of Delta's own, is not kept apart.
 """
 
 from __future__ import annotations
@@ -14,35 +24,89 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sinks.delta.names import FOLDER
 
+if TYPE_CHECKING:
+    from sinks.delta.jvm import Jvm
+
 NAME = f"{FOLDER}/.lock"
+JVM_NAME = f"{FOLDER}/.lock-jvm"
 
 _TIMEOUT_S = 10.0
 _POLL_S = 0.02
+_READ_AND_WRITE = 0o666
 
 
 @contextmanager
-def table_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of the table in a local folder.
+def table_lock(folder: Path, jvm: Jvm) -> Iterator[None]:
+    """Hold both locks of the table in a local folder.
 
     Args:
         folder: of the table; holds `_twophase`.
+        jvm: that writes the commit.
 
     Raises:
-        TimeoutError: another driver has held it too long. One that is paused in its commit would overwrite ours.
-        PermissionError: this account cannot lock it.
+        TimeoutError: another driver has held one too long. One that is paused in its commit would overwrite ours.
+        PermissionError: this account cannot lock them.
     """
+    deadline_s = time.monotonic() + _TIMEOUT_S
+    with python_lock(folder, deadline_s), _jvm_lock(folder, jvm, deadline_s):
+        yield
+
+
+@contextmanager
+def python_lock(folder: Path, deadline_s: float) -> Iterator[None]:
+    """Hold the first lock. Raises as `table_lock` does."""
     path = folder / NAME
     descriptor = _open(path)
     try:
-        _lock(descriptor, path)
+        _wait(lambda: _locks(descriptor, path), path, deadline_s)
         yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _jvm_lock(folder: Path, jvm: Jvm, deadline_s: float) -> Iterator[None]:
+    """Hold the second lock, under the first one. Raises as `table_lock` does."""
+    path = folder / JVM_NAME
+    make_jvm_file(path)
+    file = jvm.open_file(path)
+    try:
+        channel = file.getChannel()
+        _wait(lambda: channel.tryLock() is not None, path, deadline_s)
+        yield
+    finally:
+        file.close()
+
+
+def make_jvm_file(path: Path) -> None:
+    """Make the second file. Whoever may write into its folder may write it: Java locks only what it may write.
+
+    Raises:
+        PermissionError: this account may not write it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, _READ_AND_WRITE)
+    except PermissionError:
+        raise _unwritable(path, "Java") from None
+    try:
+        file, folder = os.fstat(descriptor), path.parent.stat()
+        if file.st_uid != os.geteuid():
+            return
+        if file.st_gid != folder.st_gid:
+            with suppress(PermissionError):  # not a member of that group
+                os.fchown(descriptor, -1, folder.st_gid)
+        missing = folder.st_mode & _READ_AND_WRITE & ~file.st_mode
+        if missing:
+            os.fchmod(descriptor, stat.S_IMODE(file.st_mode) | missing)
     finally:
         os.close(descriptor)
 
@@ -55,24 +119,30 @@ def _open(path: Path) -> int:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
 
 
-def _lock(descriptor: int, path: Path) -> None:
-    deadline_s = time.monotonic() + _TIMEOUT_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(
-                    f"another driver has held {path} for {_TIMEOUT_S:g} s: it commits to this table, or is paused in a "
-                    "commit (lslocks shows its process)"
-                ) from None
-            time.sleep(_POLL_S)
-        except OSError as error:
-            if error.errno != errno.EBADF:
-                raise
-            raise PermissionError(
-                errno.EACCES,
-                f"NFS locks only what may be written: let the accounts of all jobs write {path} (chmod, chgrp)",
-            ) from None
-        else:
-            return
+def _locks(descriptor: int, path: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
+        raise _unwritable(path, "NFS") from None
+    return True
+
+
+def _wait(locks: Callable[[], bool], path: Path, deadline_s: float) -> None:
+    while not locks():
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(
+                f"another driver has held {path} for {_TIMEOUT_S:g} s: it commits to this table, or is paused in a "
+                "commit (lslocks shows its process)"
+            )
+        time.sleep(_POLL_S)
+
+
+def _unwritable(path: Path, locker: str) -> PermissionError:
+    return PermissionError(
+        errno.EACCES,
+        f"{locker} locks only what may be written: let the accounts of all jobs write {path} (chmod, chgrp)",
+    )

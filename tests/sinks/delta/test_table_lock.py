@@ -1,8 +1,9 @@
-"""The lock of a table on a local disk, between processes."""
+"""The lock of a table on a local disk: Python's, and the file that the JVM locks (`integration/test_delta_neighbours.py`)."""
 
 from __future__ import annotations
 
 import errno
+import os
 import re
 import subprocess
 import sys
@@ -14,22 +15,21 @@ import pytest
 from harness.rights import permissions_checked
 from sinks.delta import table_lock as module
 from sinks.delta.names import FOLDER
-from sinks.delta.table_lock import NAME, table_lock
+from sinks.delta.table_lock import JVM_NAME, NAME, make_jvm_file, python_lock
 
 HOLDER = """
 import sys
 from pathlib import Path
-from sinks.delta.table_lock import table_lock
+from sinks.delta.table_lock import python_lock
 
-with table_lock(Path(sys.argv[1])):
+with python_lock(Path(sys.argv[1]), 0):
     print("held", flush=True)
     sys.stdin.read()
 """
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(module, "_TIMEOUT_S", 0.0)
+def table(tmp_path: Path) -> Path:
     (tmp_path / FOLDER).mkdir()
     return tmp_path
 
@@ -47,37 +47,37 @@ def holder(table: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_commit_does_not_begin_while_another_process_commits(table: Path, holder: subprocess.Popen[str]) -> None:
     assert holder.poll() is None
-    with pytest.raises(TimeoutError, match=f"another driver has held {table / NAME} for"), table_lock(table):
+    with pytest.raises(TimeoutError, match=f"another driver has held {table / NAME} for"), python_lock(table, 0):
         pass
 
 
 def test_a_driver_that_is_killed_holds_nothing(table: Path, holder: subprocess.Popen[str]) -> None:
     holder.kill()
     holder.wait()
-    with table_lock(table):
+    with python_lock(table, 0):
         pass
 
 
 def test_one_process_cannot_take_it_twice(table: Path) -> None:
-    with table_lock(table), pytest.raises(TimeoutError), table_lock(table):
+    with python_lock(table, 0), pytest.raises(TimeoutError), python_lock(table, 0):
         pass
-    with table_lock(table):
+    with python_lock(table, 0):
         pass
 
 
 def test_a_job_of_another_account_can_lock_what_it_cannot_write(table: Path) -> None:
-    with table_lock(table):
+    with python_lock(table, 0):
         pass
     (table / NAME).chmod(0o444)
     with permissions_checked():
         with pytest.raises(PermissionError):
             (table / NAME).open("r+b")
-        with table_lock(table), pytest.raises(TimeoutError), table_lock(table):
+        with python_lock(table, 0), pytest.raises(TimeoutError), python_lock(table, 0):
             pass
 
 
 def test_the_table_s_rights_are_the_lock_s(table: Path) -> None:
-    with table_lock(table):
+    with python_lock(table, 0):
         (table / "a file of the table").touch()
         assert (table / NAME).stat().st_mode == (table / "a file of the table").stat().st_mode
 
@@ -93,7 +93,7 @@ def test_a_file_system_that_locks_only_what_may_be_written_is_named(
         raise OSError(errno.EBADF, "Bad file descriptor")
 
     monkeypatch.setattr(module.fcntl, "flock", as_on_nfs)
-    with pytest.raises(PermissionError, match=named), table_lock(table):
+    with pytest.raises(PermissionError, match=named), python_lock(table, 0):
         pass
 
 
@@ -102,5 +102,32 @@ def test_another_error_of_the_lock_is_not_taken_for_that(table: Path, monkeypatc
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(module.fcntl, "flock", without_locks)
-    with pytest.raises(OSError, match="No locks available"), table_lock(table):
+    with pytest.raises(OSError, match="No locks available"), python_lock(table, 0):
         pass
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+@pytest.mark.parametrize("rights", [0o755, 0o775, 0o2770, 0o777])
+def test_whoever_may_write_into_the_folder_may_lock_for_the_jvm(table: Path, rights: int, umask: int) -> None:
+    """Java locks only what it may write, and whoever made the file may have had a narrow umask."""
+    (table / FOLDER).chmod(rights)
+    before = os.umask(umask)
+    try:
+        make_jvm_file(table / JVM_NAME)
+    finally:
+        os.umask(before)
+    assert (table / JVM_NAME).stat().st_mode & rights & 0o666 == rights & 0o666
+
+
+def test_a_file_that_died_before_it_had_its_rights_gets_them_from_the_next_commit(table: Path) -> None:
+    (table / FOLDER).chmod(0o777)
+    (table / JVM_NAME).touch(mode=0o600)
+    make_jvm_file(table / JVM_NAME)
+    assert (table / JVM_NAME).stat().st_mode & 0o777 == 0o666
+
+
+def test_an_account_that_may_not_write_the_jvm_s_file_is_told_so(table: Path) -> None:
+    (table / JVM_NAME).touch()
+    (table / JVM_NAME).chmod(0o444)
+    with permissions_checked(), pytest.raises(PermissionError, match="let the accounts of all jobs write"):
+        make_jvm_file(table / JVM_NAME)
