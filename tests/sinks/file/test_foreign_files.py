@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from harness.selection import representatives
 from sinks.file.sink import FileSink
 from sinks.staging import committer, disk
 from sinks.staging.disk import rename_new
@@ -22,6 +23,8 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest
 from twophase.testing.harness import transaction_id
+
+pytestmark = pytest.mark.part("files")
 
 
 def test_h22_a_rename_never_replaces_a_file(tmp_path: Path) -> None:
@@ -41,7 +44,7 @@ def test_h22_a_file_system_without_such_a_rename_is_refused(
         table.opened()
 
 
-@pytest.mark.parametrize("point", ["C12", "F03", "F04", "C14", "C15"])
+@pytest.mark.parametrize("point", representatives(["C12", "F03", "F04", "C14", "C15"], {"F03", "C14"}))
 def test_h23_a_commit_that_died_is_finished_by_the_next_driver(
     table: FileHarness, sink: FileSink, interrupt: Interrupt, point: str
 ) -> None:
