@@ -100,6 +100,31 @@ def test_sigterm_to_all_of_us_stops_the_job_as_cleanly(endless: Command, to: str
 
 
 @pytest.mark.proof
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_of_a_checkpoint_says_what_became_of_it(files: Command, number: signal.Signals) -> None:
+    """Ctrl-C signals the group."""
+    held = files.root / "points"
+    process = files.start(TWOPHASE_FAILPOINTS="C03=delay:3600000", TWOPHASE_FAILPOINTS_LOG=str(held))
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not held.exists():
+        assert time.monotonic() < deadline_s, "no task has pre-committed"
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    os.killpg(process.pid, number)
+    out, err = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, err, files.ids()) == (0, "", [])
+    told = (
+        "checkpoint 0 (1.1) was not decided before the stop: nothing of it is visible, the next start writes its rows"
+    )
+    assert told in out
+    assert "declined" not in out
+    assert "orders: stopped after" in out.splitlines()[-1]
+
+    code, _, err = files.run("--available-now")
+    assert (code, files.ids(), err) == (0, list(range(20)), "")
+
+
+@pytest.mark.proof
 def test_nothing_of_spark_outlives_a_killed_driver(endless: Command) -> None:
     process = endless.start()
     wait_for_a_commit(process)
