@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -41,6 +44,32 @@ def test_a_task_says_why_it_cannot_write(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o500)
     with permissions_checked():
         assert list(_write(str(tmp_path / "closed"), 0, [])) == ["PermissionError: Permission denied"]
+
+
+@pytest.mark.parametrize("master", ["local[2]", "spark://driver:7077"])
+def test_what_a_driver_left_that_died_while_it_asked_is_deleted_a_day_later(tmp_path: Path, master: str) -> None:
+    left, asking, lineage = (tmp_path / name for name in (".probe-left", ".probe-asking", "lineage"))
+    for folder in (left, asking, lineage):
+        folder.mkdir()
+        (folder / "file").touch()
+    for folder in (left, lineage):
+        os.utime(folder, (time.time() - 90_000,) * 2)
+    context: Any = SimpleNamespace(master=master)
+    SharedFolder("orders", context, tmp_path).delete_abandoned()
+    assert {*tmp_path.iterdir()} == {asking, lineage}
+    SharedFolder("orders", context, tmp_path / "not there").delete_abandoned()
+
+
+def test_what_cannot_be_deleted_is_left_to_the_next_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / ".probe-left").mkdir()
+    os.utime(tmp_path / ".probe-left", (0, 0))
+    context: Any = SimpleNamespace(master="local")
+    with permissions_checked(), caplog.at_level(logging.WARNING, "twophase"):
+        tmp_path.chmod(0o500)
+        SharedFolder("orders", context, tmp_path).delete_abandoned()
+        tmp_path.chmod(0o700)
+    assert "cannot be deleted" in caplog.text
+    assert (tmp_path / ".probe-left").exists()
 
 
 class Cluster:

@@ -259,6 +259,7 @@ class Job:
             coordinator.log.check_fence()
             raise
         delete_abandoned(folder.path.parent, coordinator.log.history, description.options.num_retained)
+        self._shared.delete_abandoned()
         self._states.initialize(coordinator.store.read(newest) if newest else self._restored(coordinator, restore))
         self._handler = handler = BatchHandler(
             coordinator,

@@ -6,7 +6,8 @@ fails. Spark does not look.
 
     1. the driver makes a folder under a name that has never been there
     2. a task on each executor makes a file in it, and removes it
-    3. an executor that cannot is named, and the job is refused; the folder goes, but if the driver dies it stays, empty
+    3. an executor that cannot is named, and the job is refused; the folder goes, but if the driver dies it stays, until a start a
+       day later
 
 All are asked at the start, after recovery, which commits what is decided whatever the folder. Executors come and go: those that have not
 been asked are asked in each micro-batch of a plan with state, when the tasks that keep it have run and no sink has any rows yet. One that
@@ -15,9 +16,11 @@ has no slot free is asked the next time. In local mode the executor is the drive
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import shutil
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -30,6 +33,10 @@ from twophase.errors import PreflightError
 
 _PROBE = ".probe-"
 _NAMED = 3
+_ABANDONED_S = 86_400.0
+"""Age of a folder that no driver is asking about any more, whatever the clocks of two machines say: it takes seconds."""
+
+_log = logging.getLogger("twophase")
 
 
 class SharedFolder:
@@ -68,6 +75,15 @@ class SharedFolder:
         if refusals := {ran.get(index, unknown)[1]: problem for index, problem in enumerate(problems) if problem}:
             raise self._refusal(refusals)
         self._asked |= {executor for executor, _ in ran.values()}
+
+    def delete_abandoned(self) -> None:
+        """Delete what drivers left behind that died while they asked. What cannot be deleted is left to the next start."""
+        for probe in self._path.glob(f"{_PROBE}*"):
+            try:
+                if time.time() - probe.stat().st_mtime > _ABANDONED_S:
+                    shutil.rmtree(probe)
+            except OSError as error:
+                _log.warning("The folder %s, by which executors were asked, cannot be deleted: %s", probe, error)
 
     def _executors(self) -> set[str]:
         found = str(self._context._jsc.sc().getExecutorIds().mkString(","))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -282,6 +284,17 @@ def test_a_task_of_the_plugin_form_is_told_by_a_note_for_its_micro_batch(reading
     reading.offsets = [50, 109]
     with pytest.raises(RangeChangedError):
         list(reading.read())
+
+
+def test_a_half_written_note_of_a_driver_that_died_is_deleted_a_day_later(reading: Reading, folder: Folder) -> None:
+    range_digest.plan_digests(folder.path, reading.context)  # type: ignore[arg-type]
+    root = folder.path / range_digest.FOLDER
+    left, being_written = root / ".plan-left", root / ".plan-being-written"
+    left.touch()
+    being_written.touch()
+    os.utime(left, (time.time() - 90_000,) * 2)
+    folder.first(5).plan(5)
+    assert {path.name for path in root.iterdir() if path.is_file()} == {being_written.name, "plan"}
 
 
 @pytest.mark.parametrize("error", [OffsetOutOfRangeError, RangeChangedError])

@@ -20,6 +20,7 @@ import os
 import re
 import secrets
 import shutil
+import time
 import zlib
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -46,6 +47,8 @@ _PROPERTY = "twophase.range_digests"
 _PLANNED_PROPERTY = "twophase.range_digests.planned"
 _BATCH_PROPERTY = "streaming.sql.batchId"
 _KIND = "RANGE"
+_ABANDONED_S = 86_400.0
+"""Age of a half written note whose driver is dead, whatever the clocks of two machines say: writing takes milliseconds."""
 _NAME = re.compile(r"(?P<checkpoint>\d+)-(?P<generation>\d+)")
 
 _log = logging.getLogger("twophase")
@@ -111,6 +114,7 @@ class RangeDigests:
         """
         Path(self.path).mkdir(mode=0o700, exist_ok=True)  # of a replay too: for the mark of one that fails
         path = Path(self.path).parent / _PLAN
+        _delete_half_written(path)
         temporary = path.with_name(f".{_PLAN}-{os.getpid()}")
         temporary.write_text(json.dumps({"checkpoint": checkpoint, **asdict(replace(self, planned=True))}))
         temporary.replace(path)
@@ -254,6 +258,16 @@ def _prune(root: Path, checkpoint: int, generation: int) -> None:
             shutil.rmtree(root / name)
         except OSError as error:
             _log.warning("The digests %s of ranges that nobody reads again cannot be deleted: %s", root / name, error)
+
+
+def _delete_half_written(plan: Path) -> None:
+    """Delete notes of drivers that died before theirs had its name. What cannot be deleted is left to the next micro-batch."""
+    for path in plan.parent.glob(f".{_PLAN}-*"):
+        try:
+            if time.time() - path.stat().st_mtime > _ABANDONED_S:
+                path.unlink()
+        except OSError as error:
+            _log.warning("The half written note %s cannot be deleted: %s", path, error)
 
 
 def _joined(values: list[bytes | None]) -> bytes:
