@@ -90,6 +90,12 @@ class AdoptionPlan:
         """Whether nothing is adopted: the targets have no row of the job."""
         return all(checkpoint < 0 for checkpoint in self.ancestors.values())
 
+    def has(self, sink: str) -> bool:
+        """Whether a sink has, or gets, something of the newest checkpoint."""
+        mine = self.sinks[sink]
+        waits = any(_checkpoint_of(piece) == (self.lineage, self.checkpoint) for piece in mine.commits)
+        return waits or mine.committed.get(self.lineage, -1) >= self.checkpoint
+
 
 class AdoptionRepair:
     """Lets the log take over what the targets have proof of.
