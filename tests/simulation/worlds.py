@@ -44,9 +44,7 @@ def in_world(seed: int, world: str) -> Options:
         subsume_every = random.choice((1, 2, 3))
         restore = random.choice(("here", "", ""))
         checkpoints = options.checkpoints + (2 if restore else 0)
-        return replace(
-            options, keyed=False, subsume_every=subsume_every, restore=restore, checkpoints=checkpoints
-        )
+        return replace(options, keyed=False, subsume_every=subsume_every, restore=restore, checkpoints=checkpoints)
     return replace(options, empty_rate=random.choice((0.1, 0.4)), subsume_every=random.choice((1, 1, 2)))
 
 

@@ -197,7 +197,9 @@ def _starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> lis
 def _adoption(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Iterable[Table | str]:
     newest = f"lineage {plan.lineage} up to checkpoint {plan.checkpoint}"
     if not plan.lineage or plan.checkpoint < 0:
-        newest = ", ".join(f"lineage {one} up to checkpoint {last}" for one, last in plan.ancestors.items() if last >= 0)
+        newest = ", ".join(
+            f"lineage {one} up to checkpoint {last}" for one, last in plan.ancestors.items() if last >= 0
+        )
     if plan.is_empty:
         yield f"Job {job}: nothing is to be adopted: a driver has taken the targets over, and none has rows of the job."
     else:
@@ -209,7 +211,7 @@ def _adoption(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Iterable[T
         proven = ", ".join(f"{lineage[:8]} up to {number}" for lineage, number in sink.committed.items())
         table.add_row(name, proven or "nothing", _pieces(sink.commits), _pieces(sink.aborts))
     yield table
-    for name, sink in plan.sinks.items():
+    for name in plan.sinks:
         if plan.lineage and not plan.has(name):
             yield f"Sink {name} has nothing of checkpoint {plan.checkpoint}: it had no rows in it, or they are lost."
     if not plan.lineage and not plan.is_empty:

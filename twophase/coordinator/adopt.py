@@ -159,7 +159,9 @@ class AdoptionRepair:
         check_targets(bench.proofs, bench.proofs.committed(), bench.sinks, remembered, may_move=False)
         in_doubt = {name: sink.in_doubt() for name, sink in bench.sinks.items()}
         order = LineageOrder(history, remembered, bench.sinks, in_doubt)
-        adopted = _highest(history, remembered, [*unreadable, *history.uncommitted()])  # what can be read is committed too
+        adopted = _highest(
+            history, remembered, [*unreadable, *history.uncommitted()]
+        )  # what can be read is committed too
         sinks = {
             name: self._sink_plan(history, name, remembered[name].committed, in_doubt[name], order, adopted)
             for name in bench.sinks
@@ -350,9 +352,7 @@ class AdoptionRepair:
         return tuple(proofs)
 
 
-def _highest(
-    history: History, remembered: Mapping[str, SinkHistory], decided: Iterable[Decision]
-) -> dict[str, int]:
+def _highest(history: History, remembered: Mapping[str, SinkHistory], decided: Iterable[Decision]) -> dict[str, int]:
     """The highest checkpoint of each lineage that a target has proof of, or that is decided and not known as committed."""
     adopted = {history.lineage.id: -1} if history.lineage else {}
     found = [(decision.lineage, decision.checkpoint) for decision in decided]
