@@ -138,6 +138,7 @@ NOT_SHOWN = {
     "a repair does not take the job over": _REPAIR,
     "an adoption takes a piece that was written again": _REPAIR,
     "an adoption leaves the pieces that wait": _REPAIR,
+    "an adoption of several lineages leaves the pieces that wait": _REPAIR,
     "MySQL is asked as soon as a session is off the list": f"{_RACE}: a session that leaves on a slow server",
     "MariaDB is asked as soon as a session is off the list": f"{_RACE}: a session that leaves on a slow server",
 }

@@ -169,6 +169,11 @@ class Driver:
         finally:
             self.process.kill()
 
+    @property
+    def restores(self) -> bool:
+        """Whether it has the option `restore.path`."""
+        return self._options.restore_path is not None
+
     def stop(self) -> None:
         """Ask it to stop."""
         self.stopping = True

@@ -28,6 +28,7 @@ from twophase.coordinator.behind import CommitsBehind
 from twophase.coordinator.commit import Committer
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.finish import Finisher
+from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.orphans import Orphans
 from twophase.coordinator.recovery import check_restore
 from twophase.errors import DeclinedError, FencedError
@@ -227,11 +228,20 @@ def _lose_all(self: Committer, checkpoint: Any, sink: str) -> Any:
     return [(piece, "nobody was asked") for piece in checkpoint.committables.get(sink, ())]
 
 
+def _plan_of_one_lineage(
+    self: AdoptionRepair, history: Any, name: str, committed: Any, in_doubt: Any, order: LineageOrder, adopted: Any
+) -> Any:
+    unknown = [lineage for lineage in adopted if not order.is_known(lineage)]
+    known = {} if len(unknown) > 1 else adopted
+    return _real_sink_plan(self, history, name, committed, in_doubt, order, known)
+
+
 def _take_over_without_fence(log: JobLog, sinks: Any, check: Any) -> int:
     check(log.read())
     return log.history.generation
 
 
+_real_sink_plan = AdoptionRepair._sink_plan
 _real_lost = Committer.lost
 _real_close_below = CheckpointCoordinator._close_below
 _real_next = CommitsBehind._next
@@ -326,6 +336,10 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "an adoption takes a piece that was written again": (REPAIRED, [(Rewrite, "withdrew", lambda *_: False)]),
     "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),
+    "an adoption of several lineages leaves the pieces that wait": (
+        REPAIRED,
+        [(AdoptionRepair, "_sink_plan", _plan_of_one_lineage)],
+    ),
 }
 
 _TWO_AT_ONCE = {
@@ -365,6 +379,11 @@ _SOONER = {
         "suspicion": 0.8,
         "disk_rate": 0.02,
         "disk_budget": 2,
+    },
+    "an adoption of several lineages leaves the pieces that wait": {
+        "restore": "here",
+        "sinks": ("mysql-8.0.12", "mysql-8.0.12"),
+        "checkpoints": 5,
     },
     "the ledger is collapsed before the mark is raised": {"subsume_every": 1},
     "a commit does not require its predecessor": _PUT_BACK_WHILE_IT_STANDS_STILL,

@@ -62,7 +62,7 @@ class Repaired:
         oracle.generation[root] = oracle.newest_fence(root) if _has_log(oracle, root) else 0
         kept = {*known}
         for key, decision in sorted(oracle.decided.items(), key=lambda entry: entry[1].chunk, reverse=True):
-            later = any(other[:2] == key[:2] and other[2] > key[2] for other in kept)
+            later = any(oracle.decided[other].chunk > decision.chunk for other in kept & oracle.decided.keys())
             if root != key[0] or key in kept or later or any(_is_shown(oracle, xid) for xid in decision.xids):
                 kept.add(key)
             else:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 ACCEPT, REWRITE, ADOPT = "accept-loss", "rewrite", "adopt-from-target"
+SEVERAL_LINEAGES = "the targets know several lineages"
 _OF_PIECES = re.compile(rf"{ACCEPT} JOB.yaml --checkpoint (\d+) --sink (\S+)")
 _THINKS_S = (0.0, 0.0, 0.01, 0.3)
 _POINTS = ("R01", "R02", "R03", "R04", "R05", "C12", "C13", "C14", "C15", "C19")
@@ -138,6 +139,8 @@ class Repair:
             case _:
                 adopting = AdoptionRepair(bench, partial(world.frozen, self.folder))
                 adoption = adopting.plan()
+                if len([newest for newest in adoption.ancestors.values() if newest >= 0]) > 1:
+                    world.happens(SEVERAL_LINEAGES)
                 if not adoption.end:
                     world.starting = self._first_missing(adoption.ancestors)
                 self._think()

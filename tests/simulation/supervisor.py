@@ -11,7 +11,7 @@ from functools import partial
 
 from tests.simulation.decisions import Decision
 from tests.simulation.driver import Driver
-from tests.simulation.incidents import Incident, incident
+from tests.simulation.incidents import Incident, TargetPutBack, incident
 from tests.simulation.options import Mishap, Options
 from tests.simulation.repairs import Operator, Repair
 from tests.simulation.scheduler import Process
@@ -220,10 +220,13 @@ class Supervisor:
     def _work_with_repairs(self) -> None:
         """The storm, and a repair whenever the job has stopped. In the calm the same, until one more driver has written the last."""
         goal = self._options.checkpoints - 1
-        while not any(driver.reached for driver in self._fresh()):
-            self._storm(lambda: any(driver.reached for driver in self._fresh()))
-            if self._is_stopped():
-                self._repair()
+        if self._options.restore and not isinstance(self._incident, TargetPutBack):
+            # An accepted loss says nothing of the lineage before the restore, so there the target is put back without one.
+            self._repair_until(lambda: len(self._world.oracle.decided) >= self._options.checkpoints // 2)
+            self._move()
+            self._storm(lambda: self._restore_path is None or self._restore_path in self._world.oracle.restored)
+            self._restore_path = None
+        self._repair_until(lambda: any(driver.reached for driver in self._fresh()))
         self._world.faults.calm = True
         self._incident.end()
         self._wait_for_the_end()
@@ -238,6 +241,12 @@ class Supervisor:
             if not self._is_stopped():
                 self._world.oracle.violated(f"the job does not go on: {last.error!r}")
             self._repair()
+
+    def _repair_until(self, reached: Callable[[], bool]) -> None:
+        while not reached():
+            self._storm(reached)
+            if self._is_stopped():
+                self._repair()
 
     def _repair(self) -> None:
         """The operator reads the newest error; the next driver shows what the repair was worth."""
@@ -278,7 +287,7 @@ class Supervisor:
                 self._world.oracle.violated(f"{_MAX_DRIVERS} drivers did not get the job done")
             if not self._living():
                 if self._restore_path is not None and isinstance(self._drivers[-1].error, _REFUSALS):
-                    self._choose_restore()  # an old driver has gone on meanwhile
+                    self._choose_restore()  # an old driver has gone on meanwhile, or somebody has damaged the folder
                 self._scheduler.sleep(_PATIENCE_S)
                 self._start(self._options.checkpoints - 1, self._mishaps.pop() if self._mishaps else None)
             elif self._rivals_due:
@@ -387,7 +396,9 @@ class Supervisor:
         self._folder = _RESTORED_FOLDER if elsewhere else _FOLDER
 
     def _choose_restore(self) -> None:
-        if self._restore_path not in self._world.oracle.restored:
+        if self._world.oracle.repaired.damaged:
+            self._restore_path = None  # what it names may be gone
+        elif self._restore_path not in self._world.oracle.restored:
             newest = max(self._world.oracle.decided.values(), key=lambda decision: decision.chunk)
             self._restore_path = newest.body.removesuffix("/_metadata")
             self._chosen_at = self._world.oracle.records.copy()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.incidents import NO_FOLDER
+from tests.simulation.repairs import SEVERAL_LINEAGES
 from tests.simulation.runner import run_all
 from tests.simulation.test_seeds import MORE_SEEDS, PROCESSES
 from tests.simulation.test_worlds import HAPPENS
@@ -28,5 +29,5 @@ def test_every_seed_keeps_every_invariant_in_a_world(world: str) -> None:
     seeds = range(SEEDS_OF_WORLDS[world].stop, SEEDS_OF_WORLDS[world].stop + MORE_OF_A_WORLD)
     summary = run_all(seeds, PROCESSES, world)
     assert not summary.failures, "\n\n".join(summary.failures[:10])
-    happens = [*HAPPENS[world], *([NO_FOLDER] if world == REPAIRED else [])]
+    happens = [*HAPPENS[world], *([NO_FOLDER, SEVERAL_LINEAGES] if world == REPAIRED else [])]
     assert not [what for what in happens if not summary.points[what]]

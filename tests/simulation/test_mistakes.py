@@ -16,6 +16,7 @@ DEAR = {
     "a loss is accepted without asking the target",
     "a repair does not take the job over",
     "a writer does not look at the fence",
+    "an adoption of several lineages leaves the pieces that wait",
     "an adoption takes a piece that was written again",
     "MariaDB is asked as soon as a session is off the list",
     "the first record of a folded log is written anew",

@@ -12,6 +12,7 @@ from tests.simulation.disk import Folder
 from tests.simulation.oracle import Oracle
 from twophase.errors import (
     CheckpointMissingError,
+    ConfigError,
     CorruptRecordError,
     FencedError,
     LostPreparedError,
@@ -71,6 +72,8 @@ def _is_explained(oracle: Oracle, driver: Driver, error: TwoPhaseError) -> bool:
         return oracle.changes > driver.changes_at_start or (
             oracle.several_folders and max(others, default=0) > (driver.generation or 0)
         )
+    if oracle.repaired.damaged and isinstance(error, ConfigError):
+        return driver.restores  # the checkpoint that it is to restore is not there any more
     if isinstance(error, CheckpointMissingError | RestoreRefusedError):
         if oracle.repaired.damaged:
             return True

@@ -7,7 +7,7 @@ No seed of `Options.of` chooses these worlds: `in_world` makes the runs of a see
 | copied | a driver over a copy of the folder, with or without a restore, beside the one over the original | one of them writes everything exactly; the other, or both, end with a named error, and no sink's checkpoint is aborted in another |
 | put back | a server's data is put back as it was, under a running driver or between two | nothing that was committed is lacking, or the job ends with a named error and goes on for nobody |
 | swapped | another server, empty or older, or a table that was dropped and made anew | the same |
-| repaired | a loss that stops the job by name; an operator runs the repair that the error names, see `incidents` and `repairs` | nothing is there twice; what was given up is missing, and nothing else |
+| repaired | a loss that stops the job by name, of some after a restore; an operator runs the repair that the error names, see `incidents` and `repairs` | nothing is there twice; what was given up is missing, and nothing else |
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ def in_world(seed: int, world: str) -> Options:
     if world == COPIED:
         return replace(options, rivals=0, suspicion=0.0)
     if world == REPAIRED:
-        return replace(options, keyed=False, subsume_every=random.choice((1, 2, 3)))
+        subsume_every = random.choice((1, 2, 3))
+        restore = random.choice(("here", "", ""))
+        checkpoints = options.checkpoints + (2 if restore else 0)
+        return replace(options, keyed=False, subsume_every=subsume_every, restore=restore, checkpoints=checkpoints)
     return replace(options, empty_rate=random.choice((0.1, 0.4)), subsume_every=random.choice((1, 1, 2)))
 
 

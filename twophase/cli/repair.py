@@ -158,33 +158,52 @@ def adopt_from_target(
         plan = adopting.plan()
         begins = [f"where checkpoint {plan.checkpoint} ended:", *_lines(plan.end)]
         if not plan.end:
-            begins = _starting_offsets(job, allowed=from_starting_offsets)
+            begins = _starting_offsets(job, plan, allowed=from_starting_offsets)
         _show(_adoption(plan, bench.job, begins))
         note = _ask("Adopt this?", reason, yes=yes)
         adopting.adopt(plan, note)
     _done(job_file, "The log has adopted it, and a new lineage has begun.")
 
 
-def _starting_offsets(job: JobFile, *, allowed: bool) -> list[str]:
+def _starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> list[str]:
     """Where the sources begin by their own options."""
     given = {name: source.options.get("startingOffsets") for name, source in job.sources.items()}
-    if not allowed or None in given.values():
+    waiting = [piece for sink in plan.sinks.values() for piece in sink.aborts]
+    if plan.is_empty and not waiting:
+        lines = [f"- {name}: {offsets or 'the default of the source'}" for name, offsets in given.items()]
+        return ["the startingOffsets of the sources, as a new job does:", *lines]
+    if allowed and None not in given.values():
+        return [
+            "the startingOffsets of the sources. What lies before and is not in the targets is lost; what lies behind and is in",
+            "them will be there twice:",
+            *(f"- {name}: {offsets}" for name, offsets in given.items()),
+        ]
+    if plan.is_empty:
         raise ConfigError(
-            f"{job.path.name}: the targets have rows of this job, and nothing in its folder tells where the newest of them were "
-            "read from. Nothing was written.",
-            remedy="find out up to which offsets the targets have the records, such as from their columns, set "
-            "startingOffsets of every source to that, and run the command again with --from-starting-offsets.",
+            f"{job.path.name}: the targets have no rows of this job, but {count(len(waiting), 'piece')} that "
+            f"{'was' if len(waiting) == 1 else 'were'} pre-committed. Nothing tells where they were read from; the next start "
+            "aborts them, and their records have to be read again. Nothing was written.",
+            remedy="set startingOffsets of every source to where the job began, and run the command again with "
+            "--from-starting-offsets.",
         )
-    return [
-        "the startingOffsets of the sources. What lies before and is not in the targets is lost; what lies behind and is in",
-        "them will be there twice:",
-        *(f"- {name}: {offsets}" for name, offsets in given.items()),
-    ]
+    raise ConfigError(
+        f"{job.path.name}: the targets have rows of this job, and nothing in its folder tells where the newest of them were "
+        "read from. Nothing was written.",
+        remedy="find out up to which offsets the targets have the records, such as from their columns, set "
+        "startingOffsets of every source to that, and run the command again with --from-starting-offsets.",
+    )
 
 
 def _adoption(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Iterable[Table | str]:
-    newest = f"lineage {plan.lineage} up to checkpoint {plan.checkpoint}" if plan.lineage else "several lineages"
-    yield f"Job {job}: to be adopted: {newest}"
+    newest = f"lineage {plan.lineage} up to checkpoint {plan.checkpoint}"
+    if not plan.lineage or plan.checkpoint < 0:
+        newest = ", ".join(
+            f"lineage {one} up to checkpoint {last}" for one, last in plan.ancestors.items() if last >= 0
+        )
+    if plan.is_empty:
+        yield f"Job {job}: nothing is to be adopted: a driver has taken the targets over, and none has rows of the job."
+    else:
+        yield f"Job {job}: to be adopted: {newest}"
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("sink", "proven by the target", "to be committed", "to be aborted by the next start"):
         table.add_column(name, overflow="fold")
@@ -192,12 +211,15 @@ def _adoption(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Iterable[T
         proven = ", ".join(f"{lineage[:8]} up to {number}" for lineage, number in sink.committed.items())
         table.add_row(name, proven or "nothing", _pieces(sink.commits), _pieces(sink.aborts))
     yield table
-    for name, sink in plan.sinks.items():
-        if plan.lineage and sink.committed.get(plan.lineage, -1) < plan.checkpoint and not sink.commits:
+    for name in plan.sinks:
+        if plan.lineage and not plan.has(name):
             yield f"Sink {name} has nothing of checkpoint {plan.checkpoint}: it had no rows in it, or they are lost."
+    if not plan.lineage and not plan.is_empty:
+        yield "Nothing tells which of these lineages is the newest, nor which sink has nothing of its newest checkpoint."
     for folder in plan.gave_up:
         yield f"{folder} cannot be read: which pieces it lists is not known; those that are there are adopted as above."
-    yield "Nothing tells whether a sink has all pieces of the newest checkpoint: compare its rows if in doubt."
+    if not plan.is_empty:
+        yield "Nothing tells whether a sink has all pieces of the newest checkpoint: compare its rows if in doubt."
     yield f"The new lineage begins at {begins[0]}"
     yield from begins[1:]
 

@@ -12,15 +12,18 @@ for committed, a new lineage goes on behind them, and what is pre-committed of t
 A death before step 4 leaves a job that refuses to start as before; the command can be run again. Where no target has proof of
 anything, the fence of step 2 is all that the job was refused for: then a start goes on as it would after the repair.
 
-Where the newest adopted checkpoint ended, no target says. Spark's folder does, if it has the offsets of that micro-batch: they
-were frozen before a row of it was written. Otherwise the source begins where its own options say.
+Each piece is adopted by its own lineage: targets have a mark of every lineage that the job ever had. Where the newest adopted
+checkpoint ended, no target says. Spark's folder does, if it has the offsets of that micro-batch: they were frozen before a row
+of it was written. Otherwise the source begins where its own options say. Which lineage is the newest tells `lineage_order`, or
+else the one that pieces wait of: nothing of a newer one is committed before them. Or else the only one that Spark's folder has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.orphans import key_of, pieces_of
 from twophase.coordinator.proofs import check_targets
 from twophase.coordinator.recovery import check_histories, take_over
@@ -67,8 +70,9 @@ class AdoptionPlan:
     """What the log takes over.
 
     Attributes:
-        lineage: the newest lineage that the targets know; empty if it cannot be told which one that is.
-        checkpoint: its newest checkpoint that is adopted.
+        lineage: the newest lineage that the targets know; empty if it cannot be told which one that is, or they know none.
+        checkpoint: its newest checkpoint that is adopted; -1 if none is.
+        ancestors: the highest adopted checkpoint of each lineage; -1 for the log's own if none of it is.
         sinks: by name.
         end: where that checkpoint ended, by Spark's folder; empty if that is not known.
         gave_up: folders of decided checkpoints whose bodies cannot be read.
@@ -76,18 +80,21 @@ class AdoptionPlan:
 
     lineage: str
     checkpoint: int
+    ancestors: Mapping[str, int]
     sinks: Mapping[str, SinkPlan]
     end: tuple[str | None, ...]
     gave_up: tuple[str, ...]
 
     @property
-    def ancestors(self) -> dict[str, int]:
-        """The highest adopted checkpoint of each lineage."""
-        highest = {self.lineage: self.checkpoint} if self.lineage else {}
-        for sink in self.sinks.values():
-            for lineage, checkpoint in sink.committed.items():
-                highest[lineage] = max(highest.get(lineage, -1), checkpoint)
-        return highest
+    def is_empty(self) -> bool:
+        """Whether nothing is adopted: the targets have no row of the job."""
+        return all(checkpoint < 0 for checkpoint in self.ancestors.values())
+
+    def has(self, sink: str) -> bool:
+        """Whether a sink has, or gets, something of the newest checkpoint."""
+        mine = self.sinks[sink]
+        waits = any(_checkpoint_of(piece) == (self.lineage, self.checkpoint) for piece in mine.commits)
+        return waits or mine.committed.get(self.lineage, -1) >= self.checkpoint
 
 
 class AdoptionRepair:
@@ -150,16 +157,19 @@ class AdoptionRepair:
         if not unreadable:
             self._check_needed(history, remembered)
         check_targets(bench.proofs, bench.proofs.committed(), bench.sinks, remembered, may_move=False)
-        lineage = self._newest_lineage(history, remembered)
-        proven = max((sink.committed.get(lineage, -1) for sink in remembered.values()), default=-1)
-        decided = [*unreadable, *history.uncommitted()]  # what can be read is committed too
-        checkpoint = max([proven, *(one.checkpoint for one in decided if one.lineage == lineage)])
+        in_doubt = {name: sink.in_doubt() for name, sink in bench.sinks.items()}
+        order = LineageOrder(history, remembered, bench.sinks, in_doubt)
+        adopted = _highest(
+            history, remembered, [*unreadable, *history.uncommitted()]
+        )  # what can be read is committed too
         sinks = {
-            name: self._sink_plan(history, name, remembered[name].committed, lineage, checkpoint)
+            name: self._sink_plan(history, name, remembered[name].committed, in_doubt[name], order, adopted)
             for name in bench.sinks
         }
-        end = self._end(history, lineage, checkpoint)
-        return AdoptionPlan(lineage, checkpoint, sinks, end, tuple(one.folder for one in unreadable))
+        lineage = self._newest_lineage(history, sinks, order, adopted)
+        checkpoint = adopted.get(lineage, -1)
+        end = self._end(history, sinks, lineage, checkpoint)
+        return AdoptionPlan(lineage, checkpoint, adopted, sinks, end, tuple(one.folder for one in unreadable))
 
     def _check_needed(self, history: History, remembered: Mapping[str, SinkHistory]) -> None:
         try:
@@ -184,29 +194,56 @@ class AdoptionRepair:
             return False
         return True
 
-    @staticmethod
-    def _newest_lineage(history: History, remembered: Mapping[str, SinkHistory]) -> str:
-        """The one that the log does not know, if there is such a one; otherwise its own. Empty if there are several."""
-        known = {one.id for one in history.lineages} | {id for one in history.lineages for id in one.ancestors}
-        unknown = {lineage for sink in remembered.values() for lineage in sink.committed} - known
-        if unknown:
-            return next(iter(unknown)) if len(unknown) == 1 else ""
-        return history.lineage.id if history.lineage else ""
+    def _newest_lineage(
+        self, history: History, sinks: Mapping[str, SinkPlan], order: LineageOrder, adopted: Mapping[str, int]
+    ) -> str:
+        """The newest that the log does not know, if there is such a one; otherwise its own. Empty if it cannot be told.
+
+        Raises:
+            StopJobError: pieces wait, and Spark's folder has another lineage than theirs.
+        """
+        if not (unknown := [lineage for lineage in adopted if not order.is_known(lineage)]):
+            return history.lineage.id if history.lineage else ""
+        if len(newest := order.newest(unknown)) == 1:
+            return newest[0]
+        waiting = {piece.transaction.lineage for sink in sinks.values() for piece in sink.commits}.intersection(newest)
+        kept = {lineage for lineage in newest if self._frozen(lineage, adopted[lineage]) is not None}
+        if len(waiting) > 1 or (kept and waiting - kept):
+            raise self._ambiguous(waiting, {lineage: adopted[lineage] for lineage in newest})
+        left = waiting or kept
+        return next(iter(left)) if len(left) == 1 else ""
+
+    def _ambiguous(self, waiting: set[str], newest: Mapping[str, int]) -> StopJobError:
+        known = ", ".join(f"{lineage} up to {checkpoint}" for lineage, checkpoint in newest.items())
+        return StopJobError(
+            f"Job {self._bench.job!r}: nothing tells which of the lineages that its targets have is the newest: {known}. "
+            f"Pieces wait of {', '.join(sorted(waiting))}, and may be decided. Nothing was written.",
+            remedy="make sure that checkpointLocation names the newest folder of the job. If it does, leave below spark/ in it "
+            "only the folder of the newest lineage, or none, then run the command again. Pieces of an older lineage are ended "
+            "by hand (docs/operations.md).",
+        )
 
     def _sink_plan(
-        self, history: History, name: str, committed: Mapping[str, int], lineage: str, checkpoint: int
+        self,
+        history: History,
+        name: str,
+        committed: Mapping[str, int],
+        in_doubt: Sequence[Committable],
+        order: LineageOrder,
+        adopted: Mapping[str, int],
     ) -> SinkPlan:
         commits: list[Committable] = []
         aborts: list[Committable] = []
-        for piece in self._bench.sinks[name].in_doubt():
-            mine = piece.transaction.lineage == lineage and piece.transaction.checkpoint <= checkpoint
-            proven = committed.get(lineage, -1)
-            adopted = mine and not self._is_over(name, proven, piece) and self._is_decided(history, name, piece)
-            (commits if adopted else aborts).append(piece)
+        for piece in in_doubt:
+            lineage, number = piece.transaction.lineage, piece.transaction.checkpoint
+            waits = number <= adopted.get(lineage, -1) and not order.is_followed(lineage, number)
+            waits = waits and not self._is_over(name, committed.get(lineage, -1), piece)
+            (commits if waits and self._is_decided(history, name, piece) else aborts).append(piece)
+        commits.sort(key=lambda piece: (order.rank(piece.transaction.lineage), piece.transaction.checkpoint))
         guessed = [piece for piece in commits if self._body(history, piece) is None]
-        tasks = {(piece.transaction.checkpoint, piece.subtask.index) for piece in guessed}
-        attempts = {(piece.transaction.checkpoint, piece.transaction.attempt) for piece in guessed}
-        if len(tasks) < len(guessed) or len(attempts) > len({number for number, _ in attempts}):
+        tasks = {(_checkpoint_of(piece), piece.subtask.index) for piece in guessed}
+        attempts = {(_checkpoint_of(piece), piece.transaction.attempt) for piece in guessed}
+        if len(tasks) < len(guessed) or len(attempts) > len({checkpoint for checkpoint, _ in attempts}):
             names = ", ".join(f"{piece.transaction}/{piece.subtask}" for piece in guessed)
             raise StopJobError(
                 f"Job {self._bench.job!r}: sink {name!r} has pieces of several attempts, and nothing tells which of them "
@@ -253,15 +290,18 @@ class AdoptionRepair:
         found = self._bench.sinks[sink]
         return found.committed_pieces(lineage, checkpoint) if isinstance(found, NamesPieces) else ()
 
-    def _end(self, history: History, lineage: str, checkpoint: int) -> tuple[str | None, ...]:
+    def _end(
+        self, history: History, sinks: Mapping[str, SinkPlan], lineage: str, checkpoint: int
+    ) -> tuple[str | None, ...]:
         frozen = self._frozen(lineage, checkpoint) if lineage and checkpoint >= 0 else None
         if frozen is None:
             return ()
-        hashes = [
-            one.offsets_hash for one in history.decisions if (one.lineage, one.checkpoint) == (lineage, checkpoint)
-        ]
+        newest = (lineage, checkpoint)
+        hashes = [one.offsets_hash for one in history.decisions if (one.lineage, one.checkpoint) == newest]
+        waiting = [piece for sink in sinks.values() for piece in sink.commits]
+        hashes += [piece.transaction.offsets_hash for piece in waiting if _checkpoint_of(piece) == newest]
         if any(found != frozen.hash for found in hashes):
-            return ()  # Spark's folder is of another time than the log
+            return ()  # Spark's folder is of another time than the log, or than what waits
         return frozen.end
 
     # -- the deed --------------------------------------------------------------------------------------------------------
@@ -272,21 +312,22 @@ class AdoptionRepair:
         for decision in bench.log.history.uncommitted():
             if decision.folder not in plan.gave_up:
                 bench.committer.commit(bench.store.read(decision))  # no COMMITTED: one before it may have no body
-            elif decision.lineage == plan.lineage:
-                self._commit_pieces(plan, decision.checkpoint)
-        for number in sorted({piece.transaction.checkpoint for sink in plan.sinks.values() for piece in sink.commits}):
-            self._commit_pieces(plan, number)
+            else:
+                self._commit_pieces(plan, (decision.lineage, decision.checkpoint))
+        waiting = [piece for sink in plan.sinks.values() for piece in sink.commits]
+        for checkpoint in dict.fromkeys(_checkpoint_of(piece) for piece in waiting):
+            self._commit_pieces(plan, checkpoint)
 
-    def _commit_pieces(self, plan: AdoptionPlan, number: int) -> None:
+    def _commit_pieces(self, plan: AdoptionPlan, checkpoint: tuple[str, int]) -> None:
         """Commit what waits of a checkpoint without body. Those before it are committed."""
-        bench = self._bench
+        bench, (lineage, number) = self._bench, checkpoint
         for name, sink in plan.sinks.items():
-            pieces = [piece for piece in sink.commits if piece.transaction.checkpoint == number]
+            pieces = [piece for piece in sink.commits if _checkpoint_of(piece) == checkpoint]
             if not pieces:
                 continue
             whole = CompletedCheckpoint(
                 bench.job,
-                plan.lineage,
+                lineage,
                 number,
                 pieces[0].transaction.attempt,
                 0,
@@ -301,10 +342,25 @@ class AdoptionRepair:
                 )
 
     def _proofs(self, plan: AdoptionPlan) -> tuple[Proof, ...]:
-        """What every target has to have proof of from now on."""
+        """What every target has to have proof of from now on: its newest lineage; each that may be it, where that is not known."""
+        remembered, sinks = self._remembered(), self._bench.sinks
+        order = LineageOrder(self._bench.log.history, remembered, sinks, {})
         proofs = []
-        for name, history in self._remembered().items():
-            if history.committed:
-                newest = plan.lineage if plan.lineage in history.committed else max(history.committed)
-                proofs.append(Proof(name, newest, history.committed[newest], self._bench.sinks[name].target()))
+        for name, memory in remembered.items():
+            newest = [plan.lineage] if plan.lineage in memory.committed else order.newest(memory.committed)
+            proofs += [Proof(name, one, memory.committed[one], sinks[name].target()) for one in newest]
         return tuple(proofs)
+
+
+def _highest(history: History, remembered: Mapping[str, SinkHistory], decided: Iterable[Decision]) -> dict[str, int]:
+    """The highest checkpoint of each lineage that a target has proof of, or that is decided and not known as committed."""
+    adopted = {history.lineage.id: -1} if history.lineage else {}
+    found = [(decision.lineage, decision.checkpoint) for decision in decided]
+    for lineage, checkpoint in [*found, *(one for memory in remembered.values() for one in memory.committed.items())]:
+        adopted[lineage] = max(adopted.get(lineage, -1), checkpoint)
+    return adopted
+
+
+def _checkpoint_of(piece: Committable) -> tuple[str, int]:
+    """Its lineage and number."""
+    return piece.transaction.lineage, piece.transaction.checkpoint

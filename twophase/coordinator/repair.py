@@ -197,11 +197,13 @@ class LossRepair:
     def _gap(self, checkpoint: int, sink: str, remembered: SinkHistory) -> Proof | None:
         """The proof of this checkpoint that the target has to have and lacks, if it is that; it was put back then."""
         bench = self._bench
-        expected = next((proof for proof in bench.proofs.committed() if proof.sink == sink), None)
-        if expected is None or expected.checkpoint != checkpoint or expected.target != bench.sinks[sink].target():
-            return None
-        # The log was read later than the target was asked: a driver may have committed in between.
-        return None if knows(remembered, expected) or knows(bench.sinks[sink].history(), expected) else expected
+        for expected in [proof for proof in bench.proofs.committed() if proof.sink == sink]:
+            if expected.checkpoint != checkpoint or expected.target != bench.sinks[sink].target():
+                continue
+            # The log was read later than the target was asked: a driver may have committed in between.
+            if not knows(remembered, expected) and not knows(bench.sinks[sink].history(), expected):
+                return expected
+        return None
 
     def _plan_of_gap(self, gap: Proof) -> LossPlan:
         bench = self._bench

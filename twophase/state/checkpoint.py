@@ -63,13 +63,17 @@ class CompletedCheckpoint:
 
     @property
     def proofs(self) -> tuple[Proof, ...]:
-        """For each sink its newest checkpoint with pieces, this one included."""
+        """For each sink its newest checkpoint with pieces, this one included.
+
+        An adoption may leave several of one sink: of lineages whose order nothing tells.
+        """
         own = {
             sink: Proof(sink, self.lineage, self.checkpoint, pieces[0].target)
             for sink, pieces in self.committables.items()
             if pieces
         }
-        return tuple(({proof.sink: proof for proof in self.predecessors or ()} | own).values())
+        kept = [own.get(proof.sink, proof) for proof in self.predecessors or ()]
+        return tuple(dict.fromkeys([*kept, *own.values()]))
 
     def predecessor(self, sink: str) -> Predecessor | None:
         """What has to be proven in a sink's target before a piece of this checkpoint may be committed there."""

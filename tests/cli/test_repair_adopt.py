@@ -1,0 +1,145 @@
+"""What `twophase repair adopt-from-target` says and asks for; two folders of files, no server, no Spark."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from sinks.file.sink import FileSink
+from tests.coordinator.conftest import JOB, Driver, completed_of, decided, offsets, restoring
+from twophase.cli.main import main
+from twophase.protocol.sink import CommitRequest
+
+
+@dataclass
+class Files:
+    """A job with two folders of files."""
+
+    root: Path
+    left: ExitStack
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "job"
+
+    def driver(self) -> Driver:
+        sinks = {name: FileSink(path=str(self.root / name), format="json") for name in ("facts", "lake")}
+        for sink in sinks.values():
+            self.left.callback(sink.close)
+        return Driver(self.folder, {}, sinks=sinks)  # type: ignore[arg-type]
+
+    def restored(self) -> Driver:
+        """After checkpoint 0, a driver that goes on in a lineage of its own."""
+        self.driver().recover().run(0)
+        restore = restoring(completed_of(self.folder, 0), committed=True)
+        driver = self.driver()
+        driver.coordinator.recover(restore=restore)
+        driver.coordinator.begin_lineage(restore.lineage)
+        return driver
+
+    def in_commit(self) -> Driver:
+        """Restored, and killed when checkpoint 1 was committed in `facts`; Spark had planned it. Then the log is gone."""
+        driver = self.restored()
+        planned = self.folder / "spark" / driver.coordinator.lineage.id / "offsets"
+        planned.mkdir(parents=True)
+        for number in (0, 1):
+            (planned / str(number)).write_text("\n".join(["v1", "{}", *map(str, offsets(number).end)]))
+        decided(driver, 1)
+        facts = driver.sinks["facts"]
+        facts.commit([CommitRequest(piece) for piece in facts.in_doubt()])
+        (self.folder / "log").rename(self.folder / "log.damaged")
+        return driver
+
+    def adopt(self, *arguments: str, **options: str) -> tuple[int, str]:
+        """Exit code and output of the command, said yes to."""
+        sinks = {
+            name: {"type": "file", "options": {"path": str(self.root / name), "format": "json"}}
+            for name in ("facts", "lake")
+        }
+        source = {"format": "twophase-kafka", "schema": "id long", "options": options}
+        job = {"name": JOB, "source": source, "sinks": sinks, "options": {"checkpointLocation": str(self.folder)}}
+        (self.root / "job.yaml").write_text(yaml.safe_dump(job))
+        command = ["repair", "adopt-from-target", str(self.root / "job.yaml"), *arguments, "--yes", "--reason", "lost"]
+        result = CliRunner().invoke(main, command)
+        return result.exit_code, result.output
+
+    def rows(self, sink: str) -> int:
+        return sum(len(path.read_text().splitlines()) for path in (self.root / sink).glob("*.json"))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Files]:
+    for name in ("facts", "lake"):
+        (tmp_path / name).mkdir()
+    with ExitStack() as left:
+        yield Files(tmp_path, left)
+
+
+def test_a_job_that_was_restored_and_whose_log_is_damaged_goes_on_without_a_flag(files: Files) -> None:
+    lineage = files.in_commit().coordinator.lineage
+    code, output = files.adopt()
+    assert code == 0, output
+    assert f"to be adopted: lineage {lineage.id} up to checkpoint 1" in output
+    assert offsets(1).end[0] in output
+    assert "has nothing of checkpoint" not in output
+    assert (files.rows("facts"), files.rows("lake")) == (20, 20)
+    assert files.driver().recover().coordinator.lineage.start == offsets(1).end
+
+
+def test_a_sink_that_has_nothing_of_the_newest_checkpoint_is_named(files: Files) -> None:
+    driver = files.in_commit()
+    lake = driver.sinks["lake"]
+    lake.abort(lake.in_doubt())
+    code, output = files.adopt()
+    assert (code, "Sink lake has nothing of checkpoint 1" in output) == (0, True), output
+
+
+def test_lineages_whose_order_nothing_tells_are_all_named(files: Files) -> None:
+    driver = files.restored()
+    old = next(iter(driver.coordinator.lineage.ancestors))
+    driver.run(1)
+    for sink in driver.sinks.values():
+        sink.subsume(driver.coordinator.lineage.id, 1)
+    shutil.rmtree(files.folder)
+    code, output = files.adopt()
+    assert (code, "the targets have rows of this job" in output) == (2, True), output
+    code, output = files.adopt("--from-starting-offsets", startingOffsets='{"orders":{"0":20}}')
+    assert (code, "Nothing tells which of these lineages is the newest" in output) == (0, True), output
+    for lineage, newest in ((old, 0), (driver.coordinator.lineage.id, 1)):
+        assert f"lineage {lineage} up to checkpoint {newest}" in output
+
+
+def fence(files: Files) -> None:
+    files.driver().recover()
+
+
+def pre_commit(files: Files) -> None:
+    decided(files.driver().recover(), 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "says"),
+    [
+        (fence, 0, "none has rows of the job"),
+        (pre_commit, 2, "the targets have no rows of this job, but 4 pieces that were pre-committed"),
+    ],
+)
+def test_targets_without_rows_are_not_said_to_have_some(
+    files: Files, before: Callable[[Files], None], code: int, says: str
+) -> None:
+    before(files)
+    shutil.rmtree(files.folder)
+    found, output = files.adopt()
+    assert (found, says in output.replace("\n", " ")) == (code, True), output
+    assert "several lineages" not in output
+    assert "have rows of this job" not in output
+    if not code:
+        assert "as a new job does" in output
+        files.driver().recover().run(0)

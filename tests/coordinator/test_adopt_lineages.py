@@ -1,0 +1,257 @@
+"""An adoption by targets that know several lineages, as those of every job do that was ever restored: a mark stays for ever."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.coordinator.conftest import JOB, Driver, completed_of, decided, offsets, restoring, visible
+from tests.coordinator.test_adopt import Another, Targets, adopt, frozen, nothing, repair
+from tests.coordinator.test_put_back import backup, put_back
+from tests.coordinator.test_repair import NOTE
+from tests.coordinator.test_repair import repair as accept_loss
+from twophase.coordinator.adopt import Frozen
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedError
+from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import CommitRequest
+from twophase.state.log import JobLog
+from twophase.state.records import Lineage, LineageRecord
+from twophase.state.storage import LocalStorage
+from twophase.testing.memory import MemorySink, MemoryTarget
+
+OLD, NEW, NEWEST = "ffffffff-0000", "00000000-1111", "88888888-2222"
+"""Of an id nothing can be told: the oldest lineage has the greatest."""
+
+
+def only(lineage: str) -> Frozen:
+    """Of Spark's folders that of one lineage is left."""
+    return lambda one, batch: offsets(batch) if one == lineage else None
+
+
+def begun(another: Another) -> Driver:
+    driver = another()
+    driver.coordinator.recover()
+    driver.coordinator.begin_lineage(Lineage(OLD))
+    return driver
+
+
+def restored(another: Another, folder: Path, number: int, lineage: str) -> Driver:
+    """A driver that has restored the job from one of its checkpoints, as `load_restore` has it."""
+    continued = JobLog(LocalStorage(folder), JOB).read().lineages[-1].ancestors
+    restore = restoring(completed_of(folder, number), committed=True)
+    begins = replace(restore.lineage, id=lineage, ancestors={**continued, **restore.lineage.ancestors})
+    driver = another()
+    driver.coordinator.recover(restore=replace(restore, lineage=begins))
+    driver.coordinator.begin_lineage(begins)
+    return driver
+
+
+def commit_in(driver: Driver, sink: str) -> None:
+    found = driver.sinks[sink]
+    found.commit([CommitRequest(piece) for piece in found.in_doubt()])
+
+
+@pytest.fixture
+def in_commit(another: Another, folder: Path) -> Driver:
+    """Restored once, killed with checkpoint 2 committed in `facts` and pre-committed in `lake`; then the log is gone."""
+    begun(another).run(0)
+    driver = restored(another, folder, 0, NEW)
+    driver.run(1)
+    decided(driver, 2)
+    commit_in(driver, "facts")
+    shutil.rmtree(folder / "log")
+    return driver
+
+
+@pytest.mark.parametrize("found", [frozen, only(NEW)], ids=["both of Spark's folders", "that of the newer one"])
+@pytest.mark.parametrize("names", [True, False], ids=["pieces are named", "only numbers are proven"])
+def test_what_waits_is_committed_and_the_job_goes_on_where_spark_s_folder_says(
+    in_commit: Driver,
+    targets: Targets,
+    another: Another,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    found: Frozen,
+    names: bool,
+) -> None:
+    if not names:
+        monkeypatch.setattr(MemorySink, "committed_pieces", lambda *_: ())
+    adopt(folder, targets, found)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
+    lineage = another().recover().coordinator.lineage
+    assert lineage.start == offsets(2).end
+    assert lineage.ancestors == {OLD: 0, NEW: 2}
+    assert visible(targets["lake"]) == list(range(30))
+
+
+def test_what_waits_is_committed_where_spark_s_folder_is_gone_too(
+    in_commit: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    adopt(folder, targets, nothing)
+    driver = another().recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
+    assert driver.coordinator.lineage.start == ()
+
+
+def test_spark_s_offsets_that_are_not_those_of_the_pieces_are_not_taken(
+    in_commit: Driver, targets: Targets, folder: Path
+) -> None:
+    plan = repair(folder, targets, lambda _, batch: offsets(batch + 7)).plan()
+    assert (plan.lineage, plan.end) == (NEW, ())
+    assert len(plan.sinks["lake"].commits) == 2
+
+
+@pytest.mark.parametrize(
+    ("found", "lineage", "end"),
+    [(only(NEW), NEW, offsets(1).end), (frozen, "", ()), (nothing, "", ())],
+    ids=["one folder", "both", "none"],
+)
+def test_of_marks_alone_nothing_but_spark_s_folder_tells_which_is_newer(
+    targets: Targets, another: Another, folder: Path, found: Frozen, lineage: str, end: tuple[str, ...]
+) -> None:
+    begun(another).run(0)
+    driver = restored(another, folder, 0, NEW)
+    driver.run(1)
+    for sink in driver.sinks.values():
+        sink.subsume(NEW, 1)
+    shutil.rmtree(folder)
+    plan = repair(folder, targets, found).plan()
+    assert (plan.lineage, plan.end) == (lineage, end)
+    assert plan.ancestors == {OLD: 0, NEW: 1}
+
+
+def test_where_what_waits_and_spark_s_folder_say_something_else_nothing_is_guessed(
+    in_commit: Driver, targets: Targets, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with the folder that the job was restored from elsewhere: it has no more than the older lineage."""
+    monkeypatch.setattr(MemorySink, "committed_pieces", lambda *_: ())
+    in_doubt = len(targets["lake"].prepared)
+    with pytest.raises(StopJobError, match="nothing tells which of the lineages") as caught:
+        repair(folder, targets, only(OLD)).plan()
+    assert NEW in caught.value.what
+    assert "spark/" in caught.value.remedy
+    assert len(targets["lake"].prepared) == in_doubt == 2
+
+
+def prepare(target: MemoryTarget, sink: str, lineage: str, number: int, attempt: Attempt) -> None:
+    """A piece with one row is pre-committed, whatever the fence says: it has come back, or its driver is in another folder."""
+    transaction = TransactionId(JOB, lineage, number, attempt, sink, offsets(number).hash)
+    piece = Committable(transaction, Subtask(0, 900), f"memory:{target.name}", 1)
+    target.prepared[JOB, sink, lineage, number, attempt, piece.subtask] = (piece, [{"id": number * 10}])
+
+
+def test_a_piece_of_a_lineage_that_a_newer_one_has_followed_is_not_committed(
+    in_commit: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """All that was decided of the older one is committed; otherwise no target would know the newer one."""
+    targets["facts"].high_water[JOB, "facts", OLD] = 3
+    prepare(targets["lake"], "lake", OLD, 3, Attempt(1, 9))
+    plan = repair(folder, targets).plan()
+    assert [piece.transaction.lineage for piece in plan.sinks["lake"].aborts] == [OLD]
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["lake"]) == list(range(30))
+    assert not targets["lake"].prepared
+
+
+def test_what_another_driver_has_decided_beyond_an_adopted_end_is_committed(
+    in_commit: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """It went on in the folder that was thought to be lost. The log knows both lineages."""
+    adopt(folder, targets)
+    another().recover()
+    attempt = in_commit.coordinator.generation, 9
+    targets["facts"].ledger.add((JOB, "facts", NEW, 3, Attempt(*attempt), Subtask(0, 900)))
+    prepare(targets["lake"], "lake", NEW, 3, Attempt(*attempt))
+    with pytest.raises(CheckpointMissingError):
+        another().recover()
+    plan = repair(folder, targets).plan()
+    assert (len(plan.sinks["lake"].commits), plan.end) == (1, ())
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["lake"]) == list(range(31))
+
+
+def test_what_a_body_that_is_gone_had_decided_before_a_restore_is_committed(
+    another: Another, folder: Path, targets: Targets
+) -> None:
+    """The lineage has begun, and the one before it waits for its commit: that is the older one's."""
+    old = begun(another)
+    old.run(0)
+    decided(old, 1)
+    commit_in(old, "facts")
+    history = JobLog(LocalStorage(folder), JOB)
+    history.read()
+    history.append(LineageRecord(Lineage(NEW, first_checkpoint=1, ancestors={OLD: 1})))
+    (folder / next(one for one in history.history.decisions if one.checkpoint == 1).folder / "_metadata").unlink()
+    with pytest.raises(CheckpointMissingError):
+        another().recover()
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
+
+
+# -- what the targets have to have from then on ------------------------------------------------------------------------
+
+
+def into_facts(driver: Driver, number: int) -> None:
+    """A checkpoint without rows in the lake."""
+
+    def write(pending: PendingCheckpoint) -> None:
+        rows = [{"id": number * 10 + step} for step in range(10)]
+        piece = driver.sinks["facts"].write_direct(pending.transaction("facts"), Subtask(0, 900), rows)
+        assert piece is not None
+        pending.acknowledge("facts", [piece])
+        pending.acknowledge("lake", [])
+
+    driver.run(number, write)
+
+
+@pytest.fixture
+def of_three(targets: Targets, another: Another, folder: Path) -> MemoryTarget:
+    """`facts` has three lineages, `lake` the first two; the folder is gone. Returns the lake as it was with the first."""
+    begun(another).run(0)
+    old = backup(targets["lake"])
+    restored(another, folder, 0, NEW).run(1)
+    into_facts(restored(another, folder, 1, NEWEST), 1)
+    shutil.rmtree(folder)
+    return old
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["the lake tells its newer lineage", "the lake has two marks"])
+def test_a_target_must_have_its_newest_lineage_from_then_on(
+    of_three: MemoryTarget, targets: Targets, another: Another, folder: Path, is_told: bool
+) -> None:
+    mark = (JOB, "lake", NEW)
+    assert not targets["lake"].ledger
+    if is_told:  # as if the driver had died before it collapsed the ledger
+        del targets["lake"].high_water[mark]
+        targets["lake"].ledger.add((*mark, 1, Attempt(2, 1), Subtask(0, 201)))
+    adopt(folder, targets)
+    driver = another().recover()
+    required = {proof.lineage for proof in driver.coordinator.lineage.proofs or () if proof.sink == "lake"}
+    assert required == ({NEW} if is_told else {OLD, NEW})
+    into_facts(driver, 1)  # a checkpoint without rows in the lake carries what the lake has to have
+    put_back(targets["lake"], of_three)
+    with pytest.raises(TargetChangedError, match=f"checkpoint 1 of lineage {NEW}"):
+        another().recover()
+
+
+def test_the_loss_of_either_of_two_lineages_can_be_accepted(
+    of_three: MemoryTarget, targets: Targets, another: Another, folder: Path
+) -> None:
+    adopt(folder, targets)
+    into_facts(another().recover(), 1)
+    put_back(targets["lake"], of_three)
+    accepting = accept_loss(folder, targets)
+    plan = accepting.plan(1, "lake")
+    assert plan.lineage == NEW
+    accepting.accept(plan, NOTE)
+    driver = another().recover()
+    driver.run(2)
+    assert visible(targets["lake"]) == [*range(10), *range(20, 30)]
