@@ -19,7 +19,7 @@ from tests.coordinator.conftest import (
     restoring,
     visible,
 )
-from tests.coordinator.test_put_back import backup, no_rows_for, put_back
+from tests.coordinator.test_put_back import backup, no_rows_for, put_back, run_all
 from twophase.config import JobOptions
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.repair import Bench, LossPlan, LossRepair
@@ -263,6 +263,31 @@ def test_what_a_target_lacks_that_was_put_back_is_given_up(
     put_back(targets["facts"], newest)
     with pytest.raises(TargetChangedError):
         another().recover()
+
+
+@pytest.mark.parametrize("had", [0, 2], ids=["nothing", "the first two"])
+def test_a_restore_goes_on_behind_an_accepted_gap_of_several_checkpoints(
+    driver: Driver, targets: Targets, folder: Path, had: int
+) -> None:
+    """The body of the newest names the one before it as what the target must prove, and the target lacks that too."""
+    run_all(driver, 0, had)
+    old = backup(targets["facts"])
+    run_all(driver, had, 5)
+    put_back(targets["facts"], old)
+    repairing = repair(folder, targets)
+    repairing.accept(repairing.plan(4, "facts"), NOTE)
+    restore = restoring(completed_of(folder, 4), committed=True)
+    moved = {
+        "facts": targets["facts"],
+        "lake": MemoryTarget(),
+    }  # why a restore: the other sink begins in another target
+    restored = Driver(folder, moved)
+    restored.coordinator.recover(restore=restore)
+    restored.coordinator.begin_lineage(restore.lineage)
+    restored.run(1)
+    Driver(folder, moved).recover()
+    assert visible(moved["facts"]) == sorted([*range(10 * had), *range(10, 20)]), "the same offsets, of another lineage"
+    assert visible(moved["lake"]) == list(range(10, 20))
 
 
 def test_what_was_given_up_does_not_return_with_the_branches_of_the_backup(

@@ -148,12 +148,17 @@ class AcceptedLoss:
         return proven < checkpoint < self.checkpoint
 
     def amend(self, proofs: tuple[Proof, ...] | None) -> tuple[Proof, ...] | None:
-        """`proofs` without those that the target cannot have any more."""
-        if proofs is None or not self.emptied:
-            return proofs
-        gone = (self.sink, self.lineage, self.checkpoint)
-        amended = (self.before if (one.sink, one.lineage, one.checkpoint) == gone else one for one in proofs)
+        """`proofs` without those that the target cannot have any more: of the checkpoint, and of what this covers."""
+        if proofs is None:
+            return None
+        amended = (self.before if self._empties(one) else one for one in proofs)
         return tuple(proof for proof in amended if proof is not None)
+
+    def _empties(self, proof: Proof) -> bool:
+        if not self.emptied or proof.sink != self.sink:
+            return False
+        newest = (proof.lineage, proof.checkpoint) == (self.lineage, self.checkpoint)
+        return newest or self.covers(proof.lineage, proof.checkpoint)
 
 
 @dataclass(frozen=True)
