@@ -200,6 +200,7 @@ def test_a_dump_that_is_loaded_again_is_the_same(target: Target, new_driver: Cal
     assert target.ids() == list(range(20))
 
 
+@pytest.mark.proof
 def test_a_table_that_was_dropped_made_anew_and_filled_by_others_is_not_noticed(
     target: Target, new_driver: Callable[[], Driver]
 ) -> None:

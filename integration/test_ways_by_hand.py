@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.selection import representatives
 from integration.mysql_harness import xid_sql
 from integration.repair_world import World
 from integration.test_target_put_back import remade
@@ -238,7 +239,10 @@ def goes_on(world: World, facts: list[int], lake: list[int]) -> None:
     assert world.ids() == ([*facts, *range(20, 30)], [*lake, *range(20, 30)])
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize(
+    "name",
+    representatives(WAYS, ["an undecided piece was committed by hand", "a sink left the job while its pieces wait"]),
+)
 def test_what_the_error_says_leads_out_of_it(world: World, name: str) -> None:
     way = WAYS[name]
     way.provoke(world)
@@ -250,6 +254,7 @@ def test_what_the_error_says_leads_out_of_it(world: World, name: str) -> None:
     goes_on(world, way.facts, way.lake)
 
 
+@pytest.mark.proof
 def test_a_driver_that_was_overtaken_is_left_stopped(world: World) -> None:
     """Another one has started meanwhile, and writes the checkpoint that this one was about to write."""
     older = world.driver().recover()
