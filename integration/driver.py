@@ -96,6 +96,7 @@ def read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
         "startingOffsets": "earliest",
         "value.format": "json",
         "maxRecordsPerTrigger": str(settings.get("records_per_batch", 1000)),
+        **settings.get("source", {}),
     }
     orders = spark.readStream.format("twophase-kafka").options(**options).schema(workload.SCHEMA).load()
     return orders.dropDuplicates(["kafka_partition", "kafka_offset"]) if settings.get("deduplicated") else orders

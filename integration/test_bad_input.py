@@ -14,7 +14,7 @@ import twophase
 from integration import driver, workload
 from integration.arena import Arena
 from sinks.mysql.sink import MySqlSink
-from twophase.errors import ConfigError, DeclinedError, PreflightError, RejectedRowsError, TwoPhaseError
+from twophase.errors import BadRecordError, ConfigError, DeclinedError, PreflightError, RejectedRowsError, TwoPhaseError
 from twophase.testing.services import KafkaService, MySqlService
 
 pytestmark = pytest.mark.part("kafka")
@@ -108,6 +108,19 @@ def test_a_missing_topic(arena: Arena, spark: SparkSession) -> None:
 def test_malformed_json_names_the_record(arena: Arena, spark: SparkSession, kafka: KafkaService) -> None:
     workload.send(kafka.bootstrap_servers, arena.topic, b'{"id": 1, "customer": ', partition=1)
     refused(arena, lambda: run(arena, spark), TwoPhaseError, arena.topic, "offset 50")
+
+
+@pytest.mark.proof
+def test_a_malformed_record_stops_every_start_until_it_may_be_left_out(
+    arena: Arena, spark: SparkSession, kafka: KafkaService
+) -> None:
+    workload.send(kafka.bootstrap_servers, arena.topic, b'{"id": 1, "customer": ', partition=1)
+    for _ in range(2):
+        refused(arena, lambda: run(arena, spark), BadRecordError, "offset 50", "json.on_error=drop")
+    arena.settings["source"] = {"json.on_error": "drop"}
+    run(arena, spark)
+    rows = arena.sql("facts", "SELECT kafka_partition, kafka_offset FROM orders ORDER BY 1, 2")
+    assert [tuple(row) for row in rows] == [(partition, offset) for partition in (0, 1) for offset in range(ROWS // 2)]
 
 
 def test_a_duplicate_key_is_declined_and_named_never_skipped(

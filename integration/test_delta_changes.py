@@ -13,6 +13,7 @@ from integration.delta_harness import DeltaHarness, commit
 from twophase.errors import StopJobError, TargetChangedError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import Committed, Lost
+from twophase.protocol.sink import CommitRequest, Predecessor
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
 
@@ -112,6 +113,40 @@ def test_an_older_copy_of_the_table_stops_the_job(table: DeltaHarness, tmp_path:
     shutil.copytree(tmp_path / "copy", log)
     with pytest.raises(StopJobError, match="an older copy of the table was put back"):
         commit(table.opened(attempt=None), piece)
+
+
+def test_a_commit_that_a_foreign_writer_replaced_is_missed_by_the_next_and_theirs_by_nobody(
+    table: DeltaHarness,
+) -> None:
+    """On a local disk both succeed with one version, and the second replaces the first one's commit."""
+    sink = table.opened()
+    first = table.write(sink, [0], 0)
+    table.sql("INSERT INTO {table} VALUES (7, 'theirs', 0.5)")
+    [*_, theirs] = sorted((table.folder / "_delta_log").glob("*.json"))
+    replacing = theirs.read_bytes()
+    unlog(table, theirs)
+    assert commit(sink, first) == [Committed()]
+    assert table.ids() == [0], "nothing says that a row of somebody else was there"
+
+    unlog(table, theirs)
+    theirs.write_bytes(replacing)
+    again = table.opened(Attempt(2, 1))
+    second = table.write(again, [1], 1, Attempt(2, 1))
+    with pytest.raises(
+        TargetChangedError, match=r"checkpoint 0 of lineage .* the target has no proof of that any more"
+    ):
+        again.commit([CommitRequest(second, predecessor=Predecessor(first.transaction.lineage, 0))])
+    assert table.ids() == [7]
+
+
+def unlog(table: DeltaHarness, commit: Path) -> None:
+    """The commit is not in the log any more, and no session remembers it."""
+    commit.unlink()
+    commit.with_name(f".{commit.name}.crc").unlink(missing_ok=True)
+    commit.with_suffix(".crc").unlink(missing_ok=True)
+    jvm = table.spark._jvm
+    assert jvm is not None
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 @pytest.mark.parametrize(

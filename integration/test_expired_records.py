@@ -32,8 +32,11 @@ from twophase import errors
 from twophase.errors import (
     DeclinedError,
     OffsetOutOfRangeError,
+    PartitionVanishedError,
     RangeChangedError,
     ReplayLostError,
+    SourceLossError,
+    TopicRecreatedError,
     TwoPhaseError,
 )
 from twophase.runtime.registration import register
@@ -88,6 +91,14 @@ class Job:
         self._sent += len(filler)
         return self._topics.compact(self.topic, before, filler)
 
+    def recreate(self) -> None:
+        """The topic is deleted and made again under its name."""
+        self._topics.recreate(self.topic)
+
+    def delete(self) -> None:
+        """The topic is gone."""
+        self._topics.delete(self.topic)
+
     def frame(self) -> DataFrame:
         frame = (
             self._spark.readStream.format("twophase-kafka")
@@ -98,7 +109,7 @@ class Job:
             .schema("id long")
             .load()
         )
-        return self.keep(frame.selectExpr(f"if(id = 99 and {self.poisoned}, raise_error('poisoned'), id) as id"))
+        return self.keep(frame.selectExpr(f"if({self.poisoned} and id % 100 = 99, raise_error('poisoned'), id) as id"))
 
     def run(self) -> None:
         """Process what is there, and end."""
@@ -128,6 +139,16 @@ class Job:
         """What the error says, or the log of a query of the plugin form."""
         self.starting = json.dumps({self.topic: {"0": self._sent}})
         self.name, self.folder = "orders_2", self.root / "job_2"
+
+    def begin_at_the_earliest(self) -> None:
+        """The same with a topic that has nothing yet."""
+        self.begin_afresh()
+        self.starting = "earliest"
+
+    def begin_with_another_topic(self) -> None:
+        """The same where the old one does not come back."""
+        self.begin_at_the_earliest()
+        self.topic = self._topics.create()
 
     def spark_folder(self) -> Path:
         (folder,) = (self.folder / "spark").iterdir()
@@ -214,14 +235,32 @@ def test_a_committed_micro_batch_does_not_need_its_records_again(job: Job) -> No
     assert job.ids() == job.expected()
 
 
+LOSSES: dict[str, tuple[type[SourceLossError], str, Callable[[Job], None], Callable[[Job], None]]] = {
+    "expired": (OffsetOutOfRangeError, "100 records are lost: offsets 100 to 199", Job.expire, Job.begin_afresh),
+    "recreated": (TopicRecreatedError, "deleted and created again", Job.recreate, Job.begin_at_the_earliest),
+    "vanished": (PartitionVanishedError, "the topic does not exist any more", Job.delete, Job.begin_with_another_topic),
+}
+
+
 @pytest.mark.proof
-def test_an_undecided_micro_batch_whose_records_are_gone_stops_by_name(job: Job) -> None:
+@pytest.mark.parametrize("loss", LOSSES)
+def test_records_that_are_gone_before_they_were_read_stop_the_job_and_another_goes_on(job: Job, loss: str) -> None:
+    error, said, lose, begin_afresh = LOSSES[loss]
+    job.produce()
+    job.run()
+    written = job.ids()
     job.produce()
     job.fails_once()
-    job.expire()
-    assert isinstance(error := job.error(), OffsetOutOfRangeError)
-    assert "100 records are lost: offsets 0 to 99" in str(error)
-    assert job.ids() == []
+    lose(job)
+    for _ in range(2):
+        assert isinstance(found := job.error(), error)
+        assert said in str(found)
+        assert "begin another job, with another name and checkpointLocation" in found.remedy
+    assert job.ids() == written == list(range(RECORDS))
+    begin_afresh(job)
+    job.produce()
+    job.run()
+    assert job.ids() == [*range(RECORDS), *range(2 * RECORDS, 3 * RECORDS)], "all but those that nobody has any more"
 
 
 @pytest.mark.proof

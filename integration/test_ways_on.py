@@ -1,6 +1,7 @@
-"""Every state in which a job refuses to start: it is provoked, the error names the command, the command leads out of it.
+"""States in which a job refuses to start and `twophase repair` leads out: the error names the command, which is then run.
 
-Real table, real files. The table in docs/operations.md has the same states. The command is taken from the error itself.
+Real table, real files. The command is taken from the error itself. `integration/test_ways_by_hand.py` has the states that need something
+else; `tests/test_ways_on_page.py` holds both against the table in docs/operations.md.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from twophase.testing.services import MySqlService
 pytestmark = pytest.mark.part("repair")
 
 _COMMAND = re.compile(r"twophase repair [a-z-]+ JOB\.yaml(?: --[a-z-]+ \S+)*")
-PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text()
 
 
 @dataclass(frozen=True)
@@ -184,11 +184,3 @@ def test_the_error_names_the_command_that_leads_out_of_it(world: World, name: st
     again = world.run(*words, *state.options, "--yes", "--reason", REASON)
     assert again.exit_code in (2, 3), "where the job goes on by itself, nothing is offered"
     assert world.ids() == ([*state.facts, *range(20, 30)], [*state.lake, *range(20, 30)])
-
-
-def test_the_page_has_every_state_and_its_command() -> None:
-    table = PAGE[PAGE.index("## Where a job does not start") :].partition("\n## ")[0]
-    for name, state in STATES.items():
-        (row,) = [line for line in table.splitlines() if line.lower().startswith(f"| {name} |")]
-        assert state.error.__name__ in row
-        assert "twophase repair" in row

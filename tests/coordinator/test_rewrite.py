@@ -41,7 +41,8 @@ from twophase.errors import (
 from twophase.events import Observers
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import SinkContext
+from twophase.protocol.outcome import Committed
+from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.state.log import JobLog
 from twophase.state.records import Rewrite
 from twophase.state.storage import LocalStorage
@@ -57,6 +58,7 @@ class RereadRows:
 
     sinks: Mapping[str, MemorySink] = field(default_factory=dict)
     fewer: int = 0
+    others: int = 0
     fails: bool = False
     gone: frozenset[int] = frozenset()
 
@@ -69,7 +71,7 @@ class RereadRows:
         indices = (0, 1) if lost.whole else [piece.subtask.index for piece in lost.pieces]
         for index in indices:
             begin = 10 * transaction.checkpoint + 5 * index
-            rows = [{"id": begin + step} for step in range(5 - self.fewer)]
+            rows = [{"id": self.others + begin + step} for step in range(5 - self.fewer)]
             piece = self.sinks[lost.sink].write_direct(transaction, Subtask(2 + index, FIRST + index), rows)
             assert piece is not None
             found.setdefault(-1 if lost.whole else index, []).append(piece)
@@ -308,6 +310,29 @@ def test_other_rows_than_were_lost_are_not_recorded(
     assert not targets["facts"].prepared
     rewrite(folder, targets)
     exact(targets, another)
+
+
+@in_part
+def test_as_many_other_rows_are_not_noticed(broken: Driver, targets: Targets, folder: Path) -> None:
+    """Another plan than the one that wrote the checkpoint: the rows that were lost are known by their number only."""
+    rewrite(folder, targets, RereadRows(others=100))
+    assert visible(targets["facts"]) == [*range(15), *range(115, 120)]
+    assert history(folder)
+
+
+@in_part
+def test_a_driver_that_has_stood_in_its_commit_since_before_the_repair_commits_a_piece_that_came_back(
+    broken: Driver, targets: Targets, folder: Path
+) -> None:
+    """Nothing in a target tells this commit from a rightful one, as long as no start has aborted the piece."""
+    lost = completed_of(folder, 1).committables["facts"][1]
+    rewrite(folder, targets)
+    fence, targets["facts"].fences[JOB, "facts"] = targets["facts"].fences[JOB, "facts"], lost.transaction.attempt
+    back = broken.sinks["facts"].write_direct(lost.transaction, lost.subtask, [{"id": 15 + step} for step in range(5)])
+    assert back == lost
+    targets["facts"].fences[JOB, "facts"] = fence
+    assert broken.sinks["facts"].commit([CommitRequest(lost)]) == [Committed()]
+    assert visible(targets["facts"]) == sorted([*range(20), *range(15, 20)]), "twice"
 
 
 @each

@@ -22,6 +22,7 @@ from twophase.errors import (
     DeclinedError,
     FencedError,
     OffsetMismatchError,
+    StopJobError,
 )
 from twophase.events import (
     CheckpointDeclined,
@@ -371,6 +372,61 @@ def test_an_old_copy_of_spark_s_folder_is_noticed(pipeline: Pipeline) -> None:
     (pipeline.root / "old").rename(folder)
     with pytest.raises(OffsetMismatchError, match="planned micro-batch 0"):
         pipeline.run()
+    assert pipeline.ids() == list(range(30))
+
+
+def to_an_old_copy(folder: Path) -> None:
+    """Spark has planned the first micro-batch only."""
+    for log in ("offsets", "commits"):
+        for path in [*(folder / log).glob("1"), *(folder / log).glob(".1.crc")]:
+            path.unlink()
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    ("lose", "error"), [(shutil.rmtree, CheckpointMissingError), (to_an_old_copy, OffsetMismatchError)]
+)
+def test_a_restore_from_the_newest_checkpoint_leads_out_where_spark_s_folder_is_gone_or_old(
+    pipeline: Pipeline, lose: Callable[[Path], None], error: type[StopJobError]
+) -> None:
+    def counting(**options: Any) -> StreamWriter:
+        numbers = pipeline.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        return pipeline.writer(numbers.selectExpr("value as id"), **options)
+
+    pipeline.run(counting())
+    pipeline.run(counting())
+    lose(spark_folder(pipeline))
+    for _ in range(2):
+        with pytest.raises(error, match=r"restore\.path"):
+            pipeline.run(counting())
+    newest = {"restore.path": restoring(pipeline)["restore.path"]}
+    for rows in (30, 40):
+        pipeline.run(counting(**newest))
+        assert pipeline.ids() == list(range(rows))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", ["offsets/1", "commits/1"])
+def test_a_file_of_spark_s_log_that_a_power_cut_emptied_is_deleted_and_the_job_goes_on(
+    pipeline: Pipeline, name: str
+) -> None:
+    """Of micro-batch 1 one of them was not on disk: it is planned and undecided, or finished and not noted."""
+    pipeline.add()
+    pipeline.run()
+    pipeline.add()
+    if name == "offsets/1":
+        with pytest.raises(DeclinedError):
+            pipeline.run(pipeline.writer(pipeline.frame().selectExpr("raise_error('poisoned') as id")))
+    else:
+        pipeline.run()
+    path = spark_folder(pipeline) / name
+    path.write_text("")
+    for _ in range(2):
+        with pytest.raises(OffsetMismatchError, match=rf"{name} is empty.*delete it"):
+            pipeline.run()
+    path.unlink()
+    pipeline.add()
+    pipeline.run()
     assert pipeline.ids() == list(range(30))
 
 

@@ -68,4 +68,6 @@ def test_it_does_not_start_without_that_state(restored: Restored) -> None:
         CheckpointMissingError, match=r"has no checkpoint of its own yet, and the one that it began with"
     ):
         restored.run(restored.counting(Counter(), **options))
+    assert restored.ids() == list(range(20))
     restored.run(restored.counting(Counter(), **options, **{"restore.allow_non_restored_state": True}))
+    assert restored.ids() == list(range(40)), "the micro-batch that failed, and one more"

@@ -48,6 +48,18 @@ def test_what_spark_was_writing_when_its_driver_died_is_gone_at_the_next_start(t
     assert [*offsets.iterdir()] == []
 
 
+def test_the_checksum_of_a_deleted_file_goes_too_and_no_other(world: World) -> None:
+    """Spark took one that is left behind for the file of another query."""
+    world.run(0)
+    for log in ("offsets", "commits"):
+        for number in (0, 1):
+            (world.folder / log / f".{number}.crc").touch()
+    (world.folder / "commits" / "0").touch()
+    folder_of(world).prepare(newest(world))
+    left = {f"{path.parent.name}/{path.name}" for path in world.folder.glob("*/.*.crc")}
+    assert left == {"offsets/.0.crc", "commits/.0.crc"}
+
+
 @pytest.mark.parametrize("start", [(), ('{"next": 7}', None)], ids=["fresh", "restored"])
 def test_a_kill_while_the_folder_is_written_leaves_one_that_the_next_start_goes_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: tuple[str | None, ...]
@@ -160,7 +172,7 @@ def test_a_finished_micro_batch_whose_note_a_power_cut_emptied_is_named_and_can_
     world.run(1)
     path = world.folder / "commits" / "1"
     path.write_text("")
-    with pytest.raises(OffsetMismatchError, match=r"commits/1 is empty.*delete it"):
+    with pytest.raises(OffsetMismatchError, match=r"commits/1 is empty.*delete it .*commits/\.1\.crc"):
         folder_of(world).prepare(newest(world))
     path.unlink()
     folder_of(world).prepare(newest(world))

@@ -243,6 +243,18 @@ def test_a_loss_puts_the_proof_before_in_the_place_of_the_lost_one_and_only_ther
     assert LOSS.amend(None) is None
 
 
+def test_a_loss_of_several_checkpoints_replaces_the_proof_of_each() -> None:
+    kept = (
+        Proof("facts", "a", 1, "t"),
+        Proof("facts", "a", 4, "t"),
+        Proof("facts", "b", 2, "t"),
+        Proof("lake", "a", 2, "u"),
+    )
+    assert LOSS.amend((Proof("facts", "a", 2, "t"), *kept)) == (BEFORE, *kept)
+    assert replace(LOSS, before=None).amend((Proof("facts", "a", 0, "t"), *kept[1:])) == kept[1:]
+    assert replace(LOSS, emptied=False).amend((Proof("facts", "a", 2, "t"),)) == (Proof("facts", "a", 2, "t"),)
+
+
 BASE = fold([FenceRecord(1), LineageRecord(Lineage("a")), DecidedRecord(DECISION)])
 
 

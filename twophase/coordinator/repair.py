@@ -209,7 +209,7 @@ class LossRepair:
         bench = self._bench
         remembered = bench.sinks[gap.sink].history()
         newest = remembered.committed.get(gap.lineage)
-        before = None if newest is None else replace(gap, checkpoint=newest)
+        before = _newest_known(gap, bench.log.history, remembered)
         error = bench.proofs.changed(gap, bench.sinks[gap.sink], remembered)
         bodies = {one.checkpoint: one for one in bench.log.history.decisions if one.lineage == gap.lineage}
         body, last = (bench.proofs.body(bodies[one]) if one in bodies else None for one in (gap.checkpoint, newest))
@@ -234,3 +234,16 @@ class LossRepair:
                 remedy="name the checkpoint that the job's error names.",
             )
         return found
+
+
+def _newest_known(gap: Proof, history: History, remembered: SinkHistory) -> Proof | None:
+    """What a target that lacks `gap` has instead: of its lineage, or of one that this continues."""
+    proof: Proof | None = gap
+    while proof is not None:
+        newest = remembered.committed.get(proof.lineage)
+        if newest is not None:
+            return replace(proof, checkpoint=min(newest, proof.checkpoint))
+        begun = next((one for one in history.lineages if one.id == proof.lineage), None)
+        older = (begun.proofs or ()) if begun else ()
+        proof = next((one for one in older if one.sink == gap.sink), None)
+    return None

@@ -137,10 +137,16 @@ class SparkFolder:
         self._remove_half_written()
 
     def _remove_half_written(self) -> None:
-        """What Spark was writing when its driver died. Spark 4.2 does not begin batch 0 of a stateful plan over it."""
-        for name in ("offsets", "commits"):
+        """What Spark was writing when its driver died, and checksums of what somebody has deleted.
+
+        Spark 4.2 does not begin batch 0 of a stateful plan over the former, and takes the latter for another query's.
+        """
+        for name in _LOGS:
             for path in (self.path / name).glob(".*.tmp*"):  # .0.UUID.tmp, and ..0.UUID.tmp.crc
                 path.unlink(missing_ok=True)
+            for path in (self.path / name).glob(".*.crc"):
+                if not path.with_name(path.name[1:-4]).exists():
+                    path.unlink(missing_ok=True)
 
     def check(self, newest: Decision | None) -> None:
         """Hold the folder against the store.
@@ -249,7 +255,8 @@ class SparkFolder:
             return
         raise OffsetMismatchError(
             f"Spark's log {path} is empty: the machine stopped before it was on disk. Nothing was written.",
-            remedy=f"delete it and start again; no decision relies on it, so nothing is lost by that (rm {path})."
+            remedy="delete it and its checksum, and start again; no decision relies on it, so nothing is lost by that "
+            f"(rm -f {path} {path.with_name(f'.{number}.crc')})."
             if number > durable
             else self._remedy,
         )

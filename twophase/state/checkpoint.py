@@ -89,7 +89,8 @@ class CompletedCheckpoint:
             one for one in pieces if not loss.gave_up(loss.sink, self.lineage, self.checkpoint, one.subtask.index)
         )
         committables = {**self.committables, loss.sink: kept} if pieces else self.committables
-        return replace(self, committables=committables, predecessors=loss.amend(self.predecessors))
+        predecessors = loss.amend(self.predecessors, self.lineage, self.checkpoint)
+        return replace(self, committables=committables, predecessors=predecessors)
 
     @property
     def rows(self) -> int:

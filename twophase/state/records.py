@@ -147,13 +147,25 @@ class AcceptedLoss:
         proven = self.before.checkpoint if self.before and self.before.lineage == lineage else -1
         return proven < checkpoint < self.checkpoint
 
-    def amend(self, proofs: tuple[Proof, ...] | None) -> tuple[Proof, ...] | None:
-        """`proofs` without those that the target cannot have any more."""
+    def amend(
+        self, proofs: tuple[Proof, ...] | None, lineage: str = "", checkpoint: int = -1
+    ) -> tuple[Proof, ...] | None:
+        """`proofs` without those that the target cannot have any more.
+
+        Args:
+            proofs: of the checkpoint, of what came before it, or of a lineage.
+            lineage: of the checkpoint.
+            checkpoint: its number. If this empties it, its proof of the sink is of something that is empty too, also in an ancestor.
+        """
         if proofs is None or not self.emptied:
             return proofs
-        gone = (self.sink, self.lineage, self.checkpoint)
-        amended = (self.before if (one.sink, one.lineage, one.checkpoint) == gone else one for one in proofs)
+        emptied = self._empties(lineage, checkpoint)
+        gone = [one.sink == self.sink and (emptied or self._empties(one.lineage, one.checkpoint)) for one in proofs]
+        amended = (self.before if is_gone else one for one, is_gone in zip(proofs, gone, strict=True))
         return tuple(proof for proof in amended if proof is not None)
+
+    def _empties(self, lineage: str, checkpoint: int) -> bool:
+        return (lineage, checkpoint) == (self.lineage, self.checkpoint) or self.covers(lineage, checkpoint)
 
 
 @dataclass(frozen=True)
@@ -328,7 +340,9 @@ class History:
             case AcceptedLoss():
                 known = {one.id for one in self.lineages} | {name for one in self.lineages for name in one.ancestors}
                 _check(repair.lineage in known, f"loss in lineage {repair.lineage}")
-                decisions = tuple(replace(one, proofs=repair.amend(one.proofs)) for one in self.decisions)
+                decisions = tuple(
+                    replace(one, proofs=repair.amend(one.proofs, one.lineage, one.checkpoint)) for one in self.decisions
+                )
                 lineages = tuple(replace(one, proofs=repair.amend(one.proofs)) for one in self.lineages)
                 return replace(self, lineages=lineages, decisions=decisions, repairs=repairs)
             case Adoption(lineage=lineage):

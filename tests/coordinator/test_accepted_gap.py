@@ -1,0 +1,74 @@
+"""A restore behind what a target lacks that was put back, after an operator has accepted that loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.coordinator.conftest import Driver, completed_of, restoring, visible
+from tests.coordinator.test_put_back import backup, put_back, run_all
+from tests.coordinator.test_repair import NOTE, Targets, repair
+from twophase.errors import TargetChangedError
+from twophase.testing.memory import MemoryTarget
+
+
+@pytest.mark.parametrize("had", [0, 2], ids=["nothing", "the first two"])
+def test_a_restore_goes_on_behind_an_accepted_gap_of_several_checkpoints(
+    driver: Driver, targets: Targets, folder: Path, had: int
+) -> None:
+    """The body of the newest names the one before it as what the target must prove, and the target lacks that too."""
+    run_all(driver, 0, had)
+    old = backup(targets["facts"])
+    run_all(driver, had, 5)
+    put_back(targets["facts"], old)
+    repairing = repair(folder, targets)
+    repairing.accept(repairing.plan(4, "facts"), NOTE)
+    restore = restoring(completed_of(folder, 4), committed=True)
+    moved = {
+        "facts": targets["facts"],
+        "lake": MemoryTarget(),
+    }  # why a restore: the other sink begins in another target
+    restored = Driver(folder, moved)
+    restored.coordinator.recover(restore=restore)
+    restored.coordinator.begin_lineage(restore.lineage)
+    restored.run(1)
+    Driver(folder, moved).recover()
+    assert visible(moved["facts"]) == sorted([*range(10 * had), *range(10, 20)]), "the same offsets, of another lineage"
+    assert visible(moved["lake"]) == list(range(10, 20))
+
+
+@pytest.mark.parametrize("had", [0, 1, 2], ids=["nothing", "the first", "all of the lineage before"])
+def test_a_restore_goes_on_behind_a_gap_that_reaches_into_the_lineage_before(
+    driver: Driver, targets: Targets, folder: Path, had: int
+) -> None:
+    images = [backup(targets["facts"])]
+    for number in range(2):
+        driver.run(number)
+        images.append(backup(targets["facts"]))
+    continue_from(driver, Driver(folder, targets)).run(1)
+    put_back(targets["facts"], images[had])
+    repairing = repair(folder, targets)
+    repairing.accept(repairing.plan(1, "facts"), NOTE)
+    last = continue_from(Driver(folder, targets).recover(), Driver(folder, targets))
+    last.run(1)
+    assert visible(targets["facts"]) == sorted([*range(10 * had), *range(10, 20)]), (
+        "the same offsets, of a third lineage"
+    )
+    if had:
+        put_back(targets["facts"], images[0])
+        with pytest.raises(TargetChangedError):
+            Driver(folder, targets).recover()
+
+
+def continue_from(driver: Driver, restored: Driver) -> Driver:
+    """A restore from the newest checkpoint of a driver, in the same folder."""
+    newest, begun = driver.coordinator.newest(), driver.coordinator.log.history.lineage
+    assert newest is not None
+    assert begun is not None
+    restore = restoring(driver.coordinator.store.read(newest), committed=True)
+    lineage = replace(restore.lineage, ancestors={**begun.ancestors, **restore.lineage.ancestors})
+    restored.coordinator.recover(restore=replace(restore, lineage=lineage))
+    restored.coordinator.begin_lineage(lineage)
+    return restored

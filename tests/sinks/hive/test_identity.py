@@ -1,0 +1,28 @@
+"""Which Hive table the proofs are of, by the time at which the metastore made it: without a metastore."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sinks.hive.catalog import HiveTable
+from sinks.hive.identity import note, why_another
+from sinks.staging.formats import Format
+
+MADE = "1700000000000"
+
+
+@pytest.mark.parametrize(
+    ("made_again", "is_noticed"),
+    [("1700000001000", True), (MADE, False)],
+    ids=["a second later", "within the same second"],
+)
+def test_a_table_that_is_made_anew_within_the_same_second_is_not_noticed(
+    tmp_path: Path, made_again: str, is_noticed: bool
+) -> None:
+    """The metastore counts seconds."""
+    note(MADE, tmp_path)
+    again = HiveTable("shop.orders", str(tmp_path), Format.PARQUET, pa.schema([]), ("dt",), (pa.string(),), made_again)
+    assert bool(why_another(again, made_again, lambda: False, tmp_path)) is is_noticed
