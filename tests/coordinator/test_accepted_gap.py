@@ -47,10 +47,15 @@ def test_a_restore_goes_on_behind_a_gap_that_reaches_into_the_lineage_before(
     for number in range(2):
         driver.run(number)
         images.append(backup(targets["facts"]))
+    first = driver.coordinator.lineage.id
     continue_from(driver, Driver(folder, targets)).run(1)
     put_back(targets["facts"], images[had])
     repairing = repair(folder, targets)
-    repairing.accept(repairing.plan(1, "facts"), NOTE)
+    plan = repairing.plan(1, "facts")
+    older = {0: "up to 1", 1: "from 1 to 1"}.get(had)
+    named = f" and {older} of lineage {first}, which it continues, are missing"
+    assert (named in plan.gap) == (older is not None)
+    repairing.accept(plan, NOTE)
     last = continue_from(Driver(folder, targets).recover(), Driver(folder, targets))
     last.run(1)
     assert visible(targets["facts"]) == sorted([*range(10 * had), *range(10, 20)]), (

@@ -70,9 +70,11 @@ class Repaired:
 
     def _accept(self, oracle: Oracle, root: str, repair: Mapping[str, Any]) -> set[str]:
         lineage, newest, sink = repair["lineage"], repair["checkpoint"], repair["sink"]
-        before = repair["before"]
-        first = before["checkpoint"] + 1 if before and before["lineage"] == lineage else 0
-        found = [decision for key, decision in oracle.decided.items() if key[:2] == (root, lineage)]
+        known = [decision for key, decision in oracle.decided.items() if key[0] == root]
+        begin, end = _end(known, repair["before"]), _end(known, repair)
+        found = [one for one in known if begin < one.chunk <= end]  # also of what the lineage continues
+        if not repair["emptied"]:
+            found = [one for one in known if one.lineage == lineage]
         withdrawn: set[str] = set()
         for decision in found:
             mine = {xid for xid in decision.xids if decision.sinks[xid] == sink}
@@ -82,8 +84,6 @@ class Repaired:
                     decision.checkpoint != newest or len(mine) == len(repair["pieces"]),
                     f"I8: {repair['pieces']} are given up, and not all of them were decided",
                 )
-            elif not first <= decision.checkpoint <= newest:
-                continue
             withdrawn |= self._withdraw(oracle, decision, mine)
             self.given_up.update(dict.fromkeys(mine, (sink, decision.chunk)))
         return withdrawn
@@ -156,6 +156,14 @@ def _has_log(oracle: Oracle, root: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _end(known: Iterable[Decision], newest: Mapping[str, Any] | None) -> int:
+    """The last chunk of the input that is in a lineage up to a checkpoint."""
+    if newest is None:
+        return -1
+    mine = [one for one in known if one.lineage == newest["lineage"] and one.checkpoint <= newest["checkpoint"]]
+    return max((one.chunk for one in mine), default=-1)
 
 
 def _is_shown(oracle: Oracle, xid: str) -> bool:

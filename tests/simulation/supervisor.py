@@ -11,7 +11,7 @@ from functools import partial
 
 from tests.simulation.decisions import Decision
 from tests.simulation.driver import Driver
-from tests.simulation.incidents import Incident, TargetPutBack, incident
+from tests.simulation.incidents import Incident, incident
 from tests.simulation.options import Mishap, Options
 from tests.simulation.repairs import Operator, Repair
 from tests.simulation.scheduler import Process
@@ -220,8 +220,7 @@ class Supervisor:
     def _work_with_repairs(self) -> None:
         """The storm, and a repair whenever the job has stopped. In the calm the same, until one more driver has written the last."""
         goal = self._options.checkpoints - 1
-        if self._options.restore and not isinstance(self._incident, TargetPutBack):
-            # An accepted loss says nothing of the lineage before the restore, so there the target is put back without one.
+        if self._options.restore:
             self._repair_until(lambda: len(self._world.oracle.decided) >= self._options.checkpoints // 2)
             self._move()
             self._storm(lambda: self._restore_path is None or self._restore_path in self._world.oracle.restored)

@@ -13,6 +13,7 @@ longer miss what is older.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from twophase.errors import CheckpointMissingError, FencedError, TargetChangedError
 from twophase.protocol.sink import Sink, SinkHistory
@@ -61,6 +62,35 @@ class Proofs:
         except (CheckpointMissingError, FencedError):
             return None
 
+    def body_of(self, proof: Proof | None) -> CompletedCheckpoint | None:
+        """The checkpoint that a proof is of, if the log has it and its body is there."""
+        named = [] if proof is None else [(proof.lineage, proof.checkpoint)]
+        found = [one for one in self._log.history.decisions if (one.lineage, one.checkpoint) in named]
+        return self.body(found[0]) if found else None
+
+    def missing(self, proof: Proof, memory: SinkHistory) -> tuple[list[Proof], Proof | None]:
+        """What a target lacks that does not have a proof.
+
+        Args:
+            proof: what it lacks.
+            memory: what it remembers.
+
+        Returns:
+            The newest of each lineage that it lacks something of, beginning with `proof`; and the newest before that which it has.
+        """
+        lacks = [proof]
+        while memory.committed.get(lacks[-1].lineage) is None:
+            older = self._continued(lacks[-1])
+            if older is None or knows(memory, older):
+                return lacks, older
+            lacks.append(older)
+        return lacks, replace(lacks[-1], checkpoint=memory.committed[lacks[-1].lineage])
+
+    def _continued(self, proof: Proof) -> Proof | None:
+        """What the sink had proof of when the lineage of this one began."""
+        begun = [one.proofs or () for one in self._log.history.lineages if one.id == proof.lineage]
+        return next((one for proofs in begun for one in proofs if one.sink == proof.sink), None)
+
     def changed(self, proof: Proof, sink: Sink, history: SinkHistory) -> TargetChangedError:
         """What is to be said of a target without a proof.
 
@@ -70,13 +100,14 @@ class Proofs:
             history: what its target remembers.
         """
         newest = history.committed.get(proof.lineage)
-        first = None if newest is None else newest + 1
-        missing = f"up to {proof.checkpoint}" if first is None else f"from {first} to {proof.checkpoint}"
+        (first, *older), before = self.missing(proof, history)
+        spans = [_span(first, history)]
+        spans += [f"{_span(one, history)} of lineage {one.lineage}, which it continues," for one in older]
         return TargetChangedError(
             f"Job {self._job!r}: checkpoint {proof.checkpoint} of lineage {proof.lineage} is committed, and sink "
             f"{proof.sink!r} ({sink.target()}) knows {'none' if newest is None else f'up to {newest}'} of that lineage: its "
-            f"target was put back, or is another one than {proof.target}. Checkpoints {missing} are missing in it. "
-            f"{self._offsets(proof, newest)}",
+            f"target was put back, or is another one than {proof.target}. Checkpoints {' and '.join(spans)} are missing in it. "
+            f"{self._offsets(proof, before)}",
             remedy="put the target back as it was. If it is to be another one from here on, begin there with "
             "restore.path; in the plugin form, with another name and checkpointLocation. If it is the same one and what it lacks is "
             "gone for good, go on without it: "
@@ -113,24 +144,26 @@ class Proofs:
             f"{gap.what} Checkpoint {checkpoint.checkpoint} is decided and was not committed there.", remedy=gap.remedy
         )
 
-    def _offsets(self, proof: Proof, newest: int | None) -> str:
-        """From which offsets on its rows can be written again."""
-        bodies = {
-            decision.checkpoint: body
-            for decision in self._log.history.decisions
-            if decision.lineage == proof.lineage and (body := self.body(decision))
-        }
-        end = bodies[proof.checkpoint].offsets.end if proof.checkpoint in bodies else None
-        start = None
-        if newest is not None and newest in bodies:
-            start = bodies[newest].offsets.end
-        elif newest is not None and newest + 1 in bodies:
-            start = bodies[newest + 1].offsets.start
-        begins = f"{list(start)}" if start is not None else "where the job began"
-        if start is None and newest is not None:
-            begins = f"the offsets in line 3 and after of offsets/{newest} in Spark's folder of that lineage"
-        ends = f"{list(end)}" if end is not None else f"those in offsets/{proof.checkpoint}"
+    def _offsets(self, proof: Proof, before: Proof | None) -> str:
+        """From which offsets on its rows can be written again: from where `before` ended, which is not missing."""
+        body = self.body_of(proof)
+        ends = f"{list(body.offsets.end)}" if body else f"those in offsets/{proof.checkpoint}"
+        if before is None:
+            begins = "where the job began"
+        elif last := self.body_of(before):
+            begins = f"{list(last.offsets.end)}"
+        elif following := self.body_of(replace(before, checkpoint=before.checkpoint + 1)):
+            begins = f"{list(following.offsets.start)}"
+        else:
+            whose = "that lineage" if before.lineage == proof.lineage else f"lineage {before.lineage}"
+            begins = f"the offsets in line 3 and after of offsets/{before.checkpoint} in Spark's folder of {whose}"
         return f"Their rows can be written again from {begins} to {ends}."
+
+
+def _span(proof: Proof, memory: SinkHistory) -> str:
+    """The checkpoints of its lineage that a target lacks which does not have a proof."""
+    newest = memory.committed.get(proof.lineage)
+    return f"up to {proof.checkpoint}" if newest is None else f"from {newest + 1} to {proof.checkpoint}"
 
 
 def check_targets(

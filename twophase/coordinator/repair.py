@@ -208,11 +208,9 @@ class LossRepair:
     def _plan_of_gap(self, gap: Proof) -> LossPlan:
         bench = self._bench
         remembered = bench.sinks[gap.sink].history()
-        newest = remembered.committed.get(gap.lineage)
-        before = _newest_known(gap, bench.log.history, remembered)
+        _, before = bench.proofs.missing(gap, remembered)
         error = bench.proofs.changed(gap, bench.sinks[gap.sink], remembered)
-        bodies = {one.checkpoint: one for one in bench.log.history.decisions if one.lineage == gap.lineage}
-        body, last = (bench.proofs.body(bodies[one]) if one in bodies else None for one in (gap.checkpoint, newest))
+        body, last = bench.proofs.body_of(gap), bench.proofs.body_of(before)
         since = last.offsets.end if last else ()
         lost = [(piece, "the target was put back") for piece in body.committables.get(gap.sink, ())] if body else []
         end = body.offsets.end if body else ()
@@ -234,16 +232,3 @@ class LossRepair:
                 remedy="name the checkpoint that the job's error names.",
             )
         return found
-
-
-def _newest_known(gap: Proof, history: History, remembered: SinkHistory) -> Proof | None:
-    """What a target that lacks `gap` has instead: of its lineage, or of one that this continues."""
-    proof: Proof | None = gap
-    while proof is not None:
-        newest = remembered.committed.get(proof.lineage)
-        if newest is not None:
-            return replace(proof, checkpoint=min(newest, proof.checkpoint))
-        begun = next((one for one in history.lineages if one.id == proof.lineage), None)
-        older = (begun.proofs or ()) if begun else ()
-        proof = next((one for one in older if one.sink == gap.sink), None)
-    return None

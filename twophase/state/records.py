@@ -142,10 +142,12 @@ class AcceptedLoss:
 
     def covers(self, lineage: str, checkpoint: int) -> bool:
         """Whether a checkpoint is among those before this one that a target which was put back lacks, and nobody writes any more."""
-        if not self.emptied or lineage != self.lineage:
-            return False
         proven = self.before.checkpoint if self.before and self.before.lineage == lineage else -1
-        return proven < checkpoint < self.checkpoint
+        if lineage == self.lineage:
+            return self.emptied and proven < checkpoint < self.checkpoint
+        return (
+            self.emptied and 0 <= proven < checkpoint
+        )  # what this lineage continues ended behind the proof, wherever that was
 
     def amend(
         self, proofs: tuple[Proof, ...] | None, lineage: str = "", checkpoint: int = -1
