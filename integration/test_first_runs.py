@@ -200,18 +200,24 @@ def test_switched_off_it_leaves_the_folder_empty(cache: Cache, tmp_path: Path, l
     assert (cache.processes(), dict(cache.content())) == ([], {})
 
 
-@pytest.mark.parametrize("damage", ["cut", "overwritten"])
-def test_a_damaged_archive_is_not_used_and_is_recorded_again(
-    recorded: Cache, tmp_path: Path, left: ExitStack, damage: str
+def test_an_archive_that_was_cut_is_not_used_and_a_new_one_is_begun(
+    recorded: Cache, tmp_path: Path, left: ExitStack
+) -> None:
+    [archive] = recorded.archives()
+    with archive.open("r+b") as file:
+        file.truncate(archive.stat().st_size // 2)
+    assert not takes_the_archive(job(tmp_path, left), recorded)
+    assert recorded.processes(RECORDER) != []
+
+
+def test_an_archive_that_was_overwritten_is_not_used_and_is_recorded_again(
+    recorded: Cache, tmp_path: Path, left: ExitStack
 ) -> None:
     [archive] = recorded.archives()
     size = archive.stat().st_size
     with archive.open("r+b") as file:
-        if damage == "cut":
-            file.truncate(size // 2)
-        else:
-            file.seek(size // 2)
-            file.write(b"\xa5" * (size // 4))
+        file.seek(size // 2)
+        file.write(b"\xa5" * (size // 4))
     assert not takes_the_archive(job(tmp_path, left, "damaged"), recorded)
     assert_recorded_once(recorded)
     assert takes_the_archive(job(tmp_path, left, "recorded"), recorded)
@@ -223,15 +229,18 @@ def test_the_recording_outlives_a_run_that_is_killed(cache: Cache, tmp_path: Pat
     assert takes_the_archive(job(tmp_path, left), cache)
 
 
-@pytest.mark.parametrize("killed", ["the recorder", "every process"])
+def test_a_recorder_that_is_killed_takes_its_spark_with_it(cache: Cache, tmp_path: Path, left: ExitStack) -> None:
+    first_run_that_records(cache, tmp_path, left).kill()
+    kill_the_recorder(cache)
+    cache.wait_until_recorded()
+    assert (cache.archives(), len(cache.unfinished())) == ([], 1)
+
+
 def test_what_a_killed_recording_has_left_is_in_no_later_run_s_way(
-    cache: Cache, tmp_path: Path, left: ExitStack, killed: str
+    cache: Cache, tmp_path: Path, left: ExitStack
 ) -> None:
     first_run_that_records(cache, tmp_path, left).kill()
-    if killed == "the recorder":
-        kill_the_recorder(cache)
-    else:
-        cache.kill()
+    cache.kill()
     cache.wait_until_recorded()
     assert (cache.archives(), len(cache.unfinished())) == ([], 1)
     assert not takes_the_archive(job(tmp_path, left), cache)
