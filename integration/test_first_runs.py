@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -227,6 +228,19 @@ def test_the_recording_outlives_a_run_that_is_killed(cache: Cache, tmp_path: Pat
     first_run_that_records(cache, tmp_path, left).kill()
     assert_recorded_once(cache)
     assert takes_the_archive(job(tmp_path, left), cache)
+
+
+def test_the_folder_that_a_recorder_was_started_in_may_be_gone(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = "import os, runpy, sys; os.chdir(sys.argv[1]); os.rmdir(sys.argv[1]); sys.argv[1:] = ['{}']; "
+    script += f"runpy.run_module({REHEARSAL!r}, run_name='__main__')"
+    command = [sys.executable, "-c", script, str(gone)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        error = (
+            process.stderr.read() if process.stderr else ""
+        )  # its standard input stays open: it ends with its recorder
+    assert (process.returncode, gone.exists()) == (0, False), error
 
 
 def test_a_recorder_that_is_killed_takes_its_spark_with_it(cache: Cache, tmp_path: Path, left: ExitStack) -> None:

@@ -66,6 +66,7 @@ def main(conf: Mapping[str, str]) -> None:
         conf: of Spark, as jobs have it. A sink that asks for packages takes part if its settings are among them.
     """
     with tempfile.TemporaryDirectory(prefix="twophase-rehearsal-") as name:
+        os.chdir(name)  # the folder that the recorder was started in may be gone: Spark does not start there
         sinks, needed = _sinks(Path(name), conf)
         spark = (
             SparkSession.builder.master("local[2]")
