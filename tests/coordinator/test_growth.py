@@ -172,6 +172,26 @@ def test_what_a_lineage_leaves_in_the_ledger_is_collapsed_by_the_one_that_contin
         assert restored.sinks[name].history().committed == {**before[name], restore.lineage.id: 1}
 
 
+def test_what_a_lineage_left_behind_is_collapsed_before_the_next_has_a_mark_alone(
+    driver: Driver, another: Another, targets: Targets, tmp_path: Path
+) -> None:
+    """The driver that continued it died between its first checkpoint and the collapse, and the next one in its recovery."""
+    driver.run(0)
+    ledger = targets["facts"].ledger
+    left = set(ledger)
+    restore = restoring(completed_of(tmp_path / "job", 0), committed=True)
+    restored = another()
+    restored.coordinator.recover(restore=restore)
+    restored.coordinator.begin_lineage(restore.lineage)
+    restored.coordinator.checkpoint(1, offsets(1), restored.write)
+    ledger |= left
+    for number in range(2, 15):
+        restored.coordinator.checkpoint(number, offsets(number), restored.write)
+    assert left <= ledger
+    restored.coordinator.checkpoint(15, offsets(15), restored.write)
+    assert {key[2] for key in ledger} <= {restore.lineage.id}
+
+
 def test_a_target_that_a_lineage_never_wrote_to_is_given_no_proof_of_it(
     driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:

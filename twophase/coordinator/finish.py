@@ -191,14 +191,16 @@ class Finisher:
                 self._subsume_sinks(decision.lineage, decision.checkpoint)
 
     def _subsume_sinks(self, lineage: str, checkpoint: int) -> None:
-        """Let the sinks collapse their proofs if that is due: those of the lineage, and what its ancestors have left.
+        """Let the sinks collapse their proofs if that is due: what the lineage's ancestors have left, then those of its own.
 
         Only the checkpoint's number tells when: a process may live for one checkpoint only. All before it are committed too.
+        No lineage has a mark alone while an ancestor still has more: `LineageOrder` tells by that which is the older one.
         """
         [current] = [known for known in self._log.history.lineages if known.id == lineage]
-        ends = {lineage: checkpoint} if (checkpoint + 1) % _SUBSUME_SINKS_EVERY == 0 else {}
-        if checkpoint == current.first_checkpoint:
-            ends = {**current.ancestors, **ends}
+        is_due = (checkpoint + 1) % _SUBSUME_SINKS_EVERY == 0
+        ends = dict(current.ancestors) if is_due or checkpoint == current.first_checkpoint else {}
+        if is_due:
+            ends[lineage] = checkpoint
         for ancestor, last in ends.items():
             for sink in self._sinks.values():
                 sink.subsume(ancestor, last)
