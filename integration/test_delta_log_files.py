@@ -165,6 +165,18 @@ def test_files_are_counted_by_as_many_tasks_as_the_log_is_large(make: Callable[.
     assert 0 < max(tasks) <= 4
 
 
+@pytest.mark.proof
+def test_no_session_is_copied_for_a_commit_that_does_not_count(make: Callable[..., Table]) -> None:
+    """Each is one more listener of all that Spark does."""
+    table = make("TBLPROPERTIES ('delta.checkpointInterval' = '2')")
+    log, copied = table.log(), []
+    with table.jvm.active():
+        for version in (1, 2):
+            assert log.transaction().commit([], "app-1", version, "query", version, {}) == version
+            copied.append("commit_session" in vars(log))
+    assert copied == [False, True]
+
+
 def test_a_large_log_is_read_by_more_tasks_and_never_by_more_than_the_session_says() -> None:
     assert [tasks_for(size, 50) for size in (0, 2**23 - 1, 2**23, 2**26, 2**40)] == [1, 1, 2, 9, 50]
     assert tasks_for(2**40, 2) == 2

@@ -1,4 +1,4 @@
-"""The session in which Delta commits: a copy of the job's, whose jobs over the table's log are no larger than the log.
+"""The session in which Delta commits if it counts: a copy of the job's, whose jobs over the table's log are no larger than the log.
 
 With every tenth version Delta counts the table's files, by Spark jobs over the state of its log. They have
 `spark.databricks.delta.snapshotPartitions` tasks, 50 unless somebody says otherwise: for a log of a few hundred kilobytes, in
@@ -30,13 +30,13 @@ class CommitSession:
         self._java = jvm.java_session.cloneSession()
 
     @contextmanager
-    def active(self, log_bytes: int | None) -> Iterator[None]:
+    def active(self, log_bytes: int) -> Iterator[None]:
         """Make the copy the active session of this thread.
 
         Args:
-            log_bytes: the length of the files that the table's state is read from; None if it is not read.
+            log_bytes: the length of the files that the table's state is read from.
         """
-        tasks = self._most if log_bytes is None else tasks_for(log_bytes, self._most)
+        tasks = tasks_for(log_bytes, self._most)
         self._java.sessionState().conf().setConfString(PARTITIONS, str(tasks))
         with self._jvm.active(self._java):
             yield

@@ -7,6 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +142,7 @@ class Transaction:
     def __init__(self, jvm: Jvm, java: Any, log: Log) -> None:
         self.jvm = jvm
         self._java = java
-        self._session = log.commit_session
+        self._log = log
         self.snapshot = Snapshot(jvm, java.snapshot(), log)
         self.nonce = uuid.uuid4().hex
 
@@ -182,7 +183,8 @@ class Transaction:
         operation = self.jvm.delta("DeltaOperations$StreamingUpdate")(
             self.jvm.append, query, epoch, self.jvm.option(json.dumps(note, sort_keys=True))
         )
-        with self._session.active(self.snapshot.counted_bytes):
+        counted = self.snapshot.counted_bytes
+        with nullcontext() if counted is None else self._log.commit_session.active(counted):
             return int(self._java.commit(self.jvm.seq([marked, *parsed]), operation))
 
 
@@ -199,7 +201,11 @@ class Log:
         self._java = jvm.delta("DeltaLog").forTable(jvm.java_session, folder)
         self.storage = Storage(jvm, str(self._java.dataPath().toString()), self._java.newDeltaHadoopConf())
         self.files = LogFiles(self.storage)
-        self.commit_session = CommitSession(jvm)
+
+    @cached_property
+    def commit_session(self) -> CommitSession:
+        """Made when it is first needed: each is a session to Spark, with listeners of its own, for as long as this lives."""
+        return CommitSession(self.jvm)
 
     @property
     def store(self) -> str:
