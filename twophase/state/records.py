@@ -113,6 +113,8 @@ class AcceptedLoss:
         end: where they end, likewise. They are among the records in between.
         emptied: whether the sink has no piece of the checkpoint left. Then the target has no proof of it either.
         before: what is to be proven in its place then: the newest checkpoint before that the target has, if any.
+        lacks: the newest checkpoint given up of each lineage, if it is emptied: this one, then those of its ancestors. None in a
+            record of an older version, which did not say.
     """
 
     note: Note
@@ -125,6 +127,7 @@ class AcceptedLoss:
     end: tuple[str | None, ...]
     emptied: bool
     before: Proof | None
+    lacks: tuple[Proof, ...] | None = None
     action: Literal["accept-loss"] = "accept-loss"
 
     def gave_up(self, sink: str, lineage: str, checkpoint: int, task: int) -> bool:
@@ -141,13 +144,16 @@ class AcceptedLoss:
         return _tasks(self.pieces) if mine else frozenset()
 
     def covers(self, lineage: str, checkpoint: int) -> bool:
-        """Whether a checkpoint is among those before this one that a target which was put back lacks, and nobody writes any more."""
+        """Whether the target lacks all of an older checkpoint too, and nobody writes it any more."""
         proven = self.before.checkpoint if self.before and self.before.lineage == lineage else -1
+        if not self.emptied or checkpoint <= proven:
+            return False
+        if self.lacks is not None:
+            return any(one.lineage == lineage and checkpoint <= one.checkpoint for one in self.lacks)
         if lineage == self.lineage:
-            return self.emptied and proven < checkpoint < self.checkpoint
-        return (
-            self.emptied and 0 <= proven < checkpoint
-        )  # what this lineage continues ended behind the proof, wherever that was
+            return checkpoint < self.checkpoint
+        # An older version: the lineage of `before` ended behind it, wherever that was. Other ancestors are not known.
+        return proven >= 0
 
     def amend(
         self, proofs: tuple[Proof, ...] | None, lineage: str = "", checkpoint: int = -1
@@ -440,9 +446,9 @@ def _repair(value: Mapping[str, Any]) -> Repair:
     match fields["action"]:
         case "accept-loss":
             pieces, start, end = (tuple(fields.pop(name)) for name in ("pieces", "start", "end"))
-            before = fields.pop("before")
+            before, lacks = fields.pop("before"), proofs_from_json(fields.pop("lacks", None))
             proof = Proof(**before) if before else None
-            return AcceptedLoss(note=note, pieces=pieces, start=start, end=end, before=proof, **fields)
+            return AcceptedLoss(note=note, pieces=pieces, start=start, end=end, before=proof, lacks=lacks, **fields)
         case "adopt-from-target":
             lineage, gave_up = _lineage(fields.pop("lineage")), tuple(fields.pop("gave_up"))
             return Adoption(note=note, lineage=lineage, gave_up=gave_up, **fields)
