@@ -143,3 +143,26 @@ def test_targets_without_rows_are_not_said_to_have_some(
     if not code:
         assert "as a new job does" in output
         files.driver().recover().run(0)
+
+
+@pytest.mark.parametrize("offsets", ["latest", '{"orders":{"0":-1}}'])
+def test_sources_that_begin_at_the_end_need_the_flag_also_where_nothing_is_adopted(files: Files, offsets: str) -> None:
+    """Otherwise what was written since the first start is skipped without a word."""
+    fence(files)
+    shutil.rmtree(files.folder)
+    code, output = files.adopt(startingOffsets=offsets)
+    assert (code, "Records since then may be skipped" in output.replace("\n", " ")) == (2, True), output
+    code, output = files.adopt("--from-starting-offsets", startingOffsets=offsets)
+    assert code == 0, output
+
+
+def test_a_log_with_a_committed_checkpoint_that_no_target_has_rows_of_goes_on_behind_it(files: Files) -> None:
+    driver = files.driver().recover()
+    driver.run(0, lambda pending: [pending.acknowledge(name, []) for name in driver.sinks] and None)
+    backup = shutil.copytree(files.folder, files.root / "backup")
+    fence(files)
+    shutil.rmtree(files.folder)
+    backup.rename(files.folder)
+    code, output = files.adopt(startingOffsets="latest")
+    assert (code, "where checkpoint 0 ended:" in output) == (0, True), output
+    assert files.driver().recover().coordinator.lineage.start == offsets(0).end

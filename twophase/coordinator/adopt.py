@@ -14,13 +14,13 @@ anything, the fence of step 2 is all that the job was refused for: then a start 
 
 Each piece is adopted by its own lineage: targets have a mark of every lineage that the job ever had. Where the newest adopted
 checkpoint ended, no target says. Spark's folder does, if it has the offsets of that micro-batch: they were frozen before a row
-of it was written. Otherwise the source begins where its own options say. Which lineage is the newest tells `lineage_order`, or
+of it was written; so does the body of a decided checkpoint, if that is the newest. Otherwise the source begins where its own options say. Which lineage is the newest tells `lineage_order`, or
 else the one that pieces wait of: nothing of a newer one is committed before them. Or else the only one that Spark's folder has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from twophase.coordinator.lineage_order import LineageOrder
@@ -74,8 +74,9 @@ class AdoptionPlan:
         checkpoint: its newest checkpoint that is adopted; -1 if none is.
         ancestors: the highest adopted checkpoint of each lineage; -1 for the log's own if none of it is.
         sinks: by name.
-        end: where that checkpoint ended, by Spark's folder; empty if that is not known.
+        end: where that checkpoint ended, or where the log's own lineage begins if none of it is adopted; empty if that is not known.
         gave_up: folders of decided checkpoints whose bodies cannot be read.
+        continues: whether the log has a decided checkpoint, or a lineage that goes on behind one.
     """
 
     lineage: str
@@ -84,10 +85,11 @@ class AdoptionPlan:
     sinks: Mapping[str, SinkPlan]
     end: tuple[str | None, ...]
     gave_up: tuple[str, ...]
+    continues: bool
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is adopted: the targets have no row of the job."""
+        """Whether nothing is adopted: the log has no decision of its lineage, and the targets have no row of the job."""
         return all(checkpoint < 0 for checkpoint in self.ancestors.values())
 
     def has(self, sink: str) -> bool:
@@ -159,17 +161,18 @@ class AdoptionRepair:
         check_targets(bench.proofs, bench.proofs.committed(), bench.sinks, remembered, may_move=False)
         in_doubt = {name: sink.in_doubt() for name, sink in bench.sinks.items()}
         order = LineageOrder(history, remembered, bench.sinks, in_doubt)
-        adopted = _highest(
-            history, remembered, [*unreadable, *history.uncommitted()]
-        )  # what can be read is committed too
+        adopted = _highest(history, remembered)
         sinks = {
             name: self._sink_plan(history, name, remembered[name].committed, in_doubt[name], order, adopted)
             for name in bench.sinks
         }
         lineage = self._newest_lineage(history, sinks, order, adopted)
         checkpoint = adopted.get(lineage, -1)
-        end = self._end(history, sinks, lineage, checkpoint)
-        return AdoptionPlan(lineage, checkpoint, adopted, sinks, end, tuple(one.folder for one in unreadable))
+        end = self._end(history, sinks, lineage, adopted)
+        continues = bool(history.decisions) or any(known.ancestors for known in history.lineages)
+        return AdoptionPlan(
+            lineage, checkpoint, adopted, sinks, end, tuple(one.folder for one in unreadable), continues
+        )
 
     def _check_needed(self, history: History, remembered: Mapping[str, SinkHistory]) -> None:
         try:
@@ -291,18 +294,33 @@ class AdoptionRepair:
         return found.committed_pieces(lineage, checkpoint) if isinstance(found, NamesPieces) else ()
 
     def _end(
-        self, history: History, sinks: Mapping[str, SinkPlan], lineage: str, checkpoint: int
+        self, history: History, sinks: Mapping[str, SinkPlan], lineage: str, adopted: Mapping[str, int]
     ) -> tuple[str | None, ...]:
-        frozen = self._frozen(lineage, checkpoint) if lineage and checkpoint >= 0 else None
+        checkpoint = adopted.get(lineage, -1)
+        frozen = (
+            self._frozen(lineage, checkpoint) if lineage else None
+        )  # first: it refuses a lineage with state in Spark
+        if checkpoint < 0:
+            return self._begin(history, lineage, adopted)
+        newest = (lineage, checkpoint)
+        decision = next((one for one in history.decisions if (one.lineage, one.checkpoint) == newest), None)
+        if decision is not None and self._is_readable(decision):
+            return self._bench.store.read(decision).offsets.end
         if frozen is None:
             return ()
-        newest = (lineage, checkpoint)
-        hashes = [one.offsets_hash for one in history.decisions if (one.lineage, one.checkpoint) == newest]
         waiting = [piece for sink in sinks.values() for piece in sink.commits]
-        hashes += [piece.transaction.offsets_hash for piece in waiting if _checkpoint_of(piece) == newest]
+        hashes = [piece.transaction.offsets_hash for piece in waiting if _checkpoint_of(piece) == newest]
+        hashes += [decision.offsets_hash] if decision else []
         if any(found != frozen.hash for found in hashes):
             return ()  # Spark's folder is of another time than the log, or than what waits
         return frozen.end
+
+    def _begin(self, history: History, lineage: str, adopted: Mapping[str, int]) -> tuple[str | None, ...]:
+        """Where the log's own lineage begins, unless another driver has gone on in one that it continues."""
+        own = history.lineage
+        if own is None or own.id != lineage or any(last > own.ancestors.get(one, -1) for one, last in adopted.items()):
+            return ()
+        return own.start
 
     # -- the deed --------------------------------------------------------------------------------------------------------
 
@@ -352,9 +370,11 @@ class AdoptionRepair:
         return tuple(proofs)
 
 
-def _highest(history: History, remembered: Mapping[str, SinkHistory], decided: Iterable[Decision]) -> dict[str, int]:
-    """The highest checkpoint of each lineage that a target has proof of, or that is decided and not known as committed."""
+def _highest(history: History, remembered: Mapping[str, SinkHistory]) -> dict[str, int]:
+    """The highest checkpoint of each lineage that a target has proof of, or that the log has decided and still needs."""
     adopted = {history.lineage.id: -1} if history.lineage else {}
+    newest = history.newest(history.lineage.id) if history.lineage else None
+    decided = [*history.uncommitted(), *([newest] if newest else [])]  # no target need have rows of the newest
     found = [(decision.lineage, decision.checkpoint) for decision in decided]
     for lineage, checkpoint in [*found, *(one for memory in remembered.values() for one in memory.committed.items())]:
         adopted[lineage] = max(adopted.get(lineage, -1), checkpoint)
