@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest
 from twophase.state.log import JobLog
 from twophase.state.records import Lineage, LineageRecord
@@ -194,6 +197,37 @@ def test_what_a_body_that_is_gone_had_decided_before_a_restore_is_committed(
     adopt(folder, targets)
     another().recover()
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
+
+
+@pytest.mark.parametrize("last", range(1, 6))
+def test_what_waits_in_several_sinks_is_committed_oldest_first_though_the_repair_is_killed_in_between(
+    in_commit: Driver, targets: Targets, another: Another, folder: Path, monkeypatch: pytest.MonkeyPatch, last: int
+) -> None:
+    """`facts` waits for the newer of two checkpoints, `lake` was put back and waits for both; another sink has proof of them."""
+    targets["archive"] = MemoryTarget()
+    targets["archive"].high_water[JOB, "archive", NEW] = 4
+    for sink, numbers in (("facts", [4]), ("lake", [3, 4])):
+        for number in numbers:
+            prepare(targets[sink], sink, NEW, number, Attempt(in_commit.coordinator.generation, number))
+    commit, done = MemorySink.commit, []
+
+    def killed(sink: MemorySink, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        outcomes = commit(sink, requests)
+        done.append(sink)
+        if len(done) == last:
+            raise KeyboardInterrupt
+        return outcomes
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemorySink, "commit", killed)
+        with contextlib.suppress(KeyboardInterrupt):
+            adopt(folder, targets)
+    assert len(done) == min(last, 4)
+    if last <= 4:
+        adopt(folder, targets)
+    another().recover()
+    assert visible(targets["lake"]) == [*range(30), 30, 40]
+    assert not targets["lake"].prepared
 
 
 # -- what the targets have to have from then on ------------------------------------------------------------------------

@@ -242,7 +242,7 @@ class AdoptionRepair:
             waits = number <= adopted.get(lineage, -1) and not order.is_followed(lineage, number)
             waits = waits and not self._is_over(name, committed.get(lineage, -1), piece)
             (commits if waits and self._is_decided(history, name, piece) else aborts).append(piece)
-        commits.sort(key=lambda piece: (order.rank(piece.transaction.lineage), piece.transaction.checkpoint))
+        commits.sort(key=_oldest_first(order))
         guessed = [piece for piece in commits if self._body(history, piece) is None]
         tasks = {(_checkpoint_of(piece), piece.subtask.index) for piece in guessed}
         attempts = {(_checkpoint_of(piece), piece.transaction.attempt) for piece in guessed}
@@ -332,7 +332,8 @@ class AdoptionRepair:
                 bench.committer.commit(bench.store.read(decision))  # no COMMITTED: one before it may have no body
             else:
                 self._commit_pieces(plan, (decision.lineage, decision.checkpoint))
-        waiting = [piece for sink in plan.sinks.values() for piece in sink.commits]
+        order = LineageOrder(bench.log.history, {}, {}, {})  # the log's alone, as in each sink
+        waiting = sorted((one for sink in plan.sinks.values() for one in sink.commits), key=_oldest_first(order))
         for checkpoint in dict.fromkeys(_checkpoint_of(piece) for piece in waiting):
             self._commit_pieces(plan, checkpoint)
 
@@ -379,6 +380,11 @@ def _highest(history: History, remembered: Mapping[str, SinkHistory]) -> dict[st
     for lineage, checkpoint in [*found, *(one for memory in remembered.values() for one in memory.committed.items())]:
         adopted[lineage] = max(adopted.get(lineage, -1), checkpoint)
     return adopted
+
+
+def _oldest_first(order: LineageOrder) -> Callable[[Committable], tuple[float, int]]:
+    """The key by which pieces are committed."""
+    return lambda piece: (order.rank(piece.transaction.lineage), piece.transaction.checkpoint)
 
 
 def _checkpoint_of(piece: Committable) -> tuple[str, int]:
