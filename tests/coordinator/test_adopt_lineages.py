@@ -289,3 +289,32 @@ def test_the_loss_of_either_of_two_lineages_can_be_accepted(
     driver = another().recover()
     driver.run(2)
     assert visible(targets["lake"]) == [*range(10), *range(20, 30)]
+
+
+@pytest.mark.parametrize("lacked", [NEW, OLD], ids=["the newer", "the older"])
+def test_either_of_two_lineages_is_missed_in_a_target_that_is_put_back_under_the_running_job(
+    of_three: MemoryTarget, targets: Targets, another: Another, folder: Path, lacked: str
+) -> None:
+    """The commit behind them would hide for ever what the target lacks."""
+    adopt(folder, targets)
+    driver = another().recover()
+    right = backup(targets["lake"])
+    del targets["lake"].high_water[JOB, "lake", lacked]
+    with pytest.raises(TargetChangedError, match=f"of lineage {lacked} is committed, .*Checkpoint 1 is decided"):
+        driver.run(1)
+    assert visible(targets["lake"]) == list(range(20))
+    put_back(targets["lake"], right)
+    another().recover()
+    assert visible(targets["lake"]) == sorted([*range(20), *range(10, 20)])
+
+
+def test_of_two_lineages_that_a_lineage_continues_the_one_that_the_target_has_is_named(
+    of_three: MemoryTarget, targets: Targets, another: Another, folder: Path
+) -> None:
+    """The rows behind it are what is missing."""
+    adopt(folder, targets)
+    another().recover().run(1)
+    put_back(targets["lake"], of_three)
+    plan = accept_loss(folder, targets).plan(1, "lake")
+    assert plan.before is not None
+    assert (plan.before.lineage, plan.before.checkpoint) == (OLD, 0)

@@ -75,12 +75,14 @@ class CompletedCheckpoint:
         kept = [own.get(proof.sink, proof) for proof in self.predecessors or ()]
         return tuple(dict.fromkeys([*kept, *own.values()]))
 
-    def predecessor(self, sink: str) -> Predecessor | None:
+    def predecessors_in(self, sink: str) -> list[Proof]:
         """What has to be proven in a sink's target before a piece of this checkpoint may be committed there."""
-        for proof in self.predecessors or ():
-            if proof.sink == sink:
-                return Predecessor(proof.lineage, proof.checkpoint)
-        return None
+        return [proof for proof in self.predecessors or () if proof.sink == sink]
+
+    def predecessor(self, sink: str) -> Predecessor | None:
+        """The first of them, which the sink itself looks for; `Committer` looks for the others."""
+        found = self.predecessors_in(sink)
+        return Predecessor(found[0].lineage, found[0].checkpoint) if found else None
 
     def without(self, loss: AcceptedLoss) -> CompletedCheckpoint:
         """The checkpoint after an operator has accepted a loss, in it or in one before it."""
