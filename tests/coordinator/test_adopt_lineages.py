@@ -230,6 +230,19 @@ def test_what_waits_in_several_sinks_is_committed_oldest_first_though_the_repair
     assert not targets["lake"].prepared
 
 
+def test_pieces_of_a_lineage_with_a_mark_alone_are_committed_though_an_older_version_left_a_ledger_before_it(
+    in_commit: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """What waits has a generation, and that tells the order, not the ledger."""
+    in_commit.sinks["facts"].subsume(NEW, 2)
+    targets["facts"].ledger.add((JOB, "facts", OLD, 0, Attempt(1, 1), Subtask(0, 100)))
+    plan = repair(folder, targets, nothing).plan()
+    assert (plan.lineage, plan.checkpoint, plan.sinks["lake"].aborts) == (NEW, 2, ())
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["lake"]) == list(range(30))
+
+
 # -- what the targets have to have from then on ------------------------------------------------------------------------
 
 
