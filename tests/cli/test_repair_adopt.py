@@ -8,13 +8,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from sinks.file.sink import FileSink
-from tests.coordinator.conftest import JOB, Driver, completed_of, decided, offsets, restoring
+from tests.coordinator.conftest import JOB, SCHEMA, Driver, completed_of, decided, offsets, restoring
 from twophase.cli.main import main
+from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.sink import CommitRequest
 
 
@@ -99,6 +101,20 @@ def test_a_sink_that_has_nothing_of_the_newest_checkpoint_is_named(files: Files)
     lake.abort(lake.in_doubt())
     code, output = files.adopt()
     assert (code, "Sink lake has nothing of checkpoint 1" in output) == (0, True), output
+
+
+def test_pieces_of_several_lineages_are_shown_with_theirs(files: Files) -> None:
+    driver = files.in_commit()
+    lake, lineage = driver.sinks["lake"], driver.coordinator.lineage
+    [old] = lineage.ancestors
+    attempt = Attempt(driver.coordinator.generation, 99)
+    writer = lake.writer(TransactionId(JOB, old, 7, attempt, "lake", offsets(7).hash), Subtask(0, 900))
+    writer.write(pa.RecordBatch.from_pylist([{"id": 70}], schema=SCHEMA))
+    writer.pre_commit()
+    code, output = files.adopt()
+    assert code == 0, output
+    assert f"{old[:8]} 7: {attempt}/0.900" in output
+    assert f"{lineage.id[:8]} 1: " in output
 
 
 def test_lineages_whose_order_nothing_tells_are_all_named(files: Files) -> None:

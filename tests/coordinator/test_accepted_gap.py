@@ -27,10 +27,8 @@ def test_a_restore_goes_on_behind_an_accepted_gap_of_several_checkpoints(
     repairing = repair(folder, targets)
     repairing.accept(repairing.plan(4, "facts"), NOTE)
     restore = restoring(completed_of(folder, 4), committed=True)
-    moved = {
-        "facts": targets["facts"],
-        "lake": MemoryTarget(),
-    }  # why a restore: the other sink begins in another target
+    # Why a restore: the other sink begins in another target.
+    moved = {"facts": targets["facts"], "lake": MemoryTarget()}
     restored = Driver(folder, moved)
     restored.coordinator.recover(restore=restore)
     restored.coordinator.begin_lineage(restore.lineage)
@@ -53,7 +51,10 @@ def test_a_restore_goes_on_behind_a_gap_that_reaches_into_the_lineage_before(
     put_back(targets["facts"], images[had])
     repairing = repair(folder, targets)
     plan = repairing.plan(1, "facts")
-    older = [f"{span} of lineage {first}, which it continues," for span in ("up to 1", "from 1 to 1")]
+    older = [
+        f"are missing in it, as are checkpoints {span} of the older lineage {first}. "
+        for span in ("up to 1", "from 1 to 1")
+    ]
     assert [span in plan.gap for span in older] == [had == 0, had == 1]
     repairing.accept(plan, NOTE)
     last = continue_from(Driver(folder, targets).recover(), Driver(folder, targets))

@@ -271,9 +271,14 @@ def test_a_loss_of_several_checkpoints_replaces_the_proof_of_each() -> None:
         Proof("facts", "b", 2, "t"),
         Proof("lake", "a", 2, "u"),
     )
-    assert LOSS.amend((Proof("facts", "a", 2, "t"), *kept)) == (BEFORE, *kept)
+    assert LOSS.amend((Proof("facts", "a", 2, "t"), *kept)) == kept, "its first is the proof before"
     assert replace(LOSS, before=None).amend((Proof("facts", "a", 0, "t"), *kept[1:])) == kept[1:]
     assert replace(LOSS, emptied=False).amend((Proof("facts", "a", 2, "t"),)) == (Proof("facts", "a", 2, "t"),)
+
+
+def test_a_loss_puts_the_proof_before_in_the_place_of_two_once() -> None:
+    two = (Proof("facts", "a", 2, "t"), Proof("facts", "a", 3, "t"))
+    assert LOSS.amend(two) == LOSS.amend_checkpoint("a", 3, (*two, Proof("facts", "z", 1, "t"))) == (BEFORE,)
 
 
 BASE = fold([FenceRecord(1), LineageRecord(Lineage("a")), DecidedRecord(DECISION)])

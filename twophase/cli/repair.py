@@ -233,12 +233,14 @@ def _adoption(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Iterable[T
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("sink", "proven by the target", "to be committed", "to be aborted by the next start"):
         table.add_column(name, overflow="fold")
+    waiting = [piece for sink in plan.sinks.values() for piece in (*sink.commits, *sink.aborts)]
+    several = len({piece.transaction.lineage for piece in waiting}) > 1
     for name, sink in plan.sinks.items():
         proven = ", ".join(f"{lineage[:8]} up to {number}" for lineage, number in sink.committed.items())
-        table.add_row(name, proven or "nothing", _pieces(sink.commits), _pieces(sink.aborts))
+        table.add_row(name, proven or "nothing", *(_pieces(pieces, several) for pieces in (sink.commits, sink.aborts)))
     yield table
     for name in plan.sinks:
-        if plan.lineage and not plan.has(name):
+        if plan.lineage and not plan.has_newest(name):
             yield f"Sink {name} has nothing of checkpoint {plan.checkpoint}: it had no rows in it, or they are lost."
     if not plan.lineage and not plan.is_empty:
         yield "Nothing tells which of these lineages is the newest, nor which sink has nothing of its newest checkpoint."
@@ -250,8 +252,14 @@ def _adoption(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Iterable[T
     yield from begins[1:]
 
 
-def _pieces(pieces: Sequence[Committable]) -> str:
-    return ", ".join(f"{one.transaction.checkpoint}: {one.transaction.attempt}/{one.subtask}" for one in pieces) or "-"
+def _pieces(pieces: Sequence[Committable], with_lineage: bool) -> str:
+    """The pieces of one cell; with the start of each lineage where those of several wait."""
+    shown = (
+        f"{one.transaction.lineage[:8] + ' ' if with_lineage else ''}{one.transaction.checkpoint}: "
+        f"{one.transaction.attempt}/{one.subtask}"
+        for one in pieces
+    )
+    return ", ".join(shown) or "-"
 
 
 def _rewrite(plan: RewritePlan, bench: Bench) -> Iterable[Table | str]:

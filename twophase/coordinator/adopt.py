@@ -12,10 +12,13 @@ for committed, a new lineage goes on behind them, and what is pre-committed of t
 A death before step 4 leaves a job that refuses to start as before; the command can be run again. Where no target has proof of
 anything, the fence of step 2 is all that the job was refused for: then a start goes on as it would after the repair.
 
-Each piece is adopted by its own lineage: targets have a mark of every lineage that the job ever had. Where the newest adopted
-checkpoint ended, no target says. Spark's folder does, if it has the offsets of that micro-batch: they were frozen before a row
-of it was written; so does the body of a decided checkpoint, if that is the newest. Otherwise the source begins where its own options say. Which lineage is the newest tells `lineage_order`, or
-else the one that pieces wait of: nothing of a newer one is committed before them. Or else the only one that Spark's folder has.
+Each piece is adopted by its own lineage: targets have a mark of every lineage that the job ever had. `LineageOrder` finds the
+newest lineage. Where it cannot, the lineage that pieces wait of is the newest, because a newer one commits nothing before them;
+where no piece waits, the only lineage that Spark's folder has.
+
+No target says where the newest adopted checkpoint ended. Its body does, if it is the log's newest decision. Spark's folder does,
+if it has the offsets of that micro-batch: Spark froze them before it wrote a row. Otherwise each source begins where its own
+options say.
 """
 
 from __future__ import annotations
@@ -92,7 +95,7 @@ class AdoptionPlan:
         """Whether nothing is adopted: the log has no decision of its lineage, and the targets have no row of the job."""
         return all(checkpoint < 0 for checkpoint in self.ancestors.values())
 
-    def has(self, sink: str) -> bool:
+    def has_newest(self, sink: str) -> bool:
         """Whether a sink has, or gets, something of the newest checkpoint."""
         mine = self.sinks[sink]
         waits = any(_checkpoint_of(piece) == (self.lineage, self.checkpoint) for piece in mine.commits)

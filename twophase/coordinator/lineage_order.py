@@ -45,7 +45,7 @@ class LineageOrder:
         self._generations: dict[str, int] = {}
         self._followed: set[tuple[str, str]] = set()
         if len(self._proven - self._ranks.keys()) > 1:
-            self._ask(remembered, sinks, in_doubt)
+            self._read_pieces(remembered, sinks, in_doubt)
 
     def is_known(self, lineage: str) -> bool:
         """Whether the log knows it."""
@@ -77,7 +77,7 @@ class LineageOrder:
             return False
         return any(self.is_newer(other, lineage) for other in self._proven)
 
-    def _ask(
+    def _read_pieces(
         self,
         remembered: Mapping[str, SinkHistory],
         sinks: Mapping[str, Sink],

@@ -103,12 +103,14 @@ class Proofs:
         """
         newest = history.committed.get(proof.lineage)
         (first, *older), before = self.missing(proof, history)
-        spans = [_span(first, history)]
-        spans += [f"{_span(one, history)} of lineage {one.lineage}, which it continues," for one in older]
+        others = "".join(
+            f", as are checkpoints {_span(one, history)} of the older lineage {one.lineage}" for one in older
+        )
         return TargetChangedError(
             f"Job {self._job!r}: checkpoint {proof.checkpoint} of lineage {proof.lineage} is committed, and sink "
             f"{proof.sink!r} ({sink.target()}) knows {'none' if newest is None else f'up to {newest}'} of that lineage: its "
-            f"target was put back, or is another one than {proof.target}. Checkpoints {' and '.join(spans)} are missing in it. "
+            f"target was put back, or is another one than {proof.target}. Checkpoints {_span(first, history)} are missing in it"
+            f"{others}. "
             f"{self._offsets(proof, before)}",
             remedy="put the target back as it was. If it is to be another one from here on, begin there with "
             "restore.path; in the plugin form, with another name and checkpointLocation. If it is the same one and what it lacks is "

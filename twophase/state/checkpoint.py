@@ -91,7 +91,7 @@ class CompletedCheckpoint:
             one for one in pieces if not loss.gave_up(loss.sink, self.lineage, self.checkpoint, one.subtask.index)
         )
         committables = {**self.committables, loss.sink: kept} if pieces else self.committables
-        predecessors = loss.amend(self.predecessors, self.lineage, self.checkpoint)
+        predecessors = loss.amend_checkpoint(self.lineage, self.checkpoint, self.predecessors)
         return replace(self, committables=committables, predecessors=predecessors)
 
     @property

@@ -6,7 +6,7 @@ A `SUBSUMED` record carries the history of everything before it, so that what ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -155,22 +155,25 @@ class AcceptedLoss:
         # An older version: the lineage of `before` ended behind it, wherever that was. Other ancestors are not known.
         return proven >= 0
 
-    def amend(
-        self, proofs: tuple[Proof, ...] | None, lineage: str = "", checkpoint: int = -1
-    ) -> tuple[Proof, ...] | None:
-        """`proofs` without those that the target cannot have any more.
+    def amend(self, proofs: tuple[Proof, ...] | None) -> tuple[Proof, ...] | None:
+        """Proofs, of a lineage say, without those that the target cannot have any more."""
+        return self._replaced(proofs, lambda one: self._empties(one.lineage, one.checkpoint))
 
-        Args:
-            proofs: of the checkpoint, of what came before it, or of a lineage.
-            lineage: of the checkpoint.
-            checkpoint: its number. If this empties it, its proof of the sink is of something that is empty too, also in an ancestor.
+    def amend_checkpoint(
+        self, lineage: str, checkpoint: int, proofs: tuple[Proof, ...] | None
+    ) -> tuple[Proof, ...] | None:
+        """The same of the proofs of a checkpoint, or of what came before it.
+
+        If the checkpoint is emptied, so is whatever it named of the sink, in an ancestor too.
         """
+        return self._replaced(proofs, lambda _: True) if self._empties(lineage, checkpoint) else self.amend(proofs)
+
+    def _replaced(self, proofs: tuple[Proof, ...] | None, is_gone: Callable[[Proof], bool]) -> tuple[Proof, ...] | None:
+        """`before`, once, in the place of the proofs of the sink that are gone."""
         if proofs is None or not self.emptied:
             return proofs
-        emptied = self._empties(lineage, checkpoint)
-        gone = [one.sink == self.sink and (emptied or self._empties(one.lineage, one.checkpoint)) for one in proofs]
-        amended = (self.before if is_gone else one for one, is_gone in zip(proofs, gone, strict=True))
-        return tuple(proof for proof in amended if proof is not None)
+        amended = (self.before if one.sink == self.sink and is_gone(one) else one for one in proofs)
+        return tuple(dict.fromkeys(proof for proof in amended if proof is not None))
 
     def _empties(self, lineage: str, checkpoint: int) -> bool:
         return (lineage, checkpoint) == (self.lineage, self.checkpoint) or self.covers(lineage, checkpoint)
@@ -349,7 +352,8 @@ class History:
                 known = {one.id for one in self.lineages} | {name for one in self.lineages for name in one.ancestors}
                 _check(repair.lineage in known, f"loss in lineage {repair.lineage}")
                 decisions = tuple(
-                    replace(one, proofs=repair.amend(one.proofs, one.lineage, one.checkpoint)) for one in self.decisions
+                    replace(one, proofs=repair.amend_checkpoint(one.lineage, one.checkpoint, one.proofs))
+                    for one in self.decisions
                 )
                 lineages = tuple(replace(one, proofs=repair.amend(one.proofs)) for one in self.lineages)
                 return replace(self, lineages=lineages, decisions=decisions, repairs=repairs)
