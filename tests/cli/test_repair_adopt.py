@@ -8,13 +8,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from sinks.file.sink import FileSink
-from tests.coordinator.conftest import JOB, Driver, completed_of, decided, offsets, restoring
+from tests.coordinator.conftest import JOB, SCHEMA, Driver, completed_of, decided, offsets, restoring
 from twophase.cli.main import main
+from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.sink import CommitRequest
 
 
@@ -101,6 +103,20 @@ def test_a_sink_that_has_nothing_of_the_newest_checkpoint_is_named(files: Files)
     assert (code, "Sink lake has nothing of checkpoint 1" in output) == (0, True), output
 
 
+def test_pieces_of_several_lineages_are_shown_with_theirs(files: Files) -> None:
+    driver = files.in_commit()
+    lake, lineage = driver.sinks["lake"], driver.coordinator.lineage
+    [old] = lineage.ancestors
+    attempt = Attempt(driver.coordinator.generation, 99)
+    writer = lake.writer(TransactionId(JOB, old, 7, attempt, "lake", offsets(7).hash), Subtask(0, 900))
+    writer.write(pa.RecordBatch.from_pylist([{"id": 70}], schema=SCHEMA))
+    writer.pre_commit()
+    code, output = files.adopt()
+    assert code == 0, output
+    assert f"{old[:8]} 7: {attempt}/0.900" in output
+    assert f"{lineage.id[:8]} 1: " in output
+
+
 def test_lineages_whose_order_nothing_tells_are_all_named(files: Files) -> None:
     driver = files.restored()
     old = next(iter(driver.coordinator.lineage.ancestors))
@@ -143,3 +159,26 @@ def test_targets_without_rows_are_not_said_to_have_some(
     if not code:
         assert "as a new job does" in output
         files.driver().recover().run(0)
+
+
+@pytest.mark.parametrize("offsets", ["latest", '{"orders":{"0":-1}}'])
+def test_sources_that_begin_at_the_end_need_the_flag_also_where_nothing_is_adopted(files: Files, offsets: str) -> None:
+    """Otherwise what was written since the first start is skipped without a word."""
+    fence(files)
+    shutil.rmtree(files.folder)
+    code, output = files.adopt(startingOffsets=offsets)
+    assert (code, "Records since then may be skipped" in output.replace("\n", " ")) == (2, True), output
+    code, output = files.adopt("--from-starting-offsets", startingOffsets=offsets)
+    assert code == 0, output
+
+
+def test_a_log_with_a_committed_checkpoint_that_no_target_has_rows_of_goes_on_behind_it(files: Files) -> None:
+    driver = files.driver().recover()
+    driver.run(0, lambda pending: [pending.acknowledge(name, []) for name in driver.sinks] and None)
+    backup = shutil.copytree(files.folder, files.root / "backup")
+    fence(files)
+    shutil.rmtree(files.folder)
+    backup.rename(files.folder)
+    code, output = files.adopt(startingOffsets="latest")
+    assert (code, "where checkpoint 0 ended:" in output) == (0, True), output
+    assert files.driver().recover().coordinator.lineage.start == offsets(0).end

@@ -10,6 +10,7 @@ import pytest
 from tests.coordinator.conftest import Driver, completed_of, restoring, visible
 from tests.coordinator.test_put_back import backup, put_back, run_all
 from tests.coordinator.test_repair import NOTE, Targets, repair
+from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import TargetChangedError
 from twophase.testing.memory import MemoryTarget
 
@@ -26,10 +27,8 @@ def test_a_restore_goes_on_behind_an_accepted_gap_of_several_checkpoints(
     repairing = repair(folder, targets)
     repairing.accept(repairing.plan(4, "facts"), NOTE)
     restore = restoring(completed_of(folder, 4), committed=True)
-    moved = {
-        "facts": targets["facts"],
-        "lake": MemoryTarget(),
-    }  # why a restore: the other sink begins in another target
+    # Why a restore: the other sink begins in another target.
+    moved = {"facts": targets["facts"], "lake": MemoryTarget()}
     restored = Driver(folder, moved)
     restored.coordinator.recover(restore=restore)
     restored.coordinator.begin_lineage(restore.lineage)
@@ -52,7 +51,10 @@ def test_a_restore_goes_on_behind_a_gap_that_reaches_into_the_lineage_before(
     put_back(targets["facts"], images[had])
     repairing = repair(folder, targets)
     plan = repairing.plan(1, "facts")
-    older = [f"{span} of lineage {first}, which it continues," for span in ("up to 1", "from 1 to 1")]
+    older = [
+        f"are missing in it, as are checkpoints {span} of the older lineage {first}. "
+        for span in ("up to 1", "from 1 to 1")
+    ]
     assert [span in plan.gap for span in older] == [had == 0, had == 1]
     repairing.accept(plan, NOTE)
     last = continue_from(Driver(folder, targets).recover(), Driver(folder, targets))
@@ -76,3 +78,43 @@ def continue_from(driver: Driver, restored: Driver) -> Driver:
     restored.coordinator.recover(restore=replace(restore, lineage=lineage))
     restored.coordinator.begin_lineage(lineage)
     return restored
+
+
+def held(driver: Driver, target: MemoryTarget, number: int) -> MemoryTarget:
+    """Runs a checkpoint; returns the target as a backup has it that was made when the checkpoint was prepared."""
+    image = MemoryTarget()
+
+    def backed_up(pending: PendingCheckpoint) -> None:
+        driver.write(pending)
+        put_back(image, target)
+        image.prepared = dict(target.prepared)
+
+    driver.run(number, backed_up)
+    return image
+
+
+@pytest.mark.parametrize("restores", [1, 2], ids=["one restore", "two restores"])
+def test_what_was_given_up_of_a_lineage_before_does_not_return_with_the_branches_of_the_backup(
+    targets: Targets, folder: Path, restores: int
+) -> None:
+    """The backup has prepared pieces of a lineage that the lost checkpoint continues; they may have been written by hand since."""
+    kept = {"checkpoint.num_retained": 9}
+    driver = Driver(folder, targets, options=kept).recover()
+    if restores > 1:
+        driver.run(0)
+        driver = continue_from(driver, Driver(folder, targets, options=kept))
+        driver.run(1)
+    image = held(driver, targets["facts"], 2 if restores > 1 else 0)
+    had = [0] if restores > 1 else []
+    if restores > 1:  # of the lineage before only what came before its checkpoint 1 is left
+        image.visible = [row for row in image.visible if row["id"] < 10]
+        image.ledger = {key for key in image.ledger if key[2] != driver.coordinator.lineage.id}
+    last = continue_from(driver, Driver(folder, targets, options=kept))
+    last.run(1)
+    put_back(targets["facts"], image)
+    targets["facts"].prepared = dict(image.prepared)
+    repairing = repair(folder, targets)
+    repairing.accept(repairing.plan(1, "facts"), NOTE)
+    Driver(folder, targets, options=kept).recover().run(2)
+    rows = [10 * number + step for number in [*had, 2] for step in range(10)]
+    assert (visible(targets["facts"]), targets["facts"].prepared) == (rows, {})

@@ -9,18 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, ManualClock, completed_of, decided, dying, lose, offsets, visible
+from tests.coordinator.conftest import (
+    JOB,
+    Driver,
+    ManualClock,
+    completed_of,
+    decided,
+    dying,
+    lose,
+    offsets,
+    restoring,
+    visible,
+)
 from tests.coordinator.test_put_back import put_back
 from tests.coordinator.test_repair import NOTE
 from tests.coordinator.test_repair import repair as accept_loss
 from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionRepair, Frozen
+from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.repair import Bench
 from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedError
 from twophase.events import Observers
 from twophase.failpoints import FailpointError
-from twophase.ids import Subtask
+from twophase.ids import Attempt, Subtask
 from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.log import JobLog
@@ -271,6 +283,46 @@ def test_a_body_that_can_be_read_tells_a_superseded_task_attempt(
     adopt(folder, targets)
     another().recover()
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
+
+
+@pytest.mark.parametrize("found", [frozen, nothing], ids=["Spark's folder", "no folder of Spark's"])
+def test_what_the_log_calls_committed_is_adopted_though_no_target_has_rows_of_it(
+    driver: Driver, another: Another, folder: Path, found: Frozen
+) -> None:
+    """Its rows were all filtered out, or given up; the log is put back to then, and a driver has gone on since."""
+
+    def filtered(pending: PendingCheckpoint) -> None:
+        for name in driver.sinks:
+            pending.acknowledge(name, [])
+
+    driver.run(0, filtered)
+    backup = shutil.copytree(folder, folder.with_name("backup"))
+    another().recover()
+    shutil.rmtree(folder)
+    shutil.copytree(backup, folder)
+    plan = repair(folder, driver.targets, found).plan()
+    assert (plan.is_empty, plan.checkpoint, plan.end) == (False, 0, offsets(0).end)
+    adopt(folder, driver.targets, found)
+    assert another().recover().coordinator.lineage.start == offsets(0).end
+
+
+def test_a_lineage_without_checkpoints_begins_again_where_it_began(
+    driver: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    driver.run(0)
+    restore = restoring(completed_of(folder, 0), committed=True)
+    restored = another()
+    restored.coordinator.recover(restore=restore)
+    restored.coordinator.begin_lineage(restore.lineage)
+    for target in targets.values():  # the job has begun in other targets, say
+        put_back(target, MemoryTarget())
+        target.fences[JOB, "facts"] = Attempt(7, 1)
+    log = JobLog(LocalStorage(folder), JOB)
+    lineage = replace(log.read().lineages[-1], proofs=())
+    forgets = [replace(one, committed=True, proofs=()) for one in log.history.decisions]
+    log.fold(replace(log.history, lineages=(lineage,), decisions=tuple(forgets)))
+    plan = repair(folder, targets, nothing).plan()
+    assert (plan.is_empty, plan.continues, plan.end) == (True, True, offsets(0).end)
 
 
 def test_of_a_checkpoint_of_which_only_a_mark_is_left_nothing_more_is_committed(

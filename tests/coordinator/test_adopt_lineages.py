@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest
 from twophase.state.log import JobLog
 from twophase.state.records import Lineage, LineageRecord
@@ -196,6 +199,50 @@ def test_what_a_body_that_is_gone_had_decided_before_a_restore_is_committed(
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
+@pytest.mark.parametrize("last", range(1, 6))
+def test_what_waits_in_several_sinks_is_committed_oldest_first_though_the_repair_is_killed_in_between(
+    in_commit: Driver, targets: Targets, another: Another, folder: Path, monkeypatch: pytest.MonkeyPatch, last: int
+) -> None:
+    """`facts` waits for the newer of two checkpoints, `lake` was put back and waits for both; another sink has proof of them."""
+    targets["archive"] = MemoryTarget()
+    targets["archive"].high_water[JOB, "archive", NEW] = 4
+    for sink, numbers in (("facts", [4]), ("lake", [3, 4])):
+        for number in numbers:
+            prepare(targets[sink], sink, NEW, number, Attempt(in_commit.coordinator.generation, number))
+    commit, done = MemorySink.commit, []
+
+    def killed(sink: MemorySink, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        outcomes = commit(sink, requests)
+        done.append(sink)
+        if len(done) == last:
+            raise KeyboardInterrupt
+        return outcomes
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemorySink, "commit", killed)
+        with contextlib.suppress(KeyboardInterrupt):
+            adopt(folder, targets)
+    assert len(done) == min(last, 4)
+    if last <= 4:
+        adopt(folder, targets)
+    another().recover()
+    assert visible(targets["lake"]) == [*range(30), 30, 40]
+    assert not targets["lake"].prepared
+
+
+def test_pieces_of_a_lineage_with_a_mark_alone_are_committed_though_an_older_version_left_a_ledger_before_it(
+    in_commit: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """What waits has a generation, and that tells the order, not the ledger."""
+    in_commit.sinks["facts"].subsume(NEW, 2)
+    targets["facts"].ledger.add((JOB, "facts", OLD, 0, Attempt(1, 1), Subtask(0, 100)))
+    plan = repair(folder, targets, nothing).plan()
+    assert (plan.lineage, plan.checkpoint, plan.sinks["lake"].aborts) == (NEW, 2, ())
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["lake"]) == list(range(30))
+
+
 # -- what the targets have to have from then on ------------------------------------------------------------------------
 
 
@@ -255,3 +302,32 @@ def test_the_loss_of_either_of_two_lineages_can_be_accepted(
     driver = another().recover()
     driver.run(2)
     assert visible(targets["lake"]) == [*range(10), *range(20, 30)]
+
+
+@pytest.mark.parametrize("lacked", [NEW, OLD], ids=["the newer", "the older"])
+def test_either_of_two_lineages_is_missed_in_a_target_that_is_put_back_under_the_running_job(
+    of_three: MemoryTarget, targets: Targets, another: Another, folder: Path, lacked: str
+) -> None:
+    """The commit behind them would hide for ever what the target lacks."""
+    adopt(folder, targets)
+    driver = another().recover()
+    right = backup(targets["lake"])
+    del targets["lake"].high_water[JOB, "lake", lacked]
+    with pytest.raises(TargetChangedError, match=f"of lineage {lacked} is committed, .*Checkpoint 1 is decided"):
+        driver.run(1)
+    assert visible(targets["lake"]) == list(range(20))
+    put_back(targets["lake"], right)
+    another().recover()
+    assert visible(targets["lake"]) == sorted([*range(20), *range(10, 20)])
+
+
+def test_of_two_lineages_that_a_lineage_continues_the_one_that_the_target_has_is_named(
+    of_three: MemoryTarget, targets: Targets, another: Another, folder: Path
+) -> None:
+    """The rows behind it are what is missing."""
+    adopt(folder, targets)
+    another().recover().run(1)
+    put_back(targets["lake"], of_three)
+    plan = accept_loss(folder, targets).plan(1, "lake")
+    assert plan.before is not None
+    assert (plan.before.lineage, plan.before.checkpoint) == (OLD, 0)

@@ -172,10 +172,16 @@ def test_what_a_lineage_leaves_in_the_ledger_is_collapsed_by_the_one_that_contin
         assert restored.sinks[name].history().committed == {**before[name], restore.lineage.id: 1}
 
 
-def test_what_a_lineage_left_behind_is_collapsed_before_the_next_has_a_mark_alone(
-    driver: Driver, another: Another, targets: Targets, tmp_path: Path
+@pytest.mark.parametrize("number", [1, 3, 16], ids=["at once", "before a mark", "after the mark of an older version"])
+def test_what_a_lineage_left_behind_is_collapsed_by_the_next_start(
+    driver: Driver,
+    another: Another,
+    targets: Targets,
+    tmp_path: Path,
+    monkeypatch: Patch,
+    number: int,
 ) -> None:
-    """The driver that continued it died between its first checkpoint and the collapse, and the next one in its recovery."""
+    """The driver that continued it died between its first checkpoint and the collapse, or did not collapse it."""
     driver.run(0)
     ledger = targets["facts"].ledger
     left = set(ledger)
@@ -183,13 +189,17 @@ def test_what_a_lineage_left_behind_is_collapsed_before_the_next_has_a_mark_alon
     restored = another()
     restored.coordinator.recover(restore=restore)
     restored.coordinator.begin_lineage(restore.lineage)
-    restored.coordinator.checkpoint(1, offsets(1), restored.write)
+    for done in range(1, number + 1):
+        restored.coordinator.checkpoint(done, offsets(done), restored.write)
     ledger |= left
-    for number in range(2, 15):
-        restored.coordinator.checkpoint(number, offsets(number), restored.write)
-    assert left <= ledger
-    restored.coordinator.checkpoint(15, offsets(15), restored.write)
+    started = another()
+    started.coordinator.recover()
     assert {key[2] for key in ledger} <= {restore.lineage.id}
+    asked = set()
+    monkeypatch.setattr(MemorySink, "subsume", lambda self, lineage, number: asked.add(lineage))
+    for done in range(number + 1, 32):
+        started.coordinator.checkpoint(done, offsets(done), started.write)
+    assert asked == {restore.lineage.id}, "an ancestor has nothing more to collapse"
 
 
 def test_a_target_that_a_lineage_never_wrote_to_is_given_no_proof_of_it(

@@ -42,7 +42,10 @@ HEX = st.text("0123456789abcdef", min_size=64, max_size=64)
 
 BEFORE = Proof("facts", "a", 1, "t")
 NOTE = Note("ann@host", 7, "by hand")
-LOSS = AcceptedLoss(NOTE, "a", 3, "facts", ("0.1", "1.2"), 10, (None,), ("e",), emptied=True, before=BEFORE)
+LACKS = (Proof("facts", "a", 3, "t"),)
+LOSS = AcceptedLoss(
+    NOTE, "a", 3, "facts", ("0.1", "1.2"), 10, (None,), ("e",), emptied=True, before=BEFORE, lacks=LACKS
+)
 
 
 def add(history: History, record: Record, records: list[Record]) -> History:
@@ -191,7 +194,7 @@ def test_records_of_a_version_without_proofs_are_read() -> None:
 
 LOSS_TEXT = (
     '{"repair":{"action":"accept-loss","before":{"checkpoint":1,"lineage":"a","sink":"facts","target":"t"},"checkpoint":3,'
-    '"emptied":true,"end":["e"],"lineage":"a","note":{"at_ms":7,"by":"ann@host","reason":"by hand"},"pieces":["0.1","1.2"],'
+    '"emptied":true,"end":["e"],"lacks":[{"checkpoint":3,"lineage":"a","sink":"facts","target":"t"}],"lineage":"a","note":{"at_ms":7,"by":"ann@host","reason":"by hand"},"pieces":["0.1","1.2"],'
     '"rows":10,"sink":"facts","start":[null]}}'
 )
 ADOPTION = Adoption(NOTE, Lineage("b", "", 1, ("e",), {"a": 3}, (BEFORE,)), ("chk/a-3-1.4",))
@@ -218,6 +221,24 @@ REWRITE_TEXT = (
 def test_a_repair_s_text_is_as_it_was_written_down(repair: Repair, text: str) -> None:
     assert record_from_json("REPAIRED", json.loads(text), "here") == RepairedRecord(repair)
     assert codec.canonical_json(record_to_json(RepairedRecord(repair))).decode() == text
+
+
+def test_a_loss_of_a_version_that_named_no_other_lineages_is_read_and_means_what_it_meant() -> None:
+    value = json.loads(LOSS_TEXT)
+    del value["repair"]["lacks"]
+    record = record_from_json("REPAIRED", value, "here")
+    old = replace(LOSS, lacks=None)
+    assert record == RepairedRecord(old)
+    asked = [("a", 1), ("a", 2), ("a", 4), ("b", 2)]
+    assert [old.covers(*one) for one in asked] == [LOSS.covers(*one) for one in asked] == [False, True, False, False]
+    older = replace(old, before=Proof("facts", "z", 1, "t"))
+    assert [older.covers(*one) for one in [("z", 1), ("z", 2), ("a", 0), ("y", 2)]] == [False, True, True, False]
+
+
+def test_a_loss_covers_what_a_target_lacks_of_each_lineage() -> None:
+    lost = replace(LOSS, before=Proof("facts", "z", 1, "t"), lacks=(*LACKS, Proof("facts", "y", 2, "t"), BEFORE))
+    asked = [("z", 1), ("z", 2), ("y", 2), ("y", 3), ("a", 3)]
+    assert [lost.covers(*one) for one in asked] == [False, False, True, False, True]
 
 
 def test_a_folded_log_of_a_version_without_repairs_is_read() -> None:
@@ -250,9 +271,14 @@ def test_a_loss_of_several_checkpoints_replaces_the_proof_of_each() -> None:
         Proof("facts", "b", 2, "t"),
         Proof("lake", "a", 2, "u"),
     )
-    assert LOSS.amend((Proof("facts", "a", 2, "t"), *kept)) == (BEFORE, *kept)
+    assert LOSS.amend((Proof("facts", "a", 2, "t"), *kept)) == kept, "its first is the proof before"
     assert replace(LOSS, before=None).amend((Proof("facts", "a", 0, "t"), *kept[1:])) == kept[1:]
     assert replace(LOSS, emptied=False).amend((Proof("facts", "a", 2, "t"),)) == (Proof("facts", "a", 2, "t"),)
+
+
+def test_a_loss_puts_the_proof_before_in_the_place_of_two_once() -> None:
+    two = (Proof("facts", "a", 2, "t"), Proof("facts", "a", 3, "t"))
+    assert LOSS.amend(two) == LOSS.amend_checkpoint("a", 3, (*two, Proof("facts", "z", 1, "t"))) == (BEFORE,)
 
 
 BASE = fold([FenceRecord(1), LineageRecord(Lineage("a")), DecidedRecord(DECISION)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,11 @@ from twophase.coordinator.rewrite import RewritePlan, RewriteRepair
 from twophase.errors import ConfigError
 from twophase.protocol.committable import Committable
 from twophase.runtime.adopted import frozen_in
+from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
 from twophase.state.records import Note
 from twophase.state.storage import LocalStorage
 
+_BEGAN = "set startingOffsets of every source to where the job began, and run the command again with --from-starting-offsets."
 _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 
 
@@ -156,7 +158,8 @@ def adopt_from_target(
         storage = LocalStorage(JobOptions.parse(job.options, job_file.name).checkpoint_location)
         adopting = AdoptionRepair(bench, frozen_in(storage))
         plan = adopting.plan()
-        begins = [f"where checkpoint {plan.checkpoint} ended:", *_lines(plan.end)]
+        ended = f"where checkpoint {plan.checkpoint} ended:"
+        begins = [ended if plan.checkpoint >= 0 else f"where lineage {plan.lineage} began:", *_lines(plan.end)]
         if not plan.end:
             begins = _starting_offsets(job, plan, allowed=from_starting_offsets)
         _show(_adoption(plan, bench.job, begins))
@@ -169,7 +172,8 @@ def _starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> lis
     """Where the sources begin by their own options."""
     given = {name: source.options.get("startingOffsets") for name, source in job.sources.items()}
     waiting = [piece for sink in plan.sinks.values() for piece in sink.aborts]
-    if plan.is_empty and not waiting:
+    is_first = plan.is_empty and not waiting and not plan.continues
+    if is_first and not any(_begins_at_the_end(source.options) for source in job.sources.values()):
         lines = [f"- {name}: {offsets or 'the default of the source'}" for name, offsets in given.items()]
         return ["the startingOffsets of the sources, as a new job does:", *lines]
     if allowed and None not in given.values():
@@ -178,13 +182,18 @@ def _starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> lis
             "them will be there twice:",
             *(f"- {name}: {offsets}" for name, offsets in given.items()),
         ]
+    if plan.is_empty and not waiting:
+        raise ConfigError(
+            f"{job.path.name}: the targets have no rows of this job, and nothing tells up to where a driver has read before. "
+            "Records since then may be skipped, such as with startingOffsets latest. Nothing was written.",
+            remedy=_BEGAN,
+        )
     if plan.is_empty:
         raise ConfigError(
             f"{job.path.name}: the targets have no rows of this job, but {count(len(waiting), 'piece')} that "
             f"{'was' if len(waiting) == 1 else 'were'} pre-committed. Nothing tells where they were read from; the next start "
             "aborts them, and their records have to be read again. Nothing was written.",
-            remedy="set startingOffsets of every source to where the job began, and run the command again with "
-            "--from-starting-offsets.",
+            remedy=_BEGAN,
         )
     raise ConfigError(
         f"{job.path.name}: the targets have rows of this job, and nothing in its folder tells where the newest of them were "
@@ -192,6 +201,23 @@ def _starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> lis
         remedy="find out up to which offsets the targets have the records, such as from their columns, set "
         "startingOffsets of every source to that, and run the command again with --from-starting-offsets.",
     )
+
+
+def _begins_at_the_end(options: Mapping[str, str]) -> bool:
+    """Whether a source begins, in whole or in part, behind what was written before its start."""
+    if options.get("startingOffsets.fallback", "").strip().lower() == "latest":
+        return True
+    try:
+        starting = parse_starting(options.get("startingOffsets"))
+    except ValueError:
+        return False  # the start says so
+    match starting:
+        case Latest():
+            return True
+        case Specific(listed):
+            return any(offset == LATEST_SENTINEL for _, offset in listed)
+        case _:
+            return False
 
 
 def _adoption(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Iterable[Table | str]:
@@ -207,12 +233,14 @@ def _adoption(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Iterable[T
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("sink", "proven by the target", "to be committed", "to be aborted by the next start"):
         table.add_column(name, overflow="fold")
+    waiting = [piece for sink in plan.sinks.values() for piece in (*sink.commits, *sink.aborts)]
+    several = len({piece.transaction.lineage for piece in waiting}) > 1
     for name, sink in plan.sinks.items():
         proven = ", ".join(f"{lineage[:8]} up to {number}" for lineage, number in sink.committed.items())
-        table.add_row(name, proven or "nothing", _pieces(sink.commits), _pieces(sink.aborts))
+        table.add_row(name, proven or "nothing", *(_pieces(pieces, several) for pieces in (sink.commits, sink.aborts)))
     yield table
     for name in plan.sinks:
-        if plan.lineage and not plan.has(name):
+        if plan.lineage and not plan.has_newest(name):
             yield f"Sink {name} has nothing of checkpoint {plan.checkpoint}: it had no rows in it, or they are lost."
     if not plan.lineage and not plan.is_empty:
         yield "Nothing tells which of these lineages is the newest, nor which sink has nothing of its newest checkpoint."
@@ -224,8 +252,14 @@ def _adoption(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Iterable[T
     yield from begins[1:]
 
 
-def _pieces(pieces: Sequence[Committable]) -> str:
-    return ", ".join(f"{one.transaction.checkpoint}: {one.transaction.attempt}/{one.subtask}" for one in pieces) or "-"
+def _pieces(pieces: Sequence[Committable], with_lineage: bool) -> str:
+    """The pieces of one cell; with the start of each lineage where those of several wait."""
+    shown = (
+        f"{one.transaction.lineage[:8] + ' ' if with_lineage else ''}{one.transaction.checkpoint}: "
+        f"{one.transaction.attempt}/{one.subtask}"
+        for one in pieces
+    )
+    return ", ".join(shown) or "-"
 
 
 def _rewrite(plan: RewritePlan, bench: Bench) -> Iterable[Table | str]:

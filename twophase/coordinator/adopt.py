@@ -12,15 +12,18 @@ for committed, a new lineage goes on behind them, and what is pre-committed of t
 A death before step 4 leaves a job that refuses to start as before; the command can be run again. Where no target has proof of
 anything, the fence of step 2 is all that the job was refused for: then a start goes on as it would after the repair.
 
-Each piece is adopted by its own lineage: targets have a mark of every lineage that the job ever had. Where the newest adopted
-checkpoint ended, no target says. Spark's folder does, if it has the offsets of that micro-batch: they were frozen before a row
-of it was written. Otherwise the source begins where its own options say. Which lineage is the newest tells `lineage_order`, or
-else the one that pieces wait of: nothing of a newer one is committed before them. Or else the only one that Spark's folder has.
+Each piece is adopted by its own lineage: targets have a mark of every lineage that the job ever had. `LineageOrder` finds the
+newest lineage. Where it cannot, the lineage that pieces wait of is the newest, because a newer one commits nothing before them;
+where no piece waits, the only lineage that Spark's folder has.
+
+No target says where the newest adopted checkpoint ended. Its body does, if it is the log's newest decision. Spark's folder does,
+if it has the offsets of that micro-batch: Spark froze them before it wrote a row. Otherwise each source begins where its own
+options say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from twophase.coordinator.lineage_order import LineageOrder
@@ -74,8 +77,9 @@ class AdoptionPlan:
         checkpoint: its newest checkpoint that is adopted; -1 if none is.
         ancestors: the highest adopted checkpoint of each lineage; -1 for the log's own if none of it is.
         sinks: by name.
-        end: where that checkpoint ended, by Spark's folder; empty if that is not known.
+        end: where that checkpoint ended, or where the log's own lineage begins if none of it is adopted; empty if that is not known.
         gave_up: folders of decided checkpoints whose bodies cannot be read.
+        continues: whether the log has a decided checkpoint, or a lineage that goes on behind one.
     """
 
     lineage: str
@@ -84,13 +88,14 @@ class AdoptionPlan:
     sinks: Mapping[str, SinkPlan]
     end: tuple[str | None, ...]
     gave_up: tuple[str, ...]
+    continues: bool
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is adopted: the targets have no row of the job."""
+        """Whether nothing is adopted: the log has no decision of its lineage, and the targets have no row of the job."""
         return all(checkpoint < 0 for checkpoint in self.ancestors.values())
 
-    def has(self, sink: str) -> bool:
+    def has_newest(self, sink: str) -> bool:
         """Whether a sink has, or gets, something of the newest checkpoint."""
         mine = self.sinks[sink]
         waits = any(_checkpoint_of(piece) == (self.lineage, self.checkpoint) for piece in mine.commits)
@@ -159,17 +164,18 @@ class AdoptionRepair:
         check_targets(bench.proofs, bench.proofs.committed(), bench.sinks, remembered, may_move=False)
         in_doubt = {name: sink.in_doubt() for name, sink in bench.sinks.items()}
         order = LineageOrder(history, remembered, bench.sinks, in_doubt)
-        adopted = _highest(
-            history, remembered, [*unreadable, *history.uncommitted()]
-        )  # what can be read is committed too
+        adopted = _highest(history, remembered)
         sinks = {
             name: self._sink_plan(history, name, remembered[name].committed, in_doubt[name], order, adopted)
             for name in bench.sinks
         }
         lineage = self._newest_lineage(history, sinks, order, adopted)
         checkpoint = adopted.get(lineage, -1)
-        end = self._end(history, sinks, lineage, checkpoint)
-        return AdoptionPlan(lineage, checkpoint, adopted, sinks, end, tuple(one.folder for one in unreadable))
+        end = self._end(history, sinks, lineage, adopted)
+        continues = bool(history.decisions) or any(known.ancestors for known in history.lineages)
+        return AdoptionPlan(
+            lineage, checkpoint, adopted, sinks, end, tuple(one.folder for one in unreadable), continues
+        )
 
     def _check_needed(self, history: History, remembered: Mapping[str, SinkHistory]) -> None:
         try:
@@ -239,7 +245,7 @@ class AdoptionRepair:
             waits = number <= adopted.get(lineage, -1) and not order.is_followed(lineage, number)
             waits = waits and not self._is_over(name, committed.get(lineage, -1), piece)
             (commits if waits and self._is_decided(history, name, piece) else aborts).append(piece)
-        commits.sort(key=lambda piece: (order.rank(piece.transaction.lineage), piece.transaction.checkpoint))
+        commits.sort(key=_oldest_first(order))
         guessed = [piece for piece in commits if self._body(history, piece) is None]
         tasks = {(_checkpoint_of(piece), piece.subtask.index) for piece in guessed}
         attempts = {(_checkpoint_of(piece), piece.transaction.attempt) for piece in guessed}
@@ -291,18 +297,33 @@ class AdoptionRepair:
         return found.committed_pieces(lineage, checkpoint) if isinstance(found, NamesPieces) else ()
 
     def _end(
-        self, history: History, sinks: Mapping[str, SinkPlan], lineage: str, checkpoint: int
+        self, history: History, sinks: Mapping[str, SinkPlan], lineage: str, adopted: Mapping[str, int]
     ) -> tuple[str | None, ...]:
-        frozen = self._frozen(lineage, checkpoint) if lineage and checkpoint >= 0 else None
+        checkpoint = adopted.get(lineage, -1)
+        frozen = (
+            self._frozen(lineage, checkpoint) if lineage else None
+        )  # first: it refuses a lineage with state in Spark
+        if checkpoint < 0:
+            return self._begin(history, lineage, adopted)
+        newest = (lineage, checkpoint)
+        decision = next((one for one in history.decisions if (one.lineage, one.checkpoint) == newest), None)
+        if decision is not None and self._is_readable(decision):
+            return self._bench.store.read(decision).offsets.end
         if frozen is None:
             return ()
-        newest = (lineage, checkpoint)
-        hashes = [one.offsets_hash for one in history.decisions if (one.lineage, one.checkpoint) == newest]
         waiting = [piece for sink in sinks.values() for piece in sink.commits]
-        hashes += [piece.transaction.offsets_hash for piece in waiting if _checkpoint_of(piece) == newest]
+        hashes = [piece.transaction.offsets_hash for piece in waiting if _checkpoint_of(piece) == newest]
+        hashes += [decision.offsets_hash] if decision else []
         if any(found != frozen.hash for found in hashes):
             return ()  # Spark's folder is of another time than the log, or than what waits
         return frozen.end
+
+    def _begin(self, history: History, lineage: str, adopted: Mapping[str, int]) -> tuple[str | None, ...]:
+        """Where the log's own lineage begins, unless another driver has gone on in one that it continues."""
+        own = history.lineage
+        if own is None or own.id != lineage or any(last > own.ancestors.get(one, -1) for one, last in adopted.items()):
+            return ()
+        return own.start
 
     # -- the deed --------------------------------------------------------------------------------------------------------
 
@@ -314,7 +335,8 @@ class AdoptionRepair:
                 bench.committer.commit(bench.store.read(decision))  # no COMMITTED: one before it may have no body
             else:
                 self._commit_pieces(plan, (decision.lineage, decision.checkpoint))
-        waiting = [piece for sink in plan.sinks.values() for piece in sink.commits]
+        order = LineageOrder(bench.log.history, {}, {}, {})  # the log's alone, as in each sink
+        waiting = sorted((one for sink in plan.sinks.values() for one in sink.commits), key=_oldest_first(order))
         for checkpoint in dict.fromkeys(_checkpoint_of(piece) for piece in waiting):
             self._commit_pieces(plan, checkpoint)
 
@@ -352,13 +374,20 @@ class AdoptionRepair:
         return tuple(proofs)
 
 
-def _highest(history: History, remembered: Mapping[str, SinkHistory], decided: Iterable[Decision]) -> dict[str, int]:
-    """The highest checkpoint of each lineage that a target has proof of, or that is decided and not known as committed."""
+def _highest(history: History, remembered: Mapping[str, SinkHistory]) -> dict[str, int]:
+    """The highest checkpoint of each lineage that a target has proof of, or that the log has decided and still needs."""
     adopted = {history.lineage.id: -1} if history.lineage else {}
+    newest = history.newest(history.lineage.id) if history.lineage else None
+    decided = [*history.uncommitted(), *([newest] if newest else [])]  # no target need have rows of the newest
     found = [(decision.lineage, decision.checkpoint) for decision in decided]
     for lineage, checkpoint in [*found, *(one for memory in remembered.values() for one in memory.committed.items())]:
         adopted[lineage] = max(adopted.get(lineage, -1), checkpoint)
     return adopted
+
+
+def _oldest_first(order: LineageOrder) -> Callable[[Committable], tuple[float, int]]:
+    """The key by which pieces are committed."""
+    return lambda piece: (order.rank(piece.transaction.lineage), piece.transaction.checkpoint)
 
 
 def _checkpoint_of(piece: Committable) -> tuple[str, int]:

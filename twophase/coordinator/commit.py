@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from twophase.coordinator.clock import Clock
+from twophase.coordinator.proofs import knows
 from twophase.errors import (
     ConfigError,
     LostPreparedError,
@@ -24,7 +26,7 @@ from twophase.errors import (
 from twophase.events import CommitRetried, Observers, PieceCommitted
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
-from twophase.protocol.sink import CommitRequest, Sink
+from twophase.protocol.sink import CommitRequest, Predecessor, Sink, predecessor_missing
 from twophase.redaction import shown
 from twophase.state.checkpoint import CompletedCheckpoint
 
@@ -152,7 +154,9 @@ class Committer:
         """Try the pieces of one sink; return what is left, why, and what is lost."""
         try:
             before = checkpoint.predecessor(name)
-            outcomes = self._sinks[name].commit([CommitRequest(piece, retries, before) for piece in pieces])
+            requests = [CommitRequest(piece, retries, before) for piece in pieces]
+            _check_others(checkpoint, name, self._sinks[name], requests)
+            outcomes = self._sinks[name].commit(requests)
             if check is not None and any(isinstance(outcome, AlreadyCommitted) for outcome in outcomes):
                 check(self._sinks[name])
         except TargetChangedError as error:
@@ -206,3 +210,23 @@ class Committer:
             "and the plan keeps no state; otherwise let the job go on without them: "
             f"twophase repair accept-loss JOB.yaml --checkpoint {checkpoint.checkpoint} --sink {lost[0][0].transaction.sink}",
         )
+
+
+def _check_others(checkpoint: CompletedCheckpoint, name: str, sink: Sink, requests: Sequence[CommitRequest]) -> None:
+    """Look for the other predecessors, if an adoption has left several of one sink: once committed, this checkpoint hides them.
+
+    A request names one. Until its first commit in this sink a lineage has them all, so that this is asked once.
+
+    Raises:
+        TargetChangedError: the target lacks one of them.
+    """
+    others = checkpoint.predecessors_in(name)[1:]
+    if not others:
+        return
+    history = sink.history()
+    if history.committed.get(checkpoint.lineage, -1) >= checkpoint.checkpoint:
+        return  # what is proven needs no predecessor any more
+    for proof in others:
+        if not knows(history, proof):
+            before = Predecessor(proof.lineage, proof.checkpoint)
+            raise predecessor_missing(replace(requests[0], predecessor=before), sink.target())

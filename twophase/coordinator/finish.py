@@ -22,7 +22,7 @@ from twophase.protocol.listener import CheckpointListener
 from twophase.protocol.sink import Sink
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, Decision
+from twophase.state.records import CommittedRecord, Decision, Lineage
 from twophase.state.store import CompletedCheckpointStore
 
 _SUBSUME_SINKS_EVERY = 16
@@ -186,22 +186,29 @@ class Finisher:
             newest: of the current lineage, what was committed already when recovery began; None before the first.
         """
         current = self._log.history.lineage
-        for decision in self._log.history.decisions:
-            if current and decision.lineage == current.id and (not newest or decision.checkpoint >= newest.checkpoint):
-                self._subsume_sinks(decision.lineage, decision.checkpoint)
+        mine = [one.checkpoint for one in self._log.history.decisions if current and one.lineage == current.id]
+        if current and mine:
+            self._subsume_ancestors(current)
+            for checkpoint in mine:
+                if not newest or checkpoint >= newest.checkpoint:
+                    self._subsume_sinks(current.id, checkpoint)
 
     def _subsume_sinks(self, lineage: str, checkpoint: int) -> None:
         """Let the sinks collapse their proofs if that is due: what the lineage's ancestors have left, then those of its own.
 
         Only the checkpoint's number tells when: a process may live for one checkpoint only. All before it are committed too.
-        No lineage has a mark alone while an ancestor still has more: `LineageOrder` tells by that which is the older one.
+        No lineage has a mark alone while an ancestor still has more: `LineageOrder` tells by that which is the older one. Its
+        first checkpoint sees to that, and `catch_up` after a driver that died there.
         """
         [current] = [known for known in self._log.history.lineages if known.id == lineage]
-        is_due = (checkpoint + 1) % _SUBSUME_SINKS_EVERY == 0
-        ends = dict(current.ancestors) if is_due or checkpoint == current.first_checkpoint else {}
-        if is_due:
-            ends[lineage] = checkpoint
-        for ancestor, last in ends.items():
+        if checkpoint == current.first_checkpoint:
+            self._subsume_ancestors(current)
+        if (checkpoint + 1) % _SUBSUME_SINKS_EVERY == 0:
+            for sink in self._sinks.values():
+                sink.subsume(lineage, checkpoint)
+
+    def _subsume_ancestors(self, lineage: Lineage) -> None:
+        for ancestor, last in lineage.ancestors.items():
             for sink in self._sinks.values():
                 sink.subsume(ancestor, last)
 

@@ -5,7 +5,8 @@ A target keeps a mark of each lineage for ever, so one of a job that was ever re
     1. the log, of those that it knows; those that it does not know began after it was written
     2. generations: each lineage begins with a driver whose generation is above all before it
     3. the ledgers: the first checkpoint of a lineage collapses what its ancestors have left there, in every sink. So where a
-       target names pieces of one lineage and has only a mark of another, the one with the mark is the older one
+       target names pieces of one lineage and has only a mark of another, the one with the mark is the older one. It never
+       tells of a lineage that pieces wait of: they have a generation
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class LineageOrder:
         self._generations: dict[str, int] = {}
         self._followed: set[tuple[str, str]] = set()
         if len(self._proven - self._ranks.keys()) > 1:
-            self._ask(remembered, sinks, in_doubt)
+            self._read_pieces(remembered, sinks, in_doubt)
 
     def is_known(self, lineage: str) -> bool:
         """Whether the log knows it."""
@@ -76,7 +77,7 @@ class LineageOrder:
             return False
         return any(self.is_newer(other, lineage) for other in self._proven)
 
-    def _ask(
+    def _read_pieces(
         self,
         remembered: Mapping[str, SinkHistory],
         sinks: Mapping[str, Sink],

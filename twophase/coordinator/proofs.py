@@ -5,6 +5,7 @@ log calls committed. Each decision therefore carries, for each sink, its newest 
 
     1. a start looks for the proof of what is committed, in each target       `check_targets`
     2. a commit requires the proof of its predecessor, in the target itself   `CommitRequest.predecessor`
+       of several, which an adoption may leave, the others just before it     `Committer`
 
 Step 2 is what notices a target that changes under a running job: the next start would find the newer proof there, and no
 longer miss what is older.
@@ -80,16 +81,17 @@ class Proofs:
         """
         lacks = [proof]
         while memory.committed.get(lacks[-1].lineage) is None:
-            older = self._continued(lacks[-1])
+            older = self._continued(lacks[-1], memory)
             if older is None or knows(memory, older):
                 return lacks, older
             lacks.append(older)
         return lacks, replace(lacks[-1], checkpoint=memory.committed[lacks[-1].lineage])
 
-    def _continued(self, proof: Proof) -> Proof | None:
-        """What the sink had proof of when the lineage of this one began."""
+    def _continued(self, proof: Proof, memory: SinkHistory) -> Proof | None:
+        """What the sink had proof of when the lineage of this one began; of several one that its target still has, if any."""
         begun = [one.proofs or () for one in self._log.history.lineages if one.id == proof.lineage]
-        return next((one for proofs in begun for one in proofs if one.sink == proof.sink), None)
+        found = [one for proofs in begun for one in proofs if one.sink == proof.sink]
+        return next((one for one in found if knows(memory, one)), next(iter(found), None))
 
     def changed(self, proof: Proof, sink: Sink, history: SinkHistory) -> TargetChangedError:
         """What is to be said of a target without a proof.
@@ -101,12 +103,14 @@ class Proofs:
         """
         newest = history.committed.get(proof.lineage)
         (first, *older), before = self.missing(proof, history)
-        spans = [_span(first, history)]
-        spans += [f"{_span(one, history)} of lineage {one.lineage}, which it continues," for one in older]
+        others = "".join(
+            f", as are checkpoints {_span(one, history)} of the older lineage {one.lineage}" for one in older
+        )
         return TargetChangedError(
             f"Job {self._job!r}: checkpoint {proof.checkpoint} of lineage {proof.lineage} is committed, and sink "
             f"{proof.sink!r} ({sink.target()}) knows {'none' if newest is None else f'up to {newest}'} of that lineage: its "
-            f"target was put back, or is another one than {proof.target}. Checkpoints {' and '.join(spans)} are missing in it. "
+            f"target was put back, or is another one than {proof.target}. Checkpoints {_span(first, history)} are missing in it"
+            f"{others}. "
             f"{self._offsets(proof, before)}",
             remedy="put the target back as it was. If it is to be another one from here on, begin there with "
             "restore.path; in the plugin form, with another name and checkpointLocation. If it is the same one and what it lacks is "
@@ -136,10 +140,12 @@ class Proofs:
         self, checkpoint: CompletedCheckpoint, sink: Sink, name: str, error: TargetChangedError
     ) -> TargetChangedError:
         """The error of a commit that was refused, with what the target lacks, if it is that."""
-        before = next((proof for proof in checkpoint.predecessors or () if proof.sink == name), None)
-        if before is None or knows(history := sink.history(), before):
+        if not (required := checkpoint.predecessors_in(name)):
             return error
-        gap = self.changed(before, sink, history)
+        history = sink.history()
+        if not (lacked := [proof for proof in required if not knows(history, proof)]):
+            return error
+        gap = self.changed(lacked[0], sink, history)
         return TargetChangedError(
             f"{gap.what} Checkpoint {checkpoint.checkpoint} is decided and was not committed there.", remedy=gap.remedy
         )

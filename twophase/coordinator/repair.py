@@ -91,6 +91,7 @@ class LossPlan:
         start: the offset lines where what is lost begins; empty if that is not known.
         end: where it ends, likewise.
         before: the newest checkpoint with pieces that the target has before this one.
+        lacks: this checkpoint, and of a target that was put back the newest that it lacks of each lineage before.
         gap: of a target that was put back, what it lacks; empty otherwise.
     """
 
@@ -102,6 +103,7 @@ class LossPlan:
     start: tuple[str | None, ...]
     end: tuple[str | None, ...]
     before: Proof | None
+    lacks: Sequence[Proof]
     gap: str = ""
 
     @property
@@ -170,6 +172,7 @@ class LossRepair:
             end=plan.end,
             emptied=not plan.kept,
             before=None if plan.kept else plan.before,
+            lacks=() if plan.kept else tuple(plan.lacks),
         )
         failpoint("R02")
         bench.log.append(RepairedRecord(loss))
@@ -192,7 +195,8 @@ class LossRepair:
         gone = {piece.subtask for piece, _ in lost}
         kept = [piece for piece in body.committables[sink] if piece.subtask not in gone]
         before = next((proof for proof in body.predecessors or () if proof.sink == sink), None)
-        return LossPlan(body.lineage, checkpoint, sink, lost, kept, body.offsets.start, body.offsets.end, before)
+        lacks = [Proof(sink, body.lineage, checkpoint, lost[0][0].target)]
+        return LossPlan(body.lineage, checkpoint, sink, lost, kept, body.offsets.start, body.offsets.end, before, lacks)
 
     def _gap(self, checkpoint: int, sink: str, remembered: SinkHistory) -> Proof | None:
         """The proof of this checkpoint that the target has to have and lacks, if it is that; it was put back then."""
@@ -208,13 +212,13 @@ class LossRepair:
     def _plan_of_gap(self, gap: Proof) -> LossPlan:
         bench = self._bench
         remembered = bench.sinks[gap.sink].history()
-        _, before = bench.proofs.missing(gap, remembered)
+        lacks, before = bench.proofs.missing(gap, remembered)
         error = bench.proofs.changed(gap, bench.sinks[gap.sink], remembered)
         body, last = bench.proofs.body_of(gap), bench.proofs.body_of(before)
         since = last.offsets.end if last else ()
         lost = [(piece, "the target was put back") for piece in body.committables.get(gap.sink, ())] if body else []
         end = body.offsets.end if body else ()
-        return LossPlan(gap.lineage, gap.checkpoint, gap.sink, lost, (), since, end, before, error.what)
+        return LossPlan(gap.lineage, gap.checkpoint, gap.sink, lost, (), since, end, before, lacks, error.what)
 
     def _decision(self, history: History, checkpoint: int) -> Decision:
         """The one of this number that waits for its commit; where none does, the newest of it."""

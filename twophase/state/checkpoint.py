@@ -75,12 +75,14 @@ class CompletedCheckpoint:
         kept = [own.get(proof.sink, proof) for proof in self.predecessors or ()]
         return tuple(dict.fromkeys([*kept, *own.values()]))
 
-    def predecessor(self, sink: str) -> Predecessor | None:
+    def predecessors_in(self, sink: str) -> list[Proof]:
         """What has to be proven in a sink's target before a piece of this checkpoint may be committed there."""
-        for proof in self.predecessors or ():
-            if proof.sink == sink:
-                return Predecessor(proof.lineage, proof.checkpoint)
-        return None
+        return [proof for proof in self.predecessors or () if proof.sink == sink]
+
+    def predecessor(self, sink: str) -> Predecessor | None:
+        """The first of them, which the sink itself looks for; `Committer` looks for the others."""
+        found = self.predecessors_in(sink)
+        return Predecessor(found[0].lineage, found[0].checkpoint) if found else None
 
     def without(self, loss: AcceptedLoss) -> CompletedCheckpoint:
         """The checkpoint after an operator has accepted a loss, in it or in one before it."""
@@ -89,7 +91,7 @@ class CompletedCheckpoint:
             one for one in pieces if not loss.gave_up(loss.sink, self.lineage, self.checkpoint, one.subtask.index)
         )
         committables = {**self.committables, loss.sink: kept} if pieces else self.committables
-        predecessors = loss.amend(self.predecessors, self.lineage, self.checkpoint)
+        predecessors = loss.amend_checkpoint(self.lineage, self.checkpoint, self.predecessors)
         return replace(self, committables=committables, predecessors=predecessors)
 
     @property

@@ -6,7 +6,7 @@ A `SUBSUMED` record carries the history of everything before it, so that what ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -113,6 +113,8 @@ class AcceptedLoss:
         end: where they end, likewise. They are among the records in between.
         emptied: whether the sink has no piece of the checkpoint left. Then the target has no proof of it either.
         before: what is to be proven in its place then: the newest checkpoint before that the target has, if any.
+        lacks: the newest checkpoint given up of each lineage, if it is emptied: this one, then those of its ancestors. None in a
+            record of an older version, which did not say.
     """
 
     note: Note
@@ -125,6 +127,7 @@ class AcceptedLoss:
     end: tuple[str | None, ...]
     emptied: bool
     before: Proof | None
+    lacks: tuple[Proof, ...] | None = None
     action: Literal["accept-loss"] = "accept-loss"
 
     def gave_up(self, sink: str, lineage: str, checkpoint: int, task: int) -> bool:
@@ -141,30 +144,36 @@ class AcceptedLoss:
         return _tasks(self.pieces) if mine else frozenset()
 
     def covers(self, lineage: str, checkpoint: int) -> bool:
-        """Whether a checkpoint is among those before this one that a target which was put back lacks, and nobody writes any more."""
+        """Whether the target lacks all of an older checkpoint too, and nobody writes it any more."""
         proven = self.before.checkpoint if self.before and self.before.lineage == lineage else -1
+        if not self.emptied or checkpoint <= proven:
+            return False
+        if self.lacks is not None:
+            return any(one.lineage == lineage and checkpoint <= one.checkpoint for one in self.lacks)
         if lineage == self.lineage:
-            return self.emptied and proven < checkpoint < self.checkpoint
-        return (
-            self.emptied and 0 <= proven < checkpoint
-        )  # what this lineage continues ended behind the proof, wherever that was
+            return checkpoint < self.checkpoint
+        # An older version: the lineage of `before` ended behind it, wherever that was. Other ancestors are not known.
+        return proven >= 0
 
-    def amend(
-        self, proofs: tuple[Proof, ...] | None, lineage: str = "", checkpoint: int = -1
+    def amend(self, proofs: tuple[Proof, ...] | None) -> tuple[Proof, ...] | None:
+        """Proofs, of a lineage say, without those that the target cannot have any more."""
+        return self._replaced(proofs, lambda one: self._empties(one.lineage, one.checkpoint))
+
+    def amend_checkpoint(
+        self, lineage: str, checkpoint: int, proofs: tuple[Proof, ...] | None
     ) -> tuple[Proof, ...] | None:
-        """`proofs` without those that the target cannot have any more.
+        """The same of the proofs of a checkpoint, or of what came before it.
 
-        Args:
-            proofs: of the checkpoint, of what came before it, or of a lineage.
-            lineage: of the checkpoint.
-            checkpoint: its number. If this empties it, its proof of the sink is of something that is empty too, also in an ancestor.
+        If the checkpoint is emptied, so is whatever it named of the sink, in an ancestor too.
         """
+        return self._replaced(proofs, lambda _: True) if self._empties(lineage, checkpoint) else self.amend(proofs)
+
+    def _replaced(self, proofs: tuple[Proof, ...] | None, is_gone: Callable[[Proof], bool]) -> tuple[Proof, ...] | None:
+        """`before`, once, in the place of the proofs of the sink that are gone."""
         if proofs is None or not self.emptied:
             return proofs
-        emptied = self._empties(lineage, checkpoint)
-        gone = [one.sink == self.sink and (emptied or self._empties(one.lineage, one.checkpoint)) for one in proofs]
-        amended = (self.before if is_gone else one for one, is_gone in zip(proofs, gone, strict=True))
-        return tuple(proof for proof in amended if proof is not None)
+        amended = (self.before if one.sink == self.sink and is_gone(one) else one for one in proofs)
+        return tuple(dict.fromkeys(proof for proof in amended if proof is not None))
 
     def _empties(self, lineage: str, checkpoint: int) -> bool:
         return (lineage, checkpoint) == (self.lineage, self.checkpoint) or self.covers(lineage, checkpoint)
@@ -343,7 +352,8 @@ class History:
                 known = {one.id for one in self.lineages} | {name for one in self.lineages for name in one.ancestors}
                 _check(repair.lineage in known, f"loss in lineage {repair.lineage}")
                 decisions = tuple(
-                    replace(one, proofs=repair.amend(one.proofs, one.lineage, one.checkpoint)) for one in self.decisions
+                    replace(one, proofs=repair.amend_checkpoint(one.lineage, one.checkpoint, one.proofs))
+                    for one in self.decisions
                 )
                 lineages = tuple(replace(one, proofs=repair.amend(one.proofs)) for one in self.lineages)
                 return replace(self, lineages=lineages, decisions=decisions, repairs=repairs)
@@ -440,9 +450,9 @@ def _repair(value: Mapping[str, Any]) -> Repair:
     match fields["action"]:
         case "accept-loss":
             pieces, start, end = (tuple(fields.pop(name)) for name in ("pieces", "start", "end"))
-            before = fields.pop("before")
+            before, lacks = fields.pop("before"), proofs_from_json(fields.pop("lacks", None))
             proof = Proof(**before) if before else None
-            return AcceptedLoss(note=note, pieces=pieces, start=start, end=end, before=proof, **fields)
+            return AcceptedLoss(note=note, pieces=pieces, start=start, end=end, before=proof, lacks=lacks, **fields)
         case "adopt-from-target":
             lineage, gave_up = _lineage(fields.pop("lineage")), tuple(fields.pop("gave_up"))
             return Adoption(note=note, lineage=lineage, gave_up=gave_up, **fields)
