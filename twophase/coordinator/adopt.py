@@ -300,9 +300,8 @@ class AdoptionRepair:
         self, history: History, sinks: Mapping[str, SinkPlan], lineage: str, adopted: Mapping[str, int]
     ) -> tuple[str | None, ...]:
         checkpoint = adopted.get(lineage, -1)
-        frozen = (
-            self._frozen(lineage, checkpoint) if lineage else None
-        )  # first: it refuses a lineage with state in Spark
+        # First of all: it refuses a lineage with state in Spark.
+        frozen = self._frozen(lineage, checkpoint) if lineage else None
         if checkpoint < 0:
             return self._begin(history, lineage, adopted)
         newest = (lineage, checkpoint)
