@@ -90,6 +90,8 @@ def _jvm_lock(folder: Path, jvm: Jvm, deadline_s: float) -> Iterator[None]:
 def make_jvm_file(path: Path) -> None:
     """Make the second file. Whoever may write into its folder may write it: Java locks only what it may write.
 
+    Where the file system refuses the group or the rights they stay; an account for which that is too little is told so.
+
     Raises:
         PermissionError: this account may not write it.
     """
@@ -102,11 +104,12 @@ def make_jvm_file(path: Path) -> None:
         if file.st_uid != os.geteuid():
             return
         if file.st_gid != folder.st_gid:
-            with suppress(PermissionError):  # not a member of that group
+            with suppress(OSError):  # not a member of that group, or it is not mapped (user namespaces, NFS)
                 os.fchown(descriptor, -1, folder.st_gid)
         missing = folder.st_mode & _READ_AND_WRITE & ~file.st_mode
         if missing:
-            os.fchmod(descriptor, stat.S_IMODE(file.st_mode) | missing)
+            with suppress(OSError):  # all files have the same (vfat, FUSE)
+                os.fchmod(descriptor, stat.S_IMODE(file.st_mode) | missing)
     finally:
         os.close(descriptor)
 

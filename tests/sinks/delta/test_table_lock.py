@@ -126,6 +126,26 @@ def test_a_file_that_died_before_it_had_its_rights_gets_them_from_the_next_commi
     assert (table / JVM_NAME).stat().st_mode & 0o777 == 0o666
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder a group of which it is no member")
+def test_a_file_system_that_keeps_other_groups_or_rights_costs_no_commit(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that a user namespace or NFS does not map; rights that vfat and some FUSE mounts give to all files alike."""
+    os.chown(table / FOLDER, -1, 12_345)
+    (table / FOLDER).chmod(0o777)
+    (table / JVM_NAME).touch(mode=0o600)
+    refused = []
+
+    def refuse(descriptor: int, *_: int) -> None:
+        refused.append(descriptor)
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(module.os, "fchown", refuse)
+    monkeypatch.setattr(module.os, "fchmod", refuse)
+    make_jvm_file(table / JVM_NAME)
+    assert len(refused) == 2
+
+
 def test_an_account_that_may_not_write_the_jvm_s_file_is_told_so(table: Path) -> None:
     (table / JVM_NAME).touch()
     (table / JVM_NAME).chmod(0o444)
