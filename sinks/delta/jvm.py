@@ -86,6 +86,15 @@ class Jvm:
         """A local file, as a `java.io.RandomAccessFile` to read and write."""
         return self._class("java.io.RandomAccessFile")(str(path), "rw")
 
+    def set_property(self, key: str, value: str) -> str | None:
+        """Set a system property of the JVM, whichever Python it serves. Returns the value that it had."""
+        before = self._class("java.lang.System").setProperty(key, value)
+        return None if before is None else str(before)
+
+    def clear_property(self, key: str) -> None:
+        """Remove a system property of the JVM."""
+        self._class("java.lang.System").clearProperty(key)
+
     def read_all(self, stream: Any) -> bytes:
         """What is left in an input stream."""
         return bytes(self._class("org.apache.commons.io.IOUtils").toByteArray(stream))

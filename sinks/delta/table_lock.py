@@ -14,6 +14,10 @@ free when nobody is left who could write. There are two files because NFS makes 
 processes of one driver would wait for each other. Closing any descriptor of a file releases the `fcntl` locks of the whole process:
 the JVM opens the second file only under the first lock.
 
+A JVM can outlive its Python and serve another one (a gateway of PYSPARK_GATEWAY_PORT, Livy, notebooks). It then has the file open for the
+dead one, and may still be at its commit. So a system property of the JVM, named for the file, says that it has the file open; while it does
+nobody opens the file again.
+
 Delta never deletes the files: VACUUM passes over folders whose names begin with `_` or `.` (`DeltaTableUtils.isHiddenDirectory`),
 readers know data files from the log alone, and the log's own clean-up lists `_delta_log` only. Whoever takes no lock, such as a
 writer of Delta's own, is not kept apart.
@@ -53,7 +57,8 @@ def table_lock(folder: Path, jvm: Jvm) -> Iterator[None]:
         jvm: that writes the commit.
 
     Raises:
-        TimeoutError: another driver has held one too long. One that is paused in its commit would overwrite ours.
+        TimeoutError: another driver has held one too long, or this JVM has the second one for a Python that has died. A commit
+            that is paused would overwrite ours.
         PermissionError: this account cannot lock them.
     """
     deadline_s = time.monotonic() + _TIMEOUT_S
@@ -78,13 +83,30 @@ def _jvm_lock(folder: Path, jvm: Jvm, deadline_s: float) -> Iterator[None]:
     """Hold the second lock, under the first one. Raises as `table_lock` does."""
     path = folder / JVM_NAME
     make_jvm_file(path)
-    file = jvm.open_file(path)
+    with _only_opening(path, jvm):
+        file = jvm.open_file(path)
+        try:
+            channel = file.getChannel()
+            _wait(lambda: channel.tryLock() is not None, path, deadline_s)
+            yield
+        finally:
+            file.close()
+
+
+@contextmanager
+def _only_opening(path: Path, jvm: Jvm) -> Iterator[None]:
+    """See that the JVM opens the file once at a time. Whoever else had it open has died: we hold the first lock."""
+    file = path.stat()
+    key = f"twophase.delta.lock.{file.st_dev}.{file.st_ino}"
+    if jvm.set_property(key, str(path)) is not None:
+        raise TimeoutError(
+            f"this very JVM has locked {path} for a Python that died in a commit to this table, and may still be at that "
+            "commit: end the JVM (lslocks shows it), and start the job on a new one"
+        )
     try:
-        channel = file.getChannel()
-        _wait(lambda: channel.tryLock() is not None, path, deadline_s)
         yield
     finally:
-        file.close()
+        jvm.clear_property(key)
 
 
 def make_jvm_file(path: Path) -> None:
@@ -138,7 +160,7 @@ def _wait(locks: Callable[[], bool], path: Path, deadline_s: float) -> None:
     while not locks():
         if time.monotonic() > deadline_s:
             raise TimeoutError(
-                f"another driver has held {path} for {_TIMEOUT_S:g} s: it commits to this table, or is paused in a "
+                f"{path} could not be had within {_TIMEOUT_S:g} s: another driver commits to this table, or is paused in a "
                 "commit (lslocks shows its process)"
             )
         time.sleep(_POLL_S)

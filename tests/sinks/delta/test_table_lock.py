@@ -1,21 +1,28 @@
-"""The lock of a table on a local disk: Python's, and the file that the JVM locks (`integration/test_delta_neighbours.py`)."""
+"""The lock of a table on a local disk: Python's, and the JVM's, here of a JVM without Spark (`integration/test_delta_neighbours.py`)."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway
 
 from harness.rights import permissions_checked
 from sinks.delta import table_lock as module
+from sinks.delta.jvm import Jvm
 from sinks.delta.names import FOLDER
-from sinks.delta.table_lock import JVM_NAME, NAME, make_jvm_file, python_lock
+from sinks.delta.table_lock import JVM_NAME, NAME, make_jvm_file, python_lock, table_lock
+from twophase.startup.java import java, pyspark_jars
 
 HOLDER = """
 import sys
@@ -26,6 +33,28 @@ with python_lock(Path(sys.argv[1]), 0):
     print("held", flush=True)
     sys.stdin.read()
 """
+
+ON_A_JVM = """
+import sys
+from pathlib import Path
+from sinks.delta.table_lock import table_lock
+from tests.sinks.delta.test_table_lock import connected
+
+with connected(int(sys.argv[2])) as jvm, table_lock(Path(sys.argv[1]), jvm):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def connected(port: int) -> Iterator[Jvm]:
+    """A JVM that other Pythons may use too, as that of a notebook, of Livy, or of PYSPARK_GATEWAY_PORT."""
+    gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
+    session: Any = SimpleNamespace(_jvm=gateway.jvm, _jsparkSession=None)
+    try:
+        yield Jvm(session)
+    finally:
+        gateway.close()
 
 
 @pytest.fixture
@@ -47,7 +76,7 @@ def holder(table: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_a_commit_does_not_begin_while_another_process_commits(table: Path, holder: subprocess.Popen[str]) -> None:
     assert holder.poll() is None
-    with pytest.raises(TimeoutError, match=f"another driver has held {table / NAME} for"), python_lock(table, 0):
+    with pytest.raises(TimeoutError, match=f"{table / NAME} could not be had within"), python_lock(table, 0):
         pass
 
 
@@ -151,3 +180,73 @@ def test_an_account_that_may_not_write_the_jvm_s_file_is_told_so(table: Path) ->
     (table / JVM_NAME).chmod(0o444)
     with permissions_checked(), pytest.raises(PermissionError, match="let the accounts of all jobs write"):
         make_jvm_file(table / JVM_NAME)
+
+
+# -- the JVM's lock ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A JVM, and its port."""
+    [jar] = pyspark_jars().glob("py4j-*.jar")
+    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", str(jar), "py4j.GatewayServer", "--die-on-broken-pipe", "0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process, int(process.stdout.readline())
+        process.kill()
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process has the lock."""
+    with path.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_a_jvm_has_its_lock_as_long_as_a_commit_takes(table: Path, server: tuple[subprocess.Popen[str], int]) -> None:
+    with connected(server[1]) as jvm:
+        for _ in range(2):
+            with table_lock(table, jvm):
+                assert is_locked(table / JVM_NAME)
+            assert not is_locked(table / JVM_NAME)
+
+
+def test_a_commit_that_waits_for_another_jvm_leaves_nothing_behind(
+    table: Path, server: tuple[subprocess.Popen[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TIMEOUT_S", 0)
+    script = "import fcntl, sys; f = open(sys.argv[1], 'wb'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    command = [sys.executable, "-c", script, str(table / JVM_NAME)]
+    with connected(server[1]) as jvm:
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            other.stdout.readline()
+            for _ in range(2):
+                with pytest.raises(TimeoutError, match=f"{JVM_NAME} could not be had within"), table_lock(table, jvm):
+                    pass
+            other.kill()
+        with table_lock(table, jvm):
+            pass
+
+
+def test_a_jvm_whose_python_died_in_a_commit_keeps_its_lock_and_the_next_python_is_told_so(
+    table: Path, server: tuple[subprocess.Popen[str], int]
+) -> None:
+    """The JVM may still be at that commit. To close the file once would release its lock."""
+    process, port = server
+    command = [sys.executable, "-c", ON_A_JVM, str(table), str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "held\n"
+        driver.kill()
+    with connected(port) as jvm:
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match=f"this very JVM .* {table / JVM_NAME}"), table_lock(table, jvm):
+                pass
+            assert is_locked(table / JVM_NAME)
+    process.kill()
+    process.wait()
+    assert not is_locked(table / JVM_NAME)
