@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,23 @@ def test_a_finished_micro_batch_whose_note_a_power_cut_emptied_is_named_and_can_
         folder_of(world).prepare(newest(world))
     path.unlink()
     folder_of(world).prepare(newest(world))
+
+
+def test_the_command_that_deletes_what_a_power_cut_emptied_deletes_that_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my job").mkdir()
+    (tmp_path / "my").touch()
+    world = World(tmp_path / "my job", monkeypatch)
+    world.run(0)
+    world.freeze(1)
+    path = world.folder / "offsets" / "1"
+    path.write_text("")
+    with pytest.raises(OffsetMismatchError) as raised:
+        folder_of(world).prepare(newest(world))
+    command = raised.value.remedy[raised.value.remedy.index("(rm -f ") + 1 : raised.value.remedy.rindex(")")]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+    assert (path.exists(), (tmp_path / "my").exists()) == (False, True)
 
 
 def test_empty_offsets_of_a_decided_micro_batch_must_come_from_a_backup(world: World) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -256,7 +257,7 @@ class SparkFolder:
         raise OffsetMismatchError(
             f"Spark's log {path} is empty: the machine stopped before it was on disk. Nothing was written.",
             remedy="delete it and its checksum, and start again; no decision relies on it, so nothing is lost by that "
-            f"(rm -f {path} {path.with_name(f'.{number}.crc')})."
+            f"({shlex.join(['rm', '-f', str(path), str(path.with_name(f'.{number}.crc'))])})."
             if number > durable
             else self._remedy,
         )
