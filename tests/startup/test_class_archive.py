@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
+from twophase.startup import class_archive
 from twophase.startup.class_archive import ClassArchive
 from twophase.startup.quick_start import find_archive, jvm_environment
 
@@ -21,13 +24,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def made(archive: ClassArchive) -> Path:
+def made(archive: ClassArchive, content: bytes = b"classes") -> Path:
     archive.folder.mkdir(mode=0o700)
     file = archive.folder / "classes.jsa"
-    file.write_bytes(b"classes")
+    file.write_bytes(content)
     file.chmod(0o644)
     (archive.folder / "origin.json").write_text(json.dumps(archive._origin()))
-    (archive.folder / "recorded.json").write_text(json.dumps([file.stat().st_size, file.stat().st_mtime_ns]))
+    (archive.folder / "recorded.json").write_text(json.dumps(class_archive._fingerprint(file)))
     return file
 
 
@@ -59,11 +62,63 @@ def test_an_archive_that_is_not_the_recorded_one_is_not_used_and_is_due(damage: 
             file.write_bytes(b"class")
         case "overwritten":
             file.write_bytes(b"CLASSES")
-            os.utime(file, (1, 1))
         case "not noted":
             note.unlink()
         case _:
             note.write_text(note.read_text()[:3])
+    assert (archive.options(), archive.is_due()) == ([], True)
+
+
+SIZE = 16_000_000
+
+
+def overwrite(file: BinaryIO) -> None:
+    file.seek(SIZE // 2)
+    file.write(b"\xa5" * (SIZE // 4))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda file: file.truncate(SIZE // 2),
+        overwrite,
+        lambda file: file.write(b"\0"),
+        lambda file: [file.seek(-1, os.SEEK_END), file.write(b"\0")],
+    ],
+    ids=["cut in half", "a quarter overwritten", "another head", "another tail"],
+)
+def test_damage_of_a_large_archive_is_found_whatever_its_time(damage: Callable[[BinaryIO], object]) -> None:
+    archive = ClassArchive()
+    file = made(archive, b"classes." * (SIZE // 8))
+    before = file.stat()
+    with file.open("r+b") as opened:
+        damage(opened)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (archive.options(), archive.is_due()) == ([], True)
+
+
+def test_an_archive_whose_time_a_copy_or_an_image_has_changed_is_used() -> None:
+    archive = ClassArchive()
+    file = made(archive)
+    os.utime(file, (1, 1))
+    assert not archive.is_due()
+    assert archive.options() != []
+
+
+def test_jars_whose_times_an_image_keeps_to_the_second_are_the_same(tmp_path: Path) -> None:
+    jar = tmp_path / "more.jar"
+    jar.write_bytes(b"jar")
+    os.utime(jar, ns=(1_500_000_000_900_000_000,) * 2)
+    before = ClassArchive((jar,)).folder
+    os.utime(jar, (1_500_000_000,) * 2)
+    assert ClassArchive((jar,)).folder == before
+
+
+def test_a_note_of_size_and_time_as_it_was_before_is_no_proof() -> None:
+    archive = ClassArchive()
+    file = made(archive)
+    known = file.stat()
+    (archive.folder / "recorded.json").write_text(json.dumps([known.st_size, known.st_mtime_ns]))
     assert (archive.options(), archive.is_due()) == ([], True)
 
 

@@ -5,8 +5,8 @@ start with less processor time. A JVM that cannot read an archive starts without
 
 An archive fits one JVM and the very jars it was recorded with, so its name covers the time and size of each. It is recorded into
 a temporary folder, synced and renamed: there is a whole archive under a name, or none, or an empty folder where none could be
-recorded, which is tried again after a day. Its size and time are noted beside it: an archive that is no longer the one that was
-recorded is not used, since a JVM does not check what it maps, and is replaced.
+recorded, which is tried again after a day. Its size and a digest of parts of it are noted beside it: an archive that is no longer the one that
+was recorded is not used, since a JVM does not check what it maps, and is replaced.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _LOG = "recording.log"
 _RECORDING = "twophase.runtime.rehearsal"
 _RECORD_TIMEOUT_S = 600
 _TRY_AGAIN_S = 24 * 3600
+_PAGE_BYTES = 4096
+_PAGES = 64
 # A mismatch costs time only, and must not look like an error in the log.
 _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 # What else decides about Spark's class path.
@@ -67,7 +69,7 @@ class ClassArchive:
         """Options of a JVM that reads the archive; none if there is no whole archive, or others could have written it."""
         folder = self.folder
         archive = folder / _ARCHIVE
-        if not _is_whole(folder) or not is_ours(archive):
+        if not _is_unchanged(folder) or not is_ours(archive):
             return []
         return [f"-XX:SharedArchiveFile={archive}", *_SILENT]
 
@@ -75,7 +77,7 @@ class ClassArchive:
         """Whether it should be recorded: it is not there or is damaged, and it was not tried lately."""
         folder = self.folder
         if (folder / _ARCHIVE).exists():
-            return not _is_whole(folder)
+            return not _is_unchanged(folder)
         with suppress(FileNotFoundError):
             return time.time() - folder.stat().st_mtime > _TRY_AGAIN_S
         return True
@@ -111,7 +113,7 @@ class ClassArchive:
             archive.chmod(0o644)
             with archive.open("rb") as written:
                 os.fsync(written.fileno())
-            (folder / _RECORDED).write_text(json.dumps(_size_and_time(archive)))
+            (folder / _RECORDED).write_text(json.dumps(_fingerprint(archive)))
 
     def _origin(self) -> list[str]:
         """What the archive is of, whatever its state."""
@@ -151,20 +153,25 @@ def _run(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes])
             return False
 
 
-def _is_whole(folder: Path) -> bool:
+def _is_unchanged(folder: Path) -> bool:
     """Whether the archive in a folder is the one that was recorded."""
     try:
-        return bool(json.loads((folder / _RECORDED).read_text()) == _size_and_time(folder / _ARCHIVE))
+        return bool(json.loads((folder / _RECORDED).read_text()) == _fingerprint(folder / _ARCHIVE))
     except (OSError, ValueError):
         return False
 
 
+def _fingerprint(file: Path) -> list[int | str]:
+    """Its size in bytes, and a digest of pages from its first to its last: in a millisecond, and a copy has the same."""
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        size = os.fstat(opened.fileno()).st_size
+        last = max(size - _PAGE_BYTES, 0)
+        for number in range(_PAGES):
+            digest.update(os.pread(opened.fileno(), _PAGE_BYTES, last * number // (_PAGES - 1)))
+    return [size, digest.hexdigest()]
+
+
 def _stamp(file: Path) -> str:
-    size, time_ns = _size_and_time(file)
-    return f"{file}:{size}:{time_ns}"
-
-
-def _size_and_time(file: Path) -> list[int]:
-    """In bytes, and in nanoseconds."""
     known = file.stat()
-    return [known.st_size, known.st_mtime_ns]
+    return f"{file}:{known.st_size}:{int(known.st_mtime)}"  # image layers keep whole seconds, and a JVM compares those
