@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -149,6 +150,22 @@ def test_an_archive_of_jars_as_they_were_before_is_dropped(tmp_path: Path, kille
     made(archive)
     archive._drop_outdated(archive.folder)
     assert (half.exists(), plain.folder.exists(), archive.folder.exists()) == (False, True, True)
+
+
+def test_what_another_process_is_recording_stays(tmp_path: Path, cache: Path) -> None:
+    """Of the same jars, under another name: with another Java."""
+    archive = ClassArchive()
+    made(archive)
+    name = "spark-4.2.0-classes-other"
+    recording = cache / f".{name}.partial-x"
+    recording.mkdir()
+    (recording / "origin.json").write_text(json.dumps(archive._origin()))
+    with (cache / f".{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        archive._drop_outdated(archive.folder)
+        assert recording.exists()
+    archive._drop_outdated(archive.folder)
+    assert not recording.exists()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

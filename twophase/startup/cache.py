@@ -10,12 +10,13 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from twophase.startup.progress import show_progress
 
 CACHE_VARIABLE = "TWOPHASE_CACHE"
+_PARTIAL = ".partial-"
 _WRITABLE_BY_OTHERS = 0o022
 
 
@@ -46,7 +47,7 @@ def cached(name: str, build: Callable[[Path], None], is_whole: Callable[[Path], 
     with _locked(root / f".{name}.lock"):
         if is_whole(target):
             return target
-        prefix = f".{name}.partial-"
+        prefix = f".{name}{_PARTIAL}"
         for leftover in root.glob(f"{prefix}*"):  # of a build that was killed: we hold its lock
             shutil.rmtree(leftover, ignore_errors=True)
         partial = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
@@ -58,6 +59,22 @@ def cached(name: str, build: Callable[[Path], None], is_whole: Callable[[Path], 
             shutil.rmtree(partial, ignore_errors=True)
             raise
     return target
+
+
+def drop_leftovers(pattern: str, is_wanted: Callable[[Path], bool]) -> None:
+    """Delete what builds that were killed have left. One that still runs has its lock, and keeps its folder.
+
+    Args:
+        pattern: of the names that were to be built, as a shell has it.
+        is_wanted: tells whether a folder is to stay all the same.
+    """
+    root = cache_root()
+    for leftover in root.glob(f".{pattern}{_PARTIAL}*"):
+        name = leftover.name.rpartition(_PARTIAL)[0]
+        with suppress(OSError), (root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not is_wanted(leftover):
+                shutil.rmtree(leftover, ignore_errors=True)
 
 
 def is_ours(path: Path) -> bool:

@@ -26,7 +26,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
-from twophase.startup.cache import cache_root, cached, is_ours
+from twophase.startup.cache import cache_root, cached, drop_leftovers, is_ours
 from twophase.startup.java import java, pyspark_jars
 from twophase.startup.worker_python import worker_python
 
@@ -35,6 +35,7 @@ SUBMIT_OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
 
 _ARCHIVE = "classes.jsa"
 _ORIGIN = "origin.json"
+_NAMES = "spark-*-classes-*"
 _RECORDED = "recorded.json"
 _LOG = "recording.log"
 _RECORDING = "twophase.runtime.rehearsal"
@@ -130,12 +131,18 @@ class ClassArchive:
 
         That includes what killed recordings of them have left.
         """
-        root = current.parent
-        for folder in (*root.glob("spark-*-classes-*"), *root.glob(".spark-*-classes-*.partial-*")):
-            with suppress(OSError, ValueError):
-                origin = json.loads((folder / _ORIGIN).read_text())
-                if folder != current and (origin == self._origin() or not Path(origin[0]).is_dir()):
-                    shutil.rmtree(folder)
+        for folder in current.parent.glob(_NAMES):
+            if folder != current and not self._is_wanted(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+        drop_leftovers(_NAMES, self._is_wanted)
+
+    def _is_wanted(self, folder: Path) -> bool:
+        """Whether it is of other jars whose Spark is there, or does not say of which."""
+        try:
+            origin = json.loads((folder / _ORIGIN).read_text())
+            return origin != self._origin() and Path(origin[0]).is_dir()
+        except (OSError, ValueError):
+            return True
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> bool:
