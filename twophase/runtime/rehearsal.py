@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,9 @@ from twophase.runtime.sink_entry_points import load_sink, sink_names
 from twophase.runtime.stream_writer import write_stream
 from twophase.startup.packages import PACKAGES
 
+_PREFIX = "twophase-rehearsal-"
+_ABANDONED_S = 86_400.0
+"""Age of a folder in which nothing is rehearsed any more: it takes minutes at most."""
 _JVM_END_TIMEOUT_S = 120
 _ROWS = [1, 2, 3]
 
@@ -65,8 +71,9 @@ def main(conf: Mapping[str, str]) -> None:
     Args:
         conf: of Spark, as jobs have it. A sink that asks for packages takes part if its settings are among them.
     """
-    with tempfile.TemporaryDirectory(prefix="twophase-rehearsal-") as name:
-        os.chdir(name)  # the folder that the recorder was started in may be gone: Spark does not start there
+    _delete_abandoned()
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
+        _leave_a_folder_that_is_gone(name)
         sinks, needed = _sinks(Path(name), conf)
         spark = (
             SparkSession.builder.master("local[2]")
@@ -81,6 +88,25 @@ def main(conf: Mapping[str, str]) -> None:
             gateway.shutdown()
             gateway.proc.stdin.close()
             gateway.proc.wait(_JVM_END_TIMEOUT_S)
+
+
+def _leave_a_folder_that_is_gone(spare: str) -> None:
+    """Spark does not start where the recorder was started in a folder that is gone. Any other stays: relative paths of the
+    environment (PYTHONPATH, SPARK_CONF_DIR) are in it.
+    """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        os.chdir(spare)
+
+
+def _delete_abandoned() -> None:
+    """Delete the folders of rehearsals of this account that were killed. What cannot be deleted is left to the next one."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            known = folder.lstat()
+            if known.st_uid == os.geteuid() and time.time() - known.st_mtime > _ABANDONED_S:
+                shutil.rmtree(folder)  # raises for a link
 
 
 def _sinks(folder: Path, conf: Mapping[str, str]) -> tuple[dict[str, Sink], dict[str, str]]:
