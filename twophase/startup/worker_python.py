@@ -41,7 +41,7 @@ def worker_python() -> Path:
         (folder / _NAME).write_text(text)
         (folder / _NAME).chmod(0o755)
 
-    program = cached(f"worker-python-{digest}", write) / _NAME
+    program = cached(f"worker-python-{digest}", write, lambda folder: (folder / _NAME).is_file()) / _NAME
     if not is_ours(program):
         raise PermissionError(f"{program} may be written by others")
     return program
