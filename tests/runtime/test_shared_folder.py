@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -70,6 +71,25 @@ def test_what_cannot_be_deleted_is_left_to_the_next_start(tmp_path: Path, caplog
         tmp_path.chmod(0o700)
     assert "cannot be deleted" in caplog.text
     assert (tmp_path / ".probe-left").exists()
+
+
+def test_nothing_is_said_where_another_process_was_quicker(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".probe-left").mkdir()
+    os.utime(tmp_path / ".probe-left", (0, 0))
+    real = time.time
+
+    def delete_first() -> float:
+        shutil.rmtree(tmp_path / ".probe-left", ignore_errors=True)
+        return real()
+
+    monkeypatch.setattr(time, "time", delete_first)
+    context: Any = SimpleNamespace(master="local")
+    with caplog.at_level(logging.WARNING, "twophase"):
+        SharedFolder("orders", context, tmp_path).delete_abandoned()
+    monkeypatch.undo()
+    assert (caplog.records, list(tmp_path.iterdir())) == ([], [])
 
 
 class Cluster:

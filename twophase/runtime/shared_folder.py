@@ -82,6 +82,8 @@ class SharedFolder:
             try:
                 if time.time() - probe.stat().st_mtime > _ABANDONED_S:
                     shutil.rmtree(probe)
+            except FileNotFoundError:  # another process was quicker
+                continue
             except OSError as error:
                 _log.warning("The folder %s, by which executors were asked, cannot be deleted: %s", probe, error)
 

@@ -305,6 +305,8 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     for name in left.intersection(os.listdir(root)):
         try:
             shutil.rmtree(root / name)
+        except FileNotFoundError:  # another process was quicker
+            continue
         except OSError as error:
             _log.warning(
                 "Spark's folder %s of a lineage that the job has left cannot be deleted: %s", root / name, error

@@ -297,6 +297,28 @@ def test_a_half_written_note_of_a_driver_that_died_is_deleted_a_day_later(readin
     assert {path.name for path in root.iterdir() if path.is_file()} == {being_written.name, "plan"}
 
 
+def test_nothing_is_said_where_another_driver_was_quicker_to_delete(
+    folder: Folder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.first(1)
+    root = folder.path / range_digest.FOLDER
+    note = root / ".plan-left"
+    note.touch()
+    os.utime(note, (0, 0))
+    listed = [*os.listdir(root), "0-1"]  # 0-1 is gone since
+
+    def delete_first() -> float:
+        note.unlink(missing_ok=True)
+        return 1e9
+
+    monkeypatch.setattr(os, "listdir", lambda _: listed)
+    monkeypatch.setattr(time, "time", delete_first)
+    range_digest._prune(root, 3, 2)
+    range_digest._delete_half_written(root / "plan")
+    monkeypatch.undo()
+    assert (caplog.messages, folder.names()) == ([], [])
+
+
 @pytest.mark.parametrize("error", [OffsetOutOfRangeError, RangeChangedError])
 def test_a_replay_of_the_plugin_form_that_fails_for_its_records_says_so_to_the_next_start(
     reading: Reading, folder: Folder, error: type[SourceLossError]

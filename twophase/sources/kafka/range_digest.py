@@ -256,6 +256,8 @@ def _prune(root: Path, checkpoint: int, generation: int) -> None:
             continue
         try:
             shutil.rmtree(root / name)
+        except FileNotFoundError:  # another process was quicker
+            continue
         except OSError as error:
             _log.warning("The digests %s of ranges that nobody reads again cannot be deleted: %s", root / name, error)
 
@@ -266,6 +268,8 @@ def _delete_half_written(plan: Path) -> None:
         try:
             if time.time() - path.stat().st_mtime > _ABANDONED_S:
                 path.unlink()
+        except FileNotFoundError:
+            continue
         except OSError as error:
             _log.warning("The half written note %s cannot be deleted: %s", path, error)
 
