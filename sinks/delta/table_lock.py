@@ -14,9 +14,9 @@ free when nobody is left who could write. There are two files because NFS makes 
 processes of one driver would wait for each other. Closing any descriptor of a file releases the `fcntl` locks of the whole process:
 the JVM opens the second file only under the first lock.
 
-A JVM can outlive its Python and serve another one (a gateway of PYSPARK_GATEWAY_PORT, Livy, notebooks). It then has the file open for the
-dead one, and may still be at its commit. So a system property of the JVM, named for the file, says that it has the file open; while it does
-nobody opens the file again.
+A JVM can outlive its Python and serve another one (a gateway of PYSPARK_GATEWAY_PORT, Livy, notebooks). It then has the second file
+open for the dead one, and may still be at its commit. So a system property of the JVM, named for the file, says that it has the file
+open; while it does nobody opens the file again.
 
 Delta never deletes the files: VACUUM passes over folders whose names begin with `_` or `.` (`DeltaTableUtils.isHiddenDirectory`),
 readers know data files from the log alone, and the log's own clean-up lists `_delta_log` only. Whoever takes no lock, such as a

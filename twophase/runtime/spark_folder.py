@@ -135,10 +135,10 @@ class SparkFolder:
                 )
             self._write_new()
         self.check(newest)
-        self._remove_half_written()
+        self._remove_leftovers()
 
-    def _remove_half_written(self) -> None:
-        """What Spark was writing when its driver died, and checksums of what somebody has deleted.
+    def _remove_leftovers(self) -> None:
+        """Remove what Spark was writing when its driver died, and checksums of what somebody has deleted.
 
         Spark 4.2 does not begin batch 0 of a stateful plan over the former, and takes the latter for another query's.
         """

@@ -5,8 +5,8 @@ start with less processor time. A JVM that cannot read an archive starts without
 
 An archive fits one JVM and the very jars it was recorded with, so its name covers the time and size of each. It is recorded into
 a temporary folder, synced and renamed: there is a whole archive under a name, or none, or an empty folder where none could be
-recorded, which is tried again after a day. Its size and a digest of parts of it are noted beside it: an archive that is no longer the one that
-was recorded is not used, since a JVM does not check what it maps, and is replaced.
+recorded, which is tried again after a day. Its size and a digest of parts of it are noted beside it: an archive that is no longer
+the one that was recorded is not used, since a JVM does not check what it maps, and is replaced.
 """
 
 from __future__ import annotations

@@ -16,7 +16,10 @@ from twophase.errors import (
 )
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 
-_AFRESH = "begin another job, with another name and checkpointLocation, the same targets, and startingOffsets that name where to go on"
+_AFRESH = (
+    "begin another job, with another name and checkpointLocation, the same targets, and startingOffsets that name where "
+    "to go on"
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ def check_subscription(offset: SourceOffset, subscribed: frozenset[str]) -> None
         raise ConfigError(
             f"Source {offset.source!r} holds offsets of topic {left[0]!r}, which the options no longer subscribe: its "
             "unread records would be skipped.",
-            remedy="subscribe it again, or " + f"{_AFRESH}.",
+            remedy=f"subscribe it again, or {_AFRESH}.",
         )
 
 
