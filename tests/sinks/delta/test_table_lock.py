@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import os
 import re
 import subprocess
@@ -54,6 +55,7 @@ def connected(port: int) -> Iterator[Jvm]:
     try:
         yield Jvm(session)
     finally:
+        gc.collect()  # py4j tells the JVM of each object that goes: while it is there
         gateway.close()
 
 
