@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from harness.job_command import CONF, Command
 from integration.kafka_topics import Topics
 from integration.mysql_harness import MySqlHarness
 from integration.repair_world import REASON
-from tests.cli.test_run import CONF, Command
 from twophase.cli.checkpoint_list import read_checkpoints
 from twophase.state.records import Rewrite
 from twophase.testing.services import KafkaService, MySqlService

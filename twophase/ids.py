@@ -66,7 +66,7 @@ class TransactionId:
         checkpoint: the checkpoint's number n within the lineage, from 0; Spark's batch id.
         attempt: generation and counter.
         sink: the sink's name within the job.
-        offsets_hash: hex SHA-256 of the start and end offsets of the micro-batch.
+        offsets_hash: hex SHA-256 of the start and end offsets of the micro-batch; of a piece in doubt as much of it as its name holds.
     """
 
     job: str
