@@ -20,7 +20,6 @@ from integration.test_target_put_back import remade
 from sinks.file.sink import FileSink
 from sinks.staging.names import file_name
 from tests.coordinator.conftest import Driver, completed_of, restoring
-from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import (
     CheckpointMissingError,
     ConfigError,
@@ -135,13 +134,7 @@ def commit_by_hand(world: World) -> None:
     """The driver dies before it decides 1, and somebody commits one of its branches."""
     driver = world.driver().recover()
     driver.run(0)
-
-    def dies(pending: PendingCheckpoint) -> None:
-        driver.write(pending)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        driver.run(1, dies)
+    driver.dies_undecided(1)
     [first, _] = sorted(driver.sinks["facts"].in_doubt(), key=lambda piece: piece.subtask.index)
     world.table.sql(f"XA COMMIT {xid_sql(first)}")
     assert world.table.ids() == list(range(15))

@@ -112,6 +112,16 @@ class Driver:
         self.coordinator.classify(number, offsets(number))
         self.coordinator.checkpoint(number, offsets(number), pre_commit or self.write)
 
+    def dies_undecided(self, number: int) -> None:
+        """Every sink has its pieces, and the driver dies before it decides."""
+
+        def dies(pending: PendingCheckpoint) -> None:
+            self.write(pending)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            self.run(number, dies)
+
     def of(self, kind: type[Event]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.coordinator.conftest import Driver, completed_of, restoring, visible
-from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import (
     CheckpointMissingError,
     ConfigError,
@@ -97,13 +96,7 @@ def test_an_undecided_piece_that_somebody_committed_by_hand_is_named_with_the_wa
     driver: Driver, targets: Targets, another: Another
 ) -> None:
     driver.run(0)
-
-    def dies(pending: PendingCheckpoint) -> None:
-        driver.write(pending)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        driver.run(1, dies)
+    driver.dies_undecided(1)
     facts = driver.sinks["facts"]
     (outcome, *_) = facts.commit([CommitRequest(facts.in_doubt()[0])])
     assert not isinstance(outcome, AlreadyCommitted)
