@@ -1,26 +1,55 @@
-"""What Delta's first commit in a JVM finds out once, found out while sinks are being opened.
+"""What the first commits of a start cost Delta once, paid while sinks are opened.
 
 Delta derives the columns of its log from its own classes by Scala's reflection, within the first commit: over half a second
-of processor time, in the fence of every start. Nothing is read or written by it.
+of processor time, in the fence of every start. And with every tenth version it counts the table's files: seconds of Spark
+jobs whose code a JVM that has just started has yet to load and compile. Nothing is written by either.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
 
 from sinks.delta.jvm import Jvm
+from sinks.delta.log import Log
+
+_SMALL_BYTES = 8 * 2**20
+"""A longer log takes its time to be read, and reading it twice gains nothing."""
 
 
-def prepare_first_commit(jvm: Jvm) -> None:
-    """Begin, in a thread of its own. A commit that comes sooner waits for it, or does the rest itself.
+def derive_columns(jvm: Jvm) -> None:
+    """Begin to derive the columns of Delta's log. A commit that comes sooner waits for it, or does the rest itself.
 
     Args:
         jvm: the JVM of Spark.
     """
-    Thread(target=_derive, args=(jvm,), name="twophase-delta-first-commit", daemon=True).start()
+    _begin("columns", lambda: jvm.delta("actions.Action").logSchema())
 
 
-def _derive(jvm: Jvm) -> None:
-    with suppress(Exception):  # the commit meets it again, and reports it
-        jvm.delta("actions.Action").logSchema()
+def count_files(log: Log, commits: int) -> None:
+    """Begin to count the files of a table with a short log, if one of its next commits is to count them.
+
+    Args:
+        log: of the table.
+        commits: how many commits recovery makes at most.
+    """
+    snapshot = log.snapshot()
+    counted = snapshot.counted_bytes(commits)
+    if counted is None or counted > _SMALL_BYTES:
+        return
+    session = log.commit_session
+
+    def count() -> None:
+        with session.active(counted):
+            snapshot.count_files()
+
+    _begin("files", count)
+
+
+def _begin(what: str, run: Callable[[], object]) -> None:
+    def quietly() -> None:
+        with suppress(Exception):  # the commit meets it again, and reports it
+            run()
+
+    Thread(target=quietly, name=f"twophase-delta-{what}", daemon=True).start()

@@ -89,13 +89,16 @@ class Snapshot:
             _logger.info("Delta is asked for the application ids of the table: %s: %s", type(error).__name__, error)
             return _versions(self._java.setTransactions())
 
-    @property
-    def counted_bytes(self) -> int | None:
-        """How much of the log Delta reads, since it counts the table's files with the next commit; None if it does not."""
+    def counted_bytes(self, commits: int = 1) -> int | None:
+        """How much of the log Delta reads, if it counts the table's files with one of the next commits; None if it does not."""
         interval = self._log.checkpoint_interval(self._java.metadata())
-        if (self.version + 1) % interval:
+        if interval - 1 - self.version % interval >= commits:
             return None
         return int(self._java.checkpointSizeInBytes()) + sum(file.size for file in self._segment().commits)
+
+    def count_files(self) -> int:
+        """The number of data files in the table, by Spark jobs over the state of its log."""
+        return int(self._java.numOfFiles())
 
     def _forgotten_until_ms(self) -> int | None:
         found = self._java.minSetTransactionRetentionTimestamp()
@@ -183,7 +186,7 @@ class Transaction:
         operation = self.jvm.delta("DeltaOperations$StreamingUpdate")(
             self.jvm.append, query, epoch, self.jvm.option(json.dumps(note, sort_keys=True))
         )
-        counted = self.snapshot.counted_bytes
+        counted = self.snapshot.counted_bytes()
         with nullcontext() if counted is None else self._log.commit_session.active(counted):
             return int(self._java.commit(self.jvm.seq([marked, *parsed]), operation))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sinks.delta.binding import Binding
 from sinks.delta.committer import Committer
 from sinks.delta.fence import Fence
-from sinks.delta.first_commit import prepare_first_commit
+from sinks.delta.first_commit import count_files, derive_columns
 from sinks.delta.jvm import SPARK_CONF
 from sinks.delta.names import Owner
 from sinks.delta.options import DeltaOptions
@@ -56,7 +56,7 @@ class DeltaSink(BatchSink):
         """See `Sink.open`."""
         owner = Owner(check_name("job", context.job), check_name("sink", context.sink))
         jvm = find_session()
-        prepare_first_commit(jvm)
+        derive_columns(jvm)
         with jvm.active():
             log = open_table(jvm, self._options, context)
             pieces = Pieces(owner, log)
@@ -69,6 +69,7 @@ class DeltaSink(BatchSink):
                 ) from error
             merge_schema, speculation = self._options.merge_schema, context.speculation
             self._binding = Binding(owner, log, pieces, log.snapshot().table, merge_schema, speculation)
+            count_files(log, commits=1 + context.max_concurrent)
 
     def target(self) -> str:
         """See `Sink.target`: the table's id and folder."""
