@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import traceback
 from collections.abc import Iterator
 
@@ -87,11 +89,21 @@ def test_the_version_is_shown() -> None:
 
 def test_every_command_has_an_example_in_its_help() -> None:
     assert isinstance(main, Commands)
-    assert {"run", "checkpoints"} <= set(main.commands)
-    for name in ("", *main.commands):
+    names = main.list_commands(click.Context(main))
+    assert {"run", "checkpoints"} <= set(names)
+    for name in ("", *names):
         result = run(*filter(None, [name]), "--help")
         assert result.exit_code == 0
         assert f"twophase {name or 'run'} " in result.stdout.partition("Example")[2]
+
+
+def test_a_command_imports_none_of_the_others() -> None:
+    """`twophase run` starts a JVM; what the other commands need would only be imported before it."""
+    asked = "import sys; from twophase.cli.main import main; main(['run', '--help'], standalone_mode=False); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    loaded = done.stdout.splitlines()[-1].split()
+    assert "twophase.cli.run" in loaded
+    assert not {"twophase.cli.repair", "twophase.cli.checkpoints", "twophase.cli.pipeline"} & {*loaded}
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import platform
+from importlib import import_module
 from importlib.metadata import version
 
 import click
 
-from twophase.cli.checkpoints import checkpoints
 from twophase.cli.console import JobConsole
 from twophase.cli.failures import show_error
 from twophase.cli.options import is_verbose
-from twophase.cli.repair import repair
-from twophase.cli.run import run
+
+_COMMANDS = ("checkpoints", "repair", "run")
 
 _EXIT_CODES = """\
 \b
@@ -25,7 +25,18 @@ Exit codes:
 
 
 class Commands(click.Group):
-    """Shows the errors of all commands in the same form."""
+    """Imports a command when it is asked for, from the module of its name, and shows the errors of all in the same form."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names."""
+        return sorted({*_COMMANDS, *super().list_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, if there is one."""
+        if cmd_name not in _COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(import_module(f"twophase.cli.{cmd_name}"), cmd_name)
+        return command
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; an error becomes text and an exit code."""
@@ -63,8 +74,3 @@ def main() -> None:
       twophase checkpoints /chk/orders
       twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
     """
-
-
-main.add_command(checkpoints)
-main.add_command(repair)
-main.add_command(run)

@@ -12,7 +12,6 @@ from twophase.cli.console import JobConsole
 from twophase.cli.job_file import load_job_file
 from twophase.cli.logs import log_lines
 from twophase.cli.options import verbose_option
-from twophase.cli.pipeline import describe
 from twophase.cli.progress import STOPPING
 from twophase.cli.query_progress import QueryPoller
 from twophase.cli.recording import recording
@@ -88,6 +87,8 @@ def run(
     with view, log_lines(view.print_line, verbose=verbose, events_are_shown=type(view) is not SilentView):
         check_connections(sinks)
         with spark_session(start, output) as spark, recording(spark.archive, conf, sinks) as recorder:
+            from twophase.cli.pipeline import describe  # imported while the JVM started
+
             view.tracker.set_state("starting")
             described = describe(spark.session, job, sinks).observer(view).observer(recorder)
             _run_to_its_end(described.build(), view, None if verbose else output)

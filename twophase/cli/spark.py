@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from twophase.startup.quick_start import DAEMON_KEY, PYTHON_VARIABLE, find_archi
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG_CONFIGURATION = "log4j2.configurationFile"
+_NEEDED_NEXT = "twophase.cli.pipeline"
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
 _log = logging.getLogger("twophase")
@@ -99,16 +102,17 @@ def spark_session(start: Start, output: SparkOutput) -> Iterator[Started]:
 def _start(
     start: Start, configuration: SparkConf, archive: ClassArchive | None, output: SparkOutput, *, fetching: bool
 ) -> SparkContext:
-    environment = jvm_environment(archive, preload=start.preload) if start.quick else {}
+    added = jvm_environment(archive, preload=start.preload) if start.quick else {}
+    environment = {PYTHON_VARIABLE: _python(), **added}
     output.fetching = fetching
     if fetching:
         output.print_line(f"Spark looks for {start.conf[packages.PACKAGES]}, and fetches it if this is the first time")
     with output.open() as file:
-        gateway = start_jvm(configuration, {PYTHON_VARIABLE: _python(), **environment}, file)
+        gateway = start_jvm(configuration, environment, file, partial(import_module, _NEEDED_NEXT))
     output.fetching = False
     # Workers elsewhere know neither our cache folder nor, perhaps, this package.
     if _is_local(gateway) and start.quick:
-        os.environ.setdefault(PYTHON_VARIABLE, environment.get(PYTHON_VARIABLE, _python()))
+        os.environ.setdefault(PYTHON_VARIABLE, environment[PYTHON_VARIABLE])
         if not gateway.jvm.SparkConf().contains(DAEMON_KEY):
             configuration.set(DAEMON_KEY, MODULE)
     os.environ.setdefault(PYTHON_VARIABLE, _python())
