@@ -1,4 +1,4 @@
-"""Asks the targets before Spark starts: a wrong password is told in a second, not when everything else is up."""
+"""Asks the targets before Spark is up: a wrong password is told in a second, not when everything else is up."""
 
 from __future__ import annotations
 

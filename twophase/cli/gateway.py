@@ -4,14 +4,15 @@ A SIGTERM to our process group, or to every process of a systemd unit, is for th
 Spark. A JVM that hears of it too tears down Spark under the job. It ignores SIGINT and SIGTERM therefore, in a session of its
 own, and ends when we do: its standard input is a pipe from us.
 
-Half of the processor time of a start is HotSpot's optimising compiler (C2). It works on what the job has waited for already,
-so it gives way to the job's own threads wherever both want a processor.
+Half of the JVM's processor time in a start is HotSpot's optimising compiler (C2). `slow_down_optimiser` has it give way to the
+job's own threads wherever both want a processor.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import signal
 import struct
 import subprocess
 import tempfile
@@ -28,8 +29,10 @@ from pyspark.java_gateway import launch_gateway
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _NOTE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _POLL_S = 0.02
-_END_TIMEOUT_S = 10
 _OPTIMISER, _OPTIMISER_NICE = "C2 CompilerThre", 10  # as Linux cuts the thread's name
+_FEW_PROCESSORS = (
+    4  # HotSpot then has one C1 thread from the start, and no C2 thread makes another, which would inherit its priority
+)
 # What is ignored stays ignored in what a shell runs, and HotSpot leaves these two alone if they are.
 _DEAF = 'trap "" INT TERM; exec "$@"'
 
@@ -50,6 +53,7 @@ def start_jvm(
 
     Raises:
         RuntimeError: it ended at once; what it printed says why.
+        Exception: what `meanwhile` raises; the JVM is gone then.
     """
     with tempfile.TemporaryDirectory(prefix="twophase-jvm-") as folder:
         note = Path(folder) / "connection"
@@ -69,21 +73,27 @@ def start_jvm(
                 time.sleep(_POLL_S)
             port, secret = _read(note.read_bytes())
         except BaseException:
-            _end(process)
+            _kill(process)
             raise
     with _variables({_PORT: str(port), _SECRET: secret}):
         gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
     gateway.proc = process
-    _slow_down_optimiser(process.pid)
     return gateway
 
 
-def _slow_down_optimiser(pid: int) -> None:
-    """Lower the priority of the JVM's C2 threads. Where threads have none of their own, nothing is lost but time."""
+def slow_down_optimiser(pid: int) -> None:
+    """Lower the priority of a JVM's C2 threads, on a machine of few processors; with more, they have one to themselves.
+
+    Args:
+        pid: of the JVM.
+    """
+    if (os.cpu_count() or 1) > _FEW_PROCESSORS:
+        return
     for thread in Path(f"/proc/{pid}/task").glob("*"):
         with suppress(OSError):
             if (thread / "comm").read_text().startswith(_OPTIMISER):
-                os.setpriority(os.PRIO_PROCESS, int(thread.name), _OPTIMISER_NICE)
+                number = int(thread.name)
+                os.setpriority(os.PRIO_PROCESS, number, os.getpriority(os.PRIO_PROCESS, number) + _OPTIMISER_NICE)
 
 
 def _command(conf: SparkConf) -> list[str]:
@@ -99,15 +109,11 @@ def _read(note: bytes) -> tuple[int, str]:
     return port, note[8 : 8 + length].decode()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """It ends when its standard input does, and is killed if it does not."""
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        process.wait(_END_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a JVM that has done nothing yet, and what is starting it: scripts, and a JVM that makes its command."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 @contextmanager

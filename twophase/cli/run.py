@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +23,11 @@ from twophase.cli.sink_types import make_sinks, modules_of_workers, spark_conf
 from twophase.cli.spark import Start, spark_session
 from twophase.cli.spark_output import SparkOutput
 from twophase.cli.views import ProgressMode, SilentView, View, make_view
+from twophase.startup.first_processes import start_workers
 from twophase.startup.quick_start import is_switched_off
 
 if TYPE_CHECKING:
+    from twophase.protocol.sink import Sink
     from twophase.runtime.job import Job
 
 
@@ -85,13 +90,21 @@ def run(
     start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)
     output = SparkOutput(view.print_line)
     with view, log_lines(view.print_line, verbose=verbose, events_are_shown=type(view) is not SilentView):
-        check_connections(sinks)
-        with spark_session(start, output) as spark, recording(spark.archive, conf, sinks) as recorder:
-            from twophase.cli.pipeline import describe  # imported while the JVM started
+        meanwhile = partial(_while_the_jvm_starts, sinks)
+        with spark_session(start, output, meanwhile) as spark, recording(spark.archive, conf, sinks) as recorder:
+            from twophase.cli.pipeline import describe
 
             view.tracker.set_state("starting")
             described = describe(spark.session, job, sinks).observer(view).observer(recorder)
+            if quick:
+                start_workers(spark.session)
             _run_to_its_end(described.build(), view, None if verbose else output)
+
+
+def _while_the_jvm_starts(sinks: Mapping[str, Sink]) -> None:
+    """What needs no Spark. The imports are those of what comes next."""
+    check_connections(sinks)
+    import_module("twophase.cli.pipeline")
 
 
 def _run_to_its_end(job: Job, view: View, output: SparkOutput | None) -> None:

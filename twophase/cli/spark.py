@@ -5,30 +5,28 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from twophase.cli.gateway import start_jvm
+from twophase.cli.gateway import slow_down_optimiser, start_jvm
 from twophase.cli.spark_output import SparkOutput
 from twophase.cli.text import clean
-from twophase.errors import PreflightError
+from twophase.errors import PreflightError, TwoPhaseError
 from twophase.failpoints import DRIVER_VARIABLE
 from twophase.startup import packages
 from twophase.startup.class_archive import ClassArchive
 from twophase.startup.daemon import MODULE
+from twophase.startup.first_processes import skip_lookup
 from twophase.startup.quick_start import DAEMON_KEY, PYTHON_VARIABLE, find_archive, jvm_environment
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG_CONFIGURATION = "log4j2.configurationFile"
-_NEEDED_NEXT = "twophase.cli.pipeline"
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
 _log = logging.getLogger("twophase")
@@ -69,22 +67,29 @@ class Started:
 
 
 @contextmanager
-def spark_session(start: Start, output: SparkOutput) -> Iterator[Started]:
+def spark_session(
+    start: Start, output: SparkOutput, meanwhile: Callable[[], object] = lambda: None
+) -> Iterator[Started]:
     """Start Spark, and stop it at the end.
 
     Args:
         start: how.
         output: takes what Spark and its workers print.
+        meanwhile: called while the JVM starts.
 
     Raises:
         PreflightError: Spark does not start.
+        TwoPhaseError: what `meanwhile` raises; there is no Spark then.
     """
     os.environ[DRIVER_VARIABLE] = str(os.getpid())
     conf, jars = _with_known_jars(start.conf)
     archive = find_archive(jars or (), conf) if start.quick else None
     configuration = _configuration(start, conf)
+    is_this_python = PYTHON_VARIABLE not in os.environ
     try:
-        context = _start(start, configuration, archive, output, fetching=jars is None)
+        context = _start(start, configuration, archive, output, meanwhile, fetching=jars is None)
+    except TwoPhaseError:
+        raise
     except Exception as error:
         output.print_kept()
         raise PreflightError(
@@ -94,13 +99,22 @@ def spark_session(start: Start, output: SparkOutput) -> Iterator[Started]:
     try:
         if jars is None:
             archive = _note_jars(conf, context) if start.quick else None
-        yield Started(SparkSession.builder.getOrCreate(), archive)
+        session = SparkSession.builder.getOrCreate()
+        if start.quick and is_this_python:
+            skip_lookup(session)
+        yield Started(session, archive)
     finally:
         _stop(context)
 
 
 def _start(
-    start: Start, configuration: SparkConf, archive: ClassArchive | None, output: SparkOutput, *, fetching: bool
+    start: Start,
+    configuration: SparkConf,
+    archive: ClassArchive | None,
+    output: SparkOutput,
+    meanwhile: Callable[[], object],
+    *,
+    fetching: bool,
 ) -> SparkContext:
     added = jvm_environment(archive, preload=start.preload) if start.quick else {}
     environment = {PYTHON_VARIABLE: _python(), **added}
@@ -108,8 +122,10 @@ def _start(
     if fetching:
         output.print_line(f"Spark looks for {start.conf[packages.PACKAGES]}, and fetches it if this is the first time")
     with output.open() as file:
-        gateway = start_jvm(configuration, environment, file, partial(import_module, _NEEDED_NEXT))
+        gateway = start_jvm(configuration, environment, file, meanwhile)
     output.fetching = False
+    if start.quick:
+        slow_down_optimiser(gateway.proc.pid)
     # Workers elsewhere know neither our cache folder nor, perhaps, this package.
     if _is_local(gateway) and start.quick:
         os.environ.setdefault(PYTHON_VARIABLE, environment[PYTHON_VARIABLE])

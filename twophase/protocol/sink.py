@@ -142,12 +142,12 @@ class NeedsSparkConf(Protocol):
 
 @runtime_checkable
 class ChecksConnection(Protocol):
-    """A power of a sink: it can look for its target without Spark. `twophase run` asks before it starts Spark."""
+    """A power of a sink: it can look for its target without Spark. `twophase run` asks while Spark's JVM starts."""
 
     def check_connection(self) -> None:
         """Connect, and check what can be checked without the rows' columns: the account, its rights, the server, the table.
 
-        Runs on the driver, before there is a Spark and before `open`, which checks all of it again: what is fine here may
+        Runs on the driver, while there is no Spark yet and before `open`, which checks all of it again: what is fine here may
         not be fine any more. Writes nothing, keeps nothing open. Called once, perhaps while other sinks are asked.
 
         Raises:
