@@ -1,4 +1,4 @@
-"""A proxy between a client and a server that cuts the line at a chosen moment."""
+"""Proxies between a client and its servers: one cuts the line at a chosen moment, one leads to another server from then on."""
 
 from __future__ import annotations
 
@@ -59,6 +59,61 @@ class CuttingProxy:
                 break
         _close(client)
         _close(server)
+
+
+class Switchboard:
+    """Forwards to one server until it is told to lead to another one, as a name or an address does after a failover.
+
+    For clients that stand still while it is told.
+
+    Args:
+        host: of all servers.
+        port: of the first one.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._server = (host, port)
+        self._clients: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Switchboard:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        self._cut()
+
+    def lead_to(self, port: int) -> None:
+        """Cut every line; those that are asked for next end at another server."""
+        self._server = (self._server[0], port)
+        self._cut()
+
+    def _cut(self) -> None:
+        clients, self._clients = self._clients, []
+        for client in clients:
+            _close(client)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(self._server)
+            except OSError:
+                return
+            self._clients.append(client)
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=_forward, args=(source, sink), daemon=True).start()
+
+
+def _forward(source: socket.socket, sink: socket.socket) -> None:
+    while data := _receive(source):
+        try:
+            sink.sendall(data)
+        except OSError:
+            break
+    _close(sink)
 
 
 def _receive(connection: socket.socket) -> bytes:
