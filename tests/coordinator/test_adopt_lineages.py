@@ -109,13 +109,9 @@ def test_spark_s_offsets_that_are_not_those_of_the_pieces_are_not_taken(
     assert len(plan.sinks["lake"].commits) == 2
 
 
-@pytest.mark.parametrize(
-    ("found", "lineage", "end"),
-    [(only(NEW), NEW, offsets(1).end), (frozen, "", ()), (nothing, "", ())],
-    ids=["one folder", "both", "none"],
-)
-def test_of_marks_alone_nothing_but_spark_s_folder_tells_which_is_newer(
-    targets: Targets, another: Another, folder: Path, found: Frozen, lineage: str, end: tuple[str, ...]
+@pytest.mark.parametrize("found", [only(NEW), only(OLD), frozen, nothing], ids=["newer", "older", "both", "none"])
+def test_of_marks_alone_nothing_tells_which_is_newer_not_even_the_only_folder_of_spark_s(
+    targets: Targets, another: Another, folder: Path, found: Frozen
 ) -> None:
     begun(another).run(0)
     driver = restored(another, folder, 0, NEW)
@@ -124,8 +120,29 @@ def test_of_marks_alone_nothing_but_spark_s_folder_tells_which_is_newer(
         sink.subsume(NEW, 1)
     shutil.rmtree(folder)
     plan = repair(folder, targets, found).plan()
-    assert (plan.lineage, plan.end) == (lineage, end)
+    assert (plan.lineage, plan.checkpoint, plan.end) == ("", -1, ())
     assert plan.ancestors == {OLD: 0, NEW: 1}
+
+
+def test_nothing_is_written_twice_where_a_backup_has_spark_s_folder_of_an_older_lineage_only(
+    targets: Targets, another: Another, folder: Path
+) -> None:
+    """It is of the end of the second of three lineages, and its log is damaged: the targets have checkpoint 2 of the third."""
+    begun(another).run(0)
+    restored(another, folder, 0, NEW).run(1)
+    old = folder.with_name("backup")
+    shutil.copytree(folder, old)
+    driver = restored(another, folder, 1, NEWEST)
+    driver.run(1)
+    driver.run(2)
+    for sink in driver.sinks.values():
+        sink.subsume(NEWEST, 2)
+    shutil.rmtree(folder)
+    shutil.copytree(old, folder)
+    shutil.move(folder / "log", folder / "log.damaged")
+    plan = repair(folder, targets, only(NEW)).plan()
+    assert plan.ancestors == {OLD: 0, NEW: 1, NEWEST: 2}
+    assert (plan.lineage, plan.end) == ("", ())
 
 
 def test_where_what_waits_and_spark_s_folder_say_something_else_nothing_is_guessed(
