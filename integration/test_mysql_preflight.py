@@ -142,6 +142,15 @@ class TestTheServersSettings:
         finally:
             harness.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
 
+    def test_a_setting_that_is_changed_under_a_running_job_is_not_noticed(self, harness):
+        sink = harness.opened()
+        harness.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
+        try:
+            assert commit(sink, harness.write(sink, harness.rows(range(3)))) == [Committed()]
+        finally:
+            harness.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+        assert harness.ids() == [0, 1, 2]
+
     def test_more_writers_than_connections(self, harness):
         refuse(harness, PreflightError, "max_connections", {"parallelism": 400})
 

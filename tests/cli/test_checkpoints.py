@@ -43,7 +43,7 @@ def shown(folder: Path) -> list[dict[str, Any]]:
 def test_repairs_are_listed_with_who_and_why(job_folder: JobFolder) -> None:
     job_folder.commit(0)
     note = Note("ann@host", 1_700_000_000_000, "rolled back\x1b by hand")
-    loss = AcceptedLoss(note, LINEAGE, 0, "facts", ("0.0",), 10, (None,), ("e",), emptied=False, before=None)
+    loss = AcceptedLoss(note, LINEAGE, 0, "facts", ("0.0",), 10, (None,), ("e",), emptied=False, before=())
     job_folder.log.append(RepairedRecord(loss))
     adopted = Lineage("22222222-2222-3333-4444-555555555555", ancestors={LINEAGE: 0})
     head, *_ = lines = show(job_folder.root).stdout.splitlines()

@@ -169,6 +169,19 @@ def test_pieces_behind_what_is_proven_are_aborted_by_the_next_start(
     assert not targets["facts"].prepared
 
 
+def test_a_piece_that_was_neither_prepared_nor_committed_when_the_folder_was_lost_is_not_missed(
+    behind: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """No target knows of it, and the body that listed it is gone."""
+    lost = next(iter(targets["lake"].prepared))
+    rows = {row["id"] for row in targets["lake"].prepared.pop(lost)[1]}
+    adopt(folder, targets)
+    another().recover().run(1)  # the rows of this number once more, in the new lineage
+    assert len(rows) == 5
+    assert visible(targets["facts"]) == sorted([*range(20), *range(10, 20)])
+    assert visible(targets["lake"]) == sorted([*({*range(20)} - rows), *range(10, 20)])
+
+
 def test_a_superseded_task_attempt_is_not_committed(
     behind: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, completed_of, decided, offsets, restoring, visible
+from tests.coordinator.conftest import JOB, Driver, completed_of, decided, lose, offsets, restoring, visible
 from tests.coordinator.test_adopt import Another, Targets, adopt, frozen, nothing, repair
 from tests.coordinator.test_put_back import backup, put_back
 from tests.coordinator.test_repair import NOTE
@@ -23,7 +23,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest
 from twophase.state.log import JobLog
-from twophase.state.records import Lineage, LineageRecord
+from twophase.state.records import AcceptedLoss, Lineage, LineageRecord
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 
@@ -109,13 +109,9 @@ def test_spark_s_offsets_that_are_not_those_of_the_pieces_are_not_taken(
     assert len(plan.sinks["lake"].commits) == 2
 
 
-@pytest.mark.parametrize(
-    ("found", "lineage", "end"),
-    [(only(NEW), NEW, offsets(1).end), (frozen, "", ()), (nothing, "", ())],
-    ids=["one folder", "both", "none"],
-)
-def test_of_marks_alone_nothing_but_spark_s_folder_tells_which_is_newer(
-    targets: Targets, another: Another, folder: Path, found: Frozen, lineage: str, end: tuple[str, ...]
+@pytest.mark.parametrize("found", [only(NEW), only(OLD), frozen, nothing], ids=["newer", "older", "both", "none"])
+def test_of_marks_alone_nothing_tells_which_is_newer_not_even_the_only_folder_of_spark_s(
+    targets: Targets, another: Another, folder: Path, found: Frozen
 ) -> None:
     begun(another).run(0)
     driver = restored(another, folder, 0, NEW)
@@ -124,8 +120,29 @@ def test_of_marks_alone_nothing_but_spark_s_folder_tells_which_is_newer(
         sink.subsume(NEW, 1)
     shutil.rmtree(folder)
     plan = repair(folder, targets, found).plan()
-    assert (plan.lineage, plan.end) == (lineage, end)
+    assert (plan.lineage, plan.checkpoint, plan.end) == ("", -1, ())
     assert plan.ancestors == {OLD: 0, NEW: 1}
+
+
+def test_nothing_is_written_twice_where_a_backup_has_spark_s_folder_of_an_older_lineage_only(
+    targets: Targets, another: Another, folder: Path
+) -> None:
+    """It is of the end of the second of three lineages, and its log is damaged: the targets have checkpoint 2 of the third."""
+    begun(another).run(0)
+    restored(another, folder, 0, NEW).run(1)
+    old = folder.with_name("backup")
+    shutil.copytree(folder, old)
+    driver = restored(another, folder, 1, NEWEST)
+    driver.run(1)
+    driver.run(2)
+    for sink in driver.sinks.values():
+        sink.subsume(NEWEST, 2)
+    shutil.rmtree(folder)
+    shutil.copytree(old, folder)
+    shutil.move(folder / "log", folder / "log.damaged")
+    plan = repair(folder, targets, only(NEW)).plan()
+    assert plan.ancestors == {OLD: 0, NEW: 1, NEWEST: 2}
+    assert (plan.lineage, plan.end) == ("", ())
 
 
 def test_where_what_waits_and_spark_s_folder_say_something_else_nothing_is_guessed(
@@ -329,5 +346,74 @@ def test_of_two_lineages_that_a_lineage_continues_the_one_that_the_target_has_is
     another().recover().run(1)
     put_back(targets["lake"], of_three)
     plan = accept_loss(folder, targets).plan(1, "lake")
-    assert plan.before is not None
-    assert (plan.before.lineage, plan.before.checkpoint) == (OLD, 0)
+    assert [(proof.lineage, proof.checkpoint) for proof in plan.before] == [(OLD, 0)]
+
+
+def decided_and_lost(driver: Driver, targets: Targets) -> None:
+    """Checkpoint 1, the first behind the adoption, is decided, and all its pieces in the lake are rolled back by hand."""
+    decided(driver, 1)
+    lose(targets["lake"], 1, 0, 1)
+
+
+def kept_as_they_were(driver: Driver, targets: Targets) -> MemoryTarget:
+    """Checkpoint 1 is committed, and then the lake is put back to just before it. Returns the lake as it was."""
+    right = backup(targets["lake"])
+    driver.run(1)
+    put_back(targets["lake"], right)
+    return right
+
+
+@pytest.mark.parametrize("lacked", [NEW, OLD], ids=["the newer", "the older"])
+@pytest.mark.parametrize("lost", [decided_and_lost, kept_as_they_were], ids=["pieces", "all since a backup"])
+@pytest.mark.parametrize("running", [False, True], ids=["at a start", "under the running job"])
+def test_after_an_accepted_loss_either_of_two_lineages_is_missed_in_a_target_that_is_put_back(
+    of_three: MemoryTarget,
+    targets: Targets,
+    another: Another,
+    folder: Path,
+    lacked: str,
+    lost: Callable[[Driver, Targets], object],
+    running: bool,
+) -> None:
+    """What is to be proven in the place of the lost checkpoint is both, as it was for the lost one."""
+    adopt(folder, targets)
+    lost(another().recover(), targets)
+    accepting = accept_loss(folder, targets)
+    plan = accepting.plan(1, "lake")
+    assert {(proof.lineage, proof.checkpoint) for proof in plan.before} == {(OLD, 0), (NEW, 1)}
+    accepting.accept(plan, NOTE)
+    driver = another().recover()
+    if not running:
+        into_facts(driver, 2)  # a fold or a restart later it is still known
+        driver = another()
+    del targets["lake"].high_water[JOB, "lake", lacked]
+    with pytest.raises(TargetChangedError, match=f"of lineage {lacked} is committed"):
+        driver.run(2) if running else driver.recover()
+    assert visible(targets["lake"]) == list(range(20))
+
+
+def test_of_two_lineages_that_a_lineage_continues_what_the_target_lacks_is_given_up_by_name(
+    of_three: MemoryTarget, targets: Targets, another: Another, folder: Path
+) -> None:
+    """Otherwise its pieces would be committed if the backup has them prepared; they may have been written by hand since."""
+    adopt(folder, targets)
+    another().recover().run(1)
+    put_back(targets["lake"], of_three)
+    accepting = accept_loss(folder, targets)
+    plan = accepting.plan(1, "lake")
+    assert f"are missing in it, as are checkpoints up to 1 of the older lineage {NEW}. " in plan.gap
+    accepting.accept(plan, NOTE)
+    repairs = another().recover().coordinator.log.history.repairs
+    assert isinstance(repairs[-1], AcceptedLoss)
+    assert repairs[-1].covers(NEW, 1)
+
+
+def test_of_a_target_that_lacks_two_lineages_both_are_named(
+    of_three: MemoryTarget, targets: Targets, another: Another, folder: Path
+) -> None:
+    adopt(folder, targets)
+    another().recover().run(1)
+    put_back(targets["lake"], MemoryTarget())
+    plan = accept_loss(folder, targets).plan(1, "lake")
+    assert {proof.lineage for proof in plan.lacks[1:]} == {OLD, NEW}
+    assert plan.before == []

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.coordinator.conftest import JOB, Driver, completed_of, restoring, visible
+from tests.coordinator.conftest import decided as dies_decided
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.recovery import commit_decided, take_over
 from twophase.errors import (
@@ -27,9 +29,12 @@ from twophase.events import (
     CheckpointDeclined,
     CheckpointReplayed,
     CheckpointSubsumed,
+    CheckpointTriggered,
+    OrphansAborted,
+    PieceCommitted,
     RecoveryFinished,
 )
-from twophase.ids import Attempt
+from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
@@ -242,6 +247,21 @@ def test_a_job_that_stops_in_recovery_touches_nothing_that_waits(
     second.recover()
     assert len(targets["facts"].prepared) == 2
     assert second.of(RecoveryFinished) == []
+
+
+def test_a_start_commits_what_is_decided_then_aborts_what_is_not_then_begins_anew(
+    driver: Driver, another: Another, targets: Targets
+) -> None:
+    driver.run(0)
+    dies_decided(driver, 1)
+    transaction = next(iter(targets["facts"].prepared.values()))[0].transaction
+    driver.sinks["facts"].write_direct(replace(transaction, checkpoint=2), Subtask(0, 900), [{"id": 99}])
+    second = another().recover()
+    second.run(2)
+    steps = (OrphansAborted, RecoveryFinished, CheckpointTriggered)
+    told = [type(event) for event in second.events if isinstance(event, (PieceCommitted, *steps))]
+    assert told == [*[PieceCommitted] * 4, *steps, *[PieceCommitted] * 4]
+    assert visible(targets["facts"]) == list(range(30))
 
 
 def test_i4_a_checkpoint_that_cannot_be_committed_holds_all_after_it() -> None:

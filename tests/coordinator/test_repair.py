@@ -304,7 +304,7 @@ def test_rows_of_long_ago_are_given_up_too(
         another().recover()
     repairing = repair(folder, targets)
     plan = repairing.plan(0, "facts")
-    assert (plan.lost, plan.start, plan.end, plan.before) == ([], (), (), None)
+    assert (plan.lost, plan.start, plan.end, plan.before) == ([], (), (), [])
     repairing.accept(plan, NOTE)
     another().recover().run(5)
     assert visible(targets["facts"]) == list(range(50, 60))

@@ -26,12 +26,14 @@ What is in it
     or tries that are repeated; the log's creates, checks and folds, and a power loss between link and sync; restores into
     a new lineage, from the folder or a copy of it; collapsed proofs; MySQL 8.0, MySQL 9.7 and MariaDB, with their
     sessions, locks, early OKs, commits in flight and crashes; a task attempt that loses; a rollback by hand; lost pieces that are given up or
-    written again beside a driver, and come back; the targets' checkpoints adopted after the folder is lost.
+    written again beside a driver, and come back; the targets' checkpoints adopted after the folder is lost; a driver over a copy of
+    the folder beside the one over the original; a target that is put back from a backup of any age, or swapped for an empty one.
 
 What is not
     Bytes (I9), targets (I10), clocks, back-off, the bodies beside the log, Spark's own folder (it is taken to agree with
-    the log; `classify` refuses it otherwise), empty pieces, operator state, two folders of one job in use at the same
-    time, storage that lists a folder in pieces. Rows inside a branch are all or nothing: the servers promise that.
+    the log; `classify` refuses it otherwise), empty pieces, operator state, a copy of the folder that fences at
+    the same instant as the original, storage that lists a folder in pieces. Where a copy lives, I2 and I7 ask less (see `invariants`):
+    no log fences the driver over another. Rows inside a branch are all or nothing: the servers promise that.
 
 Why it is sound to leave steps out or take them together
     - A driver's steps that nobody else can see are one step with the next that somebody can.

@@ -143,6 +143,14 @@ PUT_BACK = World(
     head_start=True,
     budget=Budget(crashes=1, put_backs=1),
 )
+SWAPPED = World(
+    "swapped",
+    "a target is swapped for an empty one, under a running driver or between two",
+    (MEMORY, MEMORY),
+    checkpoints=3,
+    head_start=True,
+    budget=Budget(crashes=1, swaps=1),
+)
 
 LOST_PIECES = World(
     "lost pieces",
@@ -179,6 +187,7 @@ SMALL = (
     BY_HAND,
     COPY_BESIDE,
     PUT_BACK,
+    SWAPPED,
     LOST_PIECES,
     LOST_FOLDER,
 )

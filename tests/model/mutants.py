@@ -98,6 +98,12 @@ MUTANTS = (
         Mistake.TARGETS_NOT_HELD_AGAINST_LOG, "starts over a target that was put back or swapped", worlds.PUT_BACK, I8
     ),
     Mutant(
+        Mistake.EMPTY_TAKEN_FOR_NEW,
+        "takes a target that remembers nothing for one that has had no rows yet",
+        worlds.SWAPPED,
+        I8,
+    ),
+    Mutant(
         Mistake.SINKS_NOT_ASKED_AGAIN, "does not ask the sinks again when its fences are up", worlds.COPY_BESIDE, ROWS
     ),
     Mutant(Mistake.ABORT_WITHOUT_ASKING, "aborts in one sink what another shows as committed", worlds.COPY_BESIDE, I2),

@@ -246,6 +246,7 @@ class Budget(NamedTuple):
         rollbacks: somebody rolls a prepared branch back by hand.
         folders: a driver is started over a copy of the folder while another one lives.
         put_backs: a target is put back from a backup, or swapped for an empty one.
+        swaps: a target is swapped for an empty one.
         repairs: an operator runs a repair.
         returns: a piece that was rolled back is prepared again.
     """
@@ -263,6 +264,7 @@ class Budget(NamedTuple):
     rollbacks: int = 0
     folders: int = 0
     put_backs: int = 0
+    swaps: int = 0
     repairs: int = 0
     returns: int = 0
 

@@ -62,7 +62,7 @@ def lacks_predecessor(world: World, sink: Sink, history: History, xid: Xid, plac
     if not world.asks or world.mistake in (Mistake.COMMIT_WITHOUT_PREDECESSOR, *_STOPPED_BY_THE_PREDECESSOR):
         return False
     before = predecessor(history, (xid[0], xid[1]), place)
-    if before is None or proves(sink, before):
+    if before is None or proves(sink, before) or _is_taken_for_new(world, sink):
         return False
     return not any(piece[:5] == xid and piece.status in VISIBLE for piece in sink.pieces)
 
@@ -71,7 +71,14 @@ def has_changed(world: World, state: State, driver: Driver) -> bool:
     """`check_targets`."""
     if not world.asks or world.mistake in (Mistake.TARGETS_NOT_HELD_AGAINST_LOG, Mistake.RESTORE_WITHOUT_ADOPTING):
         return False
-    return _lacks(state, driver, proves)
+    return _lacks(state, driver, lambda sink, expected: proves(sink, expected) or _is_taken_for_new(world, sink))
+
+
+def _is_taken_for_new(world: World, sink: Sink) -> bool:
+    """The mistake: a target that remembers no checkpoint counts as one that has had no rows yet."""
+    if world.mistake is not Mistake.EMPTY_TAKEN_FOR_NEW:
+        return False
+    return not sink.marks and all(piece.status not in VISIBLE for piece in sink.pieces)
 
 
 def _lacks(state: State, driver: Driver, has: Callable[[Sink, Named], bool]) -> bool:
@@ -150,6 +157,8 @@ def _is_over_the_copy(driver: Driver | str) -> bool:
 def put_backs(state: State) -> Iterator[Transition[State]]:
     """A target is backed up; later it is put back, or swapped for an empty one, whoever is running."""
     budget = state.budget
+    if budget.swaps:
+        yield from _swaps(state._replace(budget=budget._replace(swaps=budget.swaps - 1), changed=True))
     if not budget.put_backs:
         return
     if state.backup is None:
@@ -161,5 +170,9 @@ def put_backs(state: State) -> Iterator[Transition[State]]:
     if state.backup is not None and state.sinks[state.backup[0]] != state.backup[1]:
         place, sink = state.backup
         yield Transition(("puts back", "the operator", place), with_sink(fewer, place, sink), fault=True)
-    for place in range(len(state.sinks)):
+    yield from _swaps(fewer)
+
+
+def _swaps(fewer: State) -> Iterator[Transition[State]]:
+    for place in range(len(fewer.sinks)):
         yield Transition(("swaps", "the operator", place), with_sink(fewer, place, Sink()), fault=True)

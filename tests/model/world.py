@@ -78,6 +78,7 @@ class Mistake(Enum):
     REWRITE_WITHOUT_FENCE = auto()
     ADOPT_BY_THE_FOLDER = auto()
     ADOPT_WITHOUT_COMMITTING = auto()
+    EMPTY_TAKEN_FOR_NEW = auto()
 
 
 @dataclass(frozen=True, eq=False)

@@ -71,7 +71,7 @@ class Repaired:
     def _accept(self, oracle: Oracle, root: str, repair: Mapping[str, Any]) -> set[str]:
         lineage, newest, sink = repair["lineage"], repair["checkpoint"], repair["sink"]
         known = [decision for key, decision in oracle.decided.items() if key[0] == root]
-        begin, end = _end(known, repair["before"]), _end(known, repair)
+        begin, end = max((_end(known, one) for one in repair["before"]), default=-1), _end(known, repair)
         found = [one for one in known if begin < one.chunk <= end]  # also of what the lineage continues
         if not repair["emptied"]:
             found = [one for one in known if one.lineage == lineage]
@@ -158,10 +158,8 @@ def _has_log(oracle: Oracle, root: str) -> bool:
     return True
 
 
-def _end(known: Iterable[Decision], newest: Mapping[str, Any] | None) -> int:
+def _end(known: Iterable[Decision], newest: Mapping[str, Any]) -> int:
     """The last chunk of the input that is in a lineage up to a checkpoint."""
-    if newest is None:
-        return -1
     mine = [one for one in known if one.lineage == newest["lineage"] and one.checkpoint <= newest["checkpoint"]]
     return max((one.chunk for one in mine), default=-1)
 

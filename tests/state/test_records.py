@@ -44,7 +44,7 @@ BEFORE = Proof("facts", "a", 1, "t")
 NOTE = Note("ann@host", 7, "by hand")
 LACKS = (Proof("facts", "a", 3, "t"),)
 LOSS = AcceptedLoss(
-    NOTE, "a", 3, "facts", ("0.1", "1.2"), 10, (None,), ("e",), emptied=True, before=BEFORE, lacks=LACKS
+    NOTE, "a", 3, "facts", ("0.1", "1.2"), 10, (None,), ("e",), emptied=True, before=(BEFORE,), lacks=LACKS
 )
 
 
@@ -193,7 +193,7 @@ def test_records_of_a_version_without_proofs_are_read() -> None:
 
 
 LOSS_TEXT = (
-    '{"repair":{"action":"accept-loss","before":{"checkpoint":1,"lineage":"a","sink":"facts","target":"t"},"checkpoint":3,'
+    '{"repair":{"action":"accept-loss","before":[{"checkpoint":1,"lineage":"a","sink":"facts","target":"t"}],"checkpoint":3,'
     '"emptied":true,"end":["e"],"lacks":[{"checkpoint":3,"lineage":"a","sink":"facts","target":"t"}],"lineage":"a","note":{"at_ms":7,"by":"ann@host","reason":"by hand"},"pieces":["0.1","1.2"],'
     '"rows":10,"sink":"facts","start":[null]}}'
 )
@@ -231,12 +231,29 @@ def test_a_loss_of_a_version_that_named_no_other_lineages_is_read_and_means_what
     assert record == RepairedRecord(old)
     asked = [("a", 1), ("a", 2), ("a", 4), ("b", 2)]
     assert [old.covers(*one) for one in asked] == [LOSS.covers(*one) for one in asked] == [False, True, False, False]
-    older = replace(old, before=Proof("facts", "z", 1, "t"))
+    older = replace(old, before=(Proof("facts", "z", 1, "t"),))
     assert [older.covers(*one) for one in [("z", 1), ("z", 2), ("a", 0), ("y", 2)]] == [False, True, True, False]
 
 
+def test_a_loss_of_a_version_that_named_one_checkpoint_before_is_read() -> None:
+    value = json.loads(LOSS_TEXT)
+    value["repair"]["before"] = value["repair"]["before"][0]
+    assert record_from_json("REPAIRED", value, "here") == RepairedRecord(LOSS)
+    value["repair"]["before"] = None
+    assert record_from_json("REPAIRED", value, "here") == RepairedRecord(replace(LOSS, before=()))
+
+
+def test_a_loss_puts_every_proof_before_in_the_place_of_the_lost_one() -> None:
+    both = (BEFORE, Proof("facts", "z", 7, "t"))
+    lost = replace(LOSS, before=both)
+    other = Proof("lake", "a", 3, "u")
+    assert lost.amend_checkpoint("a", 4, (Proof("facts", "a", 3, "t"), other)) == (*both, other)
+    assert lost.amend_checkpoint("a", 3, both) == both
+    assert [lost.covers("z", 7), lost.covers("a", 1), lost.covers("a", 2)] == [False, False, True]
+
+
 def test_a_loss_covers_what_a_target_lacks_of_each_lineage() -> None:
-    lost = replace(LOSS, before=Proof("facts", "z", 1, "t"), lacks=(*LACKS, Proof("facts", "y", 2, "t"), BEFORE))
+    lost = replace(LOSS, before=(Proof("facts", "z", 1, "t"),), lacks=(*LACKS, Proof("facts", "y", 2, "t"), BEFORE))
     asked = [("z", 1), ("z", 2), ("y", 2), ("y", 3), ("a", 3)]
     assert [lost.covers(*one) for one in asked] == [False, False, True, False, True]
 
@@ -259,7 +276,7 @@ def test_a_rewrite_puts_its_decision_in_the_place_of_the_one_before() -> None:
 def test_a_loss_puts_the_proof_before_in_the_place_of_the_lost_one_and_only_there() -> None:
     other = Proof("lake", "a", 3, "u")
     assert LOSS.amend((Proof("facts", "a", 3, "t"), other)) == (BEFORE, other)
-    assert replace(LOSS, before=None).amend((Proof("facts", "a", 3, "t"), other)) == (other,)
+    assert replace(LOSS, before=()).amend((Proof("facts", "a", 3, "t"), other)) == (other,)
     assert replace(LOSS, emptied=False).amend((Proof("facts", "a", 3, "t"),)) == (Proof("facts", "a", 3, "t"),)
     assert LOSS.amend(None) is None
 
@@ -272,7 +289,7 @@ def test_a_loss_of_several_checkpoints_replaces_the_proof_of_each() -> None:
         Proof("lake", "a", 2, "u"),
     )
     assert LOSS.amend((Proof("facts", "a", 2, "t"), *kept)) == kept, "its first is the proof before"
-    assert replace(LOSS, before=None).amend((Proof("facts", "a", 0, "t"), *kept[1:])) == kept[1:]
+    assert replace(LOSS, before=()).amend((Proof("facts", "a", 0, "t"), *kept[1:])) == kept[1:]
     assert replace(LOSS, emptied=False).amend((Proof("facts", "a", 2, "t"),)) == (Proof("facts", "a", 2, "t"),)
 
 

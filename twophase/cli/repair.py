@@ -195,6 +195,15 @@ def _starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> lis
             "aborts them, and their records have to be read again. Nothing was written.",
             remedy=_BEGAN,
         )
+    if not plan.lineage:
+        raise ConfigError(
+            f"{job.path.name}: the targets have rows of several lineages of this job, and nothing tells which is the newest: "
+            f"{_lineages(plan)}. Nothing was written.",
+            remedy="make sure that checkpointLocation names the newest folder of the job. Then find out up to which offsets the "
+            "targets have the records, such as from their columns, or from the file of that checkpoint in "
+            "spark/<lineage>/offsets of the lineage that you know to be the newest; set startingOffsets of every source to "
+            "that, and run the command again with --from-starting-offsets.",
+        )
     raise ConfigError(
         f"{job.path.name}: the targets have rows of this job, and nothing in its folder tells where the newest of them were "
         "read from. Nothing was written.",
@@ -223,9 +232,7 @@ def _begins_at_the_end(options: Mapping[str, str]) -> bool:
 def _adoption(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Iterable[Table | str]:
     newest = f"lineage {plan.lineage} up to checkpoint {plan.checkpoint}"
     if not plan.lineage or plan.checkpoint < 0:
-        newest = ", ".join(
-            f"lineage {one} up to checkpoint {last}" for one, last in plan.ancestors.items() if last >= 0
-        )
+        newest = _lineages(plan)
     if plan.is_empty:
         yield f"Job {job}: nothing is to be adopted: a driver has taken the targets over, and none has rows of the job."
     else:
@@ -250,6 +257,11 @@ def _adoption(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Iterable[T
         yield "Nothing tells whether a sink has all pieces of the newest checkpoint: compare its rows if in doubt."
     yield f"The new lineage begins at {begins[0]}"
     yield from begins[1:]
+
+
+def _lineages(plan: AdoptionPlan) -> str:
+    """Every lineage that something is adopted of."""
+    return ", ".join(f"lineage {one} up to checkpoint {last}" for one, last in plan.ancestors.items() if last >= 0)
 
 
 def _pieces(pieces: Sequence[Committable], with_lineage: bool) -> str:

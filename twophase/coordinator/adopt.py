@@ -13,8 +13,8 @@ A death before step 4 leaves a job that refuses to start as before; the command 
 anything, the fence of step 2 is all that the job was refused for: then a start goes on as it would after the repair.
 
 Each piece is adopted by its own lineage: targets have a mark of every lineage that the job ever had. `LineageOrder` finds the
-newest lineage. Where it cannot, the lineage that pieces wait of is the newest, because a newer one commits nothing before them;
-where no piece waits, the only lineage that Spark's folder has.
+newest lineage. Where it cannot, the lineage that pieces wait of is the newest, because a newer one commits nothing before them.
+Where no piece waits, nothing tells: that Spark's folder has one of them only may be because it is an old copy.
 
 No target says where the newest adopted checkpoint ended. Its body does, if it is the log's newest decision. Spark's folder does,
 if it has the offsets of that micro-batch: Spark froze them before it wrote a row. Otherwise each source begins where its own
@@ -216,8 +216,7 @@ class AdoptionRepair:
         kept = {lineage for lineage in newest if self._frozen(lineage, adopted[lineage]) is not None}
         if len(waiting) > 1 or (kept and waiting - kept):
             raise self._ambiguous(waiting, {lineage: adopted[lineage] for lineage in newest})
-        left = waiting or kept
-        return next(iter(left)) if len(left) == 1 else ""
+        return next(iter(waiting), "")
 
     def _ambiguous(self, waiting: set[str], newest: Mapping[str, int]) -> StopJobError:
         known = ", ".join(f"{lineage} up to {checkpoint}" for lineage, checkpoint in newest.items())

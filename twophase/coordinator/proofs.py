@@ -13,7 +13,7 @@ longer miss what is older.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from twophase.errors import CheckpointMissingError, FencedError, TargetChangedError
@@ -63,13 +63,13 @@ class Proofs:
         except (CheckpointMissingError, FencedError):
             return None
 
-    def body_of(self, proof: Proof | None) -> CompletedCheckpoint | None:
+    def body_of(self, proof: Proof) -> CompletedCheckpoint | None:
         """The checkpoint that a proof is of, if the log has it and its body is there."""
-        named = [] if proof is None else [(proof.lineage, proof.checkpoint)]
-        found = [one for one in self._log.history.decisions if (one.lineage, one.checkpoint) in named]
+        named = (proof.lineage, proof.checkpoint)
+        found = [one for one in self._log.history.decisions if (one.lineage, one.checkpoint) == named]
         return self.body(found[0]) if found else None
 
-    def missing(self, proof: Proof, memory: SinkHistory) -> tuple[list[Proof], Proof | None]:
+    def missing(self, proof: Proof, memory: SinkHistory) -> tuple[list[Proof], list[Proof]]:
         """What a target lacks that does not have a proof.
 
         Args:
@@ -77,21 +77,24 @@ class Proofs:
             memory: what it remembers.
 
         Returns:
-            The newest of each lineage that it lacks something of, beginning with `proof`; and the newest before that which it has.
+            The newest of each lineage that it lacks something of, beginning with `proof`; and the newest before them that it has:
+            of one lineage, or of each that may be the newest.
         """
-        lacks = [proof]
-        while memory.committed.get(lacks[-1].lineage) is None:
-            older = self._continued(lacks[-1], memory)
-            if older is None or knows(memory, older):
-                return lacks, older
-            lacks.append(older)
-        return lacks, replace(lacks[-1], checkpoint=memory.committed[lacks[-1].lineage])
+        lacks, before, asked = list[Proof](), list[Proof](), [proof]
+        for one in asked:  # grows: behind a lineage that the target does not know stands what that one continued
+            newest = memory.committed.get(one.lineage)
+            if newest is None or newest < one.checkpoint:
+                lacks.append(one)
+            if newest is None:
+                asked += [older for older in self._continued(one) if older not in asked]
+            else:
+                before.append(replace(one, checkpoint=min(newest, one.checkpoint)))
+        return lacks, before
 
-    def _continued(self, proof: Proof, memory: SinkHistory) -> Proof | None:
-        """What the sink had proof of when the lineage of this one began; of several one that its target still has, if any."""
+    def _continued(self, proof: Proof) -> list[Proof]:
+        """What the sink had proof of when the lineage of this one began."""
         begun = [one.proofs or () for one in self._log.history.lineages if one.id == proof.lineage]
-        found = [one for proofs in begun for one in proofs if one.sink == proof.sink]
-        return next((one for one in found if knows(memory, one)), next(iter(found), None))
+        return [one for proofs in begun for one in proofs if one.sink == proof.sink]
 
     def changed(self, proof: Proof, sink: Sink, history: SinkHistory) -> TargetChangedError:
         """What is to be said of a target without a proof.
@@ -150,20 +153,21 @@ class Proofs:
             f"{gap.what} Checkpoint {checkpoint.checkpoint} is decided and was not committed there.", remedy=gap.remedy
         )
 
-    def _offsets(self, proof: Proof, before: Proof | None) -> str:
+    def _offsets(self, proof: Proof, before: Sequence[Proof]) -> str:
         """From which offsets on its rows can be written again: from where `before` ended, which is not missing."""
         body = self.body_of(proof)
         ends = f"{list(body.offsets.end)}" if body else f"those in offsets/{proof.checkpoint}"
-        if before is None:
-            begins = "where the job began"
-        elif last := self.body_of(before):
-            begins = f"{list(last.offsets.end)}"
-        elif following := self.body_of(replace(before, checkpoint=before.checkpoint + 1)):
-            begins = f"{list(following.offsets.start)}"
-        else:
-            whose = "that lineage" if before.lineage == proof.lineage else f"lineage {before.lineage}"
-            begins = f"the offsets in line 3 and after of offsets/{before.checkpoint} in Spark's folder of {whose}"
-        return f"Their rows can be written again from {begins} to {ends}."
+        begins = " or ".join(self._ended(one, proof) for one in before) or "where the job began"
+        newer = ", whichever is newer," if len(before) > 1 else ""
+        return f"Their rows can be written again from {begins}{newer} to {ends}."
+
+    def _ended(self, before: Proof, proof: Proof) -> str:
+        if last := self.body_of(before):
+            return f"{list(last.offsets.end)}"
+        if following := self.body_of(replace(before, checkpoint=before.checkpoint + 1)):
+            return f"{list(following.offsets.start)}"
+        whose = "that lineage" if before.lineage == proof.lineage else f"lineage {before.lineage}"
+        return f"the offsets in line 3 and after of offsets/{before.checkpoint} in Spark's folder of {whose}"
 
 
 def _span(proof: Proof, memory: SinkHistory) -> str:

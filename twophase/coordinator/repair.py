@@ -90,7 +90,7 @@ class LossPlan:
         kept: its pieces that are not lost; all of them are committed.
         start: the offset lines where what is lost begins; empty if that is not known.
         end: where it ends, likewise.
-        before: the newest checkpoint with pieces that the target has before this one.
+        before: the newest checkpoint with pieces that the target has before this one; several if an adoption left several.
         lacks: this checkpoint, and of a target that was put back the newest that it lacks of each lineage before.
         gap: of a target that was put back, what it lacks; empty otherwise.
     """
@@ -102,7 +102,7 @@ class LossPlan:
     kept: Sequence[Committable]
     start: tuple[str | None, ...]
     end: tuple[str | None, ...]
-    before: Proof | None
+    before: Sequence[Proof]
     lacks: Sequence[Proof]
     gap: str = ""
 
@@ -171,7 +171,7 @@ class LossRepair:
             start=plan.start,
             end=plan.end,
             emptied=not plan.kept,
-            before=None if plan.kept else plan.before,
+            before=() if plan.kept else tuple(plan.before),
             lacks=() if plan.kept else tuple(plan.lacks),
         )
         failpoint("R02")
@@ -194,7 +194,7 @@ class LossRepair:
             )
         gone = {piece.subtask for piece, _ in lost}
         kept = [piece for piece in body.committables[sink] if piece.subtask not in gone]
-        before = next((proof for proof in body.predecessors or () if proof.sink == sink), None)
+        before = body.predecessors_in(sink)
         lacks = [Proof(sink, body.lineage, checkpoint, lost[0][0].target)]
         return LossPlan(body.lineage, checkpoint, sink, lost, kept, body.offsets.start, body.offsets.end, before, lacks)
 
@@ -214,7 +214,8 @@ class LossRepair:
         remembered = bench.sinks[gap.sink].history()
         lacks, before = bench.proofs.missing(gap, remembered)
         error = bench.proofs.changed(gap, bench.sinks[gap.sink], remembered)
-        body, last = bench.proofs.body_of(gap), bench.proofs.body_of(before)
+        body = bench.proofs.body_of(gap)
+        last = bench.proofs.body_of(before[0]) if len(before) == 1 else None
         since = last.offsets.end if last else ()
         lost = [(piece, "the target was put back") for piece in body.committables.get(gap.sink, ())] if body else []
         end = body.offsets.end if body else ()

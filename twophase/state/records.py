@@ -112,7 +112,8 @@ class AcceptedLoss:
         start: the offset line of each source where the lost rows begin; empty if that is not known any more.
         end: where they end, likewise. They are among the records in between.
         emptied: whether the sink has no piece of the checkpoint left. Then the target has no proof of it either.
-        before: what is to be proven in its place then: the newest checkpoint before that the target has, if any.
+        before: what is to be proven in its place then: the newest checkpoint before that the target has. None if it has
+            none; several after an adoption that left several, of lineages whose order nothing tells.
         lacks: the newest checkpoint given up of each lineage, if it is emptied: this one, then those of its ancestors. None in a
             record of an older version, which did not say.
     """
@@ -126,7 +127,7 @@ class AcceptedLoss:
     start: tuple[str | None, ...]
     end: tuple[str | None, ...]
     emptied: bool
-    before: Proof | None
+    before: tuple[Proof, ...]
     lacks: tuple[Proof, ...] | None = None
     action: Literal["accept-loss"] = "accept-loss"
 
@@ -145,7 +146,7 @@ class AcceptedLoss:
 
     def covers(self, lineage: str, checkpoint: int) -> bool:
         """Whether the target lacks all of an older checkpoint too, and nobody writes it any more."""
-        proven = self.before.checkpoint if self.before and self.before.lineage == lineage else -1
+        proven = max((one.checkpoint for one in self.before if one.lineage == lineage), default=-1)
         if not self.emptied or checkpoint <= proven:
             return False
         if self.lacks is not None:
@@ -169,11 +170,11 @@ class AcceptedLoss:
         return self._replaced(proofs, lambda _: True) if self._empties(lineage, checkpoint) else self.amend(proofs)
 
     def _replaced(self, proofs: tuple[Proof, ...] | None, is_gone: Callable[[Proof], bool]) -> tuple[Proof, ...] | None:
-        """`before`, once, in the place of the proofs of the sink that are gone."""
+        """All of `before`, once, in the place of the proofs of the sink that are gone."""
         if proofs is None or not self.emptied:
             return proofs
-        amended = (self.before if one.sink == self.sink and is_gone(one) else one for one in proofs)
-        return tuple(dict.fromkeys(proof for proof in amended if proof is not None))
+        amended = (self.before if one.sink == self.sink and is_gone(one) else (one,) for one in proofs)
+        return tuple(dict.fromkeys(proof for found in amended for proof in found))
 
     def _empties(self, lineage: str, checkpoint: int) -> bool:
         return (lineage, checkpoint) == (self.lineage, self.checkpoint) or self.covers(lineage, checkpoint)
@@ -450,9 +451,8 @@ def _repair(value: Mapping[str, Any]) -> Repair:
     match fields["action"]:
         case "accept-loss":
             pieces, start, end = (tuple(fields.pop(name)) for name in ("pieces", "start", "end"))
-            before, lacks = fields.pop("before"), proofs_from_json(fields.pop("lacks", None))
-            proof = Proof(**before) if before else None
-            return AcceptedLoss(note=note, pieces=pieces, start=start, end=end, before=proof, lacks=lacks, **fields)
+            before, lacks = _before(fields.pop("before")), proofs_from_json(fields.pop("lacks", None))
+            return AcceptedLoss(note=note, pieces=pieces, start=start, end=end, before=before, lacks=lacks, **fields)
         case "adopt-from-target":
             lineage, gave_up = _lineage(fields.pop("lineage")), tuple(fields.pop("gave_up"))
             return Adoption(note=note, lineage=lineage, gave_up=gave_up, **fields)
@@ -463,6 +463,12 @@ def _repair(value: Mapping[str, Any]) -> Repair:
             )
         case other:
             raise ValueError(f"the unknown action {other!r}")
+
+
+def _before(value: Any) -> tuple[Proof, ...]:
+    """`AcceptedLoss.before`; a record of an older version has one proof or none."""
+    one = [value] if isinstance(value, Mapping) else value
+    return proofs_from_json(one) or ()
 
 
 def proofs_from_json(value: Any) -> tuple[Proof, ...] | None:
