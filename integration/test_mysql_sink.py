@@ -22,7 +22,7 @@ from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLa
 from twophase.testing.contract import ArrowSinkContract, SinkKillContract
 from twophase.testing.contract.fencing import FenceContract
 from twophase.testing.contract.phases import PhasesContract
-from twophase.testing.harness import LINEAGE, transaction_id
+from twophase.testing.harness import JOB, LINEAGE, SINK, transaction_id
 from twophase.testing.services import MariaDbService
 
 pytestmark = pytest.mark.part("mysql")
@@ -84,6 +84,17 @@ def dead(server: Server) -> Iterator[None]:
         yield
     finally:
         server.restart()
+
+
+def test_every_piece_of_a_checkpoint_is_named(harness: MySqlHarness, sink: MySqlSink) -> None:
+    """A repair tells by them which task has another piece committed: one that is left out would be committed twice."""
+    count = 1_100
+    rows = ", ".join(f"('{JOB}', '{SINK}', '{LINEAGE}', 3, 1, 1, {task}, {task}, 1, '')" for task in range(count))
+    harness.sql(
+        "INSERT INTO twophase_ledger (job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt, row_count,"
+        f" offsets_hash) VALUES {rows}"
+    )
+    assert sorted(sink.committed_pieces(LINEAGE, 3)) == sorted(f"1.1/{task}.{task}" for task in range(count))
 
 
 class TestUnknownBranch:

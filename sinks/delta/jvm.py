@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from py4j.finalizer import ThreadSafeFinalizer
 from py4j.java_gateway import JavaPackage
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from sinks.java import PYTHON_UTILS, java_class
@@ -28,6 +29,9 @@ SPARK_CONF = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 """What Spark has to be started with. It fetches the package on its first start, and finds it in its Ivy cache after that."""
+
+_ANSWERED = ". Trace:\n"
+"""In py4j's errors of what Java answered without an exception; a connection that ends within a call has no such text."""
 
 
 class Jvm:
@@ -158,6 +162,34 @@ class Jvm:
 
     def _class(self, name: str) -> Any:
         return java_class(self.session, name)
+
+
+def keep(thing: Any) -> None:
+    """Let the JVM have a Java object until `drop`, also when nothing in Python names it any more, or Python has ended."""
+    client = thing._gateway_client
+    ThreadSafeFinalizer.remove_finalizer(f"{client.address}{client.port}{thing._target_id}")
+
+
+def drop(thing: Any) -> None:
+    """Tell the JVM that Python has no more use for a Java object."""
+    thing._detach()
+
+
+def may_be_running(error: BaseException) -> bool:
+    """Whether the JVM may still be at a call that ended with an error in Python: it has not answered.
+
+    So it is after an interrupt, in the main thread, and where the connection has ended. py4j then goes on over another one,
+    which another thread of the JVM serves.
+
+    Args:
+        error: what came of one call, or of several; also what was raised when that was dealt with.
+    """
+    if not isinstance(error, Exception):
+        return True
+    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and _ANSWERED not in str(error):
+        return True
+    before = error.__cause__ or error.__context__
+    return before is not None and may_be_running(before)
 
 
 def items(seq: Any) -> Iterator[Any]:

@@ -35,6 +35,10 @@ class Orphans:
         owner, target = self._binding.owner, self._binding.target
         return [piece.committable(owner, target) for piece in self._pieces.all() if not self._is_committed(piece)]
 
+    def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
+        """See `TellsUnfinished`: without a manifest, and no commit names a file of it."""
+        return [piece for piece in pieces if self._is_unfinished(PieceName.of(piece.transaction))]
+
     def abort(self, committables: Sequence[Committable]) -> None:
         """See `Sink.abort`."""
         for committable in committables:
@@ -61,6 +65,9 @@ class Orphans:
             self._pieces.delete_data(piece, self._binding.folder_depth())
         failpoint("C20")
         self._pieces.forget(piece.name)
+
+    def _is_unfinished(self, name: PieceName) -> bool:
+        return not self._pieces.has_manifest(name) and self._pieces.named_by(self._pieces.get(name)) is InLog.ABSENT
 
     def _is_committed(self, piece: Piece) -> bool:
         return isinstance(self._pieces.named_by(piece), int)

@@ -112,6 +112,10 @@ class Pieces:
             return Piece(name, intent)
         return Piece(name, intent or manifest.intent, manifest, digest(data))
 
+    def has_manifest(self, name: PieceName) -> bool:
+        """Whether a piece has a manifest, whole or damaged: a torn one may have been whole when the piece was decided."""
+        return self._storage.read(self._record(name, _MANIFEST)) is not None
+
     def missing_files(self, manifest: Manifest) -> list[str]:
         """Data files that are not there any more, or not of their length."""
         files = [data_file(action) for action in manifest.actions]

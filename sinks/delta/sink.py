@@ -117,6 +117,12 @@ class DeltaSink(BatchSink):
         with bound.log.jvm.active():
             return Orphans(bound).in_doubt()
 
+    def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
+        """See `TellsUnfinished`."""
+        bound = self._bound()
+        with bound.log.jvm.active():
+            return Orphans(bound).unfinished(pieces)
+
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
         """See `Sink.subsume`. The mark of a lineage is kept by every commit; only records may have been left behind."""
         bound = self._bound()

@@ -18,6 +18,10 @@ A JVM can outlive its Python and serve another one (a gateway of PYSPARK_GATEWAY
 open for the dead one, and may still be at its commit. So a system property of the JVM, named for the file, says that it has the file
 open; while it does nobody opens the file again.
 
+The JVM may be at a commit, too, whose answer its Python does not wait for: Ctrl-C in the main thread, or a connection that ended.
+py4j goes on over another connection, so to close the file would release the lock under the commit. It stays open, and the property set,
+for as long as the JVM lives; the first lock is released, and whoever gets it finds the second.
+
 Delta never deletes the files: VACUUM passes over folders whose names begin with `_` or `.` (`DeltaTableUtils.isHiddenDirectory`),
 readers know data files from the log alone, and the log's own clean-up lists `_delta_log` only. Whoever takes no lock, such as a
 writer of Delta's own, is not kept apart.
@@ -33,8 +37,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from sinks.delta.jvm import drop, keep, may_be_running
 from sinks.delta.names import FOLDER
 
 if TYPE_CHECKING:
@@ -57,8 +62,8 @@ def table_lock(folder: Path, jvm: Jvm) -> Iterator[None]:
         jvm: that writes the commit.
 
     Raises:
-        TimeoutError: another driver has held one too long, or this JVM has the second one for a Python that has died. A commit
-            that is paused would overwrite ours.
+        TimeoutError: another driver has held one too long, or this JVM has the second one for a commit that it has not answered.
+            A commit that is paused would overwrite ours.
         PermissionError: this account cannot lock them.
     """
     deadline_s = time.monotonic() + _TIMEOUT_S
@@ -80,33 +85,57 @@ def python_lock(folder: Path, deadline_s: float) -> Iterator[None]:
 
 @contextmanager
 def _jvm_lock(folder: Path, jvm: Jvm, deadline_s: float) -> Iterator[None]:
-    """Hold the second lock, under the first one. Raises as `table_lock` does."""
+    """Hold the second lock, under the first one, until the JVM has answered. Raises as `table_lock` does."""
     path = folder / JVM_NAME
     make_jvm_file(path)
-    with _only_opening(path, jvm):
-        file = jvm.open_file(path)
-        try:
-            channel = file.getChannel()
-            _wait(lambda: channel.tryLock() is not None, path, deadline_s)
-            yield
-        finally:
-            file.close()
+    key = _announce(path, jvm)
+    file = _open_locked(path, key, jvm, deadline_s)
+    try:
+        yield
+    except BaseException as error:
+        if not may_be_running(error):
+            _release(file, key, jvm)
+        raise
+    _release(file, key, jvm)
 
 
-@contextmanager
-def _only_opening(path: Path, jvm: Jvm) -> Iterator[None]:
-    """See that the JVM opens the file once at a time. Whoever else had it open has died: we hold the first lock."""
+def _announce(path: Path, jvm: Jvm) -> str:
+    """Say that this JVM is to open the file, which it may do once at a time; return the property that says so.
+
+    Whoever else had it open has died, or has given up a commit that may go on: we hold the first lock.
+    """
     file = path.stat()
     key = f"twophase.delta.lock.{file.st_dev}.{file.st_ino}"
     if jvm.set_property(key, str(path)) is not None:
         raise TimeoutError(
-            f"this very JVM has locked {path} for a Python that died in a commit to this table, and may still be at that "
-            "commit: end the JVM (lslocks shows it), and start the job on a new one"
+            f"this very JVM has locked {path} for a commit to this table whose Python died, was interrupted or lost its "
+            "connection, and may still be at that commit: end the JVM (lslocks shows it), and start the job on a new one"
         )
+    return key
+
+
+def _open_locked(path: Path, key: str, jvm: Jvm, deadline_s: float) -> Any:
+    """The second file, open and locked by the JVM; or nothing of it. Raises as `table_lock` does."""
     try:
-        yield
-    finally:
-        jvm.clear_property(key)
+        file = jvm.open_file(path)
+        keep(file)  # Java closes what nobody has
+    except Exception as error:
+        if not may_be_running(error):
+            jvm.clear_property(key)
+        raise
+    try:
+        channel = file.getChannel()
+        _wait(lambda: channel.tryLock() is not None, path, deadline_s)
+    except BaseException:  # an interrupt too: no commit has begun
+        _release(file, key, jvm)
+        raise
+    return file
+
+
+def _release(file: Any, key: str, jvm: Jvm) -> None:
+    file.close()
+    drop(file)
+    jvm.clear_property(key)
 
 
 def make_jvm_file(path: Path) -> None:

@@ -222,7 +222,7 @@ class Books:
         """Generation, counter, subtask and task attempt of each row of a checkpoint."""
         rows = session.rows(
             f"SELECT generation, counter, subtask, task_attempt FROM {self._table('ledger')}"
-            f" WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s LIMIT {_DELETE_ROWS}",
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s",
             (job, sink, lineage, checkpoint),
         )
         return [(int(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in rows]

@@ -10,6 +10,7 @@ from sinks.staging.manifest import FILE, DamagedRecordError, Manifest
 from sinks.staging.names import PieceName, file_name
 from sinks.staging.partitions import folders
 from sinks.staging.table import Table
+from sinks.staging.withdrawal import has_files
 from twophase.errors import StopJobError, TargetUnreachableError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
@@ -39,6 +40,16 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
         ) from error
 
 
+def unfinished(table: Table, pieces: Sequence[Committable]) -> Sequence[Committable]:
+    """See `TellsUnfinished`. A file in the table is a sign: its commit had begun, and the manifest is lost."""
+    return [piece for piece in pieces if not _has_manifest(table, piece) and not has_files(table, piece)]
+
+
+def _has_manifest(table: Table, piece: Committable) -> bool:
+    """Whether there is one, whole or damaged: it gets its name when it is durable, and pre-commit ends after that."""
+    return (table.home.staged(PieceName.of(piece.transaction, piece.subtask)) / FILE).exists()
+
+
 def _check_unseen(table: Table, name: PieceName) -> None:
     """No file of the piece is in the table: one that is means that the piece was decided, in a log that we have not read.
 
@@ -63,7 +74,7 @@ def _check_unseen(table: Table, name: PieceName) -> None:
 
 
 def _committable(table: Table, name: PieceName) -> Committable:
-    """What its manifest says; a piece without a whole one was never pre-committed, and only its name is known."""
+    """What its manifest says; of a piece without a whole one only its name is known."""
     try:
         return Manifest.decode((table.home.staged(name) / FILE).read_bytes()).committable(table.target)
     except (FileNotFoundError, DamagedRecordError):

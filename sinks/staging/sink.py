@@ -82,6 +82,10 @@ class StagedSink(ArrowSink):
         """See `Sink.in_doubt`."""
         return orphans.in_doubt(self.table)
 
+    def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
+        """See `TellsUnfinished`: without a manifest."""
+        return orphans.unfinished(self.table, pieces)
+
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
         """See `Sink.subsume`: the mark first, then what it stands for (H50)."""
         self.table.home.raise_mark(lineage, checkpoint_id)

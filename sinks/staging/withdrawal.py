@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from sinks.staging.disk import digest, rename_new, sync
@@ -55,8 +56,24 @@ def find(table: Table, piece: Committable) -> Mapping[int, Path]:
         StopJobError: one is no plain file, is there twice, or has a name that only begins like the piece's; or a folder cannot
             be searched, which no retry mends.
     """
-    try:
+    with _searching(table):
         return _find(table, piece)
+
+
+def has_files(table: Table, piece: Committable) -> bool:
+    """Whether anything in the table has a name that begins like the piece's.
+
+    Raises:
+        StopJobError: a folder cannot be searched.
+    """
+    with _searching(table):
+        return any(_named(table, file_prefix(piece.transaction, piece.subtask)))
+
+
+@contextmanager
+def _searching(table: Table) -> Iterator[None]:
+    try:
+        yield
     except PermissionError as error:
         raise StopJobError(
             f"{shown(os.path.relpath(error.filename, table.home.root))} in {table.home.root} cannot be searched ({error.strerror}): a "

@@ -148,7 +148,7 @@ class Statements:
                 self._has_checkpoint
             ),
             f"SELECT generation, counter, subtask, task_attempt FROM {_LEDGER} WHERE job = %s AND sink = %s AND lineage = %s"
-            " AND checkpoint = %s LIMIT 1000": self._ledger_of,
+            " AND checkpoint = %s": self._ledger_of,
             f"SELECT table_schema_name, table_name, created FROM {_TARGET} WHERE job = %s AND sink = %s": (
                 lambda session, asked: self._read("target", asked)
             ),

@@ -35,7 +35,7 @@ from twophase.errors import CheckpointMissingError, CorruptRecordError, LostPrep
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt, new_lineage_id
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import NamesPieces, SinkHistory
+from twophase.protocol.sink import NamesPieces, SinkHistory, TellsUnfinished
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.records import (
     AcceptedLoss,
@@ -60,7 +60,8 @@ class SinkPlan:
     Attributes:
         committed: for each lineage the highest checkpoint that the target has proof of.
         commits: pieces of adopted checkpoints that wait for their commit.
-        aborts: pieces that the next start aborts: of checkpoints that no target has proof of, and of superseded attempts.
+        aborts: pieces that the next start aborts: of checkpoints that no target has proof of, of superseded attempts, and
+            those that were never pre-committed.
     """
 
     committed: Mapping[str, int]
@@ -246,6 +247,8 @@ class AdoptionRepair:
             (commits if waits and self._is_decided(history, name, piece) else aborts).append(piece)
         commits.sort(key=_oldest_first(order))
         guessed = [piece for piece in commits if self._body(history, piece) is None]
+        unfinished = self._unfinished(name, guessed)
+        commits, guessed = ([one for one in found if one not in unfinished] for found in (commits, guessed))
         tasks = {(_checkpoint_of(piece), piece.subtask.index) for piece in guessed}
         attempts = {(_checkpoint_of(piece), piece.transaction.attempt) for piece in guessed}
         if len(tasks) < len(guessed) or len(attempts) > len({checkpoint for checkpoint, _ in attempts}):
@@ -255,7 +258,27 @@ class AdoptionRepair:
                 f"is decided: {names}. Nothing was written.",
                 remedy="look at their rows, and end the superseded ones by hand (docs/operations.md), then run the command again.",
             )
-        return SinkPlan(dict(committed), tuple(commits), tuple(aborts))
+        return SinkPlan(dict(committed), tuple(commits), (*aborts, *unfinished))
+
+    def _unfinished(self, name: str, guessed: Sequence[Committable]) -> Sequence[Committable]:
+        """Pieces of adopted checkpoints that were never pre-committed: the writer died, and another wrote the rows again.
+
+        Raises:
+            StopJobError: nothing is there in place of one. Then it may be decided, and what showed it lost.
+        """
+        sink = self._bench.sinks[name]
+        unfinished = list(sink.unfinished(guessed)) if isinstance(sink, TellsUnfinished) and guessed else []
+        whole = [piece for piece in guessed if piece not in unfinished]
+        alone = [piece for piece in unfinished if not any(_replaces(other, piece) for other in whole)]
+        if alone:
+            names = ", ".join(f"{piece.transaction}/{piece.subtask}" for piece in alone)
+            raise StopJobError(
+                f"Job {self._bench.job!r}: sink {name!r} has pieces that were not brought to their end, or have lost what says "
+                f"so, and no others of their tasks: {names}. Nothing tells whether they are decided. Nothing was written.",
+                remedy="look whether the target has the rows of these tasks, and write them by hand if not; end the pieces by "
+                "hand (docs/operations.md), then run the command again.",
+            )
+        return unfinished
 
     def _is_over(self, name: str, proven: int, piece: Committable) -> bool:
         """Whether the sink has committed all that is decided of the piece's checkpoint: commits are in order."""
@@ -386,6 +409,13 @@ def _highest(history: History, remembered: Mapping[str, SinkHistory]) -> dict[st
 def _oldest_first(order: LineageOrder) -> Callable[[Committable], tuple[float, int]]:
     """The key by which pieces are committed."""
     return lambda piece: (order.rank(piece.transaction.lineage), piece.transaction.checkpoint)
+
+
+def _replaces(other: Committable, piece: Committable) -> bool:
+    """Whether one piece has rows that another was to have: another attempt of its task, or of its checkpoint."""
+    if _checkpoint_of(other) != _checkpoint_of(piece):
+        return False
+    return other.transaction.attempt != piece.transaction.attempt or other.subtask.index == piece.subtask.index
 
 
 def _checkpoint_of(piece: Committable) -> tuple[str, int]:

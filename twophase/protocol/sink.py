@@ -192,6 +192,22 @@ class NamesPieces(Protocol):
         """
 
 
+@runtime_checkable
+class TellsUnfinished(Protocol):
+    """A power of a sink: it can say which of the pieces in doubt show no sign that they were ever pre-committed."""
+
+    def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
+        """Those of `pieces` that their writer did not bring to the end, as far as the target shows: no decision lists such a one.
+
+        Runs on the driver after `open`, in a repair that has no list of the pieces that were decided. To be in doubt without
+        a handle is not enough, nor is a record that is damaged: such a piece may be decided. A sink that lists only what is
+        pre-committed has no need of this.
+
+        Args:
+            pieces: of those that `in_doubt` gave.
+        """
+
+
 class Sink(ABC):
     """A destination that takes part in the two-phase commit. Subclass `BatchSink` or `ArrowSink`."""
 

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +18,11 @@ from typing import Any
 
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from harness.rights import permissions_checked
 from sinks.delta import table_lock as module
-from sinks.delta.jvm import Jvm
+from sinks.delta.jvm import Jvm, may_be_running
 from sinks.delta.names import FOLDER
 from sinks.delta.table_lock import JVM_NAME, NAME, make_jvm_file, python_lock, table_lock
 from twophase.startup.java import java, pyspark_jars
@@ -208,6 +210,18 @@ def is_locked(path: Path) -> bool:
     return False
 
 
+@contextmanager
+def another_jvm(table: Path) -> Iterator[None]:
+    """Another process that has the second lock."""
+    script = "import fcntl, sys; f = open(sys.argv[1], 'wb'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    command = [sys.executable, "-c", script, str(table / JVM_NAME)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        yield
+        other.kill()
+
+
 def test_a_jvm_has_its_lock_as_long_as_a_commit_takes(table: Path, server: tuple[subprocess.Popen[str], int]) -> None:
     with connected(server[1]) as jvm:
         for _ in range(2):
@@ -220,16 +234,11 @@ def test_a_commit_that_waits_for_another_jvm_leaves_nothing_behind(
     table: Path, server: tuple[subprocess.Popen[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_TIMEOUT_S", 0)
-    script = "import fcntl, sys; f = open(sys.argv[1], 'wb'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
-    command = [sys.executable, "-c", script, str(table / JVM_NAME)]
     with connected(server[1]) as jvm:
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-            assert other.stdout is not None
-            other.stdout.readline()
+        with another_jvm(table):
             for _ in range(2):
                 with pytest.raises(TimeoutError, match=f"{JVM_NAME} could not be had within"), table_lock(table, jvm):
                     pass
-            other.kill()
         with table_lock(table, jvm):
             pass
 
@@ -252,3 +261,133 @@ def test_a_jvm_whose_python_died_in_a_commit_keeps_its_lock_and_the_next_python_
     process.kill()
     process.wait()
     assert not is_locked(table / JVM_NAME)
+
+
+# -- a commit whose answer does not come ---------------------------------------------------------------------------------
+
+
+def below(error: Exception, cause: BaseException) -> Exception:
+    """An error raised by what cleans up behind another."""
+    error.__context__ = cause
+    return error
+
+
+UNANSWERED = {
+    "Ctrl-C": KeyboardInterrupt(),
+    "exit": SystemExit(3),
+    "no connection": Py4JNetworkError("An error occurred while trying to connect to the Java server"),
+    "a connection that ends within a call": Py4JError("An error occurred while calling o42.commit"),
+    "Ctrl-C, and an error behind it": below(AttributeError("shutdown_socket"), KeyboardInterrupt()),
+    "the same, deeper": below(ValueError("b"), below(ValueError("a"), KeyboardInterrupt())),
+}
+ANSWERED = {
+    "no such method": Py4JError("An error occurred while calling o42.commit. Trace:\npy4j.Py4JException: no method\n"),
+    "Python's own": OSError(errno.ENOSPC, "No space left on device"),
+    "one behind another": below(ValueError("b"), ValueError("a")),
+}
+
+
+@pytest.mark.parametrize("error", UNANSWERED.values(), ids=UNANSWERED)
+def test_a_call_that_was_given_up_may_be_running(error: BaseException) -> None:
+    assert may_be_running(error)
+
+
+@pytest.mark.parametrize("error", ANSWERED.values(), ids=ANSWERED)
+def test_a_call_that_was_answered_is_over(error: BaseException) -> None:
+    assert not may_be_running(error)
+
+
+def collect(jvm: Jvm) -> None:
+    """Have both sides drop what nobody uses any more: Java closes a file that nobody has."""
+    gc.collect()
+    for _ in range(3):
+        jvm._class("java.lang.System").gc()
+        time.sleep(0.1)
+
+
+def test_a_commit_that_is_interrupted_keeps_the_jvm_s_lock_and_the_next_one_is_told_so(
+    table: Path, server: tuple[subprocess.Popen[str], int]
+) -> None:
+    """The JVM may stand before its rename: to close the file would let another driver commit meanwhile."""
+    process, port = server
+    told = re.escape(f"this very JVM has locked {table / JVM_NAME}") + ".* was interrupted .* end the JVM"
+    with connected(port) as jvm:
+        with pytest.raises(KeyboardInterrupt), table_lock(table, jvm):
+            raise KeyboardInterrupt
+        collect(jvm)
+        assert is_locked(table / JVM_NAME)
+        with python_lock(table, 0):
+            pass
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match=told), table_lock(table, jvm):
+                pass
+            assert is_locked(table / JVM_NAME)
+    process.kill()
+    process.wait()
+    assert not is_locked(table / JVM_NAME)
+
+
+def test_a_commit_that_has_failed_gives_the_jvm_s_lock_back(
+    table: Path, server: tuple[subprocess.Popen[str], int]
+) -> None:
+    with connected(server[1]) as jvm:
+        for error in ANSWERED.values():
+            with pytest.raises(type(error)), table_lock(table, jvm):
+                raise error
+            assert not is_locked(table / JVM_NAME)
+        for _ in range(2):
+            with pytest.raises(Py4JJavaError, match="IndexOutOfBounds"), table_lock(table, jvm):
+                jvm._class("java.util.ArrayList")().get(1)
+            assert not is_locked(table / JVM_NAME)
+
+
+def test_an_interrupt_while_a_commit_waits_for_another_jvm_leaves_nothing_behind(
+    table: Path, server: tuple[subprocess.Popen[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with connected(server[1]) as jvm:
+        with another_jvm(table), monkeypatch.context() as patch:
+            patch.setattr(module.time, "sleep", interrupted)
+            with pytest.raises(KeyboardInterrupt), table_lock(table, jvm):
+                pass
+        with table_lock(table, jvm):
+            assert is_locked(table / JVM_NAME)
+
+
+INTERRUPTED = """
+import signal, sys, threading, time
+from pathlib import Path
+from sinks.delta.table_lock import table_lock
+from tests.sinks.delta.test_table_lock import connected
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+main = threading.main_thread().ident
+with connected(int(sys.argv[2])) as jvm:
+    threading.Thread(target=lambda: (sys.stdin.read(), signal.pthread_kill(main, signal.SIGINT)), daemon=True).start()
+    try:
+        with table_lock(Path(sys.argv[1]), jvm):
+            print("held", flush=True)
+            jvm._class("java.lang.Thread").sleep(60_000)
+    except (KeyboardInterrupt, AttributeError):  # py4j's connections without pinned threads have no way to end the call
+        print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_in_a_call_of_the_main_thread_leaves_the_lock_though_its_python_ends(
+    table: Path, server: tuple[subprocess.Popen[str], int]
+) -> None:
+    """The JVM is still in that call. A Python that ends tells the JVM of all that it does not use any more."""
+    command = [sys.executable, "-c", INTERRUPTED, str(table), str(server[1])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "held\n"
+        time.sleep(0.5)  # it is in the call
+        ended, _ = driver.communicate(timeout=60)
+    assert ended == "interrupted\n"
+    with connected(server[1]) as jvm:
+        collect(jvm)
+        assert is_locked(table / JVM_NAME)
+        with pytest.raises(TimeoutError, match="this very JVM"), table_lock(table, jvm):
+            pass

@@ -1,0 +1,55 @@
+"""Which pieces in doubt were never pre-committed, as their records and the table's log show it. Without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sinks.delta.names import Owner
+from sinks.delta.orphans import Orphans
+from sinks.delta.pieces import Pieces
+from sinks.delta.records import encode_intent, encode_manifest
+from tests.sinks.delta.test_records import INTENT, MANIFEST
+
+OWNER = Owner(INTENT.transaction.job, INTENT.transaction.sink)
+NEXT = INTENT.base + 1
+WHOLE = {".intent": encode_intent(INTENT), ".manifest": encode_manifest(MANIFEST)}
+NEVER = {".intent": encode_intent(INTENT)}
+NO_FILE = {NEXT: '{"add":{"path":"part-00000.parquet"}}'}
+
+
+def orphans(records: Mapping[str, bytes], commits: Mapping[int, str]) -> Orphans:
+    """Of one piece with these records, in a table of which this is left of the commits since it was begun."""
+    log: Any = SimpleNamespace(commit_text=commits.get, snapshot=lambda: SimpleNamespace(version=NEXT))
+    stem = f"{INTENT.transaction.lineage}-{INTENT.transaction.checkpoint}-{INTENT.transaction.attempt}"
+    files = {f"{stem}{kind}": data for kind, data in records.items()}
+    log.storage = SimpleNamespace(
+        names=lambda _: list(files), read=lambda name: files.get(name.removeprefix(f"{OWNER.folder}/"))
+    )
+    binding: Any = SimpleNamespace(owner=OWNER, target="delta:orders", pieces=Pieces(OWNER, log))
+    return Orphans(binding)
+
+
+def test_a_piece_with_an_intent_alone_was_never_pre_committed() -> None:
+    found = orphans(NEVER, NO_FILE)
+    [piece] = found.in_doubt()
+    assert found.unfinished([piece]) == [piece]
+
+
+@pytest.mark.parametrize(
+    ("records", "commits"),
+    [
+        (WHOLE, NO_FILE),
+        ({**WHOLE, ".manifest": WHOLE[".manifest"][:-1]}, NO_FILE),
+        ({**WHOLE, ".manifest": b""}, NO_FILE),
+        (NEVER, {}),
+    ],
+    ids=["whole", "its manifest is cut", "its manifest is empty", "the log was cleaned of a commit that may name it"],
+)
+def test_a_piece_that_may_have_been_is_not_called_so(records: Mapping[str, bytes], commits: Mapping[int, str]) -> None:
+    found = orphans(records, commits)
+    [piece] = found.in_doubt()
+    assert found.unfinished([piece]) == []
