@@ -223,6 +223,8 @@ def lose_folder(query: Query) -> None:
 
 def test_where_all_is_gone_the_query_begins_at_the_offsets_that_the_operator_gives(query: Query) -> None:
     lose_folder(query)
+    for number in (1, 2):  # as many micro-batches as were adopted, of another query: they tell nothing
+        shutil.copy(query.folder / "offsets" / "0", query.folder / "offsets" / str(number))
     assert query.repair().exit_code == 2
     result = query.repair("--from-starting-offsets", startingOffsets='{"orders":{"0":20}}')
     assert (result.exit_code, "Set the same startingOffsets in the query itself." in result.output) == (0, True)
