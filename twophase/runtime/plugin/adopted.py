@@ -3,8 +3,8 @@
 The lineage of this form is Spark's query id, and Spark freezes the first offsets before it calls the sink. So neither can follow
 the adoption: both are there before the query starts, as `write_stream` lays them.
 
-    metadata            the id of the adopted lineage
-    offsets/0, commits/0   where it begins, if that is known; otherwise Spark begins at the query's startingOffsets
+    metadata                    the id of the adopted lineage
+    offsets/0, commits/0        where it begins, if that is known; otherwise Spark begins at the query's startingOffsets
     twophase/replaced/<time>/   what was there before. A micro-batch that is planned in it would be run otherwise, by its old offsets
 
 The log adopts first. A death in between leaves a query that refuses to start, until the command is run again.
@@ -14,16 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from twophase.coordinator.adopt import Frozen
 from twophase.coordinator.recovery import take_over
-from twophase.coordinator.repair import Bench
 from twophase.errors import ConfigError, OffsetMismatchError, StopJobError
 from twophase.runtime.adopted import begins_without_state, frozen_at
 from twophase.runtime.plugin.description import log_folder
 from twophase.runtime.spark_folder import SparkFolder, conf_in, query_id
 from twophase.state.records import History, Lineage
 from twophase.state.storage import sync_path
+
+if TYPE_CHECKING:
+    from twophase.coordinator.adopt import Frozen
+    from twophase.coordinator.repair import Bench
 
 _SPARKS = ("offsets", "commits", "sources", "state", "ranges", ".metadata.crc", "metadata")
 """All that Spark and its listener keep in a query's folder; what tells whose it is comes last."""
