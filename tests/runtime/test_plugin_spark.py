@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 import pytest
+import yaml
+from click.testing import CliRunner
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from twophase import errors
-from twophase.errors import ConfigError, OffsetMismatchError, RejectedRowsError, TwoPhaseError
+from twophase.cli.main import main
+from twophase.errors import (
+    CheckpointMissingError,
+    ConfigError,
+    FencedError,
+    OffsetMismatchError,
+    RejectedRowsError,
+    TwoPhaseError,
+)
 from twophase.runtime.registration import register
 from twophase.state.log import JobLog
 from twophase.state.records import History
@@ -192,4 +203,46 @@ def test_an_old_folder_of_spark_put_back_is_a_named_error(query: Query) -> None:
         for path in (*(query.folder / log).glob("*1*"), *(query.folder / log).glob("*2*")):
             path.unlink()
     assert isinstance(query.fails(), OffsetMismatchError)
+    assert query.ids() == list(range(30))
+
+
+def test_a_query_goes_on_after_an_adoption_where_the_newest_checkpoint_ended_or_where_the_operator_says(
+    query: Query,
+) -> None:
+    job_file = query.input.parent / "job.yaml"
+    file = {"type": "file", "options": {"path": str(query.table)}}
+    source = {"format": "twophase-kafka", "schema": "id long", "options": {"startingOffsets": '{"numbers":{"0":20}}'}}
+    options = {"checkpointLocation": f"{query.folder}/twophase"}
+    job = {"name": "orders", "source": source, "sinks": {"file": file}, "options": options}
+    job_file.write_text(yaml.safe_dump(job))
+
+    def frame(first: int = 0) -> DataFrame:
+        """Each run reads ten numbers more, of a new folder from `first` on."""
+        rate = query.spark.readStream.format("rate-micro-batch").options(rowsPerBatch=10, numPartitions=1)
+        return rate.load().selectExpr(f"value + {first} as id")
+
+    def adopt(*flags: str) -> None:
+        command = ["repair", "adopt-from-target", str(job_file), *flags, "--yes", "--reason", "it is gone"]
+        result = CliRunner().invoke(main, command)
+        assert (result.exit_code, "Start the query." in result.output) == (0, True), result.output
+
+    def is_refused(lost: Path) -> None:
+        """The application that has written the log takes whoever has emptied it for another driver, once.
+
+        Its processes have made the folders of the log, and do not make them again: they stay, empty.
+        """
+        shutil.rmtree(lost)
+        for name in ("log", "chk"):
+            (query.folder / "twophase" / name).mkdir(parents=True, exist_ok=True)
+        assert isinstance(query.fails(frame()), FencedError)
+        assert isinstance(query.fails(frame()), CheckpointMissingError)
+
+    query.run(frame())
+    is_refused(query.folder / "twophase" / "log")
+    adopt()
+    query.run(frame())
+    assert query.ids() == list(range(20))
+    is_refused(query.folder)
+    adopt("--from-starting-offsets")
+    query.run(frame(first=20))
     assert query.ids() == list(range(30))

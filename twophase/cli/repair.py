@@ -25,6 +25,8 @@ from twophase.coordinator.rewrite import RewritePlan, RewriteRepair
 from twophase.errors import ConfigError
 from twophase.protocol.committable import Committable
 from twophase.runtime.adopted import frozen_in
+from twophase.runtime.plugin.adopted import check_beginning, frozen_around, is_unlaid, lay, lay_again, query_folder
+from twophase.runtime.plugin.description import log_folder
 from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
 from twophase.state.records import Note
 from twophase.state.storage import LocalStorage
@@ -95,7 +97,7 @@ def rewrite(
         _show(_rewrite(plan, bench))
         note = _ask("Write these rows again?", reason, yes=yes)
         repairing.rewrite(plan, note)
-    _done(job_file, "They are written again and committed.")
+    _done("They are written again and committed.", job_file, None)
 
 
 @repair.command("accept-loss")
@@ -120,13 +122,14 @@ def accept_loss(
       twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
     """
     _require_reason(reason, yes=yes)
-    with repair_bench(job_file, checkpoint_location, verbose=verbose) as (_, bench):
+    with repair_bench(job_file, checkpoint_location, verbose=verbose) as (job, bench):
+        query = query_folder(_storage(job).root)
         repairing = LossRepair(bench)
         plan = repairing.plan(checkpoint, sink)
         _show(_loss(plan, bench))
         note = _ask("Give these rows up?", reason, yes=yes)
         repairing.accept(plan, note)
-    _done(job_file, "They are given up.")
+    _done("They are given up.", job_file, query)
 
 
 @repair.command("adopt-from-target")
@@ -155,17 +158,46 @@ def adopt_from_target(
     """
     _require_reason(reason, yes=yes)
     with repair_bench(job_file, checkpoint_location, verbose=verbose) as (job, bench):
-        storage = LocalStorage(JobOptions.parse(job.options, job_file.name).checkpoint_location)
-        adopting = AdoptionRepair(bench, frozen_in(storage))
+        storage = _storage(job)
+        query = query_folder(storage.root)
+        if query is not None and is_unlaid(query, bench.log.read()):
+            _lay_again(query, bench, reason, yes=yes)
+            _done("Spark's folder is laid anew.", job_file, query)
+            return
+        adopting = AdoptionRepair(bench, frozen_around(query) if query else frozen_in(storage))
         plan = adopting.plan()
+        if query is not None:
+            check_beginning(query, plan.end)
         ended = f"where checkpoint {plan.checkpoint} ended:"
         begins = [ended if plan.checkpoint >= 0 else f"where lineage {plan.lineage} began:", *_lines(plan.end)]
         if not plan.end:
             begins = _starting_offsets(job, plan, allowed=from_starting_offsets)
-        _show(_adoption(plan, bench.job, begins))
+        _show((*_adoption(plan, bench.job, begins), *_laid(query, plan.end)))
         note = _ask("Adopt this?", reason, yes=yes)
-        adopting.adopt(plan, note)
-    _done(job_file, "The log has adopted it, and a new lineage has begun.")
+        lineage = adopting.adopt(plan, note)
+        if query is not None:
+            lay(query, lineage, note.at_ms)
+    _done("The log has adopted it, and a new lineage has begun.", job_file, query)
+
+
+def _laid(query: Path | None, end: Sequence[str | None]) -> Iterable[str]:
+    """What becomes of Spark's folder of a query of the plugin form."""
+    if query is None:
+        return
+    yield f"Spark's folder {query} is laid anew for it; what Spark has in it now is kept below {log_folder(query)}."
+    if not end:
+        yield "Set the same startingOffsets in the query itself."
+
+
+def _lay_again(query: Path, bench: Bench, reason: str | None, *, yes: bool) -> None:
+    """What a repair has left to do that died after the log had adopted, or did not see that the job is of the plugin form."""
+    lineage = bench.log.history.lineages[-1]
+    check_beginning(query, lineage.start)
+    begins = _lines(lineage.start) if lineage.start else ["the startingOffsets of the query"]
+    adopted = f"Job {bench.job}: its log has been adopted before, by lineage {lineage.id}, which begins at"
+    _show((adopted, *begins, *_laid(query, lineage.start)))
+    note = _ask("Lay Spark's folder anew?", reason, yes=yes)
+    lay_again(query, bench, note.at_ms)
 
 
 def _starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> list[str]:
@@ -335,5 +367,10 @@ def _ask(question: str, reason: str | None, *, yes: bool) -> Note:
     return Note(f"{getpass.getuser()}@{socket.gethostname()}", SystemClock().unix_ms(), clean(why))
 
 
-def _done(job_file: Path, what: str) -> None:
-    click.echo(f"{what} Start the job: twophase run {job_file}")
+def _storage(job: JobFile) -> LocalStorage:
+    """The job's folder."""
+    return LocalStorage(JobOptions.parse(job.options, job.path.name).checkpoint_location)
+
+
+def _done(what: str, job_file: Path, query: Path | None) -> None:
+    click.echo(f"{what} {f'Start the job: twophase run {job_file}' if query is None else 'Start the query.'}")

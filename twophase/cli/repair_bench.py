@@ -27,6 +27,7 @@ from twophase.events import Observers
 from twophase.protocol.sink import OpensForRepair, Sink, SinkContext
 from twophase.runtime.job import Job
 from twophase.runtime.logging_observer import log_event
+from twophase.runtime.plugin.adopted import check_root
 from twophase.runtime.rewrite import KafkaReread
 from twophase.startup.quick_start import is_switched_off
 from twophase.state.log import job_of
@@ -78,6 +79,7 @@ def _bench(stack: ExitStack, path: Path, checkpoint_location: str | None, *, ver
     sinks = make_sinks(job)
     options = JobOptions.parse(job.options, f"{path.name}: options")
     storage = LocalStorage(options.checkpoint_location)
+    check_root(storage.root)
     if (other := job_of(storage)) not in (None, job.name):
         raise ConfigError(
             f"{storage.root} is the folder of job {other!r}, not of {job.name!r}.", remedy=f"correct {path.name}."

@@ -123,8 +123,8 @@ class AdoptionRepair:
         """
         return self._plan(self._bench.log.read(), self._remembered())
 
-    def adopt(self, plan: AdoptionPlan, note: Note) -> None:
-        """Steps 2 to 4.
+    def adopt(self, plan: AdoptionPlan, note: Note) -> Lineage:
+        """Steps 2 to 4. Returns the new lineage.
 
         Raises:
             StopJobError: something has changed since the plan was made, or a piece cannot be committed.
@@ -151,6 +151,7 @@ class AdoptionRepair:
         )
         bench.log.append(RepairedRecord(Adoption(note, lineage, plan.gave_up)))
         failpoint("R03")
+        return lineage
 
     def _remembered(self) -> dict[str, SinkHistory]:
         return {name: sink.history() for name, sink in self._bench.sinks.items()}

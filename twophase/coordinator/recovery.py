@@ -159,7 +159,7 @@ def _missing(job: str, what: str) -> CheckpointMissingError:
     return CheckpointMissingError(
         f"Job {job!r}: {what}. Starting would write rows twice; nothing was written.",
         remedy="put the job's folder (checkpointLocation) back as it was, or start a new lineage with restore.path set "
-        "to its newest checkpoint. If it is gone for good: twophase repair adopt-from-target JOB.yaml",
+        "to its newest checkpoint (not in the plugin form). If it is gone for good: twophase repair adopt-from-target JOB.yaml",
     )
 
 

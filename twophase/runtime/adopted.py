@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from twophase.errors import ConfigError, OffsetMismatchError
 from twophase.runtime.spark_folder import SparkFolder
@@ -18,20 +19,29 @@ def frozen_in(storage: LocalStorage) -> Callable[[str, int], FrozenOffsets | Non
         storage: the job's folder.
     """
 
-    def frozen(lineage: str, batch: int) -> FrozenOffsets | None:
-        """Raises ConfigError if the lineage keeps state in Spark: none of it can be adopted."""
-        path = storage.root / "spark" / lineage
-        if any((path / "state").glob("*/*")):
-            raise ConfigError(
-                f"Spark's folder {path} holds the state of a stateful plan: no target knows it, so nothing can be adopted.",
-                remedy="put the job's folder back from a backup, or begin under another job name.",
-            )
-        try:
-            return SparkFolder(path, Lineage(lineage)).offsets(batch)
-        except OffsetMismatchError:
-            return None
+    return lambda lineage, batch: frozen_at(storage.root / "spark" / lineage, lineage, batch)
 
-    return frozen
+
+def frozen_at(path: Path, lineage: str, batch: int) -> FrozenOffsets | None:
+    """The frozen offsets of a micro-batch; None if the folder does not have them.
+
+    Args:
+        path: Spark's folder of the lineage.
+        lineage: its id.
+        batch: the number of the micro-batch.
+
+    Raises:
+        ConfigError: the lineage keeps state in Spark: none of it can be adopted.
+    """
+    if any((path / "state").glob("*/*")):
+        raise ConfigError(
+            f"Spark's folder {path} holds the state of a stateful plan: no target knows it, so nothing can be adopted.",
+            remedy="put the job's folder back from a backup, or begin under another job name.",
+        )
+    try:
+        return SparkFolder(path, Lineage(lineage)).offsets(batch)
+    except OffsetMismatchError:
+        return None
 
 
 def begins_without_state(history: History) -> bool:

@@ -318,6 +318,15 @@ def noted_conf(session: SparkSession) -> Mapping[str, str]:
     return {_SHUFFLE_PARTITIONS: str(session.conf.get(_SHUFFLE_PARTITIONS))}
 
 
+def conf_in(path: Path) -> Mapping[str, str]:
+    """The same, as Spark has noted it in a folder with the newest micro-batch that it has planned; empty if there is none."""
+    try:
+        conf = json.loads(header_of(path, SparkFolder(path, Lineage("")).planned()))["conf"]
+        return {_SHUFFLE_PARTITIONS: str(conf[_SHUFFLE_PARTITIONS])}
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
 def header_of(path: Path, batch: int) -> str:
     """What Spark has noted with the offsets of a micro-batch: its time and settings. Empty if the folder does not say."""
     try:

@@ -28,7 +28,9 @@ from twophase.events import Observers
 from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, NeedsSparkConf, SinkContext
+from twophase.runtime.adopted import begins_without_state
 from twophase.runtime.logging_observer import log_event
+from twophase.runtime.plugin.adopted import AGAIN
 from twophase.runtime.plugin.description import PluginDescription
 from twophase.runtime.plugin.run_note import RunNote, RunNotes
 from twophase.runtime.sink_entry_points import load_sink
@@ -208,11 +210,29 @@ class PluginJob:
                 lineage = Lineage(query_id(self.description.spark_folder))
                 self._folder(lineage).check(None)
                 coordinator.begin_lineage(lineage)
+            elif begins_without_state(coordinator.log.history):
+                self._check_adopted(coordinator.lineage)
             else:
                 self._folder(coordinator.lineage).check(coordinator.newest())
         except TwoPhaseError:
             coordinator.log.check_fence()
             raise
+
+    def _check_adopted(self, lineage: Lineage) -> None:
+        """The first start after an adoption, which has laid the folder.
+
+        Raises:
+            OffsetMismatchError: Spark has another one, by whose offsets it would write again what was adopted.
+            ConfigError: the plan is known to keep state, and none of it was adopted.
+        """
+        SparkFolder(self.description.spark_folder, lineage, AGAIN).check(None)
+        if range_digest.are_planned(self.description.spark_folder):
+            raise ConfigError(
+                f"Job {self.description.job!r}: its log was adopted from the target, which holds nothing of the state that the "
+                "query keeps in Spark. Nothing was written.",
+                remedy="put the query's checkpointLocation back from one backup, or begin under another name in another "
+                "checkpointLocation.",
+            )
 
     def _acknowledge(self, number: int, note: RunNote, pieces: Sequence[Committable]) -> None:
         coordinator = self._coordinator

@@ -1,0 +1,145 @@
+"""Spark's folder of a query of the plugin form whose log was adopted from its target: the repair lays it anew.
+
+The lineage of this form is Spark's query id, and Spark freezes the first offsets before it calls the sink. So neither can follow
+the adoption: both are there before the query starts, as `write_stream` lays them.
+
+    metadata                    the id of the adopted lineage
+    offsets/0, commits/0        where it begins, if that is known; otherwise Spark begins at the query's startingOffsets
+    twophase/replaced/<time>/   what was there before. A micro-batch that is planned in it would be run otherwise, by its old offsets
+
+The log adopts first. A death in between leaves a query that refuses to start, until the command is run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from twophase.coordinator.recovery import take_over
+from twophase.errors import ConfigError, OffsetMismatchError, StopJobError
+from twophase.runtime.adopted import begins_without_state, frozen_at
+from twophase.runtime.plugin.description import log_folder
+from twophase.runtime.spark_folder import SparkFolder, conf_in, query_id
+from twophase.state.records import History, Lineage
+from twophase.state.storage import sync_path
+
+if TYPE_CHECKING:
+    from twophase.coordinator.adopt import Frozen
+    from twophase.coordinator.repair import Bench
+
+_SPARKS = ("offsets", "commits", "sources", "state", "ranges", ".metadata.crc", "metadata")
+"""All that Spark and its listener keep in a query's folder; what tells whose it is comes last."""
+_REPLACED = "replaced"
+_OF_FILES = "logOffset"
+AGAIN = (
+    "stop the query, then run `twophase repair adopt-from-target JOB.yaml` (again): it lays Spark's folder anew for the adopted "
+    "log. No row of the new lineage is decided yet, so nothing is lost by that."
+)
+"""What helps a query that does not fit the lineage that was adopted for it."""
+
+
+def query_folder(root: Path) -> Path | None:
+    """Spark's folder around the folder of a job's log; None if the job is not of the plugin form."""
+    path = root.parent
+    is_log = root == log_folder(path) and (path / "metadata").is_file() and not (root / "spark").exists()
+    return path if is_log else None
+
+
+def check_root(root: Path) -> None:
+    """Refuse Spark's folder of a query where the folder of the log is meant.
+
+    Raises:
+        ConfigError: it is that.
+    """
+    log = log_folder(root)
+    if (root / "metadata").is_file() and ((log / "log").is_dir() or not (root / "log").is_dir()):
+        raise ConfigError(
+            f"{root} is Spark's folder of a query, and no job's. Nothing was written.",
+            remedy=f"if the query is of the plugin form, its log is in it: give checkpointLocation {log}. A job of write_stream "
+            "whose folder was one of Spark's before: move `metadata` out of it.",
+        )
+
+
+def frozen_around(path: Path) -> Frozen:
+    """Reads the frozen offsets of a micro-batch from Spark's folder of a query.
+
+    Args:
+        path: the folder, whose only lineage is the query's.
+    """
+    return lambda lineage, batch: frozen_at(path, lineage, batch) if query_id(path) == lineage else None
+
+
+def check_beginning(path: Path, end: Sequence[str | None]) -> None:
+    """Refuse what could not begin where it ended.
+
+    Args:
+        path: Spark's folder.
+        end: the offset line of each source; empty if the query begins at its startingOffsets.
+
+    Raises:
+        ConfigError: a source needs more than its offset, or Spark's settings are not known.
+    """
+    if any(_OF_FILES in (line or "") for line in end):
+        raise ConfigError(
+            f"The query reads a folder of files, and {list(end)} means something only with Spark's list of them. Nothing was "
+            "written.",
+            remedy="put the query's checkpointLocation back from one backup; or begin under another name in another "
+            "checkpointLocation, with the files that the target does not have yet.",
+        )
+    if end and not conf_in(path):
+        raise ConfigError(
+            f"Spark's folder {path} has no planned micro-batch, so Spark's settings for the query are not known. Nothing was "
+            "written.",
+            remedy="start the query once: it fails, and leaves them there. Then run the command again.",
+        )
+
+
+def is_unlaid(path: Path, history: History) -> bool:
+    """Whether the log has been adopted, nothing is decided since, and Spark's folder is not that of the new lineage."""
+    lineage = history.lineage
+    if lineage is None or not begins_without_state(history):
+        return False
+    try:
+        SparkFolder(path, lineage).check(None)
+    except OffsetMismatchError:
+        return True
+    return False
+
+
+def lay_again(path: Path, bench: Bench, now_ms: int) -> None:
+    """Lay the folder for a log that was adopted before.
+
+    Raises:
+        StopJobError: a driver has gone on meanwhile.
+    """
+    remembered = {name: sink.history() for name, sink in bench.sinks.items()}
+
+    def check(history: History) -> None:
+        if not is_unlaid(path, history):
+            raise StopJobError(
+                f"Job {bench.job!r}: its folder has changed since the command began. Nothing was written.",
+                remedy="make sure that no driver of the job runs, then run the command again.",
+            )
+
+    take_over(bench.log, remembered, check)
+    lay(path, bench.log.history.lineages[-1], now_ms)
+
+
+def lay(path: Path, lineage: Lineage, now_ms: int) -> None:
+    """Put aside what Spark has in the folder, and write what the lineage begins with.
+
+    Args:
+        path: Spark's folder.
+        lineage: without a decided checkpoint.
+        now_ms: Unix time.
+    """
+    conf = conf_in(path)
+    replaced = log_folder(path) / _REPLACED / str(now_ms)
+    replaced.mkdir(mode=0o700, parents=True)
+    for name in _SPARKS:
+        if (path / name).exists():
+            (path / name).rename(replaced / name)
+    for changed in (replaced, replaced.parent, log_folder(path), path):
+        sync_path(changed)
+    SparkFolder(path, lineage, AGAIN, conf).prepare(None)
