@@ -264,7 +264,11 @@ def test_records_that_are_gone_before_they_were_read_stop_the_job_and_another_go
     assert job.ids() == [*range(RECORDS), *range(2 * RECORDS, 3 * RECORDS)], "all but those that nobody has any more"
 
 
-@pytest.mark.parametrize("provider", first_of(1, ["HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"]))
+@pytest.mark.parametrize(
+    ("job", "provider"),
+    first_of(1, [(form, f"{kind}StateStoreProvider") for form in (Job, Query) for kind in ("HDFSBacked", "RocksDB")]),
+    indirect=["job"],
+)
 def test_a_query_that_keeps_state_does_not_need_them_either_and_keeps_it(
     job: Job, spark: SparkSession, provider: str
 ) -> None:

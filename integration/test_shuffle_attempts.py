@@ -73,7 +73,7 @@ class Scheduler:
     "sinks",
     [
         pytest.param(["facts"], id="one sink"),
-        pytest.param(["facts", "copy"], id="two sinks"),
+        pytest.param(["facts", "copy"], id="two sinks", marks=pytest.mark.proof),
     ],
 )
 def test_rows_are_shuffled_anew_after_a_task_has_reported(
