@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import twophase
+from harness.selection import first_of
 from integration import checker
 from integration.arena import Arena
 from integration.files_arena import orders
@@ -263,8 +264,11 @@ def test_records_that_are_gone_before_they_were_read_stop_the_job_and_another_go
     assert job.ids() == [*range(RECORDS), *range(2 * RECORDS, 3 * RECORDS)], "all but those that nobody has any more"
 
 
-@pytest.mark.proof
-@pytest.mark.parametrize("provider", ["HDFSBackedStateStoreProvider", "RocksDBStateStoreProvider"])
+@pytest.mark.parametrize(
+    ("job", "provider"),
+    first_of(1, [(form, f"{kind}StateStoreProvider") for form in (Job, Query) for kind in ("HDFSBacked", "RocksDB")]),
+    indirect=["job"],
+)
 def test_a_query_that_keeps_state_does_not_need_them_either_and_keeps_it(
     job: Job, spark: SparkSession, provider: str
 ) -> None:

@@ -2,7 +2,8 @@
 
 Stands in `make test` for `test_three_sinks.py`, which takes every point and two
 negative controls. One driver runs eight jobs, holds each at another
-point, and is killed; the next one recovers what that left and goes on.
+point, and is killed; the next one recovers what that left and goes on. As long as they run, a reader
+looks at all tables, also once while all jobs are held and once when they were killed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import pytest
 
 from integration.files_arena import BATCH
 from integration.three_arena import ThreeArena
+from integration.three_reader import ThreeReader
 from integration.three_targets import DELTA, HIVE, MYSQL, SINKS
 from twophase.testing.services import MySqlService
 
@@ -33,24 +35,35 @@ JOBS = tuple(f"orders_{number}" for number in range(len(VISIBLE)))
 
 
 @pytest.fixture(scope="module")
-def arena(mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeArena:
-    """After the kill."""
-    arena = ThreeArena(mysql, tmp_path_factory.mktemp("three"), JOBS)
-    arena.produce(1)
-    arena.kill_at((*VISIBLE,), lambda: None, master="local[6]")
-    return arena
+def jobs(mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeArena:
+    return ThreeArena(mysql, tmp_path_factory.mktemp("three"), JOBS)
 
 
 @pytest.fixture(scope="module")
-def recovered(arena: ThreeArena) -> ThreeArena:
+def reader(jobs: ThreeArena) -> ThreeReader:
+    return ThreeReader(jobs, JOBS)
+
+
+@pytest.fixture(scope="module")
+def killed(jobs: ThreeArena, reader: ThreeReader) -> ThreeArena:
+    """After the kill."""
+    jobs.produce(1)
+    with reader:
+        jobs.kill_at((*VISIBLE,), reader.look_again, master="local[6]")
+    return jobs
+
+
+@pytest.fixture(scope="module")
+def recovered(killed: ThreeArena, reader: ThreeReader) -> ThreeArena:
     """After a driver that recovers, writes one more checkpoint, and ends."""
-    arena.produce(1)
-    arena.finish()
-    return arena
+    killed.produce(1)
+    with reader:
+        killed.finish()
+    return killed
 
 
-def test_a_killed_job_shows_in_each_table_what_its_crash_point_says(arena: ThreeArena) -> None:
-    seen = [arena.targets(job).rows() for job in JOBS]
+def test_a_killed_job_shows_in_each_table_what_its_crash_point_says(killed: ThreeArena) -> None:
+    seen = [killed.targets(job).rows() for job in JOBS]
     assert sorted(seen, key=str) == sorted(VISIBLE.values(), key=str)
 
 
@@ -59,3 +72,14 @@ def test_every_record_is_in_every_table_once_and_nothing_is_left(recovered: Thre
     found = [rows for job in JOBS for rows in recovered.recovered(job)]
     nothing, everything = dict.fromkeys(SINKS, 0), dict.fromkeys(SINKS, BATCH)
     assert [found.count(nothing), found.count(everything)] == [len(JOBS) - len(DECIDED), len(DECIDED)], found
+
+
+@pytest.mark.usefixtures("recovered")
+def test_a_reader_saw_what_was_decided_once_and_of_delta_whole_checkpoints_only(reader: ThreeReader) -> None:
+    """MySQL may show a part: a driver that died in mid-commit leaves one, and the next start commits the rest."""
+    assert reader.wrong == {job: [] for job in JOBS}
+    assert reader.looks_at_rest == 1
+    assert all(reader.looks[sink] for sink in SINKS), reader.looks
+    assert reader.looks_at_parts[DELTA] == 0
+    assert reader.left(MYSQL), "no kill at C13 was seen"
+    assert reader.open == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -225,6 +226,25 @@ ENDS_THE_START = ("C19", "C20", "C22")
 
 def lose_a_server(arena: Arena, server: SqlService, point: str) -> None:
     """The server of the last sink is killed while a driver is held at a point, and comes back when that was noticed."""
+    driver = stopped_at(arena, point)
+    server.kill()
+    goes_on_without(driver, server.restart)
+    ends_whole(arena, driver, point)
+
+
+IMPATIENT = {"io_timeout": "3 s", "connect_timeout": "3 s", "lock_wait_timeout": "1 s"}
+
+
+def freeze_a_server(arena: Arena, server: SqlService, point: str) -> None:
+    """The same, but the server is stopped, and let go when the driver has given up waiting for an answer."""
+    driver = stopped_at(arena, point, sinks={name: target.sink() | IMPATIENT for name, target in arena.targets.items()})
+    server.suspend()
+    goes_on_without(driver, server.resume)
+    ends_whole(arena, driver, point)
+
+
+def stopped_at(arena: Arena, point: str, **settings: Any) -> PlainDriver:
+    """A driver that is stopped at a point, of its recovery or of checkpoint 1, with all that is said to be there then."""
     recovering = point in IN_RECOVERY and point not in in_checkpoint(arena.kinds)
     if recovering:
         arena.produce(2)
@@ -236,7 +256,7 @@ def lose_a_server(arena: Arena, server: SqlService, point: str) -> None:
         leaves = in_checkpoint(arena.kinds)[point]
     if not recovering:
         arena.produce(2)
-    driver = arena.start(f"{point}=stop", arm_from=None if recovering else 1)
+    driver = arena.start(f"{point}=stop", arm_from=None if recovering else 1, **settings)
     driver.wait_until_stopped(point)
     if point in in_workers(arena.kinds):
         left = source.PARTITIONS * len(arena.kinds) - (point in ("E01", "C04"))
@@ -244,12 +264,20 @@ def lose_a_server(arena: Arena, server: SqlService, point: str) -> None:
         assert arena.state().decided == 1
     else:
         arena.check_state(expected(arena, 1, leaves))
-    server.kill()
+    return driver
+
+
+def goes_on_without(driver: PlainDriver, bring_back: Callable[[], None]) -> None:
+    """A stopped driver goes on while a server does not answer, which does when that was noticed."""
     driver.thaw()
     try:
         wait_until_noticed(driver)
     finally:
-        server.restart()
+        bring_back()
+
+
+def ends_whole(arena: Arena, driver: PlainDriver, point: str) -> None:
+    """The driver, or the next one where a start fails without a server, has written everything once."""
     ended = driver.wait(TIMEOUT_S)
     if point in ENDS_THE_START:
         assert ended.code == TargetUnreachableError.exit_code, f"exit code {ended.code}:\n{ended.output}"
@@ -259,7 +287,7 @@ def lose_a_server(arena: Arena, server: SqlService, point: str) -> None:
 
 
 def wait_until_noticed(driver: PlainDriver) -> None:
-    """Wait until a driver has noticed that a server is gone, be it by its end."""
+    """Wait until a driver has noticed that a server does not answer, be it by its end."""
 
     def noticed() -> bool:
         said = driver.log.read_text(errors="replace")

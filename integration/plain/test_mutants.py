@@ -17,6 +17,13 @@ from integration.plain.arena import TARGETS, Arena
 from integration.plain.conftest import MakeArena
 from integration.plain.mutants import DUPLICATES, LOSES
 from tests.simulation.mutations import MISTAKES
+from twophase.errors import (
+    CheckpointMissingError,
+    LostPreparedError,
+    TargetChangedError,
+    TargetUnreachableError,
+    TwoPhaseError,
+)
 from twophase.testing.services import SqlService
 
 pytestmark = pytest.mark.part("plain")
@@ -69,9 +76,15 @@ def behind(arena: Arena, _: Servers) -> None:
     scenario.die_in_commit_behind(arena, "C11")
 
 
+def ends_with(error: type[TwoPhaseError], said: str) -> str:
+    """What the failure says if a driver ends by name; one that dies of anything else has another code and another last line."""
+    return rf"exit code {error.exit_code}:\n(?:.*\n)*{error.__name__}: .*{said}"
+
+
 # A driver that cannot go on ends soon instead of trying for ever.
 FEW_RESTARTS = {"restart.strategy": "fixed", "restart.attempts": 3}
 LEFT = "a trace was left"
+BODY_GONE = r"The body of the decided checkpoint 0 \(.*\) is gone"
 SHOWN = {
     DUPLICATES: Shown(killed_at("C06"), r"duplicated=20"),
     LOSES: Shown(killed_at("C11"), r"lost=20"),
@@ -79,15 +92,24 @@ SHOWN = {
     "a checkpoint is called committed before it is": Shown(killed_at("C16"), "the state is"),
     "a declined checkpoint returns": Shown(worker_lost, "lost=20"),
     "bodies that were not decided are left behind": Shown(killed_at("C07"), "bodies"),
-    "a checkpoint is subsumed by itself": Shown(killed_at("C16"), "exit code"),
-    "the body is never written": Shown(killed_at("C11"), "exit code"),
-    "the ledger row is written outside of the branch": Shown(killed_at("C06"), "exit code"),
-    "the ledger is collapsed and no mark is raised": Shown(killed_at("C16"), "exit code"),
-    "a lost reply to XA PREPARE is taken for yes": Shown(server_lost, "exit code"),
+    "a checkpoint is subsumed by itself": Shown(killed_at("C16"), ends_with(CheckpointMissingError, BODY_GONE)),
+    "the body is never written": Shown(killed_at("C11"), ends_with(CheckpointMissingError, BODY_GONE)),
+    "the ledger row is written outside of the branch": Shown(
+        killed_at("C06"),
+        ends_with(CheckpointMissingError, "has committed checkpoint 2, but the checkpoint store ends at 1"),
+    ),
+    "the ledger is collapsed and no mark is raised": Shown(
+        killed_at("C16"), ends_with(TargetChangedError, "knows none of that lineage")
+    ),
+    "a lost reply to XA PREPARE is taken for yes": Shown(
+        server_lost, ends_with(LostPreparedError, "neither prepared nor committed")
+    ),
     "a writer does not look at the fence": Shown(zombie_at("C02"), LEFT),
     "neither a lock nor a fence keeps old writers out": Shown(zombie_at("E01"), LEFT),
-    "an abort does not wait for the writer's session": Shown(zombie_at("C05"), "exit code"),
-    "a taken place in the log is taken for one's own": Shown(fenced_at_once, f"{LEFT}|exit code"),
+    "an abort does not wait for the writer's session": Shown(
+        zombie_at("C05"), ends_with(TargetUnreachableError, "could not be rolled back")
+    ),
+    "a taken place in the log is taken for one's own": Shown(fenced_at_once, f"{LEFT} in the log"),
     "more checkpoints are under way than allowed": Shown(behind, "the state is", options=scenario.BEHIND),
     "the newest commit is made first": Shown(
         lambda arena, _: scenario.commit_in_order(arena), "out of order", options=scenario.BEHIND

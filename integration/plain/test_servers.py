@@ -1,4 +1,4 @@
-"""A server is killed while the driver is held at a crash point, without Spark and without luck.
+"""A server is killed or stopped while the driver is held at a crash point, without Spark and without luck.
 
 Before the decision the attempt is aborted everywhere; after it the commit is held until the server is back.
 """
@@ -19,6 +19,7 @@ IN_PRE_COMMIT = ("C02", "E01", "C04", "C05", "C06")
 IN_COMMIT = ("C11", "C12", "C13", "C14", "C15")
 IN_RECOVERY = ("C18", "C19", "C20", "C22")
 ALONE = [pytest.param(target, marks=pytest.mark.proof) for target in ("mysql", "mariadb")]
+FROZEN = representatives(["C04", "C11", "C13", "C18", "C20"], {"C04", "C13"})
 POINTS = representatives([*IN_PRE_COMMIT, *IN_COMMIT, *IN_RECOVERY], {"C04", "C06", "C11", "C13", "C20"})
 
 
@@ -29,4 +30,14 @@ def test_a_server_is_killed_with_the_driver_at(
 ) -> None:
     arena = make_arena(TARGETS[target])
     scenario.lose_a_server(arena, servers[TARGETS[target][-1]], point)
+    arena.goes_on()
+
+
+@pytest.mark.parametrize("point", FROZEN)
+def test_a_server_is_stopped_with_the_driver_at(
+    make_arena: MakeArena, servers: dict[str, SqlService], point: str
+) -> None:
+    """SIGSTOP: its connections stay open and nothing answers, until the job has given up waiting."""
+    arena = make_arena(TARGETS["mysql"])
+    scenario.freeze_a_server(arena, servers["mysql"], point)
     arena.goes_on()

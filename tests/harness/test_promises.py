@@ -1,18 +1,22 @@
 """Each promise of docs/reliability.md has a test in `make test` and one in `make proof`, and both are where the page says.
 
-Its first table says what backs a promise, its second what of that runs when.
+Its first table says what backs a promise, its second what of that runs when: a row each, by the same name. What a run takes is
+asked of pytest, with the options of that run.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-_FILE = re.compile(r"`([\w/]+\.py)`")
-_FILE_OR_FOLDER = re.compile(r"`(\w+(?:/\w+)+|[\w/]+\.py)`")
+_TEST = re.compile(r"`([\w/]+\.py(?:::[^`]+)?)`")
+_FILE_OR_FOLDER = re.compile(r"`(\w+(?:/\w+)+|[\w/]+\.py)[:`]")
 
 
 def table(section: str) -> list[list[str]]:
@@ -24,33 +28,75 @@ def table(section: str) -> list[list[str]]:
 
 
 def rows() -> list[tuple[str, list[str], list[str]]]:
-    """Promise, files in `make test`, files in `make proof`."""
-    return [(promise, _FILE.findall(test), _FILE.findall(proof)) for promise, test, proof in table("What runs when")]
+    """Promise, tests in `make test`, tests in `make proof`: files, or tests as pytest names them, perhaps without their case."""
+    return [(promise, _TEST.findall(test), _TEST.findall(proof)) for promise, test, proof in table("What runs when")]
 
 
 def promises() -> list[tuple[str, list[str]]]:
-    """Promise, files that back it; folders only of a promise that names no file. `the same test` is that of the row before."""
+    """Promise, files that back it, perhaps without their folder; folders only of a promise that names no file."""
     found: list[tuple[str, list[str]]] = []
-    for promise, backed_by in table("Promises"):
+    for promise, _, backed_by in table("Promises"):
         names = _FILE_OR_FOLDER.findall(backed_by)
-        files = [name for name in names if name.endswith(".py")] or names
-        found.append((promise, files or found[-1][1]))
+        found.append((promise, [name for name in names if name.endswith(".py")] or names))
     return found
 
 
-@pytest.mark.parametrize(("promise", "test", "proof"), rows(), ids=[row[0] for row in rows()])
-def test_a_promise_is_backed_by_both(promise: str, test: list[str], proof: list[str]) -> None:
+def collect(tests: list[str], *options: str) -> set[str]:
+    """What pytest would run of some files."""
+    files = sorted({test.partition("::")[0] for test in tests})
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--collect-only",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            *options,
+            *files,
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
+    return {line for line in done.stdout.splitlines() if "::" in line}
+
+
+@pytest.fixture(scope="module")
+def in_test() -> set[str]:
+    return collect([name for _, test, _ in rows() for name in test])
+
+
+@pytest.fixture(scope="module")
+def in_proof() -> set[str]:
+    return collect([name for _, _, proof in rows() for name in proof], "--proof")
+
+
+def test_each_promise_has_one_row_of_what_runs_and_each_row_a_promise() -> None:
+    backed, run = (Counter(row[0] for row in table(section)) for section in ("Promises", "What runs when"))
+    assert backed == run
+    assert {*run.values()} == {1}
+
+
+@pytest.mark.parametrize("row", range(len(rows())), ids=[row[0] for row in rows()])
+def test_a_promise_is_backed_by_both(in_test: set[str], in_proof: set[str], row: int) -> None:
+    promise, test, proof = rows()[row]
     assert test, promise
     assert proof, promise
-    assert not [file for file in test if _is_whole_proof(file)], "a file that make test leaves out"
-    assert not [file for file in proof if not _has_proof(file)], "a file that make proof leaves out"
+    assert not [name for name in test if not _takes(in_test, name)], "make test leaves it out"
+    assert not [name for name in proof if not _takes(in_proof, name)], "make proof leaves it out"
 
 
 @pytest.mark.parametrize(("promise", "files"), promises(), ids=[promise for promise, _ in promises()])
-def test_each_promise_is_in_the_table_of_what_runs(promise: str, files: list[str]) -> None:
-    """A row of that table takes a file that backs the promise."""
-    run = {file for _, test, proof in rows() for file in [*test, *proof]}
-    assert [file for file in files for other in run if _is(file, other)], f"no row takes one of {files}"
+def test_what_runs_is_what_backs_the_promise(promise: str, files: list[str]) -> None:
+    """Its row takes a file that the first table names for it."""
+    [run] = [[*test, *proof] for name, test, proof in rows() if name == promise]
+    assert [file for file in files for other in run if _is(file, other)], f"its row takes none of {files}"
 
 
 def test_whatever_make_proof_takes_can_be_asked_for_by_its_part() -> None:
@@ -64,14 +110,23 @@ def test_whatever_make_proof_takes_can_be_asked_for_by_its_part() -> None:
     assert not [file for file in proofs if "mark.part(" not in (ROOT / file).read_text()]
 
 
-def _is(named: str, file: str) -> bool:
-    """Whether a name in the first table, perhaps without its folder, or of a folder, means a file."""
+def test_of_what_a_run_takes_a_name_means_a_file_a_test_or_a_case() -> None:
+    taken = {"tests/test_a.py::test_b[c]", "tests/test_a.py::test_d"}
+    named = ["tests/test_a.py", *taken, "tests/test_a.py::test_b"]
+    assert all(_takes(taken, name) for name in named)
+    assert not [name for name in ("tests/test.py", "test_a.py", "tests/test_a.py::test_b[d]") if _takes(taken, name)]
+
+
+def _takes(taken: set[str], name: str) -> bool:
+    """Whether a run takes a file, a test, or one of its cases."""
+    return any(test == name or test.startswith((f"{name}::", f"{name}[")) for test in taken)
+
+
+def _is(named: str, test: str) -> bool:
+    """Whether a name in the first table, perhaps without its folder, or of a folder, means the file of a test."""
+    file = test.partition("::")[0]
     return file == named or file.endswith(f"/{named}") or file.startswith(f"{named}/")
 
 
 def _has_proof(file: str) -> bool:
     return re.search(r"mark\.proof|representatives\(|first_of\(|_in_proof\b", (ROOT / file).read_text()) is not None
-
-
-def _is_whole_proof(file: str) -> bool:
-    return re.search(r"^pytestmark = .*mark\.proof", (ROOT / file).read_text(), re.MULTILINE) is not None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,24 @@ def test_the_rest_has_relays_whole(tmp_path: Path) -> None:
 def test_a_part_that_does_not_exist_is_named(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="no proof is marked 'delat'; there are delta, mysql"):
         collected(tmp_path, "--proof", "--part", "delat")
+
+
+def test_each_fifth_has_as_many_commits() -> None:
+    """The lines of `.ci/run`, asked by a shell for commits of any hash, also where it knows no other commit."""
+    lines = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if re.match("(commit|fifth)=", line)]
+    commits = [hashlib.sha1(str(number).encode()).hexdigest() for number in range(300)]
+    script = ["git() { echo $asked; }", "while read asked; do", *lines, "echo $fifth; done"]
+    done = subprocess.run(
+        ["bash", "-eu", "-c", "\n".join(script)],
+        input="\n".join([*commits, ""]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    taken = Counter(map(int, done.stdout.split()))
+    assert sorted(taken) == [*range(1, FIFTHS + 1)]
+    assert sum(taken.values()) == len(commits)
+    assert min(taken.values()) > 0.7 * len(commits) / FIFTHS
 
 
 def test_fifths_cost_about_the_same() -> None:

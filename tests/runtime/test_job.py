@@ -33,6 +33,7 @@ from twophase.events import (
     SinkAcknowledged,
 )
 from twophase.protocol.listener import InitializationContext, SnapshotContext
+from twophase.protocol.sink import SinkContext
 from twophase.runtime import spark_folder as folder_module
 from twophase.runtime.job import Job
 from twophase.runtime.spark_folder import SparkFolder
@@ -333,6 +334,20 @@ def test_h51_two_sinks_on_one_target_are_refused(pipeline: Pipeline) -> None:
     with pytest.raises(ConfigError, match="sinks 'facts' and 'copy' write to one target"):
         pipeline.run(writer)
     assert pipeline.ids() == []
+
+
+def test_sinks_are_opened_side_by_side(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each waits in `open` until the other is there as well."""
+    meeting, open_alone = threading.Barrier(2, timeout=30), FolderSink.open
+
+    def meet(sink: FolderSink, context: SinkContext) -> None:
+        meeting.wait()
+        open_alone(sink, context)
+
+    monkeypatch.setattr(FolderSink, "open", meet)
+    pipeline.add()
+    pipeline.run(pipeline.writer(sinks=("facts", "lake")))
+    assert pipeline.ids("facts") == pipeline.ids("lake") == list(range(10))
 
 
 def test_a_fresh_start_can_be_refused(pipeline: Pipeline) -> None:

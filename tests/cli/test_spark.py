@@ -1,0 +1,52 @@
+"""What `twophase run` tells of Spark's start, without one: the JVM is refused."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from twophase.cli import spark
+from twophase.cli.spark import Start, spark_session
+from twophase.cli.spark_output import SparkOutput
+from twophase.errors import PreflightError
+from twophase.failpoints import DRIVER_VARIABLE
+from twophase.startup.packages import PACKAGES, note_jars
+
+CONF = {PACKAGES: "org:one:1"}
+LOOKS = "Spark looks for org:one:1, and fetches it if this is the first time"
+
+
+@pytest.fixture(autouse=True)
+def _no_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("no JVM in this test")
+
+    monkeypatch.setattr(spark, "start_jvm", refuse)
+    monkeypatch.setenv("TWOPHASE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv(DRIVER_VARIABLE, "")  # a start sets it; it is to be as before
+
+
+def printed(conf: Mapping[str, str]) -> list[str]:
+    """What is printed before the JVM is there."""
+    lines: list[str] = []
+    start = Start("orders", None, conf, quick=False, preload=(), verbose=False)
+    with pytest.raises(PreflightError, match="no JVM in this test"), spark_session(start, SparkOutput(lines.append)):
+        pytest.fail("Spark has started")
+    return lines
+
+
+def test_a_start_that_may_fetch_packages_says_so_in_one_line() -> None:
+    assert printed(CONF) == [LOOKS]
+
+
+def test_a_start_without_packages_or_with_known_ones_says_nothing(tmp_path: Path) -> None:
+    assert printed({}) == []
+    jar = tmp_path / "one.jar"
+    zipfile.ZipFile(jar, "w").close()
+    note_jars(CONF, jar.as_uri())
+    assert printed(CONF) == []
+    jar.unlink()
+    assert printed(CONF) == [LOOKS]
