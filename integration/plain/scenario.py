@@ -130,7 +130,7 @@ def commit_in_order(arena: Arena) -> None:
     arena.produce(1)
     arena.finish()  # the commit of checkpoint 0 is not to pass there
     arena.produce(7)
-    driver = arena.start(f"C11=delay:3000@1,{held_at(['C16'], 2)}", arm_from=1, forever=True)
+    driver = arena.start(f"C11=delay:8000@1,{held_at(['C16'], 2)}", arm_from=1, forever=True)
     try:
         arena.wait_for(driver, "three decided", lambda state: state.decided >= 1 + UNDER_WAY)
         assert driver.points() == ["C11"], "the commit did not take long enough for this test to say anything"
