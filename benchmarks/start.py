@@ -7,6 +7,7 @@ quickly. `Spark alone` reads the same topic with our source and counts the rows 
 
     python -m benchmarks start --records 2000000 --batch-records 200000 --rounds 5
     python -m benchmarks start --release /path/to/venv/of/the/last/release/bin/python
+    python -m benchmarks start --against ../before --only MySQL --only "MySQL, before"
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ _TIMEOUT_S = 600
 _GENERATION = re.compile(r" generation \d+ began")
 _COMMITTED = re.compile(r" committed: ([\d,]+) rows?(?: into each of \d+ sinks)? in (?:(\d+) min )?([\d.]+) (m?s)")
 _WARM_AFTER = 2
+_FEWEST_BATCHES = 5  # the first ones are not full
 _GOALS_S = {"MySQL": 10.0, "MySQL, Delta, Hive": 13.0}
 
 _SPARK_ALONE = """
@@ -71,12 +73,14 @@ class Variant:
         sinks: of the job; none: Spark alone.
         environment: added to ours.
         python: what runs the command.
+        product: the folder whose product runs, if this very Python does.
     """
 
     name: str
     sinks: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     python: str = sys.executable
+    product: Path = _ROOT
 
 
 @dataclass(frozen=True)
@@ -119,15 +123,25 @@ class Started:
 @click.option("--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks.")
 @click.option("--rounds", default=5, show_default=True, help="Runs of each variant.")
 @click.option("--release", help="A Python with the last release installed, to run as well.")
-def command(records: int, batch_records: int, partitions: int, rounds: int, release: str | None) -> None:
+@click.option(
+    "--against", type=click.Path(exists=True, path_type=Path), help="A folder with another commit of twophase."
+)
+@click.option("--only", multiple=True, help="A variant by its name in the table; all unless some are named.")
+def command(
+    records: int,
+    batch_records: int,
+    partitions: int,
+    rounds: int,
+    release: str | None,
+    against: Path | None,
+    only: Sequence[str],
+) -> None:
     """From the command to the first committed row, against Spark alone."""
-    variants = [
-        Variant("Spark alone", ()),
-        *(Variant(name, sinks) for name, sinks in _JOBS.items()),
-        *(Variant(f"{name}, cold", sinks, {SWITCH_VARIABLE: "off"}) for name, sinks in _JOBS.items()),
-    ]
-    if release:
-        variants += [Variant(f"{name}, last release", sinks, python=release) for name, sinks in _JOBS.items()]
+    if records < _FEWEST_BATCHES * batch_records:
+        raise click.UsageError(
+            f"--records: {_FEWEST_BATCHES} batches of {batch_records:,} at least, for one that is warm"
+        )
+    variants = [one for one in _variants(release, against) if not only or one.name in only]
     done: dict[str, list[Started]] = {variant.name: [] for variant in variants}
     with new_kafka() as kafka, new_mysql() as mysql:
         services = Services(kafka, mysql)
@@ -143,6 +157,19 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, rele
     _show(done, f"{records:,} records, batches of {batch_records:,}")
 
 
+def _variants(release: str | None, against: Path | None) -> Sequence[Variant]:
+    variants = [
+        Variant("Spark alone", ()),
+        *(Variant(name, sinks) for name, sinks in _JOBS.items()),
+        *(Variant(f"{name}, cold", sinks, {SWITCH_VARIABLE: "off"}) for name, sinks in _JOBS.items()),
+    ]
+    if release:
+        variants += [Variant(f"{name}, last release", sinks, python=release) for name, sinks in _JOBS.items()]
+    if against:
+        variants += [Variant(f"{name}, before", sinks, product=against) for name, sinks in _JOBS.items()]
+    return variants
+
+
 _JOBS = {"MySQL": (MYSQL,), "MySQL, Delta, Hive": (MYSQL, DELTA, HIVE)}
 
 
@@ -156,7 +183,7 @@ def _run(variant: Variant, services: Services, source: Source) -> Started:
             arguments = ["-c", _SPARK_ALONE, "job.yaml"]
         environment = {**os.environ, at["password_env"]: services.mysql.password, **variant.environment}
         if variant.python == sys.executable:
-            environment["PYTHONPATH"] = str(_ROOT)
+            environment["PYTHONPATH"] = str(variant.product)
         began_s = time.time()
         process = subprocess.Popen(
             [variant.python, *arguments],
@@ -240,7 +267,7 @@ def _show(done: Mapping[str, Sequence[Started]], measured: str) -> None:
             f"{statistics.median(first):.2f}",
         )
     console.print(shown)
-    for name, goal_s in _GOALS_S.items():
+    for name, goal_s in ((name, goal_s) for name, goal_s in _GOALS_S.items() if name in done):
         reached_s = statistics.median(run.row_s for run in done[name])
         console.print(f"{name}: goal {goal_s:.0f} s, [bold]{'kept' if reached_s <= goal_s else 'missed'}[/bold].")
     foot(statistics.mean(run.others_cores for runs in done.values() for run in runs))
