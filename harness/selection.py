@@ -5,7 +5,7 @@
 
 A proof takes whole files, because the tests of some go on from one to the next. `--rest` leaves out what `make test` takes, but for
 files with a relay. `--fifth K` takes one of five sets of files
-that cost about the same by the ledger; together the five are the whole proof.
+that cost about the same by the ledger; together the five are the whole proof. With `--rest` the sets are other ones than without.
 """
 
 from __future__ import annotations
@@ -99,12 +99,18 @@ def _proofs(config: pytest.Config, items: list[pytest.Item]) -> set[str]:
             raise pytest.UsageError(f"no proof is marked {part!r}; there are {', '.join(sorted(parts))}")
         files &= {file_of(item) for item in items for mark in item.iter_markers("part") if mark.args[0] == part}
     if fifth := config.getoption("--fifth"):
-        files &= fifths(files, Ledger.read("proof").entries)[fifth - 1]
+        files &= fifths(files, _costs(rest=config.getoption("--rest")))[fifth - 1]
     found = [item for item in items if file_of(item) in files]
     if config.getoption("--rest"):
         relays = {file_of(item) for item in found if item.get_closest_marker(relay.MARK) is not None}
         found = [item for item in found if file_of(item) in relays or item.get_closest_marker("proof") is not None]
     return {item.nodeid for item in found}
+
+
+def _costs(*, rest: bool) -> dict[str, float]:
+    """CPU seconds of each file, by the ledger; of its rest, without what `make test` has taken of it."""
+    whole, test = Ledger.read("proof").entries, Ledger.read("test").entries
+    return {file: max(cost - test.get(file, 0.0), 0.0) for file, cost in whole.items()} if rest else whole
 
 
 def fifths(files: Iterable[str], entries: dict[str, float]) -> list[set[str]]:

@@ -45,10 +45,12 @@ def test_a_run_takes(tmp_path: Path, options: list[str], taken: set[str]) -> Non
     assert collected(tmp_path, *options) == taken
 
 
-def test_the_fifths_together_are_the_whole_proof(tmp_path: Path) -> None:
-    found = [collected(tmp_path, "--proof", "--fifth", str(number + 1)) for number in range(FIFTHS)]
-    assert set().union(*found) == {"two", "three", "four"}
-    assert sum(map(len, found)) == len({"two", "three", "four"})
+@pytest.mark.parametrize("options", [[], ["--rest"]])
+def test_the_fifths_together_are_the_whole_proof(tmp_path: Path, options: list[str]) -> None:
+    found = [collected(tmp_path, "--proof", *options, "--fifth", str(number + 1)) for number in range(FIFTHS)]
+    whole = collected(tmp_path, "--proof", *options)
+    assert set().union(*found) == whole
+    assert sum(map(len, found)) == len(whole)
 
 
 def test_of_many_cases_those_that_are_chosen_stay() -> None:
