@@ -13,7 +13,7 @@ import psutil
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from twophase.cli.gateway import slow_down_optimiser
+from twophase.cli import gateway as gateway_module
 from twophase.startup.first_processes import Nothing, skip_lookup, start_workers
 
 _LOOKUP, _PLANNER, _TASKS = "lookup_data_sources", "plan_data_source_read", "daemon pyspark.worker"
@@ -32,7 +32,8 @@ def main(folder: Path) -> None:
     spark.sparkContext.setLogLevel("OFF")
     gateway: Any = SparkContext._gateway
     seen: dict[str, Any] = {"before": _nice(gateway.proc.pid)}
-    slow_down_optimiser(gateway.proc.pid)
+    gateway_module._FEW_PROCESSORS = os.cpu_count() or 1
+    gateway_module.slow_down_optimiser(gateway.proc.pid)
     seen["after"] = _nice(gateway.proc.pid)
     skip_lookup(spark)
     start_workers(spark)
@@ -54,11 +55,13 @@ def main(folder: Path) -> None:
 
 
 def _nice(pid: int) -> dict[str, int]:
-    """Of the threads that compile, by name."""
-    threads = [
-        thread for thread in Path(f"/proc/{pid}/task").iterdir() if "CompilerThre" in (thread / "comm").read_text()
-    ]
-    return {(one / "comm").read_text().split()[0]: os.getpriority(os.PRIO_PROCESS, int(one.name)) for one in threads}
+    """Of each thread that compiles, by kind and number."""
+    kinds = {thread.name: (thread / "comm").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()}
+    return {
+        f"{kind.split()[0]} {number}": os.getpriority(os.PRIO_PROCESS, int(number))
+        for number, kind in kinds.items()
+        if "CompilerThre" in kind
+    }
 
 
 def _runs(name: str) -> bool:

@@ -28,7 +28,10 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_the_optimising_compiler_gives_way_to_the_job_and_nothing_else_does(seen: Any) -> None:
     before, after = seen["before"], seen["after"]
-    assert after == {"C1": before["C1"], "C2": before["C2"] + 10}
+    still = [thread for thread in before if thread in after]  # idle ones end
+    assert {thread.split()[0] for thread in still} == {"C1", "C2"}
+    for thread in still:
+        assert after[thread] == (min(before[thread] + 10, 19) if thread.startswith("C2") else before[thread])
 
 
 def test_with_many_processors_it_need_not(monkeypatch: pytest.MonkeyPatch) -> None:

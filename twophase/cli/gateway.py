@@ -30,9 +30,8 @@ _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _NOTE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _POLL_S = 0.02
 _OPTIMISER, _OPTIMISER_NICE = "C2 CompilerThre", 10  # as Linux cuts the thread's name
-_FEW_PROCESSORS = (
-    4  # HotSpot then has one C1 thread from the start, and no C2 thread makes another, which would inherit its priority
-)
+# HotSpot has one C1 thread then, from the start. With more processors a C2 thread may start others, which inherit its priority.
+_FEW_PROCESSORS = 4
 # What is ignored stays ignored in what a shell runs, and HotSpot leaves these two alone if they are.
 _DEAF = 'trap "" INT TERM; exec "$@"'
 
@@ -67,11 +66,7 @@ def start_jvm(
         )
         try:
             meanwhile()
-            while not note.is_file():
-                if process.poll() is not None:
-                    raise RuntimeError(f"its process ended with {process.returncode}")
-                time.sleep(_POLL_S)
-            port, secret = _read(note.read_bytes())
+            port, secret = _wait_for(note, process)
         except BaseException:
             _kill(process)
             raise
@@ -103,16 +98,23 @@ def _command(conf: SparkConf) -> list[str]:
     return [str(Path(home, "bin", "spark-submit")), *settings, *arguments]
 
 
-def _read(note: bytes) -> tuple[int, str]:
-    """Port and secret, each as Java's DataOutputStream writes them."""
-    port, length = struct.unpack_from(">ii", note)
-    return port, note[8 : 8 + length].decode()
+def _wait_for(note: Path, process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """Port and secret, each as Java's DataOutputStream writes them, when the JVM has noted them."""
+    while not note.is_file():
+        if process.poll() is not None:
+            raise RuntimeError(f"its process ended with {process.returncode}")
+        time.sleep(_POLL_S)
+    data = note.read_bytes()
+    port, length = struct.unpack_from(">ii", data)
+    return port, data[8 : 8 + length].decode()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """End a JVM that has done nothing yet, and what is starting it: scripts, and a JVM that makes its command."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    if process.stdin is not None:
+        process.stdin.close()
     process.wait()
 
 

@@ -23,7 +23,13 @@ from twophase.startup import packages
 from twophase.startup.class_archive import ClassArchive
 from twophase.startup.daemon import MODULE
 from twophase.startup.first_processes import skip_lookup
-from twophase.startup.quick_start import DAEMON_KEY, PYTHON_VARIABLE, find_archive, jvm_environment
+from twophase.startup.quick_start import (
+    DAEMON_KEY,
+    DRIVER_PYTHON_VARIABLE,
+    PYTHON_VARIABLE,
+    find_archive,
+    jvm_environment,
+)
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG_CONFIGURATION = "log4j2.configurationFile"
@@ -85,7 +91,7 @@ def spark_session(
     conf, jars = _with_known_jars(start.conf)
     archive = find_archive(jars or (), conf) if start.quick else None
     configuration = _configuration(start, conf)
-    is_this_python = PYTHON_VARIABLE not in os.environ
+    is_this_python = not {PYTHON_VARIABLE, DRIVER_PYTHON_VARIABLE} & {*os.environ}
     try:
         context = _start(start, configuration, archive, output, meanwhile, fetching=jars is None)
     except TwoPhaseError:

@@ -26,6 +26,7 @@ SWITCH_VARIABLE = "TWOPHASE_QUICK_START"
 """`0` or `off` in the environment switches all of it off."""
 
 PYTHON_VARIABLE = "PYSPARK_PYTHON"
+DRIVER_PYTHON_VARIABLE = "PYSPARK_DRIVER_PYTHON"
 DAEMON_KEY = "spark.python.daemon.module"
 
 _OFF = ("0", "off", "false", "no")
