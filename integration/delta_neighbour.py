@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ IDS = range(100, 103)
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Pre-commit, wait until the file `go` is there, commit."""
+    """Pre-commit, wait until the file `go` is there, commit; with `gives_up` after a commit that is interrupted."""
     die_with_parent()
     spark = session("local[1]")
     table = DeltaHarness(spark, Path(settings["table"]), columns="")
@@ -33,6 +34,9 @@ def main(settings: dict[str, Any]) -> None:
     go = Path(settings["go"])
     go.with_name("ready").touch()
     wait_until(go.exists, str(go))
+    if settings.get("gives_up"):
+        with suppress(KeyboardInterrupt), sink._bound().log.storage.commit_lock():
+            raise KeyboardInterrupt
     outcomes = commit(sink, piece)
     assert outcomes == [Committed()], outcomes
     spark.stop()

@@ -99,9 +99,13 @@ class Switchboard:
         while True:
             try:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(self._server)
             except OSError:
                 return
+            try:
+                server = socket.create_connection(self._server)
+            except OSError:  # it is down, as in a failover: the next line may find another one
+                _close(client)
+                continue
             self._clients.append(client)
             for source, sink in ((client, server), (server, client)):
                 threading.Thread(target=_forward, args=(source, sink), daemon=True).start()

@@ -180,6 +180,25 @@ def test_the_lock_is_held_as_long_as_the_jvm_that_writes(
     assert holders == {java.pid}
 
 
+def test_a_job_whose_jvm_has_the_lock_for_ever_stops_and_goes_on_in_another_jvm(
+    table: DeltaHarness, tmp_path: Path
+) -> None:
+    """Its own commit was interrupted, and may be under way: to retry helps nobody, to end the JVM does."""
+    settings = {"table": str(table.folder), "go": str(tmp_path / "go"), "gives_up": True}
+    (tmp_path / "go").touch()
+    stopped = Neighbour(settings, tmp_path / "runs", conf=delta_settings()).wait()
+    assert "StopJobError" in stopped.output
+    assert "this very JVM has locked" in stopped.output
+    assert stopped.code != 0
+    wait_until(lambda: not pids_with_a_lock(table.folder / table_lock.JVM_NAME), "the JVM to end as its Python has")
+    assert table.ids() == []
+    again = table.new_sink()
+    again.open(table.context(job=JOB))
+    again.fence(NEXT)
+    assert commit(again, *again.in_doubt()) == [Committed()]
+    assert table.ids() == [*IDS]
+
+
 @pytest.mark.parametrize("name", [table_lock.NAME, table_lock.JVM_NAME])
 def test_a_sink_of_the_same_jvm_waits_too(table: DeltaHarness, name: str) -> None:
     """A JVM that closes the second file twice at a time would lose its lock; nobody gets that far."""

@@ -38,6 +38,7 @@ def add_columns(log: Log, columns: Sequence[StructField]) -> None:
 
     Raises:
         TimeoutError: another driver has held the table's lock too long.
+        JvmLockedError: this very JVM has it, for as long as it lives.
     """
     added = StructType([StructField(field.name, field.dataType) for field in columns])
     with log.storage.commit_lock():

@@ -24,6 +24,7 @@ from sinks.delta.names import PieceName
 from sinks.delta.pieces import InLog, Piece
 from sinks.delta.records import Manifest
 from sinks.delta.shape import differences
+from sinks.delta.table_lock import JvmLockedError
 from twophase.errors import StopJobError, TargetChangedError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
@@ -136,7 +137,11 @@ class Committer:
         )
 
     def _append(self, committable: Committable, manifest: Manifest, transaction: Transaction) -> Committed | RetryLater:
-        """Steps 5 and 6. Whatever fails here may have been committed: the next call looks."""
+        """Steps 5 and 6. Whatever fails here may have been committed: the next call looks, if need be of the next JVM.
+
+        Raises:
+            StopJobError: this JVM cannot commit to the table any more.
+        """
         piece = committable.transaction
         note = {
             "job": piece.job,
@@ -162,6 +167,11 @@ class Committer:
                 failpoint("D02")
                 if not self._log.shows(version, transaction):
                     return RetryLater(f"commit {version} of the table is not the one that was written")
+        except JvmLockedError as error:
+            raise StopJobError(
+                f"{piece} is decided and waits for its commit to {self._binding.target}: {error.what}",
+                remedy=error.remedy,
+            ) from error
         except Exception as error:  # noqa: BLE001 conflicts, lost replies, a full disk: the log tells what became of it
             return RetryLater(f"{type(error).__name__}: {_brief(error)}")
         return Committed()

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from sinks.delta.binding import Binding
 from sinks.delta.log import Snapshot
 from sinks.delta.names import fence_attempt, fence_version
-from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
+from sinks.delta.table_lock import JvmLockedError
+from twophase.errors import DeclinedError, FencedError, StopJobError, TargetUnreachableError
 from twophase.ids import Attempt
 
 _TRIES = 100
@@ -86,6 +87,11 @@ class Fence:
                     )
                     if log.shows(committed, transaction):
                         return
+            except JvmLockedError as error:
+                raise StopJobError(
+                    f"The fence of sink {owner.sink!r} of job {owner.job!r} cannot be raised to {attempt}: {error.what}",
+                    remedy=error.remedy,
+                ) from error
             except Exception as error:  # noqa: BLE001 whatever became of it, the next look at the log tells
                 failure = error
                 locked += isinstance(error, TimeoutError)

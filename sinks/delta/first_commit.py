@@ -1,4 +1,4 @@
-"""What the first commits of a start cost Delta once, paid while sinks are opened.
+"""What Delta pays once in the first commits of a start, paid while sinks are opened instead.
 
 Delta derives the columns of its log from its own classes by Scala's reflection, within the first commit: over half a second
 of processor time, in the fence of every start. And with every tenth version it counts the table's files: seconds of Spark

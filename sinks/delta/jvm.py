@@ -165,7 +165,7 @@ class Jvm:
 
 
 def keep(thing: Any) -> None:
-    """Let the JVM have a Java object until `drop`, also when nothing in Python names it any more, or Python has ended."""
+    """Keep a Java object alive in the JVM until `drop`, also when nothing in Python names it any more, or Python has ended."""
     client = thing._gateway_client
     ThreadSafeFinalizer.remove_finalizer(f"{client.address}{client.port}{thing._target_id}")
 
@@ -175,7 +175,7 @@ def drop(thing: Any) -> None:
     thing._detach()
 
 
-def may_be_running(error: BaseException) -> bool:
+def may_be_running(error: BaseException, older: BaseException | None = None) -> bool:
     """Whether the JVM may still be at a call that ended with an error in Python: it has not answered.
 
     So it is after an interrupt, in the main thread, and where the connection has ended. py4j then goes on over another one,
@@ -183,13 +183,15 @@ def may_be_running(error: BaseException) -> bool:
 
     Args:
         error: what came of one call, or of several; also what was raised when that was dealt with.
+        older: what was being dealt with before the first of the calls. It is the context of all that they raise, and with
+            what led to it says nothing of them.
     """
     if not isinstance(error, Exception):
         return True
     if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and _ANSWERED not in str(error):
         return True
     before = error.__cause__ or error.__context__
-    return before is not None and may_be_running(before)
+    return before is not None and before is not older and may_be_running(before, older)
 
 
 def items(seq: Any) -> Iterator[Any]:

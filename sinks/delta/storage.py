@@ -147,6 +147,7 @@ class Storage:
 
         Raises:
             TimeoutError: another driver has held the table's lock too long.
+            JvmLockedError: this very JVM has it, for as long as it lives.
         """
         with nullcontext() if self._local is None else table_lock(self._local, self._jvm):
             yield

@@ -33,6 +33,7 @@ import errno
 import fcntl
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -41,6 +42,7 @@ from typing import TYPE_CHECKING, Any
 
 from sinks.delta.jvm import drop, keep, may_be_running
 from sinks.delta.names import FOLDER
+from twophase.errors import StopJobError
 
 if TYPE_CHECKING:
     from sinks.delta.jvm import Jvm
@@ -53,6 +55,10 @@ _POLL_S = 0.02
 _READ_AND_WRITE = 0o666
 
 
+class JvmLockedError(StopJobError):
+    """This very JVM has the lock for a commit that nobody waits for: no retry gets it, another JVM does."""
+
+
 @contextmanager
 def table_lock(folder: Path, jvm: Jvm) -> Iterator[None]:
     """Hold both locks of the table in a local folder.
@@ -62,8 +68,8 @@ def table_lock(folder: Path, jvm: Jvm) -> Iterator[None]:
         jvm: that writes the commit.
 
     Raises:
-        TimeoutError: another driver has held one too long, or this JVM has the second one for a commit that it has not answered.
-            A commit that is paused would overwrite ours.
+        TimeoutError: another driver has held one too long. A commit that is paused would overwrite ours.
+        JvmLockedError: this JVM has the second one for a commit that it has not answered, and would overwrite ours with that.
         PermissionError: this account cannot lock them.
     """
     deadline_s = time.monotonic() + _TIMEOUT_S
@@ -73,7 +79,7 @@ def table_lock(folder: Path, jvm: Jvm) -> Iterator[None]:
 
 @contextmanager
 def python_lock(folder: Path, deadline_s: float) -> Iterator[None]:
-    """Hold the first lock. Raises as `table_lock` does."""
+    """Hold the first lock. Raises as `table_lock` does, but for what is the JVM's."""
     path = folder / NAME
     descriptor = _open(path)
     try:
@@ -86,6 +92,7 @@ def python_lock(folder: Path, deadline_s: float) -> Iterator[None]:
 @contextmanager
 def _jvm_lock(folder: Path, jvm: Jvm, deadline_s: float) -> Iterator[None]:
     """Hold the second lock, under the first one, until the JVM has answered. Raises as `table_lock` does."""
+    older = sys.exception()
     path = folder / JVM_NAME
     make_jvm_file(path)
     key = _announce(path, jvm)
@@ -93,7 +100,7 @@ def _jvm_lock(folder: Path, jvm: Jvm, deadline_s: float) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if not may_be_running(error):
+        if not may_be_running(error, older):
             _release(file, key, jvm)
         raise
     _release(file, key, jvm)
@@ -103,24 +110,32 @@ def _announce(path: Path, jvm: Jvm) -> str:
     """Say that this JVM is to open the file, which it may do once at a time; return the property that says so.
 
     Whoever else had it open has died, or has given up a commit that may go on: we hold the first lock.
+
+    Raises:
+        JvmLockedError: it has it open.
     """
     file = path.stat()
     key = f"twophase.delta.lock.{file.st_dev}.{file.st_ino}"
     if jvm.set_property(key, str(path)) is not None:
-        raise TimeoutError(
+        raise JvmLockedError(
             f"this very JVM has locked {path} for a commit to this table whose Python died, was interrupted or lost its "
-            "connection, and may still be at that commit: end the JVM (lslocks shows it), and start the job on a new one"
+            "connection, and may still be at that commit (lslocks shows its process).",
+            remedy="end this JVM (in a notebook, restart the kernel), then start the job again: it commits what is decided.",
         )
     return key
 
 
 def _open_locked(path: Path, key: str, jvm: Jvm, deadline_s: float) -> Any:
-    """The second file, open and locked by the JVM; or nothing of it. Raises as `table_lock` does."""
+    """Open and lock the second file; leave nothing behind if that fails. Raises as `table_lock` does.
+
+    Where it cannot be told whether the JVM has opened it, as after an interrupt in that call, the property stays set.
+    """
+    older = sys.exception()
     try:
         file = jvm.open_file(path)
         keep(file)  # Java closes what nobody has
     except Exception as error:
-        if not may_be_running(error):
+        if not may_be_running(error, older):
             jvm.clear_property(key)
         raise
     try:

@@ -83,7 +83,7 @@ class StagedSink(ArrowSink):
         return orphans.in_doubt(self.table)
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
-        """See `TellsUnfinished`: without a manifest."""
+        """See `TellsUnfinished`: without a manifest, and no file of it is in the table."""
         return orphans.unfinished(self.table, pieces)
 
     def subsume(self, lineage: str, checkpoint_id: int) -> None:

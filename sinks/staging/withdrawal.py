@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from sinks.staging.disk import digest, rename_new, sync
@@ -20,6 +21,33 @@ from sinks.staging.table import Table
 from twophase.errors import StopJobError
 from twophase.protocol.committable import Committable
 from twophase.redaction import shown
+
+
+@dataclass(frozen=True)
+class _Purpose:
+    """What a table is searched for, as the errors of the search say it.
+
+    Attributes:
+        why: with what is done with the files that are found; a sentence without its end.
+        until_now: what has not been done; a sentence.
+        again: what to do once nothing is in the way.
+    """
+
+    why: str
+    until_now: str
+    again: str
+
+
+_WITHDRAWAL = _Purpose(
+    why="A piece is lost, and its files are taken out of the table",
+    until_now="None of them was moved.",
+    again="start the job again: it says what is lost",
+)
+_QUESTION = _Purpose(
+    why="A piece has no manifest, and only a table without files of it tells that it was never pre-committed",
+    until_now="Nothing was written.",
+    again="run the command again",
+)
 
 
 def withdraw(table: Table, piece: Committable, folder: Path, manifest: Manifest | None) -> None:
@@ -38,9 +66,9 @@ def withdraw(table: Table, piece: Committable, folder: Path, manifest: Manifest 
     found = find(table, piece)
     for number, path in found.items():
         if os.path.lexists(folder / str(number)):
-            raise _stop(table, path, "is there twice: in the table and staged")
+            raise _stop(table, path, "is there twice: in the table and staged", _WITHDRAWAL)
         if manifest is not None and not _is_listed(path, number, manifest):
-            raise _stop(table, path, "is not the file that was pre-committed")
+            raise _stop(table, path, "is not the file that was pre-committed", _WITHDRAWAL)
     if found and manifest is None:
         folder.mkdir(mode=0o700, exist_ok=True)
     for number, path in found.items():
@@ -53,53 +81,52 @@ def find(table: Table, piece: Committable) -> Mapping[int, Path]:
     """The files of a piece that are in the table, by their numbers.
 
     Raises:
-        StopJobError: one is no plain file, is there twice, or has a name that only begins like the piece's; or a folder cannot
-            be searched, which no retry mends.
+        StopJobError: one is no plain file, is there twice, or has a name that only begins like the piece's; or a link or a
+            folder cannot be searched, which no retry mends.
     """
-    with _searching(table):
+    with _searching(table, _WITHDRAWAL):
         return _find(table, piece)
 
 
 def has_files(table: Table, piece: Committable) -> bool:
-    """Whether anything in the table has a name that begins like the piece's.
+    """Whether anything in the table has a name that begins like the piece's: for a command, which is run again if it stops.
 
     Raises:
-        StopJobError: a folder cannot be searched.
+        StopJobError: none was found before a folder that is a link, which is not followed, or one that cannot be searched.
     """
-    with _searching(table):
-        return any(_named(table, file_prefix(piece.transaction, piece.subtask)))
+    with _searching(table, _QUESTION):
+        return any(_named(table, file_prefix(piece.transaction, piece.subtask), _QUESTION))
 
 
 @contextmanager
-def _searching(table: Table) -> Iterator[None]:
+def _searching(table: Table, purpose: _Purpose) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
         raise StopJobError(
-            f"{shown(os.path.relpath(error.filename, table.home.root))} in {table.home.root} cannot be searched ({error.strerror}): a "
-            "piece is lost, and files of it may be there. None of them was moved.",
-            remedy="give the job's account the right to read it, or move it out of the table; then start the job again: it says "
-            "what is lost.",
+            f"{shown(os.path.relpath(error.filename, table.home.root))} in {table.home.root} cannot be searched ({error.strerror}). "
+            f"{purpose.why}; some may be there. {purpose.until_now}",
+            remedy=f"give the job's account the right to read it, or move it out of the table; then {purpose.again}.",
         ) from error
 
 
 def _find(table: Table, piece: Committable) -> Mapping[int, Path]:
     found: dict[int, Path] = {}
-    for path in _named(table, file_prefix(piece.transaction, piece.subtask)):
+    for path in _named(table, file_prefix(piece.transaction, piece.subtask), _WITHDRAWAL):
         if path.is_symlink() or not path.is_file():
-            raise _stop(table, path, "is no plain file")
+            raise _stop(table, path, "is no plain file", _WITHDRAWAL)
         number = path.name.removesuffix(table.format.suffix).rpartition("-")[2]
         if not number.isdecimal() or path.name != file_name(
             piece.transaction, piece.subtask, int(number), table.format.suffix
         ):
-            raise _stop(table, path, "is not the name of a file of ours")
+            raise _stop(table, path, "is not the name of a file of ours", _WITHDRAWAL)
         if int(number) in found:
-            raise _stop(table, path, f"is there twice: also in {_folder(table, found[int(number)])}")
+            raise _stop(table, path, f"is there twice: also in {_folder(table, found[int(number)])}", _WITHDRAWAL)
         found[int(number)] = path
     return found
 
 
-def _named(table: Table, prefix: str) -> Iterator[Path]:
+def _named(table: Table, prefix: str, purpose: _Purpose) -> Iterator[Path]:
     """What readers see whose name begins so. Links are not followed: they may lead out of the table."""
     for root, folders, files in os.walk(table.home.root, onerror=_raise):
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
@@ -108,7 +135,7 @@ def _named(table: Table, prefix: str) -> Iterator[Path]:
             if name.startswith(prefix):
                 yield path
             elif name in folders and path.is_symlink():
-                raise _stop(table, path, "is a link, and what it leads to is not searched")
+                raise _stop(table, path, "is a link, and what it leads to is not searched", purpose)
 
 
 def _is_hidden(folder: str) -> bool:
@@ -130,10 +157,10 @@ def _folder(table: Table, path: Path) -> str:
     return shown(str(path.parent.relative_to(table.home.root)))
 
 
-def _stop(table: Table, path: Path, problem: str) -> StopJobError:
+def _stop(table: Table, path: Path, problem: str, purpose: _Purpose) -> StopJobError:
     name = path.name if path.name.startswith("twophase-") else shown(path.name)
     return StopJobError(
-        f"{name} in folder {_folder(table, path)} of {table.home.root} {problem}. A piece is lost, and its files are taken out "
-        "of the table; whether this is one of them cannot be told. None of them was moved.",
-        remedy="find out who made it; move it out of the table, then start the job again: it says what is lost.",
+        f"{name} in folder {_folder(table, path)} of {table.home.root} {problem}. {purpose.why}; whether this is one "
+        f"of them cannot be told. {purpose.until_now}",
+        remedy=f"find out who made it; move it out of the table, then {purpose.again}.",
     )
