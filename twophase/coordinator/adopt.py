@@ -109,11 +109,13 @@ class AdoptionRepair:
     Args:
         bench: the job's.
         frozen: of the job's folder.
+        is_stuck: whether a job with this log cannot go on by itself, even if the log knows all that the targets have.
     """
 
-    def __init__(self, bench: Bench, frozen: Frozen) -> None:
+    def __init__(self, bench: Bench, frozen: Frozen, is_stuck: Callable[[History], bool] = lambda _: False) -> None:
         self._bench = bench
         self._frozen = frozen
+        self._is_stuck = is_stuck
 
     def plan(self) -> AdoptionPlan:
         """Step 1.
@@ -184,6 +186,8 @@ class AdoptionRepair:
             check_histories(self._bench.job, history, remembered)
         except CheckpointMissingError:
             return
+        if self._is_stuck(history):
+            return
         raise StopJobError(
             f"Job {self._bench.job!r}: its folder knows all that the targets have; there is nothing to adopt.",
             remedy="start the job: it goes on by itself.",
@@ -225,9 +229,9 @@ class AdoptionRepair:
         return StopJobError(
             f"Job {self._bench.job!r}: nothing tells which of the lineages that its targets have is the newest: {known}. "
             f"Pieces wait of {', '.join(sorted(waiting))}, and may be decided. Nothing was written.",
-            remedy="make sure that checkpointLocation names the newest folder of the job. If it does, leave below spark/ in it "
-            "only the folder of the newest lineage, or none, then run the command again. Pieces of an older lineage are ended "
-            "by hand (docs/operations.md).",
+            remedy="make sure that checkpointLocation names the newest folder of the job. If it does, leave there what Spark has "
+            "of the newest lineage only, or nothing (below spark/; in the plugin form `offsets` beside `metadata`), then run "
+            "the command again. Pieces of an older lineage are ended by hand (docs/operations.md).",
         )
 
     def _sink_plan(
