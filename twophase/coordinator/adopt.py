@@ -248,7 +248,7 @@ class AdoptionRepair:
         for piece in in_doubt:
             lineage, number = piece.transaction.lineage, piece.transaction.checkpoint
             waits = number <= adopted.get(lineage, -1) and not order.is_followed(lineage, number)
-            waits = waits and not self._is_over(name, committed.get(lineage, -1), piece)
+            waits = waits and not self._is_over(history, name, committed.get(lineage, -1), piece)
             (commits if waits and self._is_decided(history, name, piece) else aborts).append(piece)
         commits.sort(key=_oldest_first(order))
         guessed = [piece for piece in commits if self._body(history, piece) is None]
@@ -285,10 +285,16 @@ class AdoptionRepair:
             )
         return unfinished
 
-    def _is_over(self, name: str, proven: int, piece: Committable) -> bool:
-        """Whether the sink has committed all that is decided of the piece's checkpoint: commits are in order."""
-        number, sink = piece.transaction.checkpoint, self._bench.sinks[name]
-        only_a_mark = isinstance(sink, NamesPieces) and not sink.committed_pieces(piece.transaction.lineage, number)
+    def _is_over(self, history: History, name: str, proven: int, piece: Committable) -> bool:
+        """Whether the sink has committed all that is decided of the piece's checkpoint.
+
+        Commits are in order, and an adoption has committed what was decided before it was recorded.
+        """
+        (lineage, number), sink = _checkpoint_of(piece), self._bench.sinks[name]
+        adoptions = [repair.lineage for repair in history.repairs if isinstance(repair, Adoption)]
+        if any(number <= adoption.ancestors.get(lineage, -1) for adoption in adoptions):
+            return True
+        only_a_mark = isinstance(sink, NamesPieces) and not sink.committed_pieces(lineage, number)
         return proven > number or (proven == number and only_a_mark)
 
     def _is_decided(self, history: History, name: str, piece: Committable) -> bool:
