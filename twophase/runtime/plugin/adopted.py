@@ -130,5 +130,6 @@ def lay(path: Path, lineage: Lineage, now_ms: int) -> None:
 
 def _conf_in(path: Path) -> Mapping[str, str]:
     """Spark's settings, also where a repair that died has put aside what says them."""
-    aside = sorted((log_folder(path) / _REPLACED).glob("[0-9]*"), key=lambda folder: int(folder.name), reverse=True)
+    replaced = (folder for folder in (log_folder(path) / _REPLACED).glob("*") if folder.name.isdecimal())
+    aside = sorted(replaced, key=lambda folder: int(folder.name), reverse=True)
     return next(filter(None, map(conf_in, [path, *aside])), {})
