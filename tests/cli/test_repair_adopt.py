@@ -135,6 +135,7 @@ def test_lineages_whose_order_nothing_tells_are_all_named(files: Files) -> None:
     for output in (refused, adopted):
         for lineage, newest in ((old, 0), (driver.coordinator.lineage.id, 1)):
             assert f"lineage {lineage} up to checkpoint {newest}" in output
+    assert "spark/<lineage>/offsets; in the plugin form `offsets` beside `metadata`" in " ".join(refused.split())
 
 
 def fence(files: Files) -> None:

@@ -54,12 +54,13 @@ def nothing(_: str, __: int) -> FrozenOffsets | None:
     return None
 
 
-def repair(folder: Path, targets: Targets, found: Frozen = frozen) -> AdoptionRepair:
+def repair(folder: Path, targets: Targets, found: Frozen = frozen, is_stuck: bool = False) -> AdoptionRepair:
     sinks = {name: MemorySink(target) for name, target in targets.items()}
     for name, sink in sinks.items():
         sink.open(SinkContext(JOB, name, None, 1))  # type: ignore[arg-type]
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
-    return AdoptionRepair(Bench(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()), found)
+    bench = Bench(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock())
+    return AdoptionRepair(bench, found, lambda _: is_stuck)
 
 
 @pytest.fixture
@@ -268,6 +269,24 @@ def two_decided(driver: Driver) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver.coordinator, "_make_room", lambda number: None)
         decided(driver, 2)
+
+
+def test_what_an_adoption_has_left_for_the_next_start_to_abort_no_second_one_commits(
+    driver: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """The first had the body, which lists what is decided; it has given it up."""
+    driver.run(0)
+    decided(driver, 1)
+    transaction = next(iter(targets["lake"].prepared.values()))[0].transaction
+    driver.sinks["lake"].write_direct(transaction, Subtask(7, 900), [{"id": 10}])
+    for _ in range(2):
+        repairing = repair(folder, targets, nothing, is_stuck=True)
+        plan = repairing.plan()
+        assert [piece.subtask.index for piece in plan.sinks["lake"].aborts] == [7]
+        assert plan.end == offsets(1).end
+        repairing.adopt(plan, NOTE)
+    another().recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
 def test_what_is_decided_behind_a_checkpoint_without_body_is_adopted_with_it(

@@ -154,7 +154,7 @@ def test_where_what_waits_and_spark_s_folder_say_something_else_nothing_is_guess
     with pytest.raises(StopJobError, match="nothing tells which of the lineages") as caught:
         repair(folder, targets, only(OLD)).plan()
     assert NEW in caught.value.what
-    assert "spark/" in caught.value.remedy
+    assert "below spark/; in the plugin form `offsets` beside `metadata`" in caught.value.remedy
     assert len(targets["lake"].prepared) == in_doubt == 2
 
 

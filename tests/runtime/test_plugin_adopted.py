@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +29,7 @@ from twophase.ids import Subtask
 from twophase.runtime.plugin import job as job_module
 from twophase.runtime.plugin.description import describe
 from twophase.runtime.plugin.job import Acknowledged, Plan, PluginJob, job_of
+from twophase.runtime.spark_folder import SparkFolder
 from twophase.state.log import JobLog
 from twophase.state.records import History
 from twophase.state.storage import LocalStorage
@@ -36,10 +40,11 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 class Query:
     """A query that writes the records of one partition to files, and Spark as it would run it.
 
-    As with `twophase-kafka`, micro-batch 0 has no records and ends where the query begins; each later one has ten.
+    As with `twophase-kafka`, micro-batch 0 has no records and ends where the query begins.
 
     Attributes:
         starting: the query's `startingOffsets`.
+        records: in each later micro-batch.
         line: what Spark notes as an offset.
     """
 
@@ -47,7 +52,7 @@ class Query:
         self.root = root
         self.folder, self.lake = root / "chk", root / "lake"
         self.log = self.folder / "twophase"
-        self.starting = 0
+        self.starting, self.records = 0, 10
         self.line = '{{"next":{}}}'
         self._tasks = 0
         self._patch = monkeypatch
@@ -91,7 +96,7 @@ class Query:
         if planned > finished:
             return planned
         number = planned + 1
-        end = self._offsets(planned) + (10 if number else 0)
+        end = self._offsets(planned) + (self.records if number else 0)
         header = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {PARTITIONS: "7", "other": "1"}})
         (self.folder / "offsets" / str(number)).write_text("\n".join(["v1", header, self.line.format(end)]))
         return number
@@ -135,10 +140,17 @@ class Query:
 
     def repair_dies(self) -> None:
         """The same, killed when the log has adopted it."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(failpoints, "_rules", failpoints._parse("R03=raise"))
-            patch.setattr(failpoints, "_hits", {})
+        with killed_at("R03"):
             assert self.repair().exit_code == 1
+
+    def back_up(self) -> Path:
+        """A copy of the log's folder."""
+        return shutil.copytree(self.log, self.root / "backup")
+
+    def put_back(self, backup: Path) -> None:
+        """The log's folder as it was."""
+        shutil.rmtree(self.log)
+        backup.rename(self.log)
 
     # -- what is there -------------------------------------------------------------------------------------------------
 
@@ -150,6 +162,14 @@ class Query:
     def history(self) -> History:
         """What the log says."""
         return JobLog(LocalStorage(self.log), "orders").read()
+
+
+@contextmanager
+def killed_at(point: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failpoints, "_rules", failpoints._parse(f"{point}=raise"))
+        patch.setattr(failpoints, "_hits", {})
+        yield
 
 
 @pytest.fixture
@@ -175,10 +195,9 @@ def lose_body(query: Query) -> None:
 
 def put_log_back(query: Query) -> None:
     query.run(1)
-    backup = shutil.copytree(query.log, query.root / "backup")
+    backup = query.back_up()
     query.run(1)
-    shutil.rmtree(query.log)
-    backup.rename(query.log)
+    query.put_back(backup)
 
 
 LOST = {
@@ -277,10 +296,40 @@ def test_a_repair_that_died_is_run_again_and_until_then_nothing_is_written(query
     assert "twophase repair adopt-from-target JOB.yaml" in caught.value.remedy
     assert query.ids() == list(range(20))
     result = query.repair()
-    assert (result.exit_code, "has been adopted before" in result.output) == (0, True), result.output
+    assert (result.exit_code, '{"next":20}' in result.output) == (0, True), result.output
     query.run()
     assert query.ids() == list(range(30))
     assert query.repair().exit_code == 3
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+@pytest.mark.parametrize("step", ["offsets", "commits", "metadata", "prepare"])
+def test_a_repair_that_died_while_it_wrote_spark_s_folder_is_run_again(
+    query: Query, monkeypatch: pytest.MonkeyPatch, step: str, is_started: bool
+) -> None:
+    lose_log(query)
+    with monkeypatch.context() as patch:
+        rename = Path.rename
+
+        def dies(self: Path, target: Path) -> Path:
+            if self == query.folder / step:
+                raise failpoints.FailpointError
+            return rename(self, target)
+
+        patch.setattr(Path, "rename", dies)
+        if step == "prepare":
+            patch.setattr(SparkFolder, "prepare", lambda *_: dies(query.folder / step, query.folder))
+        assert query.repair().exit_code == 1
+    query.application("second")
+    if is_started:
+        with pytest.raises(OffsetMismatchError):
+            query.run()
+    result = query.repair()
+    assert (result.exit_code, "Start the query." in result.output) == (0, True), result.output
+    query.run()
+    assert query.ids() == list(range(30))
+    header = (query.folder / "offsets" / "0").read_text().split("\n")[1]
+    assert json.loads(header)["conf"] == {PARTITIONS: "7"}
 
 
 def test_a_repair_that_saw_no_folder_of_spark_is_run_again_after_a_start(query: Query) -> None:
@@ -298,7 +347,7 @@ def test_a_repair_that_saw_no_folder_of_spark_is_run_again_after_a_start(query: 
     assert query.ids() == list(range(30))
 
 
-def test_a_folder_is_not_laid_anew_once_something_of_the_lineage_is_decided(query: Query) -> None:
+def test_a_folder_is_not_written_again_once_something_of_the_lineage_is_decided(query: Query) -> None:
     lose_log(query)
     assert query.repair().exit_code == 0
     query.application("second")
@@ -306,6 +355,64 @@ def test_a_folder_is_not_laid_anew_once_something_of_the_lineage_is_decided(quer
     (query.folder / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
     assert query.repair().exit_code == 3
     assert (query.folder / "offsets" / "1").exists()
+
+
+# -- a log that was adopted, and is old itself -----------------------------------------------------------------------------
+
+
+def test_of_an_adopted_log_that_was_put_back_all_is_adopted_that_the_target_has(query: Query) -> None:
+    lose_log(query)
+    assert query.repair().exit_code == 0
+    backup = query.back_up()
+    query.application("second")
+    query.run(2)
+    query.put_back(backup)
+    query.application("third")
+    with pytest.raises(CheckpointMissingError):
+        query.run()
+    result = query.repair()
+    assert (result.exit_code, '{"next":40}' in result.output) == (0, True), result.output
+    query.run()
+    assert query.ids() == list(range(50))
+
+
+@pytest.mark.parametrize("records", [0, 10])
+def test_what_an_adopted_log_that_was_put_back_does_not_know_as_decided_is_shown(query: Query, records: int) -> None:
+    """Micro-batch 1 of the new lineage is committed, with or without rows; 2 is decided and no more."""
+    lose_log(query)
+    assert query.repair().exit_code == 0
+    backup = query.back_up()
+    query.application("second")
+    query.records = records
+    query.run(1)
+    query.records = 10
+    with killed_at("C11"), pytest.raises(failpoints.FailpointError):
+        query.run(1)
+    query.put_back(backup)
+    query.application("third")
+    with pytest.raises(CheckpointMissingError):
+        query.run()
+    result = query.repair()
+    assert result.exit_code == 0, result.output
+    assert re.search(r"file .* up to \d +- +2: \d+\.\d+/0", result.output), "what the next start aborts"
+    query.run(2)
+    assert query.ids() == list(range(40 + records))
+
+
+def test_pieces_that_wait_of_the_lineage_that_was_adopted_are_shown(query: Query) -> None:
+    """Nothing else tells whether the log is old or a task has pre-committed."""
+    lose_log(query)
+    assert query.repair().exit_code == 0
+    query.application("second")
+    with killed_at("C06"), pytest.raises(failpoints.FailpointError):
+        query.run()
+    (query.folder / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+    result = query.repair()
+    assert result.exit_code == 0, result.output
+    assert re.search(r"file .* up to 2 +- +1: \d+\.\d+/0", result.output)
+    query.application("third")
+    query.run()
+    assert query.ids() == list(range(30))
 
 
 # -- what is refused ------------------------------------------------------------------------------------------------------
@@ -320,6 +427,15 @@ def test_spark_s_folder_in_the_place_of_the_log_s_is_refused_and_the_right_one_n
         assert not (query.folder / "log").exists()
         if not gone:
             shutil.rmtree(query.log)
+
+
+def test_an_adoption_that_took_spark_s_folder_for_the_log_s_is_not_made_twice(query: Query) -> None:
+    query.run(2)
+    shutil.rmtree(query.log)
+    (query.folder / "log").mkdir()
+    result = query.repair("--from-starting-offsets", location=query.folder, startingOffsets='{"orders":{"0":20}}')
+    output = " ".join(result.output.split())
+    assert (result.exit_code, f"give checkpointLocation {query.log}." in output) == (2, True), output
 
 
 def test_a_job_of_write_stream_whose_folder_is_called_like_the_log_is_none_of_this_form(query: Query) -> None:
@@ -341,10 +457,13 @@ def test_a_query_that_keeps_state_does_not_begin_without_it(query: Query) -> Non
     assert query.ids() == list(range(20))
 
 
-def test_state_in_spark_s_folder_is_refused_before_anything_is_written(query: Query) -> None:
+@pytest.mark.parametrize("is_another", [False, True])
+def test_state_in_spark_s_folder_is_refused_before_anything_is_written(query: Query, is_another: bool) -> None:
     lose_log(query)
     (query.folder / "state" / "0" / "0").mkdir(parents=True)
-    result = query.repair()
+    if is_another:
+        (query.folder / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+    result = query.repair("--from-starting-offsets", startingOffsets='{"orders":{"0":20}}')
     assert (result.exit_code, "holds the state" in result.output) == (2, True), result.output
     assert query.history() == History()
 

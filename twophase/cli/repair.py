@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from twophase.coordinator.rewrite import RewritePlan, RewriteRepair
 from twophase.errors import ConfigError
 from twophase.protocol.committable import Committable
 from twophase.runtime.adopted import frozen_in
-from twophase.runtime.plugin.adopted import check_beginning, frozen_around, is_unlaid, lay, lay_again, query_folder
+from twophase.runtime.plugin.adopted import check_beginning, frozen_around, is_unlaid, lay, query_folder
 from twophase.runtime.plugin.description import log_folder
 from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
 from twophase.state.records import Note
@@ -160,11 +161,10 @@ def adopt_from_target(
     with repair_bench(job_file, checkpoint_location, verbose=verbose) as (job, bench):
         storage = _storage(job)
         query = query_folder(storage.root)
-        if query is not None and is_unlaid(query, bench.log.read()):
-            _lay_again(query, bench, reason, yes=yes)
-            _done("Spark's folder is laid anew.", job_file, query)
-            return
-        adopting = AdoptionRepair(bench, frozen_around(query) if query else frozen_in(storage))
+        if query is None:
+            adopting = AdoptionRepair(bench, frozen_in(storage))
+        else:
+            adopting = AdoptionRepair(bench, frozen_around(query), partial(is_unlaid, query))
         plan = adopting.plan()
         if query is not None:
             check_beginning(query, plan.end)
@@ -184,20 +184,9 @@ def _laid(query: Path | None, end: Sequence[str | None]) -> Iterable[str]:
     """What becomes of Spark's folder of a query of the plugin form."""
     if query is None:
         return
-    yield f"Spark's folder {query} is laid anew for it; what Spark has in it now is kept below {log_folder(query)}."
+    yield f"Spark's folder {query} is written again for it; what Spark has in it now is kept below {log_folder(query)}."
     if not end:
         yield "Set the same startingOffsets in the query itself."
-
-
-def _lay_again(query: Path, bench: Bench, reason: str | None, *, yes: bool) -> None:
-    """What a repair has left to do that died after the log had adopted, or did not see that the job is of the plugin form."""
-    lineage = bench.log.history.lineages[-1]
-    check_beginning(query, lineage.start)
-    begins = _lines(lineage.start) if lineage.start else ["the startingOffsets of the query"]
-    adopted = f"Job {bench.job}: its log has been adopted before, by lineage {lineage.id}, which begins at"
-    _show((adopted, *begins, *_laid(query, lineage.start)))
-    note = _ask("Lay Spark's folder anew?", reason, yes=yes)
-    lay_again(query, bench, note.at_ms)
 
 
 def _starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> list[str]:
@@ -214,29 +203,41 @@ def _starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> lis
             "them will be there twice:",
             *(f"- {name}: {offsets}" for name, offsets in given.items()),
         ]
+    raise _not_known(job, plan, len(waiting))
+
+
+def _not_known(job: JobFile, plan: AdoptionPlan, waiting: int) -> ConfigError:
+    """Nothing tells where the sources begin, and the operator has not said it.
+
+    Args:
+        job: the job file.
+        plan: without an end.
+        waiting: how many pieces the next start aborts.
+    """
     if plan.is_empty and not waiting:
-        raise ConfigError(
+        return ConfigError(
             f"{job.path.name}: the targets have no rows of this job, and nothing tells up to where a driver has read before. "
             "Records since then may be skipped, such as with startingOffsets latest. Nothing was written.",
             remedy=_BEGAN,
         )
     if plan.is_empty:
-        raise ConfigError(
-            f"{job.path.name}: the targets have no rows of this job, but {count(len(waiting), 'piece')} that "
-            f"{'was' if len(waiting) == 1 else 'were'} pre-committed. Nothing tells where they were read from; the next start "
+        return ConfigError(
+            f"{job.path.name}: the targets have no rows of this job, but {count(waiting, 'piece')} that "
+            f"{'was' if waiting == 1 else 'were'} pre-committed. Nothing tells where they were read from; the next start "
             "aborts them, and their records have to be read again. Nothing was written.",
             remedy=_BEGAN,
         )
     if not plan.lineage:
-        raise ConfigError(
+        return ConfigError(
             f"{job.path.name}: the targets have rows of several lineages of this job, and nothing tells which is the newest: "
             f"{_lineages(plan)}. Nothing was written.",
             remedy="make sure that checkpointLocation names the newest folder of the job. Then find out up to which offsets the "
-            "targets have the records, such as from their columns, or from the file of that checkpoint in "
-            "spark/<lineage>/offsets of the lineage that you know to be the newest; set startingOffsets of every source to "
-            "that, and run the command again with --from-starting-offsets.",
+            "targets have the records, such as from their columns, or from what Spark noted of that checkpoint, if that is of the "
+            "lineage that you know to be the newest (spark/<lineage>/offsets; in the plugin form `offsets` beside `metadata`, which "
+            "names the lineage); set startingOffsets of every source to that, and run the command again with "
+            "--from-starting-offsets.",
         )
-    raise ConfigError(
+    return ConfigError(
         f"{job.path.name}: the targets have rows of this job, and nothing in its folder tells where the newest of them were "
         "read from. Nothing was written.",
         remedy="find out up to which offsets the targets have the records, such as from their columns, set "

@@ -109,11 +109,13 @@ class AdoptionRepair:
     Args:
         bench: the job's.
         frozen: of the job's folder.
+        is_stuck: whether a job with this log cannot go on by itself, even if the log knows all that the targets have.
     """
 
-    def __init__(self, bench: Bench, frozen: Frozen) -> None:
+    def __init__(self, bench: Bench, frozen: Frozen, is_stuck: Callable[[History], bool] = lambda _: False) -> None:
         self._bench = bench
         self._frozen = frozen
+        self._is_stuck = is_stuck
 
     def plan(self) -> AdoptionPlan:
         """Step 1.
@@ -184,6 +186,8 @@ class AdoptionRepair:
             check_histories(self._bench.job, history, remembered)
         except CheckpointMissingError:
             return
+        if self._is_stuck(history):
+            return
         raise StopJobError(
             f"Job {self._bench.job!r}: its folder knows all that the targets have; there is nothing to adopt.",
             remedy="start the job: it goes on by itself.",
@@ -225,9 +229,9 @@ class AdoptionRepair:
         return StopJobError(
             f"Job {self._bench.job!r}: nothing tells which of the lineages that its targets have is the newest: {known}. "
             f"Pieces wait of {', '.join(sorted(waiting))}, and may be decided. Nothing was written.",
-            remedy="make sure that checkpointLocation names the newest folder of the job. If it does, leave below spark/ in it "
-            "only the folder of the newest lineage, or none, then run the command again. Pieces of an older lineage are ended "
-            "by hand (docs/operations.md).",
+            remedy="make sure that checkpointLocation names the newest folder of the job. If it does, leave there what Spark has "
+            "of the newest lineage only, or nothing (below spark/; in the plugin form `offsets` beside `metadata`), then run "
+            "the command again. Pieces of an older lineage are ended by hand (docs/operations.md).",
         )
 
     def _sink_plan(
@@ -244,7 +248,7 @@ class AdoptionRepair:
         for piece in in_doubt:
             lineage, number = piece.transaction.lineage, piece.transaction.checkpoint
             waits = number <= adopted.get(lineage, -1) and not order.is_followed(lineage, number)
-            waits = waits and not self._is_over(name, committed.get(lineage, -1), piece)
+            waits = waits and not self._is_over(history, name, committed.get(lineage, -1), piece)
             (commits if waits and self._is_decided(history, name, piece) else aborts).append(piece)
         commits.sort(key=_oldest_first(order))
         guessed = [piece for piece in commits if self._body(history, piece) is None]
@@ -281,10 +285,16 @@ class AdoptionRepair:
             )
         return unfinished
 
-    def _is_over(self, name: str, proven: int, piece: Committable) -> bool:
-        """Whether the sink has committed all that is decided of the piece's checkpoint: commits are in order."""
-        number, sink = piece.transaction.checkpoint, self._bench.sinks[name]
-        only_a_mark = isinstance(sink, NamesPieces) and not sink.committed_pieces(piece.transaction.lineage, number)
+    def _is_over(self, history: History, name: str, proven: int, piece: Committable) -> bool:
+        """Whether the sink has committed all that is decided of the piece's checkpoint.
+
+        Commits are in order, and an adoption has committed what was decided before it was recorded.
+        """
+        (lineage, number), sink = _checkpoint_of(piece), self._bench.sinks[name]
+        adoptions = [repair.lineage for repair in history.repairs if isinstance(repair, Adoption)]
+        if any(number <= adoption.ancestors.get(lineage, -1) for adoption in adoptions):
+            return True
+        only_a_mark = isinstance(sink, NamesPieces) and not sink.committed_pieces(lineage, number)
         return proven > number or (proven == number and only_a_mark)
 
     def _is_decided(self, history: History, name: str, piece: Committable) -> bool:

@@ -33,15 +33,24 @@ def frozen_at(path: Path, lineage: str, batch: int) -> FrozenOffsets | None:
     Raises:
         ConfigError: the lineage keeps state in Spark: none of it can be adopted.
     """
+    check_without_state(path)
+    try:
+        return SparkFolder(path, Lineage(lineage)).offsets(batch)
+    except OffsetMismatchError:
+        return None
+
+
+def check_without_state(path: Path) -> None:
+    """Refuse a folder of Spark's that a micro-batch has left state in.
+
+    Raises:
+        ConfigError: none of it can be adopted.
+    """
     if any((path / "state").glob("*/*")):
         raise ConfigError(
             f"Spark's folder {path} holds the state of a stateful plan: no target knows it, so nothing can be adopted.",
             remedy="put the job's folder back from a backup, or begin under another job name.",
         )
-    try:
-        return SparkFolder(path, Lineage(lineage)).offsets(batch)
-    except OffsetMismatchError:
-        return None
 
 
 def begins_without_state(history: History) -> bool:

@@ -1,4 +1,4 @@
-"""Spark's folder of a query of the plugin form whose log was adopted from its target: the repair lays it anew.
+"""Spark's folder of a query of the plugin form whose log was adopted from its target: the repair writes it again.
 
 The lineage of this form is Spark's query id, and Spark freezes the first offsets before it calls the sink. So neither can follow
 the adoption: both are there before the query starts, as `write_stream` lays them.
@@ -7,18 +7,18 @@ the adoption: both are there before the query starts, as `write_stream` lays the
     offsets/0, commits/0        where it begins, if that is known; otherwise Spark begins at the query's startingOffsets
     twophase/replaced/<time>/   what was there before. A micro-batch that is planned in it would be run otherwise, by its old offsets
 
-The log adopts first. A death in between leaves a query that refuses to start, until the command is run again.
+The log adopts first. A death in between leaves a query that refuses to start, until the command is run again. It then adopts once
+more, since nothing in this folder tells whether the log that has adopted is an old copy by now: what the target knows does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twophase.coordinator.recovery import take_over
-from twophase.errors import ConfigError, OffsetMismatchError, StopJobError
-from twophase.runtime.adopted import begins_without_state, frozen_at
+from twophase.errors import ConfigError, OffsetMismatchError
+from twophase.runtime.adopted import begins_without_state, check_without_state, frozen_at
 from twophase.runtime.plugin.description import log_folder
 from twophase.runtime.spark_folder import SparkFolder, conf_in, query_id
 from twophase.state.records import History, Lineage
@@ -26,14 +26,13 @@ from twophase.state.storage import sync_path
 
 if TYPE_CHECKING:
     from twophase.coordinator.adopt import Frozen
-    from twophase.coordinator.repair import Bench
 
 _SPARKS = ("offsets", "commits", "sources", "state", "ranges", ".metadata.crc", "metadata")
 """All that Spark and its listener keep in a query's folder; what tells whose it is comes last."""
 _REPLACED = "replaced"
 _OF_FILES = "logOffset"
-AGAIN = (
-    "stop the query, then run `twophase repair adopt-from-target JOB.yaml` (again): it lays Spark's folder anew for the adopted "
+ADOPTION_REMEDY = (
+    "stop the query, then run `twophase repair adopt-from-target JOB.yaml` (again): it writes Spark's folder again for the adopted "
     "log. No row of the new lineage is decided yet, so nothing is lost by that."
 )
 """What helps a query that does not fit the lineage that was adopted for it."""
@@ -42,7 +41,8 @@ AGAIN = (
 def query_folder(root: Path) -> Path | None:
     """Spark's folder around the folder of a job's log; None if the job is not of the plugin form."""
     path = root.parent
-    is_log = root == log_folder(path) and (path / "metadata").is_file() and not (root / "spark").exists()
+    is_sparks = (path / "metadata").is_file() or (root / _REPLACED).is_dir()  # a repair may have died with it put aside
+    is_log = root == log_folder(path) and is_sparks and not (root / "spark").exists()
     return path if is_log else None
 
 
@@ -53,7 +53,8 @@ def check_root(root: Path) -> None:
         ConfigError: it is that.
     """
     log = log_folder(root)
-    if (root / "metadata").is_file() and ((log / "log").is_dir() or not (root / "log").is_dir()):
+    is_sparks = (log / "log").is_dir() or (root / "offsets").is_dir() or not (root / "log").is_dir()
+    if (root / "metadata").is_file() and is_sparks:
         raise ConfigError(
             f"{root} is Spark's folder of a query, and no job's. Nothing was written.",
             remedy=f"if the query is of the plugin form, its log is in it: give checkpointLocation {log}. A job of write_stream "
@@ -78,8 +79,9 @@ def check_beginning(path: Path, end: Sequence[str | None]) -> None:
         end: the offset line of each source; empty if the query begins at its startingOffsets.
 
     Raises:
-        ConfigError: a source needs more than its offset, or Spark's settings are not known.
+        ConfigError: the folder has state, a source needs more than its offset, or Spark's settings are not known.
     """
+    check_without_state(path)
     if any(_OF_FILES in (line or "") for line in end):
         raise ConfigError(
             f"The query reads a folder of files, and {list(end)} means something only with Spark's list of them. Nothing was "
@@ -87,7 +89,7 @@ def check_beginning(path: Path, end: Sequence[str | None]) -> None:
             remedy="put the query's checkpointLocation back from one backup; or begin under another name in another "
             "checkpointLocation, with the files that the target does not have yet.",
         )
-    if end and not conf_in(path):
+    if end and not _conf_in(path):
         raise ConfigError(
             f"Spark's folder {path} has no planned micro-batch, so Spark's settings for the query are not known. Nothing was "
             "written.",
@@ -107,25 +109,6 @@ def is_unlaid(path: Path, history: History) -> bool:
     return False
 
 
-def lay_again(path: Path, bench: Bench, now_ms: int) -> None:
-    """Lay the folder for a log that was adopted before.
-
-    Raises:
-        StopJobError: a driver has gone on meanwhile.
-    """
-    remembered = {name: sink.history() for name, sink in bench.sinks.items()}
-
-    def check(history: History) -> None:
-        if not is_unlaid(path, history):
-            raise StopJobError(
-                f"Job {bench.job!r}: its folder has changed since the command began. Nothing was written.",
-                remedy="make sure that no driver of the job runs, then run the command again.",
-            )
-
-    take_over(bench.log, remembered, check)
-    lay(path, bench.log.history.lineages[-1], now_ms)
-
-
 def lay(path: Path, lineage: Lineage, now_ms: int) -> None:
     """Put aside what Spark has in the folder, and write what the lineage begins with.
 
@@ -134,7 +117,7 @@ def lay(path: Path, lineage: Lineage, now_ms: int) -> None:
         lineage: without a decided checkpoint.
         now_ms: Unix time.
     """
-    conf = conf_in(path)
+    conf = _conf_in(path)
     replaced = log_folder(path) / _REPLACED / str(now_ms)
     replaced.mkdir(mode=0o700, parents=True)
     for name in _SPARKS:
@@ -142,4 +125,11 @@ def lay(path: Path, lineage: Lineage, now_ms: int) -> None:
             (path / name).rename(replaced / name)
     for changed in (replaced, replaced.parent, log_folder(path), path):
         sync_path(changed)
-    SparkFolder(path, lineage, AGAIN, conf).prepare(None)
+    SparkFolder(path, lineage, ADOPTION_REMEDY, conf).prepare(None)
+
+
+def _conf_in(path: Path) -> Mapping[str, str]:
+    """Spark's settings, also where a repair that died has put aside what says them."""
+    replaced = (folder for folder in (log_folder(path) / _REPLACED).glob("*") if folder.name.isdecimal())
+    aside = sorted(replaced, key=lambda folder: int(folder.name), reverse=True)
+    return next(filter(None, map(conf_in, [path, *aside])), {})

@@ -30,7 +30,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, NeedsSparkConf, SinkContext
 from twophase.runtime.adopted import begins_without_state
 from twophase.runtime.logging_observer import log_event
-from twophase.runtime.plugin.adopted import AGAIN
+from twophase.runtime.plugin.adopted import ADOPTION_REMEDY
 from twophase.runtime.plugin.description import PluginDescription
 from twophase.runtime.plugin.run_note import RunNote, RunNotes
 from twophase.runtime.sink_entry_points import load_sink
@@ -225,7 +225,7 @@ class PluginJob:
             OffsetMismatchError: Spark has another one, by whose offsets it would write again what was adopted.
             ConfigError: the plan is known to keep state, and none of it was adopted.
         """
-        SparkFolder(self.description.spark_folder, lineage, AGAIN).check(None)
+        SparkFolder(self.description.spark_folder, lineage, ADOPTION_REMEDY).check(None)
         if range_digest.are_planned(self.description.spark_folder):
             raise ConfigError(
                 f"Job {self.description.job!r}: its log was adopted from the target, which holds nothing of the state that the "
