@@ -5,23 +5,24 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from typing import Self
 
 
-class CuttingProxy:
-    """Forwards everything until a client sends `trigger`: that still reaches the server, its reply does not come back.
+class _Proxy:
+    """Listens on a port of its own, and opens a line to the server for each client.
 
-    It cuts once; later connections are left alone.
+    Args:
+        host: of the server.
+        port: of the server.
     """
 
-    def __init__(self, host: str, port: int, trigger: bytes) -> None:
+    def __init__(self, host: str, port: int) -> None:
         self._server = (host, port)
-        self._trigger = trigger
-        self.cuts = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def __enter__(self) -> CuttingProxy:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -33,10 +34,33 @@ class CuttingProxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
-            server = socket.create_connection(self._server)
-            mute = threading.Event()
-            threading.Thread(target=self._to_server, args=(client, server, mute), daemon=True).start()
-            threading.Thread(target=self._to_client, args=(client, server, mute), daemon=True).start()
+            try:
+                server = socket.create_connection(self._server)
+            except OSError:  # it is down, as in a failover: the next line may find another one
+                _close(client)
+                continue
+            self._serve(client, server)
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        """Begin to forward, in threads of its own."""
+        raise NotImplementedError
+
+
+class CuttingProxy(_Proxy):
+    """Forwards everything until a client sends `trigger`: that still reaches the server, its reply does not come back.
+
+    It cuts once; later connections are left alone.
+    """
+
+    def __init__(self, host: str, port: int, trigger: bytes) -> None:
+        self._trigger = trigger
+        self.cuts = 0
+        super().__init__(host, port)
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        mute = threading.Event()
+        threading.Thread(target=self._to_server, args=(client, server, mute), daemon=True).start()
+        threading.Thread(target=self._to_client, args=(client, server, mute), daemon=True).start()
 
     def _to_server(self, client: socket.socket, server: socket.socket, mute: threading.Event) -> None:
         while data := _receive(client):
@@ -61,7 +85,7 @@ class CuttingProxy:
         _close(server)
 
 
-class Switchboard:
+class Switchboard(_Proxy):
     """Forwards to one server until it is told to lead to another one, as a name or an address does after a failover.
 
     For clients that stand still while it is told.
@@ -72,17 +96,11 @@ class Switchboard:
     """
 
     def __init__(self, host: str, port: int) -> None:
-        self._server = (host, port)
         self._clients: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def __enter__(self) -> Switchboard:
-        return self
+        super().__init__(host, port)
 
     def __exit__(self, *_: object) -> None:
-        self._listener.close()
+        super().__exit__()
         self._cut()
 
     def lead_to(self, port: int) -> None:
@@ -95,20 +113,10 @@ class Switchboard:
         for client in clients:
             _close(client)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection(self._server)
-            except OSError:  # it is down, as in a failover: the next line may find another one
-                _close(client)
-                continue
-            self._clients.append(client)
-            for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=_forward, args=(source, sink), daemon=True).start()
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        self._clients.append(client)
+        for source, sink in ((client, server), (server, client)):
+            threading.Thread(target=_forward, args=(source, sink), daemon=True).start()
 
 
 def _forward(source: socket.socket, sink: socket.socket) -> None:

@@ -185,7 +185,7 @@ def test_a_start_counts_the_files_ahead_of_the_commit_that_has_to(make: Callable
     with table.jvm.active():
         for commits, counted in ((2, False), (3, True)):
             log = table.log()
-            count_files(log, commits)
+            count_files(log, log.snapshot(), commits)
             assert ("commit_session" in vars(log)) is counted
             for thread in threading.enumerate():
                 if thread.name == "twophase-delta-files":

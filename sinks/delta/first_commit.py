@@ -12,7 +12,7 @@ from contextlib import suppress
 from threading import Thread
 
 from sinks.delta.jvm import Jvm
-from sinks.delta.log import Log
+from sinks.delta.log import Log, Snapshot
 
 _SMALL_BYTES = 8 * 2**20
 """A longer log takes its time to be read, and reading it twice gains nothing."""
@@ -27,14 +27,14 @@ def derive_columns(jvm: Jvm) -> None:
     _begin("columns", lambda: jvm.delta("actions.Action").logSchema())
 
 
-def count_files(log: Log, commits: int) -> None:
+def count_files(log: Log, snapshot: Snapshot, commits: int) -> None:
     """Begin to count the files of a table with a short log, if one of its next commits is to count them.
 
     Args:
         log: of the table.
+        snapshot: the table as it is now.
         commits: how many commits recovery makes at most.
     """
-    snapshot = log.snapshot()
     counted = snapshot.counted_bytes(commits)
     if counted is None or counted > _SMALL_BYTES:
         return

@@ -68,8 +68,9 @@ class DeltaSink(BatchSink):
                     remedy="give the driver's account the right to write there.",
                 ) from error
             merge_schema, speculation = self._options.merge_schema, context.speculation
-            self._binding = Binding(owner, log, pieces, log.snapshot().table, merge_schema, speculation)
-            count_files(log, commits=1 + context.max_concurrent)
+            snapshot = log.snapshot()
+            self._binding = Binding(owner, log, pieces, snapshot.table, merge_schema, speculation)
+            count_files(log, snapshot, commits=1 + context.max_concurrent)
 
     def target(self) -> str:
         """See `Sink.target`: the table's id and folder."""
