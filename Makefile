@@ -37,7 +37,7 @@ demo: $(READY)  ## Kafka to MySQL, Delta and Hive, 1,000,000 orders, the driver 
 test: services  ## What has to pass before a change goes in, no Docker; starts its own Kafka, MySQL and MariaDB
 	@$(PYTEST) --ignore integration/containers $(TESTS)
 
-proof: services  ## Every kill, an hour: make proof PART=delta, make proof FIFTH=3, make proof PART=servers KILLS=100
+proof: services  ## Every kill, an hour or two: make proof PART=delta, make proof FIFTH=3, make proof PART=servers KILLS=100
 	@$(PYTEST) --ignore integration/containers --proof $(CHOSEN) $(TESTS)
 
 unit: $(READY)  ## The tests that start neither Spark nor a server

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from twophase.testing.leash import die_with_parent
 
 CONTROL = "control"
 _POLL_S = 1.0
+_STARTING_POLL_S = 0.1
 
 
 @dataclass
@@ -61,7 +63,7 @@ class ControlWriter(DataSourceStreamArrowWriter):
         return Rows(written)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do; here the driver dies. The source's first micro-batch is empty, which is one task."""
+        """Nothing is left to do; here the driver dies. A micro-batch without records has one task."""
         if sum(message.rows for message in messages if isinstance(message, Rows)):
             failpoint("CONTROL")
 
@@ -106,7 +108,7 @@ def start(spark: SparkSession, settings: dict[str, Any], name: str) -> Streaming
     """One query, as a user would write it."""
     options = dict(settings["jobs"][name])
     trigger = {"processingTime": "0 seconds"} if settings.get("forever") else {"availableNow": True}
-    return (
+    query = (
         read(spark, settings)
         .writeStream.format(options.pop("format"))
         .option("name", name)
@@ -115,6 +117,10 @@ def start(spark: SparkSession, settings: dict[str, Any], name: str) -> Streaming
         .trigger(**trigger)
         .start()
     )
+    # Spark waits ten seconds for the Python process of a source, which is not enough for many at once on a busy machine.
+    while query.isActive and query.status["message"].startswith("Initializing"):
+        time.sleep(_STARTING_POLL_S)
+    return query
 
 
 if __name__ == "__main__":

@@ -394,7 +394,7 @@ def test_a_job_of_write_stream_killed_before_spark_s_note_goes_on_without_the_re
     arena = Arena(kafka, {"facts": mysql}, tmp_path)
     arena.settings["deduplicated"] = deduplicated
     arena.produce(RECORDS)
-    arena.start(held_at(["C16"], 2)).kill_when_at(["C16"], _KILL_TIMEOUT_S)
+    arena.start(held_at(["C16"])).kill_when_at(["C16"], _KILL_TIMEOUT_S)
     expired = expire(topics, arena.topic)
     arena.produce(RECORDS)
     arena.finish()
@@ -431,11 +431,11 @@ def test_a_query_of_the_plugin_form_killed_before_its_commit_commits_first_and_n
 
 
 def killed_query(kafka: KafkaService, folder: Path, point: str, *, deduplicated: bool) -> PluginArena:
-    """A query of the plugin form whose driver was killed at a crash point of its first micro-batch with records."""
+    """A query of the plugin form whose driver was killed at a crash point of its first micro-batch."""
     arena = PluginArena(kafka, None, folder)
     arena.settings["deduplicated"] = deduplicated
     arena.produce(RECORDS)
-    arena.driver(held_at([point], 2)).kill_when_at([point], _KILL_TIMEOUT_S)
+    arena.driver(held_at([point])).kill_when_at([point], _KILL_TIMEOUT_S)
     return arena
 
 

@@ -60,7 +60,7 @@ def reader_of(options: dict[str, str]) -> KafkaStreamReader:
 
 
 def ends(reader: KafkaStreamReader) -> tuple[dict[str, Any], dict[str, Any]]:
-    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    start = reader.initialOffset()
     return start, reader.latestOffset(start, ReadAllAvailable())
 
 

@@ -49,7 +49,7 @@ def arena(kind: str, kafka: KafkaService, mysql: MySqlService, tmp_path_factory:
     server = mysql if kind == "mysql" else None
     arena = PluginArena(kafka, server, tmp_path_factory.mktemp(kind), QUERIES, BATCH)
     arena.produce(BATCH)
-    arena.finish()  # the source's first micro-batch has no rows, and would leave no pieces
+    arena.finish()  # a kill in the first micro-batch of a job is what `test_plugin_short` has
     return arena
 
 

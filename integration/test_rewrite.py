@@ -73,9 +73,9 @@ class Job:
         self.describe().start().await_termination(_TIMEOUT_S)
 
     def decide(self) -> None:
-        """The driver dies when checkpoint 1, the first with rows, is decided and committed nowhere."""
+        """The driver dies when checkpoint 0 is decided and committed nowhere."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(failpoints, "_rules", failpoints._parse("C11=raise@2"))
+            patch.setattr(failpoints, "_rules", failpoints._parse("C11=raise"))
             patch.setattr(failpoints, "_hits", {})
             with pytest.raises((StreamingQueryException, DeclinedError, failpoints.FailpointError)):
                 self.run()
@@ -98,7 +98,7 @@ class Job:
 
     def rewrite(self) -> RewritePlan:
         with self.repairing() as repairing:
-            plan = repairing.plan(1, "facts")
+            plan = repairing.plan(0, "facts")
             repairing.rewrite(plan, NOTE)
         return plan
 
@@ -215,7 +215,7 @@ def test_only_the_sink_that_lost_pieces_must_not_draw_by_chance(job: Job) -> Non
 def test_without_the_time_of_the_micro_batch_nothing_is_written_again(job: Job) -> None:
     job.decide()
     job.lose(1)
-    for path in (job.root / "job" / "spark").glob("*/offsets/1"):
+    for path in (job.root / "job" / "spark").glob("*/offsets/0"):
         path.unlink()
     with pytest.raises(StopJobError, match="does not tell its time and settings"):
         job.rewrite()
@@ -241,7 +241,7 @@ def test_another_plan_than_the_one_that_wrote_the_checkpoint_is_noticed(job: Job
     job.decide()
     job.lose(1)
     job.plan = evens
-    with pytest.raises(StopJobError, match=r"20 rows of checkpoint 1 are lost .* gave 10"):
+    with pytest.raises(StopJobError, match=r"20 rows of checkpoint 0 are lost .* gave 10"):
         job.rewrite()
     assert FolderTarget(job.root / "facts").prepared() == []
     job.plan = lambda rows: rows

@@ -59,8 +59,8 @@ class World(Command):
             self.produced += ROWS
 
     def lose_a_branch(self) -> None:
-        """Checkpoint 1 is decided; one of its two branches is rolled back by hand."""
-        code, _, err = self.run("--available-now", TWOPHASE_FAILPOINTS="C11=kill@2")
+        """Checkpoint 0 is decided; one of its two branches is rolled back by hand."""
+        code, _, err = self.run("--available-now", TWOPHASE_FAILPOINTS="C11=kill")
         assert code == -signal.SIGKILL, err
         branches = self.table.sql("XA RECOVER")
         assert len(branches) == 2
@@ -68,7 +68,7 @@ class World(Command):
         self.table.sql(f"XA ROLLBACK '{data[:length]}','{data[length:]}',{form}")
 
     def rewrite(self, **environment: str) -> tuple[int, str, str]:
-        options = ("--checkpoint", "1", "--sink", "facts", "--yes", "--reason", REASON)
+        options = ("--checkpoint", "0", "--sink", "facts", "--yes", "--reason", REASON)
         return self.run(*options, command=("repair", "rewrite"), **environment)
 
     def exact(self) -> None:
@@ -96,7 +96,7 @@ def test_the_command_shows_what_it_would_write_and_writes_it(world: World) -> No
     world.lose_a_branch()
     code, _, err = world.run("--available-now")
     assert (code, "twophase repair rewrite" in err) == (3, True), err
-    process = world.start("--checkpoint", "1", "--sink", "facts", command=("repair", "rewrite"))
+    process = world.start("--checkpoint", "0", "--sink", "facts", command=("repair", "rewrite"))
     out, err = process.communicate()  # nobody answers
     assert process.returncode == 1, err
     assert f"To be written again: {ROWS} rows in 1 piece" in out

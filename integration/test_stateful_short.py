@@ -34,7 +34,7 @@ def test_a_decided_micro_batch_is_replayed_for_its_state_and_not_written_again(
 
 
 def kill(arena: StatefulArena) -> None:
-    """SIGKILL when checkpoint 1, the first one with records, is committed and Spark has not noted it."""
+    """SIGKILL when checkpoint 1, with state from 0, is committed and Spark has not noted it."""
     assert arena.kill_at("C16", 2) == ["C16"]
     assert arena.unfinished(QUERY) == {1}
     assert arena.digests(QUERY, 1) == PARTITIONS

@@ -73,7 +73,7 @@ def test_a_branch_rolled_back_by_hand_after_the_decision_is_a_named_error(arena:
     ended = arena.run()
     assert ended.code == 3, ended.output
     assert "LostPreparedError" in ended.output
-    assert "checkpoint 2 is decided, but 1 of its pieces" in ended.output
+    assert "checkpoint 1 is decided, but 1 of its pieces" in ended.output
     assert "500 rows are lost" in ended.output
 
 

@@ -52,34 +52,29 @@ class Stop:
     after: str = ""
 
 
-def third(times: int = 1) -> int:
-    """The first hit in checkpoint 2, of a point that is reached so many times in 0, which is empty, 1 and 2."""
-    return 2 * times + 1
-
-
-def second(times: int) -> int:
-    """The same for a point that an empty checkpoint does not reach."""
+def second(times: int = 1) -> int:
+    """The first hit in checkpoint 1, of a point that each checkpoint reaches so many times."""
     return times + 1
 
 
 STOPS = {
-    "C01": Stop(third()),
-    "C02": Stop(third()),
+    "C01": Stop(second()),
+    "C02": Stop(second()),
     "C03": Stop("*"),
     "C04": Stop("*"),
     "C05": Stop("*"),
-    "C06": Stop(third()),
-    "C07": Stop(third()),
-    "C08": Stop(third()),
-    "C09": Stop(third()),
-    "C10": Stop(third()),
-    "C11": Stop(third()),
+    "C06": Stop(second()),
+    "C07": Stop(second()),
+    "C08": Stop(second()),
+    "C09": Stop(second()),
+    "C10": Stop(second()),
+    "C11": Stop(second()),
     "C12": Stop(second(SINKS)),
     "C13": Stop(second(SINKS * (PARTITIONS - 1))),
     "C14": Stop(second(PIECES) + PARTITIONS),  # one sink has it, the other one has a piece
     "C15": Stop(second(SINKS)),
-    "C16": Stop(third()),
-    "C17": Stop(2),
+    "C16": Stop(second()),
+    "C17": Stop(1),
     "C18": Stop(1, after="C11"),
     "C19": Stop(1, after="C11"),
     "C20": Stop(SINKS, after="C06"),  # in the second sink

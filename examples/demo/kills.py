@@ -29,8 +29,8 @@ class Kill:
         return {failpoints.VARIABLE: f"{self.point}=kill@{self.hit}"} if self.point else {}
 
 
-# A driver's first checkpoint may be a replay or the empty checkpoint 0, and its recovery commits what the driver before it
-# has left; each of these comes a few checkpoints later.
+# A driver's first checkpoint may be a replay, and its recovery commits what the driver before it has left; each of these comes a
+# few checkpoints later.
 PLAN = (
     Kill(
         "C06",

@@ -34,7 +34,7 @@ from twophase.errors import TwoPhaseError
 from twophase.testing.services import KafkaService, MySqlService
 
 _CHECKPOINTS = 3
-_KILLED_IN = 2
+_KILLED_IN = 1
 
 
 @dataclass(frozen=True)

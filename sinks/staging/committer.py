@@ -70,10 +70,7 @@ class Committer:
     def __init__(self, table: Table, publish: Publish) -> None:
         self._table = table
         self._publish = publish
-        try:
-            self._stage = table.home.stage()
-        except FileNotFoundError:
-            raise self._gone() from None
+        self._stage = table.home.stage()
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """See `Sink.commit`."""
@@ -86,7 +83,7 @@ class Committer:
             outcomes = self._commit([request.committable for request in requests], pieces)
         except OSError as error:
             if not self._table.home.path.exists():
-                raise self._gone() from error
+                raise self._table.home.gone() from error
             # Whatever was done so far is found done by the next call.
             later = RetryLater(_reason(error))
             outcomes = [piece if isinstance(piece, AlreadyCommitted) else later for piece in pieces]
@@ -111,13 +108,6 @@ class Committer:
         self._move(whole)
         self._finish(whole)
         return outcomes
-
-    def _gone(self) -> TargetChangedError:
-        return TargetChangedError(
-            f"{self._table.home.path} is gone, with all that is pre-committed in {self._table.target}: the table was dropped, "
-            "its disk is not mounted, or somebody has deleted the folder.",
-            remedy="mount the disk, or restore the folder from a backup, then start the job again: it commits what is decided.",
-        )
 
     def _check_target(self, request: CommitRequest) -> None:
         """For a piece without proof: this is its target, and it has what was committed before."""

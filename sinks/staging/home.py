@@ -21,7 +21,7 @@ from pathlib import Path
 
 from sinks.staging.disk import rename_new, sync
 from sinks.staging.names import Owner, PieceName, fence_name, mark_name, parse_fence, parse_mark
-from twophase.errors import DeclinedError, FencedError, StopJobError, TargetUnreachableError
+from twophase.errors import DeclinedError, FencedError, StopJobError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt
 
 STAGED = "staged"
@@ -69,15 +69,27 @@ class Home:
         """The attempt below which nobody may pre-commit.
 
         Raises:
-            FileNotFoundError: the hidden folder is gone.
+            TargetChangedError: the hidden folder is gone.
         """
         for _ in range(_TRIES):
-            found = [attempt for name in os.listdir(self.path) if (attempt := parse_fence(name)) is not None]
+            try:
+                names = os.listdir(self.path)
+            except FileNotFoundError:
+                raise self.gone() from None
+            found = [attempt for name in names if (attempt := parse_fence(name)) is not None]
             if len(found) == 1:
                 return found[0]
         raise StopJobError(
             f"{self.path} holds {len(found)} fences, and has to hold one. Somebody has changed it by hand.",
             remedy="restore this folder from a backup; do not delete it: it holds what is pre-committed.",
+        )
+
+    def gone(self) -> TargetChangedError:
+        """What is to be said when the hidden folder is not there any more."""
+        return TargetChangedError(
+            f"{self.path} is gone, with all that is pre-committed for this table: the table was dropped, its disk is not "
+            "mounted, or somebody has deleted the folder.",
+            remedy="mount the disk, or restore the folder from a backup, then start the job again: it commits what is decided.",
         )
 
     def stage(self) -> Path:
@@ -97,7 +109,7 @@ class Home:
         """
         try:
             fence = self.fence()
-        except FileNotFoundError as error:
+        except TargetChangedError as error:
             raise DeclinedError(f"{self.path} is gone: somebody has deleted it, or the table.") from error
         if fence.generation != attempt.generation or fence > attempt:
             raise FencedError(

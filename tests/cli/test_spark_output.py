@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import queue
+from contextlib import nullcontext
+from unittest import mock
 
+import pytest
+
+from twophase.cli.run import _run_to_its_end
 from twophase.cli.spark_output import SparkOutput
+from twophase.cli.views import SilentView
+from twophase.errors import StopJobError
 
 # Spark 4.2.0 that finds Delta in its Ivy cache; the lines of a first fetch are those of Ivy's source.
 IVY = """\
@@ -72,3 +79,12 @@ def test_where_spark_does_not_start_ivys_report_is_printed_after_all() -> None:
 
 def test_once_spark_is_up_a_line_that_looks_like_ivys_is_printed() -> None:
     assert Screen().write(IVY) == [line.rstrip() for line in IVY.splitlines()]
+
+
+@pytest.mark.parametrize("error", [None, StopJobError("no")], ids=repr)
+def test_what_spark_says_of_its_end_is_kept_back_unless_the_job_has_failed(error: Exception | None) -> None:
+    """A short job ends while Spark still starts workers for it, and Spark calls that an error."""
+    output, job = SparkOutput(print), mock.Mock(await_termination=mock.Mock(side_effect=error), query=None)
+    with nullcontext() if error is None else pytest.raises(StopJobError):
+        _run_to_its_end(job, SilentView("orders"), output)
+    assert output.muted is (error is None)

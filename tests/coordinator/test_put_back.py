@@ -11,7 +11,7 @@ import pytest
 
 from tests.coordinator.conftest import JOB, Driver, completed_of, restoring, visible
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.errors import DeclinedError, TargetChangedError
+from twophase.errors import DeclinedError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest, Sink, SinkHistory
@@ -208,6 +208,18 @@ def test_a_failover_to_a_lagging_replica_under_a_running_driver_is_one_too(tmp_p
     with pytest.raises(TargetChangedError, match="Checkpoints from 1 to 1 are missing"):
         driver.run(2, fails_over)
     assert visible(targets["facts"]) == list(range(10))
+
+
+@pytest.mark.parametrize("why", [OSError("no such folder"), TargetUnreachableError("no answer")], ids=repr)
+def test_a_sink_that_refuses_a_commit_and_cannot_be_asked_further_stops_the_job_by_what_it_said(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, why: Exception
+) -> None:
+    driver.run(0)
+    sink = driver.sinks["facts"]
+    monkeypatch.setattr(sink, "commit", mock.Mock(side_effect=TargetChangedError("the disk is away")))
+    monkeypatch.setattr(sink, "history", mock.Mock(side_effect=why))
+    with pytest.raises(TargetChangedError, match="the disk is away"):
+        driver.run(1)
 
 
 def run_all(driver: Driver, first: int, end: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.runtime.sync_tape import SyncTape
 from twophase.errors import DeclinedError, OffsetMismatchError
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.sources.kafka import range_digest
+from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
+from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Decision, Lineage
 
 FRESH = Lineage("0e8f6a0c-6a5d-4c59-9a0e-3f1a7b1c2d3e")
@@ -94,6 +97,25 @@ def test_a_kill_while_the_folder_is_written_leaves_one_that_the_next_start_goes_
         if start:
             assert folder.offsets(0).end == start
     assert kills == (3 if start else 1)
+
+
+# -- where a micro-batch begins -----------------------------------------------------------------------------------------
+
+
+def test_the_first_micro_batch_begins_where_its_end_says_and_others_where_the_one_before_ended(tmp_path: Path) -> None:
+    at = [SourceOffset.of("kafka", [PartitionOffset("t", "id-1", 0, offset)]) for offset in (5, 8, 9)]
+    first = replace(at[1], begin=at[0].partitions).to_line()
+    other = '{"logOffset":3}'
+    note_offsets(tmp_path, 0, first, other, "-")
+    note_offsets(tmp_path, 1, at[2].to_line(), other, first)
+    folder = SparkFolder(tmp_path, FRESH)
+    assert folder.offsets(0) == FrozenOffsets((at[0].to_line(), None, None), (first, other, None))
+    assert folder.offsets(1) == FrozenOffsets((first, other, at[0].to_line()), (at[2].to_line(), other, first))
+
+
+def note_offsets(folder: Path, batch: int, *lines: str) -> None:
+    (folder / "offsets").mkdir(exist_ok=True)
+    (folder / "offsets" / str(batch)).write_text("\n".join(["v1", "{}", *lines]))
 
 
 # -- durable before the decision -----------------------------------------------------------------------------------------

@@ -116,3 +116,5 @@ def _run_to_its_end(job: Job, view: View, output: SparkOutput | None) -> None:
     with stop_on_signals(job.stop, stopping, view.print_line), QueryPoller(lambda: job.query, view.tracker.set_query):
         job.start()
         job.await_termination()
+    if output is not None:
+        output.muted = True  # of a short job Spark may still start workers that nobody needs any more

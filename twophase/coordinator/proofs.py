@@ -145,7 +145,10 @@ class Proofs:
         """The error of a commit that was refused, with what the target lacks, if it is that."""
         if not (required := checkpoint.predecessors_in(name)):
             return error
-        history = sink.history()
+        try:
+            history = sink.history()
+        except Exception:  # noqa: BLE001 the sink has said what is wrong, and there is nothing to add
+            return error
         if not (lacked := [proof for proof in required if not knows(history, proof)]):
             return error
         gap = self.changed(lacked[0], sink, history)

@@ -257,7 +257,7 @@ class _Rows:
     def without(self) -> frozenset[str]:
         """The sinks that get no rows, because the micro-batch has no partitions. They acknowledge without a Spark job.
 
-        The first micro-batch of the Kafka source is one: it only makes the source's start durable (H55).
+        The first micro-batch of the Kafka source is one if no records are there: it makes the source's start durable (H55).
         """
         if not plan.is_empty(self._batch):
             return frozenset()

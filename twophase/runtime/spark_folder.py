@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatchError
 from twophase.ids import new_lineage_id
 from twophase.runtime import state_stores
+from twophase.sources.kafka.offsets import first_line
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import Decision, History, Lineage
 from twophase.state.storage import AlreadyExistsError, LocalStorage, sync_file_system, sync_path
@@ -77,11 +78,15 @@ class SparkFolder:
     def offsets(self, batch: int) -> FrozenOffsets:
         """The frozen offsets of micro-batch `batch`, start and end.
 
+        Where a source has no line to begin at, its end may tell where that is (`twophase-kafka` does).
+
         Raises:
             OffsetMismatchError: Spark has not written them, or in a form this version does not know.
         """
         end = self._read_offsets(batch)
         start = self._read_offsets(batch - 1) if batch > 0 else (None,) * len(end)
+        if len(start) == len(end):
+            start = tuple(before or first_line(after) for before, after in zip(start, end, strict=True))
         return FrozenOffsets(start, end)
 
     def sync(self, batch: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -217,8 +218,9 @@ def test_a_decided_piece_whose_folder_was_deleted_stops_the_job_by_name(
     table: FileHarness, sink: FileSink, piece: Committable
 ) -> None:
     shutil.rmtree(table.path / "_twophase~contract~facts")
-    with pytest.raises(TargetChangedError, match="is gone, with all that is pre-committed"):
-        commit(sink, piece)
+    for call in (partial(commit, sink, piece), sink.history, partial(sink.fence, Attempt(9, 1)), sink.in_doubt):
+        with pytest.raises(TargetChangedError, match="is gone, with all that is pre-committed"):
+            call()
 
 
 def test_an_older_driver_that_was_overtaken_cannot_raise_its_fence(table: FileHarness, sink: FileSink) -> None:

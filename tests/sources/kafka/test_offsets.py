@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from twophase.sources.kafka.offsets import (
     PartitionOffset,
     SourceOffset,
     advance,
+    first_line,
     ranges,
     share,
 )
@@ -37,6 +39,10 @@ entries = st.builds(
 offsets = st.lists(entries, max_size=8, unique_by=lambda entry: entry.key).map(lambda e: SourceOffset.of("kafka", e))
 
 
+firsts = st.builds(lambda offset, known: replace(offset, begin=offset.partitions[:known]), offsets, st.integers(0, 8))
+"""Ends of a source's first batch; of their partitions so many were known where it began."""
+
+
 def offset_of(*positions: int, topic_id: str = TOPIC_ID, epoch: int = 0) -> SourceOffset:
     return SourceOffset.of("kafka", [PartitionOffset("t", topic_id, i, at, epoch) for i, at in enumerate(positions)])
 
@@ -53,7 +59,7 @@ def test_the_initial_offset_is_a_constant() -> None:
     assert SourceOffset.initial("kafka").to_json() == {"version": 1, "source": "kafka", "partitions": None}
 
 
-@given(offsets)
+@given(offsets | firsts)
 def test_a_line_reads_back_as_the_same_offset_and_the_same_line(offset: SourceOffset) -> None:
     assert SourceOffset.parse(offset.to_line()) == offset
     assert SourceOffset.parse(offset.to_line()).to_line() == offset.to_line()
@@ -66,6 +72,11 @@ def test_the_state_has_one_entry_a_partition_and_rebuilds_the_line(offset: Sourc
     found = to_entries(offset.to_line())
     assert len(found) == len(offset.partitions or ())
     assert to_line("kafka", reversed(found)) == offset.to_line()
+
+
+@given(firsts)
+def test_the_state_does_not_say_where_the_source_began(offset: SourceOffset) -> None:
+    assert to_line("kafka", to_entries(offset.to_line())) == replace(offset, begin=None).to_line()
 
 
 def test_before_the_start_is_resolved_there_is_no_state() -> None:
@@ -103,6 +114,10 @@ ENTRY = GOOD["partitions"][0]
         {**GOOD, "partitions": [{**ENTRY, "extra": 1}]},
         {**GOOD, "partitions": [{key: value for key, value in ENTRY.items() if key != "topic_id"}]},
         {**GOOD, "partitions": [7]},
+        {**GOOD, "begin": 7},
+        {**GOOD, "begin": [ENTRY, ENTRY]},
+        {**GOOD, "begin": [{**ENTRY, "partition": 1}]},
+        {**GOOD, "partitions": None, "begin": []},
     ],
     ids=str,
 )
@@ -173,8 +188,32 @@ def test_repeated_batches_reach_the_end_without_gap_or_overlap(lags: list[int], 
     assert read == lags
 
 
-def test_the_first_batch_plans_nothing() -> None:
+def test_the_first_batch_is_planned_from_where_its_end_says_that_it_began() -> None:
+    end = replace(offset_of(5, 6), begin=offset_of(5, 2).partitions)
+    assert [str(item) for item in ranges(SourceOffset.initial("kafka"), end)] == ["t-1[2, 6)"]
+    assert ranges(offset_of(5, 6), end) == [], "a batch that begins at an offset begins there"
+    with pytest.raises(OffsetMismatchError):
+        ranges(SourceOffset.initial("another"), end)
+
+
+def test_a_first_batch_whose_end_does_not_say_where_it_began_has_no_records() -> None:
+    """As releases up to now have planned it: empty."""
     assert ranges(SourceOffset.initial("kafka"), offset_of(5, 6)) == []
+
+
+def test_the_line_of_a_source_s_beginning_is_found_in_the_end_of_its_first_batch() -> None:
+    end = replace(offset_of(5, 6), begin=offset_of(5, 2).partitions)
+    assert first_line(end.to_line()) == offset_of(5, 2).to_line()
+    for other in (
+        None,
+        "",
+        '{"t":{"0":5}}',
+        '{"logOffset":3}',
+        "17",
+        offset_of(5).to_line(),
+        SourceOffset.initial("kafka").to_line(),
+    ):
+        assert first_line(other) is None
 
 
 def test_a_partition_that_enters_the_list_is_not_read_yet() -> None:

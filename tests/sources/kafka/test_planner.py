@@ -16,7 +16,7 @@ from twophase.errors import (
     TopicRecreatedError,
     from_text,
 )
-from twophase.sources.kafka.offsets import Limits, LogEnd, Partition, SourceOffset
+from twophase.sources.kafka.offsets import Limits, LogEnd, Partition, SourceOffset, ranges
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.planner import OffsetPlanner
 from twophase.sources.kafka.stall import PATIENCE_S, StallAlarm
@@ -37,7 +37,11 @@ class Bench:
         self.planner = OffsetPlanner(self.options, cluster, self.clock)  # type: ignore[arg-type]
 
     def start(self) -> SourceOffset:
-        return self.planner.latest(SourceOffset.initial("kafka"), Limits())
+        """Where the source begins: the end of a first batch that admits no records."""
+        return self.first(Limits(per_trigger=0))
+
+    def first(self, limits: Limits = Limits()) -> SourceOffset:  # noqa: B008
+        return self.planner.latest(SourceOffset.initial("kafka"), limits)
 
     def next(self, offset: SourceOffset, limits: Limits = Limits()) -> SourceOffset:  # noqa: B008
         self.clock.now += 1
@@ -100,6 +104,45 @@ def test_named_starts_must_name_what_is_there() -> None:
 def test_a_topic_that_does_not_exist_is_refused_at_the_start() -> None:
     with pytest.raises(PreflightError, match="'x' does not exist"):
         Bench(cluster(Log(0, 1)), subscribe="t,x").start()
+
+
+def test_the_first_batch_reads_to_the_end_and_says_where_it_began() -> None:
+    first = Bench(cluster(Log(5, 9), Log(0, 4))).first()
+    assert (at(first), at(first.start)) == ({"t-0": 9, "t-1": 4}, {"t-0": 5, "t-1": 0})
+    limited = Bench(cluster(Log(5, 9), Log(0, 4))).first(Limits(per_trigger=2))
+    assert (at(limited), at(limited.start)) == ({"t-0": 6, "t-1": 1}, {"t-0": 5, "t-1": 0})
+
+
+def test_a_partition_that_is_found_while_the_first_batch_is_planned_is_in_its_end_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(cluster(Log(0, 9)))
+    resolve = bench.planner._resolve
+
+    def grows() -> SourceOffset:
+        begin = resolve()
+        bench.cluster.logs["t"][1].append(Log(0, 3))
+        return begin
+
+    monkeypatch.setattr(bench.planner, "_resolve", grows)
+    first = SourceOffset.parse(bench.first().to_line())
+    assert (at(first), at(first.start)) == ({"t-0": 9, "t-1": 0}, {"t-0": 0})
+    assert [str(item) for item in ranges(SourceOffset.initial("kafka"), first)] == ["t-0[0, 9)"]
+    assert at(bench.next(first)) == {"t-0": 9, "t-1": 3}
+
+
+def test_only_the_first_batch_says_where_the_source_began() -> None:
+    bench = Bench(cluster(Log(0, 9)))
+    second = bench.next(bench.first(Limits(per_trigger=4)))
+    assert (at(second), second.begin) == ({"t-0": 9}, None)
+
+
+def test_a_first_batch_without_records_is_one_nevertheless() -> None:
+    """It makes the start durable: `latest` must not be asked for again."""
+    bench = Bench(cluster(Log(0, 9)), startingOffsets="latest")
+    first = bench.first()
+    assert (at(first), at(first.start)) == ({"t-0": 9}, {"t-0": 9})
+    assert bench.next(first) is first
 
 
 def test_the_next_batch_reads_to_the_end() -> None:

@@ -43,6 +43,7 @@ def test_a_batch_ends_at_its_limits() -> None:
     reader = reader_of(BOTH)
     cluster = MemoryCluster({"t": ("id-1", [Log(0, 1000), Log(0, 1000)])})
     reader._planner = OffsetPlanner(reader._options, cluster, Clock())  # type: ignore[arg-type]
-    start = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
-    end = SourceOffset.parse(reader.latestOffset(start, reader.getDefaultReadLimit()))
-    assert [entry.offset for entry in end.partitions or ()] == [200, 200]
+    first = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    second = reader.latestOffset(first, reader.getDefaultReadLimit())
+    for line, offsets in ((first, [200, 200]), (second, [400, 400])):
+        assert [entry.offset for entry in SourceOffset.parse(line).partitions or ()] == offsets

@@ -4,9 +4,11 @@ The offset of the source, as Spark keeps it in its offset log and the checkpoint
 
     {"version": 1, "source": UID, "partitions": null}                        nothing yet: the start of batch 0
     {"version": 1, "source": UID, "partitions": [{"topic", "topic_id", "partition", "offset", "leader_epoch"}, ...]}
+    {"version": 1, "source": UID, "partitions": [...], "begin": [...]}       the end of the source's first batch
 
-`offset` is the next one to read. A partition enters the list at its first offset, with no records in that batch: so its
-start is durable before the first record is read (H33), as the start of batch 0 is (H55).
+`offset` is the next one to read. Where the source begins is resolved with its first batch and stands in `begin`, in the line that
+Spark keeps before the batch runs: so the same records are read however often it runs (H55). A partition that is found later
+enters the list at its first offset, with no records in that batch: so its start is durable too (H33).
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ from twophase.errors import CorruptRecordError, OffsetMismatchError, TopicRecrea
 
 VERSION = 1
 UNKNOWN_EPOCH = -1
+KEEP_UIDS = "keep the uids and the order of the sources as they were when the offsets were written."
+"""What helps where offsets are of another source."""
+_KEYS = {"version", "source", "partitions"}
+_BEGIN = "begin"
 _FIELDS = {"topic": str, "topic_id": str, "partition": int, "offset": int, "leader_epoch": int}
 
 
@@ -63,10 +69,13 @@ class SourceOffset:
     Attributes:
         source: the uid of the source.
         partitions: sorted by topic and partition; None before the start is resolved.
+        begin: where the source began, likewise sorted; None except at the end of its first batch. A partition that was found
+            while that was planned is not among them.
     """
 
     source: str
     partitions: tuple[PartitionOffset, ...] | None
+    begin: tuple[PartitionOffset, ...] | None = None
 
     @classmethod
     def initial(cls, source: str) -> Self:
@@ -76,7 +85,7 @@ class SourceOffset:
     @classmethod
     def of(cls, source: str, entries: Iterable[PartitionOffset]) -> Self:
         """An offset with its entries sorted."""
-        return cls(source, tuple(sorted(entries, key=lambda entry: entry.key)))
+        return cls(source, _sorted(entries))
 
     @classmethod
     def parse(cls, value: str | Mapping[str, Any]) -> Self:
@@ -86,20 +95,25 @@ class SourceOffset:
             CorruptRecordError: it is not an offset of this source, or of a version that is not known.
         """
         document = _document(value)
-        source, listed = document["source"], document["partitions"]
-        if not isinstance(source, str) or not isinstance(listed, list | None):
-            raise _corrupt(f"source {source!r}, partitions of type {type(listed).__name__}")
-        if listed is None:
-            return cls.initial(source)
-        entries = [_entry(item) for item in listed]
-        if len({entry.key for entry in entries}) != len(entries):
-            raise _corrupt("a partition is listed twice")
-        return cls.of(source, entries)
+        source, partitions, begin = document["source"], _entries(document["partitions"]), _entries(document.get(_BEGIN))
+        if not isinstance(source, str):
+            raise _corrupt(f"source {source!r}")
+        offset = cls(source, partitions, begin)
+        if begin is not None and (
+            partitions is None or not offset.start.by_partition().keys() <= offset.by_partition().keys()
+        ):
+            raise _corrupt("it began with partitions that it has not ended with")
+        return offset
+
+    @property
+    def start(self) -> Self:
+        """Where the batch began that ended here, if no line says so: the source's beginning, or "nothing yet"."""
+        return type(self)(self.source, self.begin)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values; equal offsets give equal text, which Spark compares."""
-        listed = None if self.partitions is None else [asdict(entry) for entry in self.partitions]
-        return {"version": VERSION, "source": self.source, "partitions": listed}
+        document = {"version": VERSION, "source": self.source, "partitions": _listed(self.partitions)}
+        return document if self.begin is None else document | {_BEGIN: _listed(self.begin)}
 
     def to_line(self) -> str:
         """As the line Spark writes into its offset log."""
@@ -213,13 +227,18 @@ def ranges(start: SourceOffset, end: SourceOffset, min_tasks: int = 1) -> list[O
         OffsetMismatchError: `end` is not a later offset of the same source.
         TopicRecreatedError: the two name different creations of a topic.
     """
+    if start.source != end.source:
+        raise OffsetMismatchError(
+            f"A batch begins at an offset of source {start.source!r} and ends at one of {end.source!r}.",
+            remedy=KEEP_UIDS,
+        )
+    if start.partitions is None:
+        start = end.start
     if start.partitions is None:
         return []
     before, after = start.by_partition(), end.by_partition()
-    if start.source != end.source or not before.keys() <= after.keys():
-        raise OffsetMismatchError(
-            f"A batch of source {start.source!r} ends at an offset of {end.source!r} without partitions of its start."
-        )
+    if not before.keys() <= after.keys():
+        raise OffsetMismatchError(f"A batch of source {start.source!r} ends without partitions of its start.")
     whole = [_range(end.source, before[key], entry) for key, entry in after.items() if key in before]
     whole = [item for item in whole if item.end > item.start]
     total = sum(item.end - item.start for item in whole)
@@ -248,17 +267,52 @@ def _split(item: OffsetRange, target: int) -> list[OffsetRange]:
     return [replace(item, start=low, end=high) for low, high in itertools.pairwise(cuts)]
 
 
+def first_line(end: str | None) -> str | None:
+    """The line at which a source began its first batch.
+
+    Args:
+        end: the line at which that batch ended, of any source of Spark's.
+
+    Returns:
+        None if the line does not say.
+    """
+    try:
+        start = SourceOffset.parse(end or "").start
+    except CorruptRecordError:
+        return None
+    return None if start.partitions is None else start.to_line()
+
+
 def _document(value: str | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError as error:
             raise _corrupt(f"not JSON: {error}") from None
-    if not isinstance(value, Mapping) or set(value) != {"version", "source", "partitions"}:
+    if not isinstance(value, Mapping) or set(value) - {_BEGIN} != _KEYS:
         raise _corrupt("it does not have the keys version, source and partitions")
     if value["version"] != VERSION:
         raise _corrupt(f"version {value['version']!r}, this release knows {VERSION}")
     return value
+
+
+def _entries(listed: Any) -> tuple[PartitionOffset, ...] | None:
+    if listed is None:
+        return None
+    if not isinstance(listed, list):
+        raise _corrupt(f"partitions of type {type(listed).__name__}")
+    entries = [_entry(item) for item in listed]
+    if len({entry.key for entry in entries}) != len(entries):
+        raise _corrupt("a partition is listed twice")
+    return _sorted(entries)
+
+
+def _sorted(entries: Iterable[PartitionOffset]) -> tuple[PartitionOffset, ...]:
+    return tuple(sorted(entries, key=lambda entry: entry.key))
+
+
+def _listed(entries: Iterable[PartitionOffset] | None) -> list[dict[str, Any]] | None:
+    return None if entries is None else [asdict(entry) for entry in entries]
 
 
 def _entry(item: Any) -> PartitionOffset:

@@ -1,7 +1,7 @@
 """Decides how far the next batch reads, in the long-lived process that Spark keeps for the reader of a query.
 
     1. freeze     once, for available-now: the ends beyond which this query never reads
-    2. resolve    once in the life of a lineage: "nothing yet" becomes the start (H55)
+    2. resolve    once in the life of a lineage: "nothing yet" becomes the start, which the first batch's end tells (H55)
     3. look       each time Spark asks: where do the partitions end?
     4. check      before anything advances: is it the same topic, are the records there? (H31, H32)
     5. discover   with 4, and every `partition.discovery.interval`: new partitions enter at their first offset (H33)
@@ -21,7 +21,7 @@ from dataclasses import replace
 from twophase.errors import OffsetMismatchError
 from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.loss import Topic, check_begin, check_end, check_epoch, check_subscription
-from twophase.sources.kafka.offsets import Limits, LogEnd, Partition, PartitionOffset, SourceOffset, advance
+from twophase.sources.kafka.offsets import KEEP_UIDS, Limits, LogEnd, Partition, PartitionOffset, SourceOffset, advance
 from twophase.sources.kafka.options import WHERE, IsolationLevel, KafkaOptions
 from twophase.sources.kafka.slow_start import SlowStart
 from twophase.sources.kafka.stall import StallAlarm
@@ -68,25 +68,28 @@ class OffsetPlanner:
         if start.source != self._options.uid:
             raise OffsetMismatchError(
                 f"{WHERE}: the offsets are of source {start.source!r}, this source has the uid {self._options.uid!r}.",
-                remedy="keep the uids and the order of the sources as they were when the offsets were written.",
+                remedy=KEEP_UIDS,
             )
         if start.partitions is None:
-            return self._resolve()
-        now = self._clock()
-        if self._idle is not None and now < self._idle[0] and start == self._idle[1]:
+            begin = self._resolve()
+            return replace(self._admit(begin, limits), begin=begin.partitions)
+        if self._idle is not None and self._clock() < self._idle[0] and start == self._idle[1]:
             return start
-        end = self._next(start, self._slow_start.limit(limits), now)
-        if end == start:
-            self._idle = (self._clock() + _IDLE_S, start)
-        else:
-            self._idle = None
-            self._slow_start.admitted()
+        end = self._admit(start, limits)
+        self._idle = (self._clock() + _IDLE_S, start) if end == start else None
         return end
 
     def _resolve(self) -> SourceOffset:
         """Step 2."""
         topics = self._topics()
         return StartResolver(self._options, self._cluster, topics, self._cluster.ends(_keys(topics))).resolve()
+
+    def _admit(self, start: SourceOffset, limits: Limits) -> SourceOffset:
+        """Steps 3 to 6."""
+        end = self._next(start, self._slow_start.limit(limits), self._clock())
+        if end != start:
+            self._slow_start.admitted()
+        return end
 
     def _next(self, start: SourceOffset, limits: Limits, now: float) -> SourceOffset:
         entries = start.partitions or ()

@@ -1,4 +1,4 @@
-"""Resolves where a fresh start begins. The result becomes the end of the empty batch 0, and so durable (H55)."""
+"""Resolves where a fresh start begins. Spark makes the result durable with the end of the first batch (H55)."""
 
 from __future__ import annotations
 
