@@ -80,14 +80,14 @@ class Command:
         return list(json.loads(result.stdout)["checkpoints"])
 
 
-def two_batches(root: Path, left: ExitStack) -> Command:
+def two_batches(root: Path, left: ExitStack, **job: Any) -> Command:
     """Two micro-batches of ten rows, with `--available-now`."""
     folder = root / "in"
     folder.mkdir()
     for file in range(2):
         (folder / f"{file}.json").write_text("".join(f'{{"id": {10 * file + step}}}\n' for step in range(10)))
     options = {"path": str(folder), "maxFilesPerTrigger": 1}
-    return Command(root, left, {"format": "json", "schema": "id long", "options": options})
+    return Command(root, left, {"format": "json", "schema": "id long", "options": options}, **job)
 
 
 def without_end(root: Path, left: ExitStack) -> Command:

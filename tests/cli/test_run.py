@@ -13,8 +13,11 @@ import psutil
 import pytest
 import yaml
 
-from harness.job_command import TIMEOUT_S, Command, two_batches, wait_for_a_commit, without_end
+from harness.job_command import CONF, TIMEOUT_S, Command, two_batches, wait_for_a_commit, without_end
 from harness.selection import representatives
+from integration import delta_lake
+from twophase.startup.java import pyspark_jars
+from twophase.testing.services.delta import delta_jars
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("cli")]
 
@@ -158,6 +161,26 @@ def test_a_target_that_is_not_there_is_told_before_spark_starts(files: Command) 
     assert "127.0.0.1:1" in err
     assert "[TargetUnreachableError]" in err
     assert not (files.root / "job").exists()
+
+
+@pytest.mark.proof
+def test_delta_that_is_installed_with_spark_is_not_fetched(tmp_path: Path, left: ExitStack) -> None:
+    """Ivy would make its folder."""
+    installed = pyspark_jars()
+    home = tmp_path / "spark"
+    (home / "jars").mkdir(parents=True)
+    for path in (path for path in installed.parent.iterdir() if path != installed):
+        (home / path.name).symlink_to(path)
+    for jar in [*installed.iterdir(), *delta_jars()]:
+        (home / "jars" / jar.name).symlink_to(jar)
+    lake = {"type": "delta", "options": {"path": str(tmp_path / "lake"), "create": True}}
+    conf = {**CONF, "spark.jars.ivy": str(tmp_path / "ivy")}
+    command = two_batches(tmp_path, left, sinks={"lake": lake}, spark={"master": "local[2]", "conf": conf})
+    code, out, err = command.run("--available-now", SPARK_HOME=str(home), TWOPHASE_QUICK_START="off")
+    assert (code, err) == (0, ""), err
+    assert "looks for" not in out
+    assert not (tmp_path / "ivy").exists()
+    assert delta_lake.count(tmp_path / "lake") == 20
 
 
 def test_spark_that_does_not_start_is_an_error_of_ours(files: Command) -> None:

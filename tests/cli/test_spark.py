@@ -50,3 +50,9 @@ def test_a_start_without_packages_or_with_known_ones_says_nothing(tmp_path: Path
     assert printed(CONF) == []
     jar.unlink()
     assert printed(CONF) == [LOOKS]
+
+
+def test_a_start_looks_only_for_packages_that_are_not_installed_with_spark() -> None:
+    installed = "org.apache.spark:spark-core_2.13:4.2.0"
+    assert printed({PACKAGES: f"org:one:1,{installed}"}) == [LOOKS]
+    assert printed({PACKAGES: installed}) == []

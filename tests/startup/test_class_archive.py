@@ -189,8 +189,23 @@ def test_a_process_that_was_started_quickly_uses_the_same_archive(monkeypatch: p
     for name, value in jvm_environment(None).items():
         monkeypatch.setenv(name, value)
     assert ClassArchive().folder == before
+
+
+def test_another_spark_has_an_archive_of_its_own_and_one_more_jar_in_it_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = ClassArchive().folder
+    jars = tmp_path / "spark" / "jars"
+    jars.mkdir(parents=True)
+    monkeypatch.setenv("SPARK_HOME", str(jars.parent))
+    before = ClassArchive().folder
+    (jars / "one.jar").touch()
+    assert len({own, before, ClassArchive().folder}) == 3
+
+
+def test_a_spark_that_is_not_there_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_HOME", "/another/spark")
-    assert ClassArchive().folder != before
+    assert find_archive((), {}) is None
 
 
 def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from twophase.startup.packages import JARS, PACKAGES, PYTHON_FILES, known_jars, note_jars, with_jars
+from twophase.startup.packages import (
+    JARS,
+    PACKAGES,
+    PYTHON_FILES,
+    known_jars,
+    note_jars,
+    with_jars,
+    without_installed,
+)
 
 CONF = {PACKAGES: "org:one:1", "spark.jars.excludes": "org:two"}
 
@@ -55,3 +63,28 @@ def test_what_may_be_something_else_is_looked_for_again(tmp_path: Path, change: 
         case "damaged":
             note.write_text('{"')
     assert known_jars({**CONF, "spark.jars.excludes": ""} if change == "other excludes" else CONF) is None
+
+
+@pytest.mark.parametrize("name", ["one_2.13-1.0.jar", "org.one_one_2.13-1.0.jar"])
+def test_a_package_that_is_among_spark_s_jars_is_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "jars").mkdir()
+    jar(tmp_path / "jars", name)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    asked = "org.one:one_2.13:1.0"
+    assert without_installed({PACKAGES: asked, "spark.one": "1"}) == {PACKAGES: "", "spark.one": "1"}
+    assert without_installed({PACKAGES: f"org.two:two:1.0, {asked}"}) == {PACKAGES: "org.two:two:1.0"}
+
+
+@pytest.mark.parametrize("asked", ["org.one:one_2.13:1.1", "org.two:one:1.0", ""])
+def test_another_version_or_package_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    (tmp_path / "jars").mkdir()
+    jar(tmp_path / "jars", "one_2.13-1.0.jar")
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert without_installed({PACKAGES: asked}) == {PACKAGES: asked}
+
+
+def test_without_a_spark_home_the_jars_of_the_installed_pyspark_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    assert without_installed({PACKAGES: "org.apache.spark:spark-core_2.13:4.2.0"}) == {PACKAGES: ""}

@@ -126,7 +126,9 @@ def _start(
     environment = {PYTHON_VARIABLE: _python(), **added}
     output.fetching = fetching
     if fetching:
-        output.print_line(f"Spark looks for {start.conf[packages.PACKAGES]}, and fetches it if this is the first time")
+        output.print_line(
+            f"Spark looks for {configuration.get(packages.PACKAGES)}, and fetches it if this is the first time"
+        )
     with output.open() as file:
         gateway = start_jvm(configuration, environment, file, meanwhile)
     output.fetching = False
@@ -164,13 +166,14 @@ def _configuration(start: Start, conf: Mapping[str, str]) -> SparkConf:
 
 def _with_known_jars(conf: Mapping[str, str]) -> tuple[Mapping[str, str], Sequence[Path] | None]:
     """Settings that name jars in place of packages, and these jars; None if Spark has to look for them."""
-    if not conf.get(packages.PACKAGES):
-        return conf, ()
+    jars: Sequence[Path] | None = None
     try:
+        conf = packages.without_installed(conf)
+        if not conf.get(packages.PACKAGES):
+            return conf, ()
         jars = packages.known_jars(conf)
     except OSError as error:
-        _log.debug("no note of the packages' jars: %s", error)
-        jars = None
+        _log.debug("nothing is known of the packages' jars: %s", error)
     return (conf, None) if jars is None else (packages.with_jars(conf, jars), jars)
 
 

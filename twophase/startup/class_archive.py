@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO
 
 from twophase.startup.cache import cache_root, cached, drop_leftovers, is_ours
-from twophase.startup.java import java, pyspark_jars
+from twophase.startup.java import SHORT_LIVED, java, pyspark_jars, spark_jars
 from twophase.startup.worker_python import worker_python
 
 SUBMIT_OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
@@ -102,7 +102,7 @@ class ClassArchive:
         (folder / _ORIGIN).write_text(json.dumps(self._origin()))
         archive = folder / _ARCHIVE
         own = {
-            SUBMIT_OPTIONS_VARIABLE: shlex.join([f"-XX:ArchiveClassesAtExit={archive}"]),
+            SUBMIT_OPTIONS_VARIABLE: shlex.join([*SHORT_LIVED, f"-XX:ArchiveClassesAtExit={archive}"]),
             "PYSPARK_PYTHON": str(worker_python()),
         }
         command = [sys.executable, "-m", _RECORDING, json.dumps(dict(conf))]
@@ -124,7 +124,7 @@ class ClassArchive:
         return [str(pyspark_jars()), home, *variables, *map(str, self.jars)]
 
     def _files(self) -> list[Path]:
-        return [Path(java()).resolve(), *sorted(pyspark_jars().iterdir()), *self.jars]
+        return [Path(java()).resolve(), *sorted(spark_jars().iterdir()), *self.jars]
 
     def _drop_outdated(self, current: Path) -> None:
         """Remove archives of the same jars as they were before, and those whose Spark is gone: each takes 200 MB.

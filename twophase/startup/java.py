@@ -9,6 +9,9 @@ from pathlib import Path
 
 from twophase.errors import ServiceError
 
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""A JVM that lives for seconds is not worth optimised machine code or a parallel collector."""
+
 
 def java() -> str:
     """Path of the `java` program: of JAVA_HOME, else of PATH."""
@@ -22,6 +25,12 @@ def java() -> str:
             remedy="install a JDK 17 (Debian: `apt-get install -y openjdk-17-jre-headless`) or set JAVA_HOME.",
         )
     return found
+
+
+def spark_jars() -> Path:
+    """The folder of jars of the Spark that is going to start: of SPARK_HOME, else of the installed pyspark."""
+    home = os.environ.get("SPARK_HOME")
+    return Path(home) / "jars" if home else pyspark_jars()
 
 
 def pyspark_jars() -> Path:

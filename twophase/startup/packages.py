@@ -1,7 +1,8 @@
 """The jars of `spark.jars.packages`: Spark finds them once, later starts are handed the files.
 
 Spark asks Ivy at every start, which takes one to two seconds and prints a table. What it found the first time is noted in the
-cache folder, with the size and time of each file; a note that fits no more is ignored, and Spark asks again.
+cache folder, with the size and time of each file; a note that fits no more is ignored, and Spark asks again. A package whose jar
+is among Spark's own jars is not asked for at all: who has put it there has put there what it needs, too.
 """
 
 from __future__ import annotations
@@ -16,11 +17,28 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from twophase.startup.cache import cache_root, is_ours
+from twophase.startup.java import spark_jars
 
 PACKAGES = "spark.jars.packages"
 JARS = "spark.jars"
 PYTHON_FILES = "spark.submit.pyFiles"
 _DECIDING = (PACKAGES, "spark.jars.excludes", "spark.jars.repositories", "spark.jars.ivy", "spark.jars.ivySettings")
+
+
+def without_installed(conf: Mapping[str, str]) -> Mapping[str, str]:
+    """The settings without the packages that are installed with Spark.
+
+    Args:
+        conf: of Spark.
+
+    Raises:
+        OSError: the folder of Spark's jars cannot be read.
+    """
+    asked = [coordinate for text in conf.get(PACKAGES, "").split(",") if (coordinate := text.strip())]
+    if not asked:
+        return conf
+    installed = {path.name for path in spark_jars().iterdir()}
+    return {**conf, PACKAGES: ",".join(one for one in asked if installed.isdisjoint(_jar_names(one)))}
 
 
 def known_jars(conf: Mapping[str, str]) -> tuple[Path, ...] | None:
@@ -71,6 +89,13 @@ def note_jars(conf: Mapping[str, str], found: str) -> None:
     with tempfile.NamedTemporaryFile("w", dir=note.parent, prefix=f".{note.name}.", delete=False) as file:
         json.dump({str(path): _stamp(path) for path in jars}, file)
     os.replace(file.name, note)
+
+
+def _jar_names(coordinate: str) -> list[str]:
+    """The names that Maven and Spark's Ivy give to the jar of `group:artifact:version`."""
+    group, _, rest = coordinate.partition(":")
+    name = f"{rest.replace(':', '-')}.jar"
+    return [name, f"{group}_{name}"]
 
 
 def _note(conf: Mapping[str, str]) -> Path:

@@ -19,7 +19,7 @@ from pathlib import Path
 from twophase.errors import ServiceError
 from twophase.startup.class_archive import SUBMIT_OPTIONS_VARIABLE, ClassArchive
 from twophase.startup.daemon import PRELOAD_VARIABLE
-from twophase.startup.java import pyspark_jars
+from twophase.startup.java import SHORT_LIVED, pyspark_jars
 from twophase.startup.worker_python import worker_python
 
 SWITCH_VARIABLE = "TWOPHASE_QUICK_START"
@@ -34,8 +34,6 @@ _OWN_ARCHIVE = "SharedArchiveFile"
 _JVM_VARIABLES = (SUBMIT_OPTIONS_VARIABLE, "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LAUNCHER_VARIABLE = "SPARK_LAUNCHER_OPTS"
-SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""A JVM that lives for seconds is not worth optimised machine code or a parallel collector."""
 
 _log = logging.getLogger("twophase.startup")
 

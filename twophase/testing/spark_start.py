@@ -15,8 +15,9 @@ from pathlib import Path
 
 from twophase.startup.class_archive import SUBMIT_OPTIONS_VARIABLE, ClassArchive
 from twophase.startup.daemon import MODULE
+from twophase.startup.java import SHORT_LIVED
 from twophase.startup.progress import show_progress
-from twophase.startup.quick_start import DAEMON_KEY, PYTHON_VARIABLE, SHORT_LIVED, jvm_environment
+from twophase.startup.quick_start import DAEMON_KEY, PYTHON_VARIABLE, jvm_environment
 from twophase.startup.worker_python import worker_python
 from twophase.testing.services.delta import delta_jars, delta_settings
 
