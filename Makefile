@@ -14,16 +14,16 @@ MINUTES ?= 10
 IMAGES  ?= public
 # Processes that run tests side by side, each with servers of its own (about 4 GiB): a third one, since each often waits for its servers.
 JOBS   ?= 3
-# Of the proofs: one subject (PART=delta), one of five sets of about the same cost (FIFTH=3), what `make test` leaves out (REST=1),
+# Of the proofs: one subject (PART=delta), one of ten sets of about the same cost (SHARE=3/10), what `make test` leaves out (REST=1),
 # kills of each server.
 PART   ?=
-FIFTH  ?=
+SHARE  ?=
 REST   ?=
 KILLS  ?= 30
 
 # The longest files first, by harness/ledger.json, and CPU seconds held against it.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --ledger
-CHOSEN := $(if $(PART),--part $(PART)) $(if $(FIFTH),--fifth $(FIFTH)) $(if $(REST),--rest) --kills $(KILLS)
+CHOSEN := $(if $(PART),--part $(PART)) $(if $(SHARE),--share $(SHARE)) $(if $(REST),--rest) --kills $(KILLS)
 
 .PHONY: help demo test proof unit quick ledger integration soak simulate model lint types layers format services bench constraints clean check
 
@@ -37,7 +37,7 @@ demo: $(READY)  ## Kafka to MySQL, Delta and Hive, 1,000,000 orders, the driver 
 test: services  ## What has to pass before a change goes in, no Docker; starts its own Kafka, MySQL and MariaDB
 	@$(PYTEST) --ignore integration/containers $(TESTS)
 
-proof: services  ## Every kill, an hour or two: make proof PART=delta, make proof FIFTH=3, make proof PART=servers KILLS=100
+proof: services  ## Every kill, an hour or two: make proof PART=delta, make proof SHARE=3/10, make proof PART=servers KILLS=100
 	@$(PYTEST) --ignore integration/containers --proof $(CHOSEN) $(TESTS)
 
 unit: $(READY)  ## The tests that start neither Spark nor a server

@@ -4,12 +4,13 @@
     @pytest.mark.proof              a test that only `make proof` takes; the rest of its file stands for it in `make test`
 
 A proof takes whole files, because the tests of some go on from one to the next. `--rest` leaves out what `make test` takes, but for
-files with a relay. `--fifth K` takes one of five sets of files
-that cost about the same by the ledger; together the five are the whole proof. With `--rest` the sets are other ones than without.
+files with a relay. `--share K/N` takes one of N sets of files
+that cost about the same by the ledger; together the sets are the whole proof. With `--rest` the sets are other ones than without.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -19,7 +20,6 @@ from _pytest.mark.structures import ParameterSet
 from harness import relay
 from harness.ledger import Ledger, file_of
 
-FIFTHS = 5
 UNKNOWN_S = 200.0
 """What a proof that the ledger does not know yet is taken to cost."""
 QUICK_S = 2.0
@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--proof", action="store_true", help="The files with long proofs, whole, instead of the other tests."
     )
     group.addoption("--part", help="Of the proofs, those that are marked so, such as delta.")
-    group.addoption("--fifth", type=int, choices=range(1, FIFTHS + 1), help="Of the proofs, one fifth.")
+    group.addoption("--share", type=_share, metavar="K/N", help="Of the proofs, one of N sets, such as 3/10.")
     group.addoption("--rest", action="store_true", help="Of the proofs, those that make test leaves out.")
     group.addoption("--kills", type=int, default=30, help="How often each server is killed under load.")
     group.addoption(
@@ -63,8 +63,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers."""
     config.addinivalue_line("markers", "part(name): what the tests of a file are about; make proof PART=name")
     config.addinivalue_line("markers", "proof: taken by make proof only")
-    if not config.getoption("--proof") and any(config.getoption(name) for name in ("--part", "--fifth", "--rest")):
-        raise pytest.UsageError("--part, --fifth and --rest choose among the proofs: add --proof")
+    if not config.getoption("--proof") and any(config.getoption(name) for name in ("--part", "--share", "--rest")):
+        raise pytest.UsageError("--part, --share and --rest choose among the proofs: add --proof")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -98,8 +98,9 @@ def _proofs(config: pytest.Config, items: list[pytest.Item]) -> set[str]:
         if part not in parts:
             raise pytest.UsageError(f"no proof is marked {part!r}; there are {', '.join(sorted(parts))}")
         files &= {file_of(item) for item in items for mark in item.iter_markers("part") if mark.args[0] == part}
-    if fifth := config.getoption("--fifth"):
-        files &= fifths(files, _costs(rest=config.getoption("--rest")))[fifth - 1]
+    if share := config.getoption("--share"):
+        number, sets = share
+        files &= shares(files, sets, _costs(rest=config.getoption("--rest")))[number - 1]
     found = [item for item in items if file_of(item) in files]
     if config.getoption("--rest"):
         relays = {file_of(item) for item in found if item.get_closest_marker(relay.MARK) is not None}
@@ -113,12 +114,20 @@ def _costs(*, rest: bool) -> dict[str, float]:
     return {file: max(cost - test.get(file, 0.0), 0.0) for file, cost in whole.items()} if rest else whole
 
 
-def fifths(files: Iterable[str], entries: dict[str, float]) -> list[set[str]]:
-    """Five sets of files of about the same cost: the longest first, each to the set that has the least."""
-    sets: list[set[str]] = [set() for _ in range(FIFTHS)]
-    costs = [0.0] * FIFTHS
+def shares(files: Iterable[str], number: int, entries: dict[str, float]) -> list[set[str]]:
+    """So many sets of files of about the same cost: the longest first, each to the set that has the least."""
+    sets: list[set[str]] = [set() for _ in range(number)]
+    costs = [0.0] * number
     for file in sorted(files, key=lambda file: (-entries.get(file, UNKNOWN_S), file)):
         least = costs.index(min(costs))
         sets[least].add(file)
         costs[least] += entries.get(file, UNKNOWN_S)
     return sets
+
+
+def _share(text: str) -> tuple[int, int]:
+    """`3/10`: the third of ten sets."""
+    number, _, sets = text.partition("/")
+    if not (number.isdecimal() and sets.isdecimal() and 1 <= int(number) <= int(sets)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no share: 3/10 is the third of ten sets")
+    return int(number), int(sets)

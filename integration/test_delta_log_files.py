@@ -110,11 +110,16 @@ def make(delta_spark: SparkSession, tmp_path: Path) -> Callable[..., Table]:
 
 @contextmanager
 def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
-    spark.conf.set(f"{_CONF}{key}", value)
+    key = f"{_CONF}{key}"
+    before = spark.conf.get(key, None)
+    spark.conf.set(key, value)
     try:
         yield
     finally:
-        spark.conf.unset(f"{_CONF}{key}")
+        if before is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, before)  # unset, what Spark was started with would be gone too
 
 
 def test_of_the_sink_and_of_others_after_many_commits(make: Callable[..., Table]) -> None:

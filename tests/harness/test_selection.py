@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.selection import FIFTHS, fifths, first_of, representatives
+from harness.selection import first_of, representatives, shares
 
 ROOT = Path(__file__).parents[2]
 FILES = {
@@ -46,8 +46,8 @@ def test_a_run_takes(tmp_path: Path, options: list[str], taken: set[str]) -> Non
 
 
 @pytest.mark.parametrize("options", [[], ["--rest"]])
-def test_the_fifths_together_are_the_whole_proof(tmp_path: Path, options: list[str]) -> None:
-    found = [collected(tmp_path, "--proof", *options, "--fifth", str(number + 1)) for number in range(FIFTHS)]
+def test_the_shares_together_are_the_whole_proof(tmp_path: Path, options: list[str]) -> None:
+    found = [collected(tmp_path, "--proof", *options, "--share", f"{number}/3") for number in (1, 2, 3)]
     whole = collected(tmp_path, "--proof", *options)
     assert set().union(*found) == whole
     assert sum(map(len, found)) == len(whole)
@@ -79,11 +79,17 @@ def test_a_part_that_does_not_exist_is_named(tmp_path: Path) -> None:
         collected(tmp_path, "--proof", "--part", "delat")
 
 
-def test_each_fifth_has_as_many_commits() -> None:
+@pytest.mark.parametrize("share", ["0/10", "11/10", "3", "third"])
+def test_a_share_that_cannot_be_is_refused(tmp_path: Path, share: str) -> None:
+    with pytest.raises(AssertionError, match=f"{share!r} is no share: 3/10 is the third of ten sets"):
+        collected(tmp_path, "--proof", "--share", share)
+
+
+def test_each_share_has_as_many_commits() -> None:
     """The lines of `.ci/run`, asked by a shell for commits of any hash, also where it knows no other commit."""
-    lines = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if re.match("(commit|fifth)=", line)]
-    commits = [hashlib.sha1(str(number).encode()).hexdigest() for number in range(300)]
-    script = ["git() { echo $asked; }", "while read asked; do", *lines, "echo $fifth; done"]
+    lines = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if re.match("(commit|share)=", line)]
+    commits = [hashlib.sha1(str(number).encode()).hexdigest() for number in range(1000)]
+    script = ["git() { echo $asked; }", "while read asked; do", *lines, "echo $share; done"]
     done = subprocess.run(
         ["bash", "-eu", "-c", "\n".join(script)],
         input="\n".join([*commits, ""]),
@@ -91,15 +97,15 @@ def test_each_fifth_has_as_many_commits() -> None:
         text=True,
         check=True,
     )
-    taken = Counter(map(int, done.stdout.split()))
-    assert sorted(taken) == [*range(1, FIFTHS + 1)]
+    taken = Counter(done.stdout.split())
+    assert {*taken} == {f"{number}/10" for number in range(1, 11)}
     assert sum(taken.values()) == len(commits)
-    assert min(taken.values()) > 0.7 * len(commits) / FIFTHS
+    assert min(taken.values()) > 0.7 * len(commits) / len(taken)
 
 
-def test_fifths_cost_about_the_same() -> None:
+def test_shares_cost_about_the_same() -> None:
     costs = {f"file {number}": float(number) for number in range(1, 41)}
-    sums = [sum(costs[file] for file in files) for files in fifths(costs, costs)]
+    sums = [sum(costs[file] for file in files) for files in shares(costs, 5, costs)]
     assert max(sums) - min(sums) <= max(costs.values())
     assert sum(sums) == sum(costs.values())
 
