@@ -14,7 +14,7 @@ from sinks.delta.jvm import Jvm
 
 PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 _DEFAULT_PARTITIONS = 50
-_BYTES_A_TASK = 8 * 2**20
+BYTES_A_TASK = 8 * 2**20
 
 
 class CommitSession:
@@ -44,4 +44,4 @@ class CommitSession:
 
 def tasks_for(log_bytes: int, most: int) -> int:
     """How many tasks read a log: one for every 8 MiB, and no more than the session says."""
-    return min(most, 1 + log_bytes // _BYTES_A_TASK)
+    return min(most, 1 + log_bytes // BYTES_A_TASK)

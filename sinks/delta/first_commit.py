@@ -11,11 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
 
+from sinks.delta.commit_session import BYTES_A_TASK
 from sinks.delta.jvm import Jvm
 from sinks.delta.log import Log, Snapshot
-
-_SMALL_BYTES = 8 * 2**20
-"""A longer log takes its time to be read, and reading it twice gains nothing."""
 
 
 def derive_columns(jvm: Jvm) -> None:
@@ -28,7 +26,9 @@ def derive_columns(jvm: Jvm) -> None:
 
 
 def count_files(log: Log, snapshot: Snapshot, commits: int) -> None:
-    """Begin to count the files of a table with a short log, if one of its next commits is to count them.
+    """Begin to count the files of a table whose log one task reads, if one of its next commits is to count them.
+
+    A longer log takes its time to be read, and reading it twice gains nothing.
 
     Args:
         log: of the table.
@@ -36,7 +36,7 @@ def count_files(log: Log, snapshot: Snapshot, commits: int) -> None:
         commits: how many commits recovery makes at most.
     """
     counted = snapshot.counted_bytes(commits)
-    if counted is None or counted > _SMALL_BYTES:
+    if counted is None or counted >= BYTES_A_TASK:
         return
     session = log.commit_session
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,23 @@ def test_a_start_without_packages_or_with_known_ones_says_nothing(tmp_path: Path
     assert printed(CONF) == []
     jar.unlink()
     assert printed(CONF) == [LOOKS]
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), PreflightError("mine", remedy="mend it.")])
+def test_an_error_of_what_is_done_meanwhile_is_not_one_of_spark(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def start_jvm(*arguments: Any) -> None:
+        arguments[-1]()
+
+    def meanwhile() -> None:
+        raise error
+
+    monkeypatch.setattr(spark, "start_jvm", start_jvm)
+    start = Start("orders", None, {}, quick=False, preload=(), verbose=False)
+    with pytest.raises(type(error)) as raised, spark_session(start, SparkOutput(print), meanwhile):
+        pytest.fail("Spark has started")
+    assert raised.value is error
 
 
 def test_a_start_looks_only_for_packages_that_are_not_installed_with_spark() -> None:

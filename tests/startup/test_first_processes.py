@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from tests.startup import first_processes_driver
 from twophase.cli import gateway
+from twophase.startup.java import SHORT_LIVED
 
 pytestmark = pytest.mark.spark
 
@@ -20,7 +22,12 @@ pytestmark = pytest.mark.spark
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """As the driver prints it."""
     folder = tmp_path_factory.mktemp("packages")
-    environment = {**os.environ, "PYTHONPATH": f"{os.environ['PYTHONPATH']}:{folder}", "SPARK_SUBMIT_OPTS": ""}
+    options = [option for option in shlex.split(os.environ["SPARK_SUBMIT_OPTS"]) if option not in SHORT_LIVED]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{os.environ['PYTHONPATH']}:{folder}",
+        "SPARK_SUBMIT_OPTS": shlex.join(options),
+    }
     command = [sys.executable, first_processes_driver.__file__, str(folder)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
     return json.loads(done.stdout.splitlines()[-1])

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from twophase.cli.gateway import slow_down_optimiser, start_jvm
 from twophase.cli.spark_output import SparkOutput
 from twophase.cli.text import clean
-from twophase.errors import PreflightError, TwoPhaseError
+from twophase.errors import PreflightError
 from twophase.failpoints import DRIVER_VARIABLE
 from twophase.startup import packages
 from twophase.startup.class_archive import ClassArchive
@@ -85,18 +85,27 @@ def spark_session(
 
     Raises:
         PreflightError: Spark does not start.
-        TwoPhaseError: what `meanwhile` raises; there is no Spark then.
+        Exception: what `meanwhile` raises; there is no Spark then.
     """
     os.environ[DRIVER_VARIABLE] = str(os.getpid())
     conf, jars = _with_known_jars(start.conf)
     archive = find_archive(jars or (), conf) if start.quick else None
     configuration = _configuration(start, conf)
     is_this_python = not {PYTHON_VARIABLE, DRIVER_PYTHON_VARIABLE} & {*os.environ}
+    of_meanwhile: list[Exception] = []
+
+    def noted() -> None:
+        try:
+            meanwhile()
+        except Exception as error:
+            of_meanwhile.append(error)
+            raise
+
     try:
-        context = _start(start, configuration, archive, output, meanwhile, fetching=jars is None)
-    except TwoPhaseError:
-        raise
+        context = _start(start, configuration, archive, output, noted, fetching=jars is None)
     except Exception as error:
+        if error in of_meanwhile:
+            raise
         output.print_kept()
         raise PreflightError(
             f"Spark does not start: {clean(str(error))[:300]}.",
