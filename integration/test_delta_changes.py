@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from harness.spark_settings import changed
 from integration.delta_harness import DeltaHarness, commit
 from twophase.errors import StopJobError, TargetChangedError
 from twophase.ids import Attempt
@@ -50,11 +51,8 @@ def test_vacuum_between_the_phases(table: DeltaHarness, retain: str, outcome: ty
     sink = table.opened()
     piece = table.write(sink, range(3))
     check = "spark.databricks.delta.retentionDurationCheck.enabled"
-    table.spark.conf.set(check, "false")
-    try:
+    with changed(table.spark, {check: "false"}):
         table.sql(f"VACUUM {{table}} RETAIN {retain} HOURS")
-    finally:
-        table.spark.conf.unset(check)
     assert len(table.records()) == 2
     assert isinstance(commit(sink, piece)[0], outcome)
 

@@ -10,8 +10,7 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from harness.spark_settings import changed
 from integration.delta_harness import DeltaHarness, commit
 from sinks.delta import log as log_module
 from sinks.delta.commit_session import PARTITIONS, tasks_for
@@ -108,20 +108,6 @@ def make(delta_spark: SparkSession, tmp_path: Path) -> Callable[..., Table]:
     return lambda more="": Table(delta_spark, tmp_path / "orders", more=more)
 
 
-@contextmanager
-def setting(spark: SparkSession, key: str, value: str) -> Iterator[None]:
-    key = f"{_CONF}{key}"
-    before = spark.conf.get(key, None)
-    spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(key)
-        else:
-            spark.conf.set(key, before)  # unset, what Spark was started with would be gone too
-
-
 def test_of_the_sink_and_of_others_after_many_commits(make: Callable[..., Table]) -> None:
     table = make("TBLPROPERTIES ('delta.checkpointInterval' = '1000')")
     sink = table.opened()
@@ -161,7 +147,7 @@ def test_right_at_a_checkpoint_and_after_the_log_was_cleaned(make: Callable[...,
 def test_files_are_counted_by_as_many_tasks_as_the_log_is_large(make: Callable[..., Table]) -> None:
     """Delta counts them with every version that is a multiple of the interval, in a session of 50 tasks by default."""
     table = make("TBLPROPERTIES ('delta.checkpointInterval' = '1')")
-    with setting(table.spark, "snapshotPartitions", "50"), table.jvm.job_tag("counting"):
+    with changed(table.spark, {PARTITIONS: "50"}), table.jvm.job_tag("counting"):
         table.mark("app-1", 1)
         assert table.spark.conf.get(PARTITIONS) == "50"
     context: Any = table.spark.sparkContext._jsc.sc()
@@ -209,7 +195,7 @@ def test_with_a_checkpoint_in_parts(make: Callable[..., Table]) -> None:
     for number in range(3):
         table.sql(f"INSERT INTO {{table}} VALUES ({number}, 'a', 1.0)")
     table.fill(9)
-    with setting(table.spark, "checkpoint.partSize", "1"):
+    with changed(table.spark, {f"{_CONF}checkpoint.partSize": "1"}):
         parts = [name for name in table.checkpoint() if name != "_last_checkpoint"]
     assert len(parts) > 1
     assert parts[0].endswith(f".checkpoint.{1:010d}.{len(parts):010d}.parquet")
@@ -224,7 +210,7 @@ def test_with_a_v2_checkpoint(make: Callable[..., Table], kind: str) -> None:
     for number in range(3):
         table.sql(f"INSERT INTO {{table}} VALUES ({number}, 'a', 1.0)")
     table.fill(6)
-    with setting(table.spark, "checkpointV2.topLevelFileFormat", kind):
+    with changed(table.spark, {f"{_CONF}checkpointV2.topLevelFileFormat": kind}):
         [main, *_] = table.checkpoint()
     assert main.endswith(f".{kind}")
     assert len(main.split(".")) == 4  # with a uuid

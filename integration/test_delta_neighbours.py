@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField
 
+from harness.spark_settings import changed
 from integration.delta_harness import DeltaHarness, commit
 from integration.delta_jars import delta_settings
 from integration.delta_neighbour import IDS, JOB
@@ -236,8 +237,7 @@ def test_vacuum_leaves_the_lock(table: DeltaHarness) -> None:
     assert commit(sink, table.write(sink, range(3))) == [Committed()]
     lock = table.folder / table_lock.NAME
     made = lock.stat().st_ino
-    table.spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-    table.sql("VACUUM {table} RETAIN 0 HOURS")
-    table.spark.conf.unset("spark.databricks.delta.retentionDurationCheck.enabled")
+    with changed(table.spark, {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}):
+        table.sql("VACUUM {table} RETAIN 0 HOURS")
     assert lock.stat().st_ino == made
     assert table.ids() == [0, 1, 2]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -13,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from harness.spark_settings import changed
 from integration.delta_harness import COLUMNS, DeltaHarness, append_twice, commit
 from sinks.delta import jvm
 from sinks.delta.sink import DeltaSink
@@ -200,18 +199,10 @@ def test_the_rows_bring_the_partition_columns(delta_spark: SparkSession, tmp_pat
         table.opened()
 
 
-@contextmanager
-def no_statistics(spark: SparkSession) -> Iterator[None]:
-    spark.conf.set("spark.databricks.delta.stats.collect", "false")
-    try:
-        yield
-    finally:
-        spark.conf.unset("spark.databricks.delta.stats.collect")
-
-
 def test_statistics_are_needed(delta_spark: SparkSession, tmp_path: Path) -> None:
     table = DeltaHarness(delta_spark, tmp_path / "orders")
-    with no_statistics(delta_spark), pytest.raises(PreflightError, match=r"stats\.collect"):
+    no_statistics = {"spark.databricks.delta.stats.collect": "false"}
+    with changed(delta_spark, no_statistics), pytest.raises(PreflightError, match=r"stats\.collect"):
         table.opened()
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 import twophase
 from harness.selection import first_of
+from harness.spark_settings import changed
 from integration import checker
 from integration.arena import Arena
 from integration.files_arena import orders
@@ -203,18 +204,9 @@ def job(request: pytest.FixtureRequest, spark: SparkSession, topics: Topics, tmp
     return made
 
 
-@contextmanager
-def settings(spark: SparkSession, **changed: Any) -> Iterator[None]:
+def settings(spark: SparkSession, **others: Any) -> AbstractContextManager[None]:
     """Settings of Spark's streaming, for a while."""
-    keys = {f"spark.sql.streaming.{key}": str(value) for key, value in changed.items()}
-    before = {key: spark.conf.get(key) for key in keys}
-    for key, value in keys.items():
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key, old in before.items():
-            spark.conf.set(key, str(old))
+    return changed(spark, {f"spark.sql.streaming.{key}": str(value) for key, value in others.items()})
 
 
 def deduplicated(frame: DataFrame) -> DataFrame:

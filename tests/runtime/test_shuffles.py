@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from harness.spark_settings import changed
 from twophase.errors import PreflightError
 from twophase.runtime import plan, shuffles
 from twophase.runtime.stream_writer import StreamWriter, write_stream
@@ -47,18 +48,15 @@ STRAIGHT: dict[str, Change] = {
 def rows(spark: SparkSession, tmp_path: Path) -> Iterator[DataFrame]:
     (tmp_path / "input").mkdir()
     (tmp_path / "input" / "0.json").write_text('{"id": 1}\n{"id": 2}\n')
-    before = spark.conf.get(ADAPTIVE) or "true"
-    spark.conf.set(ADAPTIVE, "true")
-    yield spark.readStream.schema("id long").json(str(tmp_path / "input"))
-    spark.conf.set(ADAPTIVE, before)
+    with changed(spark, {ADAPTIVE: "true"}):
+        yield spark.readStream.schema("id long").json(str(tmp_path / "input"))
 
 
 @pytest.fixture
 def unnoticed(spark: SparkSession) -> Iterator[None]:
     """Spark does not act on what a shuffle's checksums tell."""
-    spark.conf.set(shuffles.FULL_RETRY, "false")
-    yield
-    spark.conf.unset(shuffles.FULL_RETRY)
+    with changed(spark, {shuffles.FULL_RETRY: "false"}):
+        yield
 
 
 def job(rows: DataFrame, root: Path, transform: Change | None = None) -> StreamWriter:
@@ -96,12 +94,9 @@ def settings(session: dict[str, str], application: dict[str, str]) -> Any:
 
 @pytest.mark.parametrize("value", ["true", "false"])
 def test_the_setting_is_what_spark_goes_by(spark: SparkSession, value: str) -> None:
-    spark.conf.set(shuffles.FULL_RETRY, value)
-    try:
+    with changed(spark, {shuffles.FULL_RETRY: value}):
         execution: Any = spark.range(4).repartition(2, F.rand())._jdf.queryExecution()
         assert acts_on_checksums(execution.toRdd()) is (value == "true")
-    finally:
-        spark.conf.unset(shuffles.FULL_RETRY)
 
 
 def acts_on_checksums(rdd: Any) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +57,21 @@ def main(folder: Path) -> None:
 
 def _nice(pid: int) -> dict[str, int]:
     """Of each thread that compiles, by kind and number."""
-    kinds = {thread.name: (thread / "comm").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()}
-    return {
-        f"{kind.split()[0]} {number}": os.getpriority(os.PRIO_PROCESS, int(number))
-        for number, kind in kinds.items()
-        if "CompilerThre" in kind
-    }
+    found: dict[str, int] = {}
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # it has just ended
+            kind = (thread / "comm").read_text()
+            if "CompilerThre" in kind:
+                found[f"{kind.split()[0]} {thread.name}"] = os.getpriority(os.PRIO_PROCESS, int(thread.name))
+    return found
 
 
 def _runs(name: str) -> bool:
-    return any(name in " ".join(child.cmdline()) for child in psutil.Process().children(recursive=True))
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it has just ended
+            if name in " ".join(child.cmdline()):
+                return True
+    return False
 
 
 def _forget(spark: SparkSession) -> None:

@@ -175,14 +175,16 @@ def _configuration(start: Start, conf: Mapping[str, str]) -> SparkConf:
 
 def _with_known_jars(conf: Mapping[str, str]) -> tuple[Mapping[str, str], Sequence[Path] | None]:
     """Settings that name jars in place of packages, and these jars; None if Spark has to look for them."""
-    jars: Sequence[Path] | None = None
+    if not conf.get(packages.PACKAGES):
+        return conf, ()
+    conf = packages.without_installed(conf)
+    if not conf[packages.PACKAGES]:
+        return conf, ()
     try:
-        conf = packages.without_installed(conf)
-        if not conf.get(packages.PACKAGES):
-            return conf, ()
         jars = packages.known_jars(conf)
     except OSError as error:
-        _log.debug("nothing is known of the packages' jars: %s", error)
+        _log.debug("no note of the packages' jars: %s", error)
+        jars = None
     return (conf, None) if jars is None else (packages.with_jars(conf, jars), jars)
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO
 
 from twophase.startup.cache import cache_root, cached, drop_leftovers, is_ours
-from twophase.startup.java import SHORT_LIVED, java, pyspark_jars, spark_jars
+from twophase.startup.java import SHORT_LIVED, java, pyspark_jars, spark_home, spark_jars
 from twophase.startup.worker_python import worker_python
 
 SUBMIT_OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
@@ -120,8 +120,7 @@ class ClassArchive:
         """What the archive is of, whatever its state."""
         variables = [f"{name}={os.environ.get(name, '')}" for name in _CLASS_PATH_VARIABLES]
         # An unset SPARK_HOME is the installed Spark, which `jvm_environment` says aloud: the archive is the same one.
-        home = os.environ.get("SPARK_HOME") or str(pyspark_jars().parent)
-        return [str(pyspark_jars()), home, *variables, *map(str, self.jars)]
+        return [str(pyspark_jars()), spark_home(), *variables, *map(str, self.jars)]
 
     def _files(self) -> list[Path]:
         return [Path(java()).resolve(), *sorted(spark_jars().iterdir()), *self.jars]

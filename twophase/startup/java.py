@@ -27,10 +27,14 @@ def java() -> str:
     return found
 
 
+def spark_home() -> str:
+    """The folder of the Spark that is going to start: SPARK_HOME, else the installed pyspark."""
+    return os.environ.get("SPARK_HOME") or str(pyspark_jars().parent)
+
+
 def spark_jars() -> Path:
-    """The folder of jars of the Spark that is going to start: of SPARK_HOME, else of the installed pyspark."""
-    home = os.environ.get("SPARK_HOME")
-    return Path(home) / "jars" if home else pyspark_jars()
+    """Its folder of jars."""
+    return Path(spark_home(), "jars")
 
 
 def pyspark_jars() -> Path:

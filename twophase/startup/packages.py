@@ -30,15 +30,9 @@ def without_installed(conf: Mapping[str, str]) -> Mapping[str, str]:
 
     Args:
         conf: of Spark.
-
-    Raises:
-        OSError: the folder of Spark's jars cannot be read.
     """
     asked = [coordinate for text in conf.get(PACKAGES, "").split(",") if (coordinate := text.strip())]
-    if not asked:
-        return conf
-    installed = {path.name for path in spark_jars().iterdir()}
-    return {**conf, PACKAGES: ",".join(one for one in asked if installed.isdisjoint(_jar_names(one)))}
+    return {**conf, PACKAGES: ",".join(one for one in asked if not _is_installed(one))}
 
 
 def known_jars(conf: Mapping[str, str]) -> tuple[Path, ...] | None:
@@ -91,11 +85,11 @@ def note_jars(conf: Mapping[str, str], found: str) -> None:
     os.replace(file.name, note)
 
 
-def _jar_names(coordinate: str) -> list[str]:
-    """The names that Maven and Spark's Ivy give to the jar of `group:artifact:version`."""
+def _is_installed(coordinate: str) -> bool:
+    """Whether Spark has the jar of `group:artifact:version`, under the name that Maven or Spark's Ivy gives it."""
     group, _, rest = coordinate.partition(":")
     name = f"{rest.replace(':', '-')}.jar"
-    return [name, f"{group}_{name}"]
+    return any((spark_jars() / one).exists() for one in (name, f"{group}_{name}"))
 
 
 def _note(conf: Mapping[str, str]) -> Path:

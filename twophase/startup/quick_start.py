@@ -19,7 +19,7 @@ from pathlib import Path
 from twophase.errors import ServiceError
 from twophase.startup.class_archive import SUBMIT_OPTIONS_VARIABLE, ClassArchive
 from twophase.startup.daemon import PRELOAD_VARIABLE
-from twophase.startup.java import SHORT_LIVED, pyspark_jars
+from twophase.startup.java import SHORT_LIVED, spark_home
 from twophase.startup.worker_python import worker_python
 
 SWITCH_VARIABLE = "TWOPHASE_QUICK_START"
@@ -75,7 +75,7 @@ def jvm_environment(
     own = os.environ.get(SUBMIT_OPTIONS_VARIABLE, "")
     added = shlex.join([*options, *(archive.options() if archive else ())])
     found = {
-        "SPARK_HOME": os.environ.get("SPARK_HOME") or str(pyspark_jars().parent),
+        "SPARK_HOME": spark_home(),
         _LAUNCHER_VARIABLE: os.environ.get(_LAUNCHER_VARIABLE) or shlex.join(SHORT_LIVED),
         SUBMIT_OPTIONS_VARIABLE: f"{own} {added}".strip(),
         PRELOAD_VARIABLE: ",".join(preload),
