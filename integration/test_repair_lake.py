@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 from sinks.delta.sink import DeltaSink
 from sinks.hive.sink import HiveSink
 from tests.coordinator.conftest import JOB, SCHEMA, Driver, ManualClock, decided, offsets
-from tests.coordinator.test_adopt import frozen, nothing
+from tests.coordinator.test_adopt import frozen, nothing, remove_body
 from tests.coordinator.test_repair import NOTE
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionRepair, Frozen
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.repair import Bench, LossPlan, LossRepair
-from twophase.errors import CheckpointMissingError, LostPreparedError, TargetChangedError
+from twophase.errors import CheckpointMissingError, LostPreparedError, StopJobError, TargetChangedError
 from twophase.events import Observers
 from twophase.ids import Subtask
 from twophase.protocol.sink import CommitRequest, SinkContext
@@ -216,3 +216,22 @@ def test_a_folder_that_is_gone_is_adopted(world: World) -> None:
         world.driver().recover()
     world.adopt(nothing)
     world.goes_on(ALL, ALL)
+
+
+def cut_manifest(world: World) -> None:
+    for path in (world.lake / "_twophase").rglob("*.manifest"):
+        path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("lose", [lose_manifest, cut_manifest])
+def test_a_piece_that_may_be_decided_is_ended_by_hand(world: World, lose: Callable[[World], None]) -> None:
+    """The body that listed it is lost too."""
+    world.decided()
+    lose(world)
+    remove_body(world.folder, 1)
+    with pytest.raises(StopJobError, match="Nothing tells whether they are decided"):
+        world.adopt()
+    for path in (world.lake / "_twophase").rglob("*-1-*"):
+        path.unlink()
+    world.adopt()
+    world.goes_on(FIRST, ALL)

@@ -6,8 +6,9 @@ everybody else, as a link or a transaction is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.coordinator.conftest import Driver
@@ -175,7 +176,12 @@ class SteppingDriver(Driver):
     storage_type = SteppingStorage
 
     def __init__(
-        self, folder: Path, targets: dict[str, MemoryTarget], listeners: Sequence[Any] = (), **options: Any
+        self,
+        folder: Path,
+        targets: dict[str, MemoryTarget],
+        listeners: Sequence[Any] = (),
+        others: Mapping[str, Any] = MappingProxyType({}),
+        **options: Any,
     ) -> None:
         self.steps = Steps()
         self.stepping_storage = self.storage_type(folder, self.steps)
@@ -185,7 +191,7 @@ class SteppingDriver(Driver):
             folder,
             targets,
             options=options,
-            sinks={**self.stepping_sinks},
+            sinks={**self.stepping_sinks, **others},
             listeners=listeners,
             storage=self.stepping_storage,
         )

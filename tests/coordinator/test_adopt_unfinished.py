@@ -56,7 +56,11 @@ class World:
 
     def manifest(self, subtask: Subtask) -> Path:
         """Of a piece of checkpoint 1."""
-        [found] = self.table.glob(f"_twophase~*/fence-*/staged/*-1-*{subtask}*/manifest")
+        return self.staged(subtask) / "manifest"
+
+    def staged(self, subtask: Subtask) -> Path:
+        """Where a piece of checkpoint 1 is staged."""
+        [found] = self.table.glob(f"_twophase~*/fence-*/staged/*-1-*{subtask}*")
         return found
 
     def plan(self) -> tuple[AdoptionRepair, AdoptionPlan]:
@@ -109,16 +113,6 @@ def test_nor_does_one_of_another_attempt_of_the_checkpoint(world: World) -> None
     assert world.lake.in_doubt() == []
 
 
-def test_a_piece_without_a_manifest_that_nothing_replaces_may_be_decided(world: World) -> None:
-    world.manifest(world.second.subtask).unlink()
-    remove_body(world.folder, 1)
-    with pytest.raises(StopJobError, match="Nothing tells whether they are decided") as caught:
-        world.plan()
-    assert str(world.second.subtask) in str(caught.value)
-    assert str(world.first.subtask) not in str(caught.value)
-    assert len(world.lake.in_doubt()) == 2
-
-
 def damaged(world: World) -> None:
     """Its manifest is there, and cannot be read."""
     world.manifest(world.second.subtask).write_bytes(b"twophase-files/1")
@@ -128,6 +122,46 @@ def begun(world: World) -> None:
     """Its commit had begun, and its manifest is gone."""
     dying("F04", lambda: world.lake.commit([CommitRequest(world.second)]))
     world.manifest(world.second.subtask).unlink()
+
+
+def missing(world: World) -> None:
+    """Its manifest is gone."""
+    world.manifest(world.second.subtask).unlink()
+
+
+@pytest.mark.parametrize("state", [missing, damaged, begun])
+def test_a_piece_without_a_whole_manifest_that_nothing_replaces_may_be_decided(
+    world: World, state: Callable[[World], None]
+) -> None:
+    state(world)
+    remove_body(world.folder, 1)
+    with pytest.raises(StopJobError, match="Nothing tells whether they are decided") as caught:
+        world.plan()
+    assert str(world.second.subtask) in str(caught.value)
+    assert str(world.first.subtask) not in str(caught.value)
+    assert len(world.lake.in_doubt()) == 2
+
+
+@pytest.mark.parametrize("state", [missing, damaged])
+def test_the_way_on_ends_the_piece_by_hand(world: World, state: Callable[[World], None]) -> None:
+    state(world)
+    remove_body(world.folder, 1)
+    with pytest.raises(StopJobError, match="by hand"):
+        world.plan()
+    shutil.rmtree(world.staged(world.second.subtask))
+    world.adopt()
+    assert world.visible() == list(range(15))
+    assert world.lake.in_doubt() == []
+
+
+def test_an_unfinished_piece_is_not_aborted_for_a_damaged_one(world: World) -> None:
+    """Either may be the decided one."""
+    damaged(world)
+    world.begin(world.second.transaction, Subtask(1, 900))
+    remove_body(world.folder, 1)
+    with pytest.raises(StopJobError, match="Nothing tells whether they are decided"):
+        world.plan()
+    assert len(world.lake.in_doubt()) == 3
 
 
 @pytest.mark.parametrize("state", [damaged, begun])

@@ -1,19 +1,24 @@
 """Thousands of checkpoints of a job whose drivers die anywhere and whose listeners fail: all that it keeps stays small.
 
-A driver dies before or after any call of the job's folder or of a sink, often in recovery, or where it would clean up; a create
-that dies leaves its temporary name. Now and then the job is restored from its newest checkpoint, which begins another lineage.
+A driver dies before or after any call of the job's folder or of a sink, at any crash point of the sink that writes files, often in
+recovery, or where it would clean up; a create that dies leaves its temporary name. Now and then the job is restored from its newest checkpoint, which begins another lineage.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
-from tests.coordinator.conftest import offsets, restoring
+from sinks.file.sink import FileSink
+from tests.coordinator.conftest import JOB, SCHEMA, offsets, restoring
 from tests.coordinator.interleaving import PIECES, Crash, SteppingDriver, SteppingStorage
 from twophase.coordinator.finish import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.pending import PendingCheckpoint
@@ -63,6 +68,37 @@ def _die(*_: object) -> None:
     raise Crash
 
 
+def _between_steps(name: str) -> Callable[..., Any]:
+    """A method of the sink that writes files, as one driver sees it."""
+
+    def method(sink: MortalFileSink, *arguments: Any) -> Any:
+        sink.step()
+        found = getattr(FileSink, name)(sink, *arguments)
+        sink.step()
+        return found
+
+    return method
+
+
+class MortalFileSink(FileSink):
+    """Its driver may die before and after each call, and at each crash point within."""
+
+    CRASH_POINTS = tuple(f"sinks.staging.{module}.failpoint" for module in ("committer", "disk", "orphans", "writer"))
+
+    def __init__(self, path: Path, patch: pytest.MonkeyPatch) -> None:
+        super().__init__(path=str(path))
+        self.step: Callable[[], object] = lambda: None
+        for point in self.CRASH_POINTS:
+            patch.setattr(point, lambda name: self.step())
+
+    history = _between_steps("history")
+    fence = _between_steps("fence")
+    commit = _between_steps("commit")
+    abort = _between_steps("abort")
+    in_doubt = _between_steps("in_doubt")
+    subsume = _between_steps("subsume")
+
+
 class Listener:
     """Fails when it hears of a checkpoint, or never."""
 
@@ -97,7 +133,7 @@ class MortalDriver(SteppingDriver):
         assert isinstance(storage, TearingStorage)
         storage.dies_in_folds, storage.dies_undecided = kind == 0, kind == 1
         if kind == 2:
-            for sink in self.stepping_sinks.values():
+            for sink in self.sinks.values():
                 sink.subsume = _die  # type: ignore[method-assign]
         self.steps.plan(int(random.expovariate(1 / random.choice((20, 200, 2000)))), _die)
 
@@ -119,6 +155,16 @@ class MortalDriver(SteppingDriver):
                 for index in range(PIECES)
             ]
             pending.acknowledge(name, [piece for piece in pieces if piece])
+        self.write_files(pending, rows)
+
+    def write_files(self, pending: PendingCheckpoint, rows: int) -> None:
+        """The same rows, as numbers."""
+        pieces = []
+        for index in range(PIECES):
+            writer = self.sinks["files"].writer(pending.transaction("files"), self.subtask(index, pending.attempt))
+            writer.write(pa.RecordBatch.from_pylist([{"id": PIECES * rows + index}], schema=SCHEMA))
+            pieces.append(writer.pre_commit())
+        pending.acknowledge("files", [piece for piece in pieces if piece])
 
     def restore(self) -> None:
         """Begin another lineage with the newest checkpoint, which is committed."""
@@ -135,28 +181,33 @@ class Life:
     """The job, over all its drivers.
 
     Args:
-        folder: of the job.
+        folder: of the job and of its table of files.
         random: decides on deaths.
+        patch: makes the crash points of the sink deadly.
     """
 
-    def __init__(self, folder: Path, random: Random) -> None:
+    def __init__(self, folder: Path, random: Random, patch: pytest.MonkeyPatch) -> None:
         self.targets = {"facts": MemoryTarget(), "lake": MemoryTarget()}
         self.deaths = self.failures = self.lineages = 0
         self.done = 0
-        self._folder = folder
+        self.table = folder / "files"
+        self._folder = folder / "job"
         self._random = random
+        self._patch = patch
         self._base: dict[str, int] = {}
         self._in_vain = 0
 
     def go_on(self, checkpoints: int) -> None:
         """One more driver, until it dies, fails or has so many checkpoints."""
+        files = MortalFileSink(self.table, self._patch)
         driver = MortalDriver(
             self._folder,
             self.targets,
             [Listener(fails=self._random.random() < 0.2)],
+            {"files": files},
             **{"checkpoint.num_retained": NUM_RETAINED},
         )
-        driver.base = self._base
+        driver.base, files.step = self._base, driver.steps
         driver.doom(self._random)
         try:
             self._live(driver, checkpoints)
@@ -200,6 +251,24 @@ class Life:
             assert len(target.prepared) <= PIECES
             assert len(target.high_water) <= max(1, self.lineages)
             assert len(target.fences) <= 1
+        self._check_files(died)
+
+    def _check_files(self, died: int) -> None:
+        """Of the table's hidden folder; its own has what readers see, which is looked at in the end."""
+        home = self.table / f"_twophase~{JOB}~files"
+        [fence] = os.listdir(home)
+        found = {folder: os.listdir(home / fence / folder) for folder in os.listdir(home / fence)}
+        assert set(found) == {"staged", "done", "marks"}
+        assert len(found["staged"]) <= PIECES
+        assert len(found["done"]) <= LEDGER_ROWS
+        assert len(found["marks"]) <= max(1, self.lineages) + (1 if died else 0)
+
+    def files(self) -> list[int]:
+        """What readers of the files see. Beside its files the table has the hidden folder only."""
+        names = [name for name in os.listdir(self.table) if name != f"_twophase~{JOB}~files"]
+        found: Sequence[int] = ds.dataset(self.table, SCHEMA, format="parquet").to_table()["id"].to_pylist()
+        assert len(names) == len(found)
+        return sorted(found)
 
 
 @pytest.mark.parametrize("checkpoints", [150, pytest.param(2000, marks=pytest.mark.proof)])
@@ -207,7 +276,7 @@ def test_whatever_drivers_die_of_everything_stays_small(
     checkpoints: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    life = Life(tmp_path / "job", Random(checkpoints))
+    life = Life(tmp_path, Random(checkpoints), monkeypatch)
     while life.done < checkpoints:
         life.go_on(checkpoints)
     assert life.deaths > checkpoints / 20
@@ -216,3 +285,4 @@ def test_whatever_drivers_die_of_everything_stays_small(
     everything = sorted((rows, piece) for rows in range(checkpoints) for piece in range(PIECES))
     for target in life.targets.values():
         assert sorted((row["rows"], row["piece"]) for row in target.visible) == everything
+    assert life.files() == list(range(PIECES * checkpoints))

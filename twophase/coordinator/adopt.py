@@ -269,17 +269,19 @@ class AdoptionRepair:
         """Pieces of adopted checkpoints that were never pre-committed: the writer died, and another wrote the rows again.
 
         Raises:
-            StopJobError: nothing is there in place of one. Then it may be decided, and what showed it lost.
+            StopJobError: nothing whole is there in place of one. Then it may be decided, and what showed it lost or damaged.
         """
         sink = self._bench.sinks[name]
-        unfinished = list(sink.unfinished(guessed)) if isinstance(sink, TellsUnfinished) and guessed else []
-        whole = [piece for piece in guessed if piece not in unfinished]
-        alone = [piece for piece in unfinished if not any(_replaces(other, piece) for other in whole)]
+        if not isinstance(sink, TellsUnfinished) or not guessed:
+            return []
+        unfinished = list(sink.unfinished(guessed))
+        whole = [piece for piece in guessed if piece.handle]
+        alone = [piece for piece in guessed if not piece.handle and not any(_replaces(other, piece) for other in whole)]
         if alone:
             names = ", ".join(f"{piece.transaction}/{piece.subtask}" for piece in alone)
             raise StopJobError(
                 f"Job {self._bench.job!r}: sink {name!r} has pieces that were not brought to their end, or have lost what says "
-                f"so, and no others of their tasks: {names}. Nothing tells whether they are decided. Nothing was written.",
+                f"so, and no whole ones of their tasks: {names}. Nothing tells whether they are decided. Nothing was written.",
                 remedy="look whether the target has the rows of these tasks, and write them by hand if not; end the pieces by "
                 "hand (docs/operations.md), then run the command again.",
             )

@@ -200,8 +200,9 @@ class TellsUnfinished(Protocol):
         """Those of `pieces` that their writer did not bring to the end, as far as the target shows: no decision lists such a one.
 
         Runs on the driver after `open`, in a repair that has no list of the pieces that were decided. To be in doubt without
-        a handle is not enough, nor is a record that is damaged: such a piece may be decided. A sink that lists only what is
-        pre-committed has no need of this.
+        a handle is not enough, nor is a record that is damaged: such a piece may be decided, and the repair stops if nothing
+        whole is there in its place. So `in_doubt` gives a handle to each piece that can be committed, and to no other. A sink
+        that lists only what is pre-committed has no need of this.
 
         Args:
             pieces: of those that `in_doubt` gave.

@@ -53,3 +53,10 @@ def test_a_piece_that_may_have_been_is_not_called_so(records: Mapping[str, bytes
     found = orphans(records, commits)
     [piece] = found.in_doubt()
     assert found.unfinished([piece]) == []
+
+
+def test_a_piece_that_cannot_be_committed_has_no_handle() -> None:
+    """By that an adoption tells that it may not guess."""
+    cut = {**WHOLE, ".manifest": WHOLE[".manifest"][:-1]}
+    handles = [[piece.handle for piece in orphans(records, NO_FILE).in_doubt()] for records in (WHOLE, cut, NEVER)]
+    assert [bool(handle) for [handle] in handles] == [True, False, False]

@@ -36,6 +36,14 @@ def test_a_piece_with_either_of_them_may_have_been(table: FileHarness, sink: Fil
     assert sink.unfinished([piece]) == []
 
 
+def test_a_piece_that_cannot_be_committed_has_no_handle(table: FileHarness, sink: FileSink, piece: Committable) -> None:
+    """By that an adoption tells that it may not guess."""
+    assert [found.handle for found in sink.in_doubt()] == [piece.handle]
+    assert piece.handle
+    (table.staged()[0] / "manifest").write_bytes(b"twophase-files/1")
+    assert [found.handle for found in sink.in_doubt()] == [{}]
+
+
 def asked(sink: FileSink, piece: Committable) -> StopJobError:
     """What is raised where it cannot be told; it says nothing of a loss, or of a start, which does not ask this."""
     with pytest.raises(StopJobError) as stop:
