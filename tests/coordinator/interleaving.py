@@ -6,9 +6,9 @@ everybody else, as a link or a transaction is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from tests.coordinator.conftest import Driver
@@ -16,7 +16,7 @@ from twophase.coordinator.pending import PendingCheckpoint
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, RetryLater
-from twophase.protocol.sink import CommitRequest, SinkHistory
+from twophase.protocol.sink import CommitRequest
 from twophase.state.storage import NO_CRASH_POINTS, CrashPoints, LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget, MemoryWriter
 
@@ -48,6 +48,19 @@ class Steps:
             self._left -= 1
             if self._left < 0:
                 self._action()
+
+
+def between_steps(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of an object that has `_steps`: one before it, one after it."""
+
+    @wraps(method)
+    def stepping(self: Any, *arguments: Any) -> Any:
+        self._steps()
+        found = method(self, *arguments)
+        self._steps()
+        return found
+
+    return stepping
 
 
 class SteppingStorage(LocalStorage):
@@ -93,15 +106,8 @@ class SteppingStorage(LocalStorage):
         self._steps()
         return super().names(folder)
 
-    def delete(self, name: str) -> None:
-        self._steps()
-        super().delete(name)
-        self._steps()
-
-    def delete_temporary(self, folder: str, is_over: Callable[[str], bool]) -> None:
-        self._steps()
-        super().delete_temporary(folder, is_over)
-        self._steps()
+    delete = between_steps(LocalStorage.delete)
+    delete_temporary = between_steps(LocalStorage.delete_temporary)
 
 
 class SteppingSink(MemorySink):
@@ -118,16 +124,10 @@ class SteppingSink(MemorySink):
         self._steps = steps
         self.refusals = self.lost_replies = self.failing_aborts = 0
 
-    def history(self) -> SinkHistory:
-        self._steps()
-        found = super().history()
-        self._steps()
-        return found
-
-    def fence(self, attempt: Attempt) -> None:
-        self._steps()
-        super().fence(attempt)
-        self._steps()
+    history = between_steps(MemorySink.history)
+    fence = between_steps(MemorySink.fence)
+    in_doubt = between_steps(MemorySink.in_doubt)
+    subsume = between_steps(MemorySink.subsume)
 
     def writer(self, transaction: TransactionId, subtask: Subtask) -> MemoryWriter:
         self._steps()
@@ -158,17 +158,6 @@ class SteppingSink(MemorySink):
             super().abort([committable])
         self._steps()
 
-    def in_doubt(self) -> Sequence[Committable]:
-        self._steps()
-        found = super().in_doubt()
-        self._steps()
-        return found
-
-    def subsume(self, lineage: str, checkpoint_id: int) -> None:
-        self._steps()
-        super().subsume(lineage, checkpoint_id)
-        self._steps()
-
 
 class SteppingDriver(Driver):
     """A driver of the job, every step of which can be its last."""
@@ -176,12 +165,7 @@ class SteppingDriver(Driver):
     storage_type = SteppingStorage
 
     def __init__(
-        self,
-        folder: Path,
-        targets: dict[str, MemoryTarget],
-        listeners: Sequence[Any] = (),
-        others: Mapping[str, Any] = MappingProxyType({}),
-        **options: Any,
+        self, folder: Path, targets: dict[str, MemoryTarget], listeners: Sequence[Any] = (), **options: Any
     ) -> None:
         self.steps = Steps()
         self.stepping_storage = self.storage_type(folder, self.steps)
@@ -191,10 +175,18 @@ class SteppingDriver(Driver):
             folder,
             targets,
             options=options,
-            sinks={**self.stepping_sinks, **others},
+            sinks={**self.stepping_sinks, **self.other_sinks(folder)},
             listeners=listeners,
             storage=self.stepping_storage,
         )
+
+    def other_sinks(self, folder: Path) -> dict[str, Any]:
+        """Sinks of other kinds.
+
+        Args:
+            folder: of the job.
+        """
+        return {}
 
     def write(self, pending: PendingCheckpoint) -> None:
         """Every sink gets the rows of the checkpoint, each with the attempt that wrote it."""

@@ -118,15 +118,15 @@ def damaged(world: World) -> None:
     world.manifest(world.second.subtask).write_bytes(b"twophase-files/1")
 
 
-def begun(world: World) -> None:
-    """Its commit had begun, and its manifest is gone."""
-    dying("F04", lambda: world.lake.commit([CommitRequest(world.second)]))
-    world.manifest(world.second.subtask).unlink()
-
-
 def missing(world: World) -> None:
     """Its manifest is gone."""
     world.manifest(world.second.subtask).unlink()
+
+
+def begun(world: World) -> None:
+    """Its commit had begun, and its manifest is gone."""
+    dying("F04", lambda: world.lake.commit([CommitRequest(world.second)]))
+    missing(world)
 
 
 @pytest.mark.parametrize("state", [missing, damaged, begun])

@@ -1,13 +1,14 @@
 """Thousands of checkpoints of a job whose drivers die anywhere and whose listeners fail: all that it keeps stays small.
 
-A driver dies before or after any call of the job's folder or of a sink, at any crash point of the sink that writes files, often in
-recovery, or where it would clean up; a create that dies leaves its temporary name. Now and then the job is restored from its newest checkpoint, which begins another lineage.
+A driver dies before or after any call of the job's folder or of a sink, at any crash point of the sink that writes files,
+often in recovery, or where it would clean up; a create that dies leaves its temporary name. Now and then the job is restored
+from its newest checkpoint, which begins another lineage.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -19,7 +20,7 @@ import pytest
 
 from sinks.file.sink import FileSink
 from tests.coordinator.conftest import JOB, SCHEMA, offsets, restoring
-from tests.coordinator.interleaving import PIECES, Crash, SteppingDriver, SteppingStorage
+from tests.coordinator.interleaving import PIECES, Crash, SteppingDriver, SteppingStorage, Steps, between_steps
 from twophase.coordinator.finish import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.state.storage import NO_CRASH_POINTS, CrashPoints
@@ -28,6 +29,9 @@ from twophase.testing.memory import MemoryTarget
 
 pytestmark = pytest.mark.part("coordinator")
 
+FILES = "files"
+"""The sink that writes files, and its table beside the job's folder."""
+CRASH_POINTS = [f"sinks.staging.{module}.failpoint" for module in ("committer", "disk", "orphans", "writer")]
 NUM_RETAINED = 2
 LOG_RECORDS = _FOLD_AT + 2
 """A recovery that has just not folded the log commits a checkpoint and begins a lineage."""
@@ -68,35 +72,19 @@ def _die(*_: object) -> None:
     raise Crash
 
 
-def _between_steps(name: str) -> Callable[..., Any]:
-    """A method of the sink that writes files, as one driver sees it."""
-
-    def method(sink: MortalFileSink, *arguments: Any) -> Any:
-        sink.step()
-        found = getattr(FileSink, name)(sink, *arguments)
-        sink.step()
-        return found
-
-    return method
-
-
 class MortalFileSink(FileSink):
-    """Its driver may die before and after each call, and at each crash point within."""
+    """Its driver may die before and after each call."""
 
-    CRASH_POINTS = tuple(f"sinks.staging.{module}.failpoint" for module in ("committer", "disk", "orphans", "writer"))
-
-    def __init__(self, path: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, path: Path, steps: Steps) -> None:
         super().__init__(path=str(path))
-        self.step: Callable[[], object] = lambda: None
-        for point in self.CRASH_POINTS:
-            patch.setattr(point, lambda name: self.step())
+        self._steps = steps
 
-    history = _between_steps("history")
-    fence = _between_steps("fence")
-    commit = _between_steps("commit")
-    abort = _between_steps("abort")
-    in_doubt = _between_steps("in_doubt")
-    subsume = _between_steps("subsume")
+    history = between_steps(FileSink.history)
+    fence = between_steps(FileSink.fence)
+    commit = between_steps(FileSink.commit)
+    abort = between_steps(FileSink.abort)
+    in_doubt = between_steps(FileSink.in_doubt)
+    subsume = between_steps(FileSink.subsume)
 
 
 class Listener:
@@ -126,6 +114,9 @@ class MortalDriver(SteppingDriver):
 
     storage_type = TearingStorage
     base: dict[str, int]
+
+    def other_sinks(self, folder: Path) -> dict[str, Any]:
+        return {FILES: MortalFileSink(folder.parent / FILES, self.steps)}
 
     def doom(self, random: Random) -> None:
         """Decide where it dies."""
@@ -161,10 +152,10 @@ class MortalDriver(SteppingDriver):
         """The same rows, as numbers."""
         pieces = []
         for index in range(PIECES):
-            writer = self.sinks["files"].writer(pending.transaction("files"), self.subtask(index, pending.attempt))
+            writer = self.sinks[FILES].writer(pending.transaction(FILES), self.subtask(index, pending.attempt))
             writer.write(pa.RecordBatch.from_pylist([{"id": PIECES * rows + index}], schema=SCHEMA))
             pieces.append(writer.pre_commit())
-        pending.acknowledge("files", [piece for piece in pieces if piece])
+        pending.acknowledge(FILES, [piece for piece in pieces if piece])
 
     def restore(self) -> None:
         """Begin another lineage with the newest checkpoint, which is committed."""
@@ -183,31 +174,31 @@ class Life:
     Args:
         folder: of the job and of its table of files.
         random: decides on deaths.
-        patch: makes the crash points of the sink deadly.
+        patch: makes the crash points of the file sink steps of the driver.
     """
 
     def __init__(self, folder: Path, random: Random, patch: pytest.MonkeyPatch) -> None:
         self.targets = {"facts": MemoryTarget(), "lake": MemoryTarget()}
         self.deaths = self.failures = self.lineages = 0
         self.done = 0
-        self.table = folder / "files"
+        self.table = folder / FILES
         self._folder = folder / "job"
         self._random = random
-        self._patch = patch
+        self._steps = Steps()
+        for point in CRASH_POINTS:
+            patch.setattr(point, lambda name: self._steps())
         self._base: dict[str, int] = {}
         self._in_vain = 0
 
     def go_on(self, checkpoints: int) -> None:
         """One more driver, until it dies, fails or has so many checkpoints."""
-        files = MortalFileSink(self.table, self._patch)
         driver = MortalDriver(
             self._folder,
             self.targets,
             [Listener(fails=self._random.random() < 0.2)],
-            {"files": files},
             **{"checkpoint.num_retained": NUM_RETAINED},
         )
-        driver.base, files.step = self._base, driver.steps
+        driver.base, self._steps = self._base, driver.steps
         driver.doom(self._random)
         try:
             self._live(driver, checkpoints)
@@ -255,7 +246,7 @@ class Life:
 
     def _check_files(self, died: int) -> None:
         """Of the table's hidden folder; its own has what readers see, which is looked at in the end."""
-        home = self.table / f"_twophase~{JOB}~files"
+        home = self.table / f"_twophase~{JOB}~{FILES}"
         [fence] = os.listdir(home)
         found = {folder: os.listdir(home / fence / folder) for folder in os.listdir(home / fence)}
         assert set(found) == {"staged", "done", "marks"}
@@ -265,7 +256,7 @@ class Life:
 
     def files(self) -> list[int]:
         """What readers of the files see. Beside its files the table has the hidden folder only."""
-        names = [name for name in os.listdir(self.table) if name != f"_twophase~{JOB}~files"]
+        names = [name for name in os.listdir(self.table) if name != f"_twophase~{JOB}~{FILES}"]
         found: Sequence[int] = ds.dataset(self.table, SCHEMA, format="parquet").to_table()["id"].to_pylist()
         assert len(names) == len(found)
         return sorted(found)

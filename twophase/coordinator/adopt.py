@@ -275,8 +275,10 @@ class AdoptionRepair:
         if not isinstance(sink, TellsUnfinished) or not guessed:
             return []
         unfinished = list(sink.unfinished(guessed))
-        whole = [piece for piece in guessed if piece.handle]
-        alone = [piece for piece in guessed if not piece.handle and not any(_replaces(other, piece) for other in whole)]
+        whole = [piece for piece in guessed if piece.handle and piece not in unfinished]
+        alone = [
+            piece for piece in guessed if piece not in whole and not any(_replaces(other, piece) for other in whole)
+        ]
         if alone:
             names = ", ".join(f"{piece.transaction}/{piece.subtask}" for piece in alone)
             raise StopJobError(
