@@ -36,6 +36,8 @@ from twophase.testing.leash import die_with_parent
 CONTROL = "control"
 _POLL_S = 1.0
 _STARTING_POLL_S = 0.1
+_STARTS = 3
+_TOO_BUSY = "Python worker failed to connect back"
 
 
 @dataclass
@@ -105,10 +107,22 @@ def main(settings: dict[str, Any]) -> int:
 
 
 def start(spark: SparkSession, settings: dict[str, Any], name: str) -> StreamingQuery:
-    """One query, as a user would write it."""
+    """One query that has got over its start, which is tried again where Spark gave up on a busy machine."""
+    for _ in range(_STARTS):
+        query = begin(spark, settings, name)
+        # Spark waits ten seconds for the Python process of a source, which is not enough for many at once on a busy machine.
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            time.sleep(_STARTING_POLL_S)
+        if _TOO_BUSY not in str(query.exception()):
+            break
+    return query
+
+
+def begin(spark: SparkSession, settings: dict[str, Any], name: str) -> StreamingQuery:
+    """Start one query, as a user would write it."""
     options = dict(settings["jobs"][name])
     trigger = {"processingTime": "0 seconds"} if settings.get("forever") else {"availableNow": True}
-    query = (
+    return (
         read(spark, settings)
         .writeStream.format(options.pop("format"))
         .option("name", name)
@@ -117,10 +131,6 @@ def start(spark: SparkSession, settings: dict[str, Any], name: str) -> Streaming
         .trigger(**trigger)
         .start()
     )
-    # Spark waits ten seconds for the Python process of a source, which is not enough for many at once on a busy machine.
-    while query.isActive and query.status["message"].startswith("Initializing"):
-        time.sleep(_STARTING_POLL_S)
-    return query
 
 
 if __name__ == "__main__":

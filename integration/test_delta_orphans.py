@@ -24,6 +24,8 @@ from twophase.testing.harness import FIRST, JOB, SINK, transaction_id
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
 
 NEXT = Attempt(1, 2)
+# Spark tells an attempt's failed tasks by the attempt's name, also those of tests before: the Spark is shared.
+OF_NO_OTHER_TEST = Attempt(1, 77)
 
 
 @pytest.fixture
@@ -159,10 +161,11 @@ def test_files_of_task_attempts_that_lost_are_looked_for_where_there_may_be_some
 ) -> None:
     sink = table.new_sink()
     sink.open(table.context(speculation=speculation))
-    sink.fence(FIRST)
-    loser = table.folder / f"{data_prefix(Owner(JOB, SINK), transaction_id())}part-00001-copy.c000.snappy.parquet"
+    sink.fence(OF_NO_OTHER_TEST)
+    prefix = data_prefix(Owner(JOB, SINK), transaction_id(attempt=OF_NO_OTHER_TEST))
+    loser = table.folder / f"{prefix}part-00001-copy.c000.snappy.parquet"
     loser.write_bytes(b"written by a second attempt")
-    assert commit(sink, table.write(sink, range(3))) == [Committed()]
+    assert commit(sink, table.write(sink, range(3), attempt=OF_NO_OTHER_TEST)) == [Committed()]
     assert loser.exists() is not speculation
     assert table.ids() == [0, 1, 2]
 
