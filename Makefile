@@ -7,7 +7,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-TESTS  ?= tests integration
+TESTS  ?= tests integration verification
 SEEDS  ?= 20000
 MINUTES ?= 10
 # Images for `make integration`: public, or local to have them built of what this machine has.
@@ -32,7 +32,7 @@ help:  ## List the targets
 
 demo: $(READY)  ## Kafka to MySQL, Delta and Hive, 1,000,000 orders, the driver killed on the way: count what arrived
 	@$(BIN)/python -m twophase.testing.services fetch kafka mysql spark delta
-	@$(BIN)/python -m examples.demo
+	@$(BIN)/python -m demo
 
 test: services  ## What has to pass before a change goes in, no Docker; starts its own Kafka, MySQL and MariaDB
 	@$(PYTEST) --ignore integration/containers $(TESTS)
@@ -44,7 +44,7 @@ unit: $(READY)  ## The tests that start neither Spark nor a server
 	@$(PYTEST) -m "not spark and not server" tests
 
 quick: $(READY)  ## Those of them that cost least: for the habit of saving and running
-	@$(PYTEST) --quick tests
+	@$(PYTEST) --quick tests verification
 
 ledger: services  ## Write down what each file of tests costs, in CPU seconds: on an idle machine
 	@$(PYTEST:--ledger=--write-ledger) --ignore integration/containers $(TESTS)
@@ -58,10 +58,10 @@ soak: services  ## Kill everything while records flow, with a reader watching: m
 	@$(BIN)/python -m integration.soak --minutes $(MINUTES)
 
 simulate: $(READY)  ## The real protocol over simulated disks and servers: make simulate SEEDS=100000
-	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+	@$(BIN)/python -m verification.simulation --seeds $(SEEDS)
 
 model: $(READY)  ## Every state of a model of the protocol, the large worlds too
-	@$(BIN)/python -m tests.model
+	@$(BIN)/python -m verification.model
 
 lint: $(READY)  ## Style
 	@$(BIN)/ruff check .

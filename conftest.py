@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from integration.delta_jars import delta_settings
-from integration.hive_settings import hive_settings
+from harness.delta_settings import delta_settings
+from harness.hive_settings import hive_settings
 from twophase import redaction
 from twophase.testing.spark_start import spark_environment
 

@@ -31,11 +31,11 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import twophase
 from benchmarks.orders import SCHEMA, TABLE
-from sinks.delta.sink import DeltaSink
-from sinks.hive.sink import HiveSink
-from sinks.mysql.sink import MySqlSink
 from twophase.events import CheckpointCommitted, CheckpointDecided, Event, SinkAcknowledged
 from twophase.protocol.sink import Sink
+from twophase.sinks.delta.sink import DeltaSink
+from twophase.sinks.hive.sink import HiveSink
+from twophase.sinks.mysql.sink import MySqlSink
 
 MYSQL, DELTA, HIVE = "facts", "lake", "hive"
 """The names of the sinks of a pipeline."""

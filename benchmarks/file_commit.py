@@ -21,13 +21,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks.report import console, table
-from sinks.file.sink import FileSink
-from sinks.hive.sink import HiveSink
-from sinks.staging.sink import StagedSink
 from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Committed
 from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.sinks.common.staging.sink import StagedSink
+from twophase.sinks.file.sink import FileSink
+from twophase.sinks.hive.sink import HiveSink
 
 _SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string())])
 _GOAL_S = 2.0

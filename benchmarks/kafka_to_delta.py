@@ -19,7 +19,7 @@ import click
 from benchmarks.contest import Pipeline, alternate, check_batches, contest_options, show
 from benchmarks.launch import Run, new_kafka, run_pipeline
 from benchmarks.orders import produce
-from sinks.delta.sink import DeltaSink
+from twophase.sinks.delta.sink import DeltaSink
 from twophase.testing.services import KafkaService
 from twophase.testing.services.delta import fetch_delta
 

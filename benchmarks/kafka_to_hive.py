@@ -20,9 +20,9 @@ from benchmarks.driver import HIVE
 from benchmarks.kafka_to_delta import ARROW
 from benchmarks.launch import Run, new_kafka, run_pipeline
 from benchmarks.orders import TABLE, produce
-from integration.files_arena import parquet_rows
-from integration.hive_settings import hive_settings
-from sinks.hive.sink import HiveSink
+from harness.hive_settings import hive_settings
+from harness.order_files import parquet_rows
+from twophase.sinks.hive.sink import HiveSink
 from twophase.testing.services import KafkaService
 
 

@@ -17,10 +17,10 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
-from sinks.mysql.sink import MySqlSink
 from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.sinks.mysql.sink import MySqlSink
 from twophase.testing.services import MariaDbService, MySqlService
 
 SCHEMA = pa.schema(

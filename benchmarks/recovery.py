@@ -24,10 +24,11 @@ from typing import Any
 import click
 
 from benchmarks.launch import new_mysql
-from benchmarks.report import console, foot, percentile, table
+from benchmarks.report import console, foot, table
 from benchmarks.several_sinks import spark_settings
-from integration.hive_settings import hive_settings
-from sinks.delta.sink import DeltaSink
+from harness.figures import percentile
+from harness.hive_settings import hive_settings
+from twophase.sinks.delta.sink import DeltaSink
 from twophase.startup.progress import show_progress
 from twophase.testing.harness import fresh_name
 from twophase.testing.services import MySqlService

@@ -28,10 +28,6 @@ import psutil
 from pyspark.sql import SparkSession
 
 import twophase
-from sinks.delta.sink import DeltaSink
-from sinks.file.sink import FileSink
-from sinks.hive.sink import HiveSink
-from sinks.mysql.sink import MySqlSink
 from twophase.events import (
     CheckpointCommitted,
     CheckpointDecided,
@@ -41,6 +37,10 @@ from twophase.events import (
     RecoveryStarted,
 )
 from twophase.protocol.sink import Sink
+from twophase.sinks.delta.sink import DeltaSink
+from twophase.sinks.file.sink import FileSink
+from twophase.sinks.hive.sink import HiveSink
+from twophase.sinks.mysql.sink import MySqlSink
 
 _TIMEOUT_S = 300
 _ROWS = 1_000

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import machine
+from harness.figures import percentile
 
 _BAR = 40
 _STEP = 1.25
@@ -29,12 +30,6 @@ def foot(others_cores: float | None = None) -> None:
     """The machine, and what else it was busy with."""
     others = "" if others_cores is None else f"; others kept {others_cores:.2f} cores busy meanwhile"
     console.print(f"Machine: {machine.describe()}{others}.", style="dim")
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """The value below which `share` of the values lie."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
 
 
 def milliseconds(values_s: Sequence[float]) -> tuple[str, str, str, str]:

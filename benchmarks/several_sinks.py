@@ -21,11 +21,11 @@ from benchmarks.driver import DELTA, HIVE, MYSQL
 from benchmarks.launch import Run, Services, account, new_kafka, new_mysql, run_in_turns
 from benchmarks.orders import TABLE, count_and_drop, create_table, produce
 from benchmarks.report import console, foot, table
-from integration import delta_lake
-from integration.files_arena import parquet_rows
-from integration.hive_settings import hive_settings
-from sinks.delta.sink import DeltaSink
-from sinks.hive.sink import HiveSink
+from harness import delta_lake
+from harness.hive_settings import hive_settings
+from harness.order_files import parquet_rows
+from twophase.sinks.delta.sink import DeltaSink
+from twophase.sinks.hive.sink import HiveSink
 from twophase.startup.progress import show_progress
 from twophase.testing.services.delta import fetch_delta
 

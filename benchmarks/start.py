@@ -31,8 +31,9 @@ from benchmarks.driver import DELTA, HIVE, MYSQL
 from benchmarks.launch import Services, account, new_kafka, new_mysql
 from benchmarks.machine import OTHERS, Meter
 from benchmarks.orders import SCHEMA, TABLE, create_table, produce
-from benchmarks.report import console, foot, percentile, table
-from integration.hive_settings import hive_settings
+from benchmarks.report import console, foot, table
+from harness.figures import percentile
+from harness.hive_settings import hive_settings
 from twophase.startup.progress import show_progress
 from twophase.startup.quick_start import SWITCH_VARIABLE
 from twophase.testing.harness import fresh_name

@@ -24,7 +24,7 @@ from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
 from benchmarks.orders import TABLE, create_table, produce
 from benchmarks.report import console, foot, table
 from benchmarks.several_sinks import spark_settings
-from integration import delta_lake
+from harness import delta_lake
 from twophase.testing.services import MySqlService
 
 # So that the reader does not take the processors of the job.

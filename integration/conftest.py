@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from harness.branches import roll_back_branches
-from integration.kafka_topics import Topics
+from integration.kafka.topics import Topics
 from twophase.sources.kafka.engines import close_clusters
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
 

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark import TaskContext
 
-from sinks.file.sink import FileSink
-from sinks.mysql.dialects import INSERT_VALUES, LOAD_DATA
-from sinks.mysql.encoding import encode
-from sinks.mysql.types import ColumnPlan, Encoding
+from twophase.sinks.file.sink import FileSink
+from twophase.sinks.mysql.rows.dialects import INSERT_VALUES, LOAD_DATA
+from twophase.sinks.mysql.rows.encoding import encode
+from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 from twophase.ids import Attempt, TransactionId
 from twophase.protocol.sink import SinkContext
 from twophase.runtime.writer_task import WriterTask

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from sinks.mysql.options import MySqlOptions
 from twophase import errors
-from twophase.cli.job_file import load_job_file
+from twophase.cli.jobfile.job_file import load_job_file
 from twophase.config import JobOptions
 from twophase.errors import TwoPhaseError
+from twophase.sinks.mysql.options import MySqlOptions
 from twophase.sources.kafka.options import KafkaOptions
 
 ROOT = Path(__file__).parents[1]

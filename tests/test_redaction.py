@@ -17,20 +17,20 @@ from hypothesis import strategies as st
 from py4j.protocol import Py4JError
 from rich.console import Console
 
-from sinks.hive.catalog import Catalog
-from sinks.mysql import writer
-from sinks.mysql.dialects import LOAD_DATA
-from sinks.mysql.encoding import encode
-from sinks.mysql.loading import LoadDataLoader
-from sinks.mysql.types import ColumnPlan, Encoding
-from sinks.staging.partitions import RefusedValueError, folder_name
 from twophase import errors, redaction
-from twophase.cli.failures import show_error
+from twophase.cli.display.failures import show_error
 from twophase.errors import ConfigError, RejectedRowsError, TargetUnreachableError, TwoPhaseError
 from twophase.events import CommitRetried
 from twophase.redaction import LIMIT, REDACTED, SETTING, VARIABLE, printable, share_redaction, shown
 from twophase.runtime.batch import declined
 from twophase.runtime.logging_observer import log_event
+from twophase.sinks.common.partition_names import RefusedValueError, folder_name
+from twophase.sinks.hive.catalog import Catalog
+from twophase.sinks.mysql import writer
+from twophase.sinks.mysql.rows.dialects import LOAD_DATA
+from twophase.sinks.mysql.rows.encoding import encode
+from twophase.sinks.mysql.rows.loading import LoadDataLoader
+from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 from twophase.sources.kafka.arrow_types import UnfitError, convert
 from twophase.testing.harness import transaction_id
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from integration import test_ways_by_hand, test_ways_on
+from integration.repair import test_ways_by_hand, test_ways_on
 from twophase import errors
 from twophase.errors import TwoPhaseError
 
 ROOT = Path(__file__).parents[1]
-_BY_HAND = "integration/test_ways_by_hand.py"
+_BY_HAND = "integration/repair/test_ways_by_hand.py"
 _ERROR = re.compile(r"`(\w+Error)`")
 
 # The rows that neither table of states walks through: the test that provokes the state, does what the row says, and counts rows.
@@ -29,17 +29,17 @@ ELSEWHERE = {
     "test_a_file_of_spark_s_log_that_a_power_cut_emptied_is_deleted_and_the_job_goes_on",
     "the checkpoint restored from is gone": "tests/runtime/test_restored_lineage.py::"
     "test_it_does_not_start_without_that_state",
-    "a record does not fit the schema": "integration/test_bad_input.py::"
+    "a record does not fit the schema": "integration/kafka/test_bad_input.py::"
     "test_a_malformed_record_stops_every_start_until_it_may_be_left_out",
-    "records are gone before they were read": "integration/test_expired_records.py::"
+    "records are gone before they were read": "integration/kafka/test_expired_records.py::"
     "test_records_that_are_gone_before_they_were_read_stop_the_job_and_another_goes_on",
-    "records that a state needs are gone": "integration/test_expired_records.py::"
+    "records that a state needs are gone": "integration/kafka/test_expired_records.py::"
     "test_where_only_spark_s_commit_log_tells_the_state_another_job_goes_on",
-    "records that a state needs are others": "integration/test_expired_records.py::"
+    "records that a state needs are others": "integration/kafka/test_expired_records.py::"
     "test_where_only_spark_s_commit_log_tells_the_state_it_is_not_built_of_other_records_by_itself",
-    "a Delta table was altered while pieces wait": "integration/test_delta_changes.py::"
+    "a Delta table was altered while pieces wait": "integration/delta/test_changes.py::"
     "test_a_change_that_the_files_do_not_fit_stops_the_job_and_undone_lets_it_go_on",
-    "this JVM has a Delta table's lock for a commit that was given up": "integration/test_delta_neighbours.py::"
+    "this JVM has a Delta table's lock for a commit that was given up": "integration/delta/test_neighbours.py::"
     "test_a_job_whose_jvm_has_the_lock_for_ever_stops_and_goes_on_in_another_jvm",
 }
 # Their states end by themselves, by a restart or when a server is back; the others need somebody.

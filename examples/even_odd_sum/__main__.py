@@ -23,11 +23,11 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from examples.demo.screen import Screen
 from examples.even_odd_sum.comparison import WRITTEN
 from examples.even_odd_sum.driver import DriverFailedError, run_driver
 from examples.even_odd_sum.numbers import PARTITIONS, TOPIC, expected, produce
 from examples.even_odd_sum.query import PARITIES
+from examples.even_odd_sum.screen import Screen
 from examples.even_odd_sum.target import Sums, Target
 from twophase import failpoints
 from twophase.errors import TwoPhaseError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -10,8 +9,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import psutil
-
+from twophase.testing.sessions import kill, session_of
 from twophase.testing.spark_start import spark_environment
 
 _ROOT = Path(__file__).parents[2]
@@ -40,7 +38,7 @@ def run_driver(module: str, log: Path, environment: Mapping[str, str]) -> bool:
     """
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "twophase.testing.leash", module],
+            [sys.executable, "-m", "twophase.testing.parent_death", module],
             env={**os.environ, **spark_environment(), **environment},
             cwd=_ROOT,
             stdin=subprocess.PIPE,
@@ -53,26 +51,10 @@ def run_driver(module: str, log: Path, environment: Mapping[str, str]) -> bool:
     except subprocess.TimeoutExpired:
         code = None
     finally:
-        _kill_session(process)
+        kill(session_of(process.pid))  # what a killed driver has left must not write any more when the next one starts
+        process.wait(_END_TIMEOUT_S)
     if code not in (0, -signal.SIGKILL):
         ended = f"did not end within {_TIMEOUT_S} s" if code is None else f"ended with {code}"
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
         raise DriverFailedError(f"{module} {ended}:\n{tail}")
     return code == 0
-
-
-def _kill_session(leader: subprocess.Popen[bytes]) -> None:
-    """What a killed driver has left (a JVM, workers) must not write any more when the next one starts."""
-    family = [process for process in psutil.process_iter() if _session(process.pid) == leader.pid]
-    for process in family:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    leader.wait(_END_TIMEOUT_S)
-    psutil.wait_procs(family, timeout=_END_TIMEOUT_S)
-
-
-def _session(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return -1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from integration.arena import Arena
+from integration.mysql.scenario import Arena
 from twophase.testing.containers import KafkaContainer, MariaDbContainer, MySqlContainer
 
 BATCH = 1000

@@ -9,7 +9,7 @@ import pytest
 from docker.errors import NotFound
 from kafka import KafkaConsumer, TopicPartition
 
-from integration import workload
+from harness import workload
 from twophase.errors import ServiceError
 from twophase.testing.containers import KafkaContainer, MariaDbContainer, MySqlContainer, SqlContainer
 from twophase.testing.services.ports import LOOPBACK

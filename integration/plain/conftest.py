@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from integration.plain.arena import Arena
+from integration.plain.jobs import Arena
 from integration.plain.process import Zygote
 from twophase.testing.services import MariaDbService, MySqlService, SqlService
 

@@ -26,8 +26,6 @@ import pymysql
 from integration.plain import source
 from integration.plain.source import QueryLog
 from integration.plain.workers import Task, Workers
-from sinks.file.sink import FileSink
-from sinks.mysql.sink import MySqlSink
 from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
@@ -43,6 +41,8 @@ from twophase.runtime.batch import declined
 from twophase.runtime.restart import restart_policy
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.writer_task import WriterTask
+from twophase.sinks.file.sink import FileSink
+from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state.storage import LocalStorage
 from twophase.testing.plain_driver import begin_lineage, run_batch
 

@@ -1,4 +1,4 @@
-"""The product, broken on purpose inside a plain driver: the mistakes of `tests.simulation.mutations`, and two more.
+"""The product, broken on purpose inside a plain driver: the mistakes of `verification.simulation.mutations`, and two more.
 
 The two are silent: one doubles rows, one loses them. The product looks for that in its targets and would stop, by name. It is
 made not to look, so that it is the count that shows them.
@@ -11,13 +11,14 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from tests.simulation import mutations
-from twophase.coordinator import coordinator, finish
-from twophase.coordinator.finish import Finisher
+from twophase.coordinator import completion as finish
+from twophase.coordinator import coordinator
+from twophase.coordinator.completion import Finisher
 from twophase.coordinator.orphans import Orphans, key_of
 from twophase.protocol.sink import CommitRequest
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.records import CommittedRecord
+from verification.simulation import mutations
 
 DUPLICATES = "recovery commits orphans instead of aborting them"
 LOSES = "recovery calls a decided checkpoint committed and drops it"

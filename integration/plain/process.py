@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from integration.nemesis import ROOT, DriverProcess
+from harness.nemesis import ROOT, DriverProcess
 
 _ANSWER_TIMEOUT_S = 60.0
 

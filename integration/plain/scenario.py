@@ -6,14 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from integration.nemesis import Ended, held_at, session_of
+from harness.nemesis import Ended, held_at
 from integration.plain import source
-from integration.plain.arena import BATCH, TIMEOUT_S, Arena, State
+from integration.plain.jobs import BATCH, TIMEOUT_S, Arena, State
 from integration.plain.points import IN_RECOVERY, Leaves, in_checkpoint, in_recovery, in_workers
 from integration.plain.process import PlainDriver
 from integration.plain.targets import Pieces
 from twophase.errors import FencedError, TargetUnreachableError
 from twophase.testing.services import SqlService
+from twophase.testing.sessions import session_of
 
 PIECE = BATCH // source.PARTITIONS
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from integration import workload
+from harness import workload
 from twophase.runtime.spark_folder import SparkFolder
 
 PARTITIONS = 2

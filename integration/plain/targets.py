@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import pymysql
 
-from integration import checker, files_arena, workload
+from harness import checker, order_files, workload
 from twophase.testing.services.access import SqlAccess
 
 CANARY = "another_application"
@@ -130,12 +130,12 @@ class FolderTarget:
         return {"type": "file", "path": str(self.path), "format": "json", "partition_by": ["kafka_partition"]}
 
     def pieces(self, lineage: str | None) -> Pieces:
-        staged = [Path(path) for path in files_arena.staged(self.path) if f"~{self._job}~" in path]
+        staged = [Path(path) for path in order_files.staged(self.path) if f"~{self._job}~" in path]
         prepared = [path for path in staged if (path / "manifest").exists()]
         return Pieces(len(prepared), len(staged) - len(prepared), len(self.rows()))
 
     def rows(self) -> checker.Records:
-        return files_arena.orders(self.path)
+        return order_files.orders(self.path)
 
     def check_canary(self) -> None:
         assert self._canary.read_text() == "untouched"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from integration.plain import scenario
-from integration.plain.arena import TARGETS
 from integration.plain.conftest import MakeArena
+from integration.plain.jobs import TARGETS
 
 pytestmark = pytest.mark.part("plain")
 

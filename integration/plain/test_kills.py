@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from integration.plain import scenario
-from integration.plain.arena import TARGETS
 from integration.plain.conftest import MakeArena
 from integration.plain.driver import CONTROL
+from integration.plain.jobs import TARGETS
 from integration.plain.points import NEEDS_OLDER, in_checkpoint, in_recovery, in_workers
 from integration.plain.targets import SqlTarget
 

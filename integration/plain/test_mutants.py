@@ -1,6 +1,6 @@
 """The plain matrix finds what is wrong: each mistake that a kill can show makes a case go red, for the reason it should.
 
-The mistakes are those of `tests/simulation/mutations.py`, applied inside the plain driver and its workers, and two more that
+The mistakes are those of `verification/simulation/mutations.py`, applied inside the plain driver and its workers, and two more that
 say nothing at all: one duplicates, one loses, and only the count of the rows can see it.
 """
 
@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from integration.plain import scenario
-from integration.plain.arena import TARGETS, Arena
 from integration.plain.conftest import MakeArena
+from integration.plain.jobs import TARGETS, Arena
 from integration.plain.mutants import DUPLICATES, LOSES
-from tests.simulation.mutations import MISTAKES
 from twophase.errors import (
     CheckpointMissingError,
     LostPreparedError,
@@ -25,6 +24,7 @@ from twophase.errors import (
     TwoPhaseError,
 )
 from twophase.testing.services import SqlService
+from verification.simulation.mutations import MISTAKES
 
 pytestmark = pytest.mark.part("plain")
 

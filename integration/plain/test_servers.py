@@ -9,8 +9,8 @@ import pytest
 
 from harness.selection import representatives
 from integration.plain import scenario
-from integration.plain.arena import TARGETS
 from integration.plain.conftest import MakeArena
+from integration.plain.jobs import TARGETS
 from twophase.testing.services import SqlService
 
 pytestmark = pytest.mark.part("plain")

@@ -7,10 +7,10 @@ import shutil
 import pytest
 
 from harness.branches import branches
-from integration.nemesis import Ended
+from harness.nemesis import Ended
 from integration.plain import scenario
-from integration.plain.arena import BATCH, TARGETS, Arena
 from integration.plain.conftest import MakeArena
+from integration.plain.jobs import BATCH, TARGETS, Arena
 from integration.plain.targets import SqlTarget
 from twophase.errors import CheckpointMissingError, LostPreparedError, TwoPhaseError
 from twophase.testing.services import SqlService

@@ -10,8 +10,8 @@ import pytest
 
 from harness.selection import representatives
 from integration.plain import scenario
-from integration.plain.arena import TARGETS
 from integration.plain.conftest import MakeArena
+from integration.plain.jobs import TARGETS
 from integration.plain.points import in_checkpoint, in_recovery, in_workers
 
 pytestmark = pytest.mark.part("plain")

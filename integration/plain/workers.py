@@ -31,7 +31,7 @@ from twophase.errors import CheckpointExpiredError
 from twophase.ids import Subtask
 from twophase.protocol.committable import Committable
 from twophase.runtime.writer_task import WriterTask
-from twophase.testing.leash import die_with_parent
+from twophase.testing.parent_death import die_with_parent
 
 
 class WorkerError(Exception):

@@ -26,7 +26,7 @@ from harness.processes import adopt_orphans
 from integration.plain import mutants, source
 from integration.plain.driver import run_job
 from integration.plain.workers import Workers
-from twophase.testing.leash import die_with_parent
+from twophase.testing.parent_death import die_with_parent
 from twophase.testing.plain_driver import be_the_driver
 from twophase.workers import spare_collector
 

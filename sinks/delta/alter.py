@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pyspark.sql.types import StructField, StructType
 
-from sinks.delta.jvm import Jvm
-from sinks.delta.log import Log
+from twophase.sinks.delta.jvm import Jvm
+from twophase.sinks.delta.log import Log
 
 
 def quoted(name: str) -> str:

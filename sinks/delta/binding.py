@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinks.delta.log import Log, Snapshot
-from sinks.delta.marks import Marks
-from sinks.delta.names import Owner
-from sinks.delta.pieces import Pieces
 from twophase.errors import TargetChangedError
+from twophase.sinks.delta.log import Log, Snapshot
+from twophase.sinks.delta.marks import Marks
+from twophase.sinks.delta.names import Owner
+from twophase.sinks.delta.pieces import Pieces
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sinks.delta.jvm import Jvm
+from twophase.sinks.delta.jvm import Jvm
 
 PARTITIONS = "spark.databricks.delta.snapshotPartitions"
 _DEFAULT_PARTITIONS = 50

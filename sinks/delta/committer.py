@@ -17,19 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sinks.delta.binding import Binding
-from sinks.delta.features import refusals
-from sinks.delta.log import Transaction
-from sinks.delta.names import PieceName
-from sinks.delta.pieces import InLog, Piece
-from sinks.delta.records import Manifest
-from sinks.delta.shape import differences
-from sinks.delta.table_lock import JvmLockedError
 from twophase.errors import StopJobError, TargetChangedError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, predecessor_missing
+from twophase.sinks.delta.binding import Binding
+from twophase.sinks.delta.features import refusals
+from twophase.sinks.delta.log import Transaction
+from twophase.sinks.delta.names import PieceName
+from twophase.sinks.delta.pieces import InLog, Piece
+from twophase.sinks.delta.records import Manifest
+from twophase.sinks.delta.shape import differences
+from twophase.sinks.delta.table_lock import JvmLockedError
 
 _SHOWN = 3
 

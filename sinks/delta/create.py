@@ -11,10 +11,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import StructType
 
-from sinks.delta.alter import by_path, create_table
-from sinks.delta.jvm import Jvm
-from sinks.delta.storage import refused_locally
 from twophase.errors import ConfigError, PreflightError
+from twophase.sinks.delta.alter import by_path, create_table
+from twophase.sinks.delta.jvm import Jvm
+from twophase.sinks.delta.storage import refused_locally
 
 _LOG_FOLDER = "_delta_log"
 _STAGED_COMMITS = "_staged_commits"

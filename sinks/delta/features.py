@@ -6,7 +6,7 @@ phase 1 and phase 2, in two transactions, do not give it.
 
 from __future__ import annotations
 
-from sinks.delta.shape import TableShape
+from twophase.sinks.delta.shape import TableShape
 
 SUPPORTED = frozenset(
     {

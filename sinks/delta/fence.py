@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sinks.delta.binding import Binding
-from sinks.delta.log import Snapshot
-from sinks.delta.names import fence_attempt, fence_version
-from sinks.delta.table_lock import JvmLockedError
 from twophase.errors import DeclinedError, FencedError, StopJobError, TargetUnreachableError
 from twophase.ids import Attempt
+from twophase.sinks.delta.binding import Binding
+from twophase.sinks.delta.log import Snapshot
+from twophase.sinks.delta.names import fence_attempt, fence_version
+from twophase.sinks.delta.table_lock import JvmLockedError
 
 _TRIES = 100
 _LOCK_TRIES = 6

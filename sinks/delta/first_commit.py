@@ -11,9 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
 
-from sinks.delta.commit_session import BYTES_A_TASK
-from sinks.delta.jvm import Jvm
-from sinks.delta.log import Log, Snapshot
+from twophase.sinks.delta.commit_session import BYTES_A_TASK
+from twophase.sinks.delta.jvm import Jvm
+from twophase.sinks.delta.log import Log, Snapshot
 
 
 def derive_columns(jvm: Jvm) -> None:

@@ -12,8 +12,8 @@ from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from sinks.java import PYTHON_UTILS, java_class
 from twophase.errors import PreflightError
+from twophase.sinks.common.java import PYTHON_UTILS, java_class
 
 VERSION = "4.4.0"
 """The one version of Delta whose classes below the public API are as this sink expects them."""

@@ -11,12 +11,12 @@ from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from sinks.delta.commit_session import CommitSession
-from sinks.delta.jvm import Jvm, class_name, items
-from sinks.delta.log_files import LogFiles
-from sinks.delta.log_segment import LogFile, LogSegment
-from sinks.delta.shape import TableShape
-from sinks.delta.storage import Storage
+from twophase.sinks.delta.commit_session import CommitSession
+from twophase.sinks.delta.jvm import Jvm, class_name, items
+from twophase.sinks.delta.log_files import LogFiles
+from twophase.sinks.delta.log_segment import LogFile, LogSegment
+from twophase.sinks.delta.shape import TableShape
+from twophase.sinks.delta.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

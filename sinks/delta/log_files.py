@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sinks.delta.log_segment import LogFile, LogSegment, Marks, Reads, check_parts, read_marks, replay
+from twophase.sinks.delta.log_segment import LogFile, LogSegment, Marks, Reads, check_parts, read_marks, replay
 
 
 class LogFiles:
@@ -24,7 +24,7 @@ class LogFiles:
             forgotten_until_ms: see `replay`.
 
         Raises:
-            UnreadableLogError: see `sinks.delta.log_segment`.
+            UnreadableLogError: see `twophase.sinks.delta.log_segment`.
         """
         segment.check()
         known = self._known

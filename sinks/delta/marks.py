@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import re
 
-from sinks.delta.log import Snapshot
-from sinks.delta.names import Owner
-from sinks.delta.storage import Storage
+from twophase.sinks.delta.log import Snapshot
+from twophase.sinks.delta.names import Owner
+from twophase.sinks.delta.storage import Storage
 
 _MARK = re.compile(
     r"(?P<lineage>[0-9a-f-]{36})-(?P<checkpoint>\d{1,18})\.(?P<version>\d{1,18})\.(?P<table>[^.]+)\.proof"

@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from sinks.delta.binding import Binding
-from sinks.delta.names import PieceName
-from sinks.delta.pieces import InLog, Piece
 from twophase.errors import StopJobError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
+from twophase.sinks.delta.binding import Binding
+from twophase.sinks.delta.names import PieceName
+from twophase.sinks.delta.pieces import InLog, Piece
 
 _log = logging.getLogger("twophase.sinks.delta")
 

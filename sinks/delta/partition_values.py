@@ -13,8 +13,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType
 
-from sinks.delta.alter import quoted
-from sinks.staging.partitions import MAX_NAME_BYTES, NULL_NAME, escape
+from twophase.sinks.common.partition_names import MAX_NAME_BYTES, NULL_NAME, escape
+from twophase.sinks.delta.alter import quoted
 
 REFUSED = "TWOPHASE_PARTITION_VALUE"
 """Stands in the text of the error that Spark raises for a row: before what is wrong, and before the value."""

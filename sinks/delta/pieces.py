@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from sinks.delta.log import Log
-from sinks.delta.names import Owner, PieceName, data_prefix
-from sinks.delta.records import (
+from twophase.failpoints import failpoint
+from twophase.ids import TransactionId
+from twophase.protocol.committable import Committable
+from twophase.sinks.delta.log import Log
+from twophase.sinks.delta.names import Owner, PieceName, data_prefix
+from twophase.sinks.delta.records import (
     ONLY_SUBTASK,
     DamagedRecordError,
     Intent,
@@ -24,10 +27,7 @@ from sinks.delta.records import (
     encode_intent,
     encode_manifest,
 )
-from sinks.delta.storage import Storage
-from twophase.failpoints import failpoint
-from twophase.ids import TransactionId
-from twophase.protocol.committable import Committable
+from twophase.sinks.delta.storage import Storage
 
 _INTENT = ".intent"
 _MANIFEST = ".manifest"

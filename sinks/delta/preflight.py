@@ -12,15 +12,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from sinks.delta.alter import by_name
-from sinks.delta.create import first_line, is_vacant, make_by_path, make_table
-from sinks.delta.features import refusals
-from sinks.delta.jvm import SPARK_CONF, Jvm
-from sinks.delta.log import Log, Snapshot
-from sinks.delta.options import DeltaOptions
-from sinks.delta.rows import fit
 from twophase.errors import ConfigError, PreflightError
 from twophase.protocol.sink import SinkContext
+from twophase.sinks.delta.alter import by_name
+from twophase.sinks.delta.create import first_line, is_vacant, make_by_path, make_table
+from twophase.sinks.delta.features import refusals
+from twophase.sinks.delta.jvm import SPARK_CONF, Jvm
+from twophase.sinks.delta.log import Log, Snapshot
+from twophase.sinks.delta.options import DeltaOptions
+from twophase.sinks.delta.rows import fit
 
 _OF_THE_SESSION = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
 _STATISTICS = "spark.databricks.delta.stats.collect"

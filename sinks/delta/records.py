@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from sinks.delta.shape import TableShape
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
+from twophase.sinks.delta.shape import TableShape
 
 ONLY_SUBTASK = Subtask(0, 0)
 """A piece is what all tasks of a checkpoint wrote: Delta's driver collects their files."""

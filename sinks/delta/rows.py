@@ -25,8 +25,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from sinks.delta.alter import quoted
-from sinks.delta.shape import TableShape
+from twophase.sinks.delta.alter import quoted
+from twophase.sinks.delta.shape import TableShape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

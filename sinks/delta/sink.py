@@ -6,29 +6,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinks.delta.binding import Binding
-from sinks.delta.committer import Committer
-from sinks.delta.fence import Fence
-from sinks.delta.first_commit import count_files, derive_columns
-from sinks.delta.jvm import SPARK_CONF
-from sinks.delta.names import Owner
-from sinks.delta.options import DeltaOptions
-from sinks.delta.orphans import Orphans
-from sinks.delta.pieces import Pieces
-from sinks.delta.preflight import find_session, open_table
-from sinks.delta.staging import Staging
 from twophase.errors import PreflightError, StopJobError
 from twophase.ids import Attempt, TransactionId, check_name
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import BatchSink, CommitRequest, SinkContext, SinkHistory
+from twophase.sinks.delta.binding import Binding
+from twophase.sinks.delta.committer import Committer
+from twophase.sinks.delta.fence import Fence
+from twophase.sinks.delta.first_commit import count_files, derive_columns
+from twophase.sinks.delta.jvm import SPARK_CONF
+from twophase.sinks.delta.names import Owner
+from twophase.sinks.delta.options import DeltaOptions
+from twophase.sinks.delta.orphans import Orphans
+from twophase.sinks.delta.pieces import Pieces
+from twophase.sinks.delta.preflight import find_session, open_table
+from twophase.sinks.delta.staging import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
 class DeltaSink(BatchSink):
-    """Appends to one table. Options: `sinks.delta.options.DeltaOptions`.
+    """Appends to one table. Options: `twophase.sinks.delta.options.DeltaOptions`.
 
     Args:
         options: `path` or `table`, and any other option by its name.

@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from sinks.delta.alter import add_columns
-from sinks.delta.binding import Binding
-from sinks.delta.features import refusals
-from sinks.delta.fence import Fence
-from sinks.delta.jvm import Jvm, messages
-from sinks.delta.log import Log, Snapshot, Transaction
-from sinks.delta.names import PieceName
-from sinks.delta.partition_values import REFUSED, refusing
-from sinks.delta.pieces import Pieces
-from sinks.delta.records import Intent, Manifest, data_file
-from sinks.delta.rows import fit
 from twophase.errors import DeclinedError, FencedError, PreflightError, RejectedRowsError, StopJobError
 from twophase.failpoints import failpoint
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 from twophase.redaction import shown
+from twophase.sinks.delta.alter import add_columns
+from twophase.sinks.delta.binding import Binding
+from twophase.sinks.delta.features import refusals
+from twophase.sinks.delta.fence import Fence
+from twophase.sinks.delta.jvm import Jvm, messages
+from twophase.sinks.delta.log import Log, Snapshot, Transaction
+from twophase.sinks.delta.names import PieceName
+from twophase.sinks.delta.partition_values import REFUSED, refusing
+from twophase.sinks.delta.pieces import Pieces
+from twophase.sinks.delta.records import Intent, Manifest, data_file
+from twophase.sinks.delta.rows import fit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

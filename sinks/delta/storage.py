@@ -14,9 +14,9 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from sinks.delta.hadoop_file import HadoopFile
-from sinks.delta.jvm import Jvm, is_java
-from sinks.delta.table_lock import table_lock
+from twophase.sinks.delta.hadoop_file import HadoopFile
+from twophase.sinks.delta.jvm import Jvm, is_java
+from twophase.sinks.delta.table_lock import table_lock
 
 _NOT_FOUND = "java.io.FileNotFoundException"
 _TORN = "org.apache.hadoop.fs.ChecksumException"

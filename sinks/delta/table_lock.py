@@ -40,12 +40,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sinks.delta.jvm import drop, keep, may_be_running
-from sinks.delta.names import FOLDER
 from twophase.errors import StopJobError
+from twophase.sinks.delta.jvm import drop, keep, may_be_running
+from twophase.sinks.delta.names import FOLDER
 
 if TYPE_CHECKING:
-    from sinks.delta.jvm import Jvm
+    from twophase.sinks.delta.jvm import Jvm
 
 NAME = f"{FOLDER}/.lock"
 JVM_NAME = f"{FOLDER}/.lock-jvm"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator
 
-from sinks.staging.formats import Format
 from twophase.config import Names, Options
+from twophase.sinks.common.staging.formats import Format
 
 
 class FileOptions(Options):

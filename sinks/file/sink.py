@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sinks.file.options import FileOptions
-from sinks.staging.existing import check_existing
-from sinks.staging.home import Home
-from sinks.staging.names import Owner
-from sinks.staging.preflight import check_columns, check_folder, check_inside, local_path, make_home
-from sinks.staging.sink import StagedSink
-from sinks.staging.table import Table
 from twophase.errors import PreflightError
 from twophase.protocol.sink import SinkContext
+from twophase.sinks.common.staging.layout_check import check_existing
+from twophase.sinks.common.staging.names import Owner
+from twophase.sinks.common.staging.preflight import check_columns, check_folder, check_inside, local_path, make_home
+from twophase.sinks.common.staging.sink import StagedSink
+from twophase.sinks.common.staging.staging_area import Home
+from twophase.sinks.common.staging.table import Table
+from twophase.sinks.file.options import FileOptions
 
 
 class FileSink(StagedSink):
-    """Appends to one folder. Options: `sinks.file.options.FileOptions`.
+    """Appends to one folder. Options: `twophase.sinks.file.options.FileOptions`.
 
     Args:
         options: `path`, and any other option by its name.

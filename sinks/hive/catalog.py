@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from sinks.hive.places import Place, check_places
-from sinks.hive.refusals import is_refusal
-from sinks.java import PYTHON_UTILS, java_class
-from sinks.staging.formats import Format
-from sinks.staging.partitions import NULL_NAME, Values, folders
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
 from twophase.redaction import shown
+from twophase.sinks.common.java import PYTHON_UTILS, java_class
+from twophase.sinks.common.partition_names import NULL_NAME, Values, folders
+from twophase.sinks.common.staging.formats import Format
+from twophase.sinks.hive.places import Place, check_places
+from twophase.sinks.hive.refusals import is_refusal
 
 _SERDES = {"ParquetHiveSerDe": Format.PARQUET, "OrcSerde": Format.ORC}
 _PATH = "org.apache.hadoop.fs.Path"

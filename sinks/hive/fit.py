@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from sinks.hive.catalog import HiveTable
-from sinks.staging.existing import same_type
-from sinks.staging.partitions import RefusedValueError, folder_name
 from twophase.errors import ConfigError
+from twophase.sinks.common.partition_names import RefusedValueError, folder_name
+from twophase.sinks.common.staging.layout_check import same_type
+from twophase.sinks.hive.catalog import HiveTable
 
 
 def fit(rows: pa.Schema, table: HiveTable, static: Mapping[str, str]) -> dict[str, str]:

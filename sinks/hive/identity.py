@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from sinks.hive.catalog import HiveTable
-from sinks.staging.disk import sync
+from twophase.sinks.common.staging.disk import sync
+from twophase.sinks.hive.catalog import HiveTable
 
 _FOLDER = "table"
 

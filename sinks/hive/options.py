@@ -8,9 +8,9 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from sinks.hive.policies import CommittedPartition
-from sinks.staging.formats import Format
 from twophase.config import Duration, Names, Options
+from twophase.sinks.common.staging.formats import Format
+from twophase.sinks.hive.policies import CommittedPartition
 
 
 class Trigger(StrEnum):

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from sinks.staging.disk import sync, write_durably
-from sinks.staging.manifest import frame, unframe
-from sinks.staging.partitions import Values
+from twophase.sinks.common.partition_names import Values
+from twophase.sinks.common.staging.disk import sync, write_durably
+from twophase.sinks.common.staging.manifest import frame, unframe
 
 _FOLDERS = ("pending", "watermark")
 _NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from sinks.staging.formats import Format
-from sinks.staging.preflight import local_path
 from twophase.errors import ConfigError, StopJobError
 from twophase.redaction import shown
+from twophase.sinks.common.staging.formats import Format
+from twophase.sinks.common.staging.preflight import local_path
 
 _NAMED = 3
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sinks.hive.catalog import Catalog, HiveTable
-from sinks.hive.identity import note, why_another
-from sinks.staging.disk import sync
-from sinks.staging.partitions import Values, folders
 from twophase.errors import TargetChangedError
 from twophase.failpoints import failpoint
+from twophase.sinks.common.partition_names import Values, folders
+from twophase.sinks.common.staging.disk import sync
+from twophase.sinks.hive.catalog import Catalog, HiveTable
+from twophase.sinks.hive.identity import note, why_another
 
 
 @dataclass(frozen=True)

@@ -10,22 +10,29 @@ from typing import Any
 
 import pyarrow as pa
 
-from sinks.hive.catalog import Catalog, HiveTable
-from sinks.hive.fit import fit
-from sinks.hive.identity import note, why_another
-from sinks.hive.options import HiveOptions, Trigger
-from sinks.hive.pending import Pending
-from sinks.hive.policies import Policies
-from sinks.staging.home import Home
-from sinks.staging.manifest import Manifest
-from sinks.staging.names import Owner
-from sinks.staging.partition_time import PartitionTime
-from sinks.staging.preflight import check_columns, check_folder, check_inside, check_owned, local_path, make_home
-from sinks.staging.sink import StagedSink
-from sinks.staging.table import Table
 from twophase.errors import ConfigError, StopJobError
 from twophase.ids import Attempt
 from twophase.protocol.sink import SinkContext, SinkHistory
+from twophase.sinks.common.staging.manifest import Manifest
+from twophase.sinks.common.staging.names import Owner
+from twophase.sinks.common.staging.partition_time import PartitionTime
+from twophase.sinks.common.staging.preflight import (
+    check_columns,
+    check_folder,
+    check_inside,
+    check_owned,
+    local_path,
+    make_home,
+)
+from twophase.sinks.common.staging.sink import StagedSink
+from twophase.sinks.common.staging.staging_area import Home
+from twophase.sinks.common.staging.table import Table
+from twophase.sinks.hive.catalog import Catalog, HiveTable
+from twophase.sinks.hive.fit import fit
+from twophase.sinks.hive.identity import note, why_another
+from twophase.sinks.hive.options import HiveOptions, Trigger
+from twophase.sinks.hive.pending import Pending
+from twophase.sinks.hive.policies import Policies
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ class _Fitting:
 
 
 class HiveSink(StagedSink):
-    """Appends to one table. Options: `sinks.hive.options.HiveOptions`.
+    """Appends to one table. Options: `twophase.sinks.hive.options.HiveOptions`.
 
     The catalog is used on the driver only, and is not pickled.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinks.mysql.books import Books
-from sinks.mysql.identity import TableIdentity, TargetBook
-from sinks.mysql.loading import Loader
-from sinks.mysql.options import Endpoint
-from sinks.mysql.slots import Slots
-from sinks.mysql.xid import Owner
+from twophase.sinks.mysql.client.session_locks import Slots
+from twophase.sinks.mysql.identity import TableIdentity, TargetBook
+from twophase.sinks.mysql.metadata_tables import Books
+from twophase.sinks.mysql.options import Endpoint
+from twophase.sinks.mysql.rows.loading import Loader
+from twophase.sinks.mysql.xid import Owner
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Phase 2, on the driver: XA COMMIT, and what its answers are worth.
 
 Neither answer proves anything. "OK" may come from a branch that its session has not yet let go of, with nothing
-committed (leaving.py); "unknown branch" (1397) may mean committed before, rolled back by hand, never there, or held by
+committed (session_exit.py); "unknown branch" (1397) may mean committed before, rolled back by hand, never there, or held by
 a session. What decides is the row that the branch wrote into the ledger (H1, H4, H11, H49):
 
     0. wait until the session that prepared the branch is gone; later end it (H2)
@@ -21,19 +21,19 @@ from enum import Enum, auto
 
 import pymysql
 
-from sinks.mysql.binding import Binding
-from sinks.mysql.codes import LOCK_WAIT_TIMEOUT, NOT_NOW, XA_ROLLED_BACK, XAER_NOTA, code_of
-from sinks.mysql.connection import Session
-from sinks.mysql.driver import DriverLink
-from sinks.mysql.identity import TableIdentity, read_identity, why_another
-from sinks.mysql.leaving import wait_until_left
-from sinks.mysql.orphans import prepared, xid_of
-from sinks.mysql.xid import Xid
 from twophase.errors import TargetChangedError, TargetUnreachableError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, Predecessor, predecessor_missing
+from twophase.sinks.mysql.binding import Binding
+from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, NOT_NOW, XA_ROLLED_BACK, XAER_NOTA, code_of
+from twophase.sinks.mysql.client.connection import Session
+from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.session_exit import wait_until_left
+from twophase.sinks.mysql.identity import TableIdentity, read_identity, why_another
+from twophase.sinks.mysql.orphans import prepared, xid_of
+from twophase.sinks.mysql.xid import Xid
 
 _LEAVING_S = 2.0
 

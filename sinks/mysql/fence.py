@@ -14,15 +14,15 @@ import time
 
 import pymysql
 
-from sinks.mysql.binding import Binding
-from sinks.mysql.codes import LOCK_WAIT_TIMEOUT, code_of
-from sinks.mysql.connection import Session
-from sinks.mysql.driver import DriverLink
-from sinks.mysql.leaving import wait_until_gone
-from sinks.mysql.orphans import prepared
-from sinks.mysql.slots import kill
 from twophase.errors import FencedError, TargetUnreachableError
 from twophase.ids import Attempt
+from twophase.sinks.mysql.binding import Binding
+from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, code_of
+from twophase.sinks.mysql.client.connection import Session
+from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.session_exit import wait_until_gone
+from twophase.sinks.mysql.client.session_locks import kill
+from twophase.sinks.mysql.orphans import prepared
 
 
 class Fence:

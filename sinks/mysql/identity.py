@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import pymysql
 
-from sinks.mysql.codes import DENIED, NO_SUCH_TABLE, code_of
-from sinks.mysql.connection import Session
-from sinks.mysql.identifiers import qualified
+from twophase.sinks.mysql.client.codes import DENIED, NO_SUCH_TABLE, code_of
+from twophase.sinks.mysql.client.connection import Session
+from twophase.sinks.mysql.client.identifiers import qualified
 
 _NOT_OURS = DENIED | {NO_SUCH_TABLE}
 """There is no such book for this account; `open` has said so."""

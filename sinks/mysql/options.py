@@ -14,9 +14,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from sinks.mysql.identifiers import quote
 from twophase.config import Duration, Options
 from twophase.errors import ConfigError
+from twophase.sinks.mysql.client.identifiers import quote
 
 _DEFAULT_PORT = 3306
 _URL_FORM = "mysql://user@host:3306/schema"

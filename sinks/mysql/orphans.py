@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import pymysql
 
-from sinks.mysql.binding import Binding
-from sinks.mysql.codes import LOCK_WAIT_TIMEOUT, XA_ROLLED_BACK, XAER_NOTA, XAER_RMERR, code_of
-from sinks.mysql.connection import Row, Session
-from sinks.mysql.driver import DriverLink
-from sinks.mysql.leaving import wait_until_left
-from sinks.mysql.xid import Owner, Xid
 from twophase.errors import PreflightError, StopJobError, TargetUnreachableError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
+from twophase.sinks.mysql.binding import Binding
+from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, XA_ROLLED_BACK, XAER_NOTA, XAER_RMERR, code_of
+from twophase.sinks.mysql.client.connection import Row, Session
+from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.session_exit import wait_until_left
+from twophase.sinks.mysql.xid import Owner, Xid
 
 _POLL_S = 0.05
 
@@ -105,7 +105,7 @@ class Orphans:
     def _is_gone(self, session: Session, committable: Committable, xid: Xid) -> bool:
         """Whether nothing is left of a branch that the server does not know any more, or says it has rolled back.
 
-        Its ledger row tells: locked, the engine still has it, whatever the server says (leaving.py).
+        Its ledger row tells: locked, the engine still has it, whatever the server says (session_exit.py).
         """
         if xid in prepared(session, self._binding.owner):
             return False

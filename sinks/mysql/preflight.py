@@ -10,16 +10,16 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pymysql
 
-from sinks.mysql.codes import DENIED, NO_DEFAULT, code_of
-from sinks.mysql.connection import Session
-from sinks.mysql.identifiers import quote
-from sinks.mysql.options import Load, MySqlOptions
-from sinks.mysql.server import Server
-from sinks.mysql.slots import SLOTS
-from sinks.mysql.table import Table, read_table
-from sinks.mysql.types import ColumnPlan, plan_column
 from twophase.errors import ConfigError, PreflightError
 from twophase.protocol.sink import SinkContext
+from twophase.sinks.mysql.client.codes import DENIED, NO_DEFAULT, code_of
+from twophase.sinks.mysql.client.connection import Session
+from twophase.sinks.mysql.client.identifiers import quote
+from twophase.sinks.mysql.client.server import Server
+from twophase.sinks.mysql.client.session_locks import SLOTS
+from twophase.sinks.mysql.options import Load, MySqlOptions
+from twophase.sinks.mysql.rows.types import ColumnPlan, plan_column
+from twophase.sinks.mysql.table import Table, read_table
 
 _FIRST_XA_WITH_BINLOG = (8, 0, 30)
 _OLDEST_MYSQL = (8, 0, 0)

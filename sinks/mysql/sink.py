@@ -8,29 +8,29 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sinks.mysql.binding import Binding
-from sinks.mysql.books import Books
-from sinks.mysql.committer import Committer
-from sinks.mysql.connection import Session
-from sinks.mysql.driver import DriverLink
-from sinks.mysql.fence import Fence
-from sinks.mysql.identity import TableIdentity, read_identity, why_another
-from sinks.mysql.leaving import may_list_transactions
-from sinks.mysql.loading import InsertLoader, LoadDataLoader, Loader
-from sinks.mysql.options import Endpoint, MySqlOptions
-from sinks.mysql.orphans import Orphans, list_branches, prepared
-from sinks.mysql.preflight import check_any_insert_right, check_server, check_table, find_table, may_load_local
-from sinks.mysql.server import Server, read_server
-from sinks.mysql.slots import Slots
-from sinks.mysql.table import Table
-from sinks.mysql.types import ColumnPlan
-from sinks.mysql.writer import MySqlWriter
-from sinks.mysql.xid import Owner
 from twophase.errors import PreflightError, StopJobError
 from twophase.ids import Attempt, Subtask, TransactionId, check_name
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
+from twophase.sinks.mysql.binding import Binding
+from twophase.sinks.mysql.client.connection import Session
+from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.server import Server, read_server
+from twophase.sinks.mysql.client.session_exit import may_list_transactions
+from twophase.sinks.mysql.client.session_locks import Slots
+from twophase.sinks.mysql.committer import Committer
+from twophase.sinks.mysql.fence import Fence
+from twophase.sinks.mysql.identity import TableIdentity, read_identity, why_another
+from twophase.sinks.mysql.metadata_tables import Books
+from twophase.sinks.mysql.options import Endpoint, MySqlOptions
+from twophase.sinks.mysql.orphans import Orphans, list_branches, prepared
+from twophase.sinks.mysql.preflight import check_any_insert_right, check_server, check_table, find_table, may_load_local
+from twophase.sinks.mysql.rows.loading import InsertLoader, LoadDataLoader, Loader
+from twophase.sinks.mysql.rows.types import ColumnPlan
+from twophase.sinks.mysql.table import Table
+from twophase.sinks.mysql.writer import MySqlWriter
+from twophase.sinks.mysql.xid import Owner
 
 _log = logging.getLogger("twophase.sinks.mysql")
 _STATEMENT_BYTES = 1_000_000
@@ -41,7 +41,7 @@ _WITHOUT_PROCESS = (
 
 
 class MySqlSink(ArrowSink):
-    """Appends to one table. Options: `sinks.mysql.options.MySqlOptions`.
+    """Appends to one table. Options: `twophase.sinks.mysql.options.MySqlOptions`.
 
     Only driver-side objects are made by `open`; none of them is pickled, the executors get the `Binding`.
 

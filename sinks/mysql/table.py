@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sinks.mysql.connection import Session
-from sinks.mysql.identifiers import qualified
+from twophase.sinks.mysql.client.connection import Session
+from twophase.sinks.mysql.client.identifiers import qualified
 
 
 @dataclass(frozen=True)

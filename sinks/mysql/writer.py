@@ -16,17 +16,17 @@ from contextlib import contextmanager, suppress
 import pyarrow as pa
 import pymysql
 
-from sinks.mysql.binding import Binding
-from sinks.mysql.codes import DEADLOCK, LOCK_WAIT_TIMEOUT, REJECTED_ROWS, code_of
-from sinks.mysql.connection import SecurityError, Session, hostile
-from sinks.mysql.session import end_quietly, open_writer_session
-from sinks.mysql.xid import Xid
 from twophase.errors import DeclinedError, FencedError, RejectedRowsError, TargetUnreachableError, TwoPhaseError
 from twophase.failpoints import failpoint
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.writer import SinkWriter
 from twophase.redaction import shown
+from twophase.sinks.mysql.binding import Binding
+from twophase.sinks.mysql.client.codes import DEADLOCK, LOCK_WAIT_TIMEOUT, REJECTED_ROWS, code_of
+from twophase.sinks.mysql.client.connection import SecurityError, Session, hostile
+from twophase.sinks.mysql.client.session import end_quietly, open_writer_session
+from twophase.sinks.mysql.xid import Xid
 
 
 class MySqlWriter(SinkWriter):

@@ -6,7 +6,7 @@
 Everything that makes a piece unique is in it (I5), MySQL wants gtrid + bqual unique (H36), and all of it but the names
 can be read back. The hashes of job and sink are salted with the id of the bookkeeping schema: two jobs of one name on
 one server that keep their books apart never see each other's branches. The session's number is there because nobody
-else may touch a branch before the session that prepared it is gone (leaving.py).
+else may touch a branch before the session that prepared it is gone (session_exit.py).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from twophase.cli.job_file import load_job_file
+from twophase.cli.jobfile.job_file import load_job_file
 from twophase.cli.main import main
 from twophase.config import JobOptions
 from twophase.coordinator.failure_reason import CheckpointFailureReason

@@ -103,7 +103,7 @@ def test_a_command_imports_none_of_the_others() -> None:
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     loaded = done.stdout.splitlines()[-1].split()
     assert "twophase.cli.run" in loaded
-    assert not {"twophase.cli.repair", "twophase.cli.checkpoints", "twophase.cli.pipeline"} & {*loaded}
+    assert not {"twophase.cli.repair", "twophase.cli.checkpoints", "twophase.cli.jobfile.pipeline"} & {*loaded}
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:

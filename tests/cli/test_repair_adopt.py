@@ -13,11 +13,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from sinks.file.sink import FileSink
-from tests.coordinator.conftest import JOB, SCHEMA, Driver, completed_of, decided, offsets, restoring
+from harness.memory_driver import JOB, SCHEMA, Driver, completed_of, decided, offsets, restoring
 from twophase.cli.main import main
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.sink import CommitRequest
+from twophase.sinks.file.sink import FileSink
 
 
 @dataclass

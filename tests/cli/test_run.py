@@ -13,9 +13,9 @@ import psutil
 import pytest
 import yaml
 
+from harness import delta_lake
 from harness.job_command import CONF, TIMEOUT_S, Command, two_batches, wait_for_a_commit, without_end
 from harness.selection import representatives
-from integration import delta_lake
 from twophase.startup.java import pyspark_jars
 from twophase.testing.services.delta import delta_jars
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from twophase.cli import spark
+from twophase.cli.display.spark_output import SparkOutput
 from twophase.cli.spark import Start, spark_session
-from twophase.cli.spark_output import SparkOutput
 from twophase.errors import PreflightError
 from twophase.failpoints import DRIVER_VARIABLE
 from twophase.startup.packages import PACKAGES, note_jars

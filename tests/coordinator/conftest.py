@@ -1,152 +1,15 @@
-"""A coordinator without Spark: memory sinks, a local folder, a clock that only the test moves."""
+"""A job without Spark over memory targets, as fixtures; see `harness.memory_driver`."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from twophase import failpoints
-from twophase.config import JobOptions
-from twophase.coordinator.alongside import Alongside, in_turn
-from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.recovery import Restore
-from twophase.events import Event, Observers
-from twophase.failpoints import FailpointError
-from twophase.ids import Subtask, new_lineage_id
-from twophase.protocol.sink import SinkContext
-from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.log import JobLog
-from twophase.state.records import Lineage
-from twophase.state.storage import LocalStorage, Storage
-from twophase.state.store import CompletedCheckpointStore
-from twophase.testing.memory import MemorySink, MemoryTarget
-
-JOB = "orders"
-SCHEMA = pa.schema([("id", pa.int64())])
-
-
-class ManualClock:
-    """Time that stands still until somebody waits."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-        self.waits: list[float] = []
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def unix_ms(self) -> int:
-        return int(self.now_s * 1000)
-
-    def wait(self, event: threading.Event, timeout_s: float) -> bool:
-        self.waits.append(timeout_s)
-        self.now_s += timeout_s
-        return event.is_set()
-
-
-def offsets(number: int) -> FrozenOffsets:
-    """Checkpoint n reads ids 10 n to 10 n + 9."""
-    start = (f'{{"next":{number * 10}}}',) if number else (None,)
-    return FrozenOffsets(start, (f'{{"next":{number * 10 + 10}}}',))
-
-
-@dataclass
-class Driver:
-    """One driver of the job, over targets and a folder that outlive it."""
-
-    folder: Path
-    targets: dict[str, MemoryTarget]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    sinks: dict[str, MemorySink] = field(default_factory=dict)
-    listeners: Sequence[Any] = ()
-    events: list[Event] = field(default_factory=list)
-    clock: ManualClock = field(default_factory=ManualClock)
-    storage: Storage | None = None
-    alongside: Alongside = in_turn
-
-    def __post_init__(self) -> None:
-        for name, target in self.targets.items():
-            self.sinks.setdefault(name, MemorySink(target))
-        for name, sink in self.sinks.items():
-            sink.open(SinkContext(JOB, name, SCHEMA, 2))
-        self.coordinator = CheckpointCoordinator(
-            JOB,
-            self.storage or LocalStorage(self.folder),
-            self.sinks,
-            JobOptions.parse({"checkpointLocation": str(self.folder), **self.options}, "job"),
-            observers=Observers(self.events.append),
-            clock=self.clock,
-            snapshot=lambda number, frozen: {"sources": [{"entries": list(frozen.end)}]},
-            listeners=self.listeners,
-            alongside=self.alongside,
-        )
-
-    def recover(self) -> Driver:
-        self.coordinator.recover()
-        if self.coordinator.log.history.lineage is None:
-            self.coordinator.begin_lineage(Lineage(new_lineage_id()))
-        return self
-
-    def write(self, pending: PendingCheckpoint) -> None:
-        """Every sink gets the ten rows of the checkpoint in two pieces."""
-        first = pending.checkpoint * 10
-        for name, sink in self.sinks.items():
-            pieces = []
-            for index in (0, 1):
-                rows = [{"id": first + index * 5 + step} for step in range(5)]
-                writer = sink.writer(pending.transaction(name), Subtask(index, pending.attempt.counter * 100 + index))
-                writer.write(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
-                piece = writer.pre_commit()
-                assert piece is not None
-                pieces.append(piece)
-            pending.acknowledge(name, pieces)
-
-    def run(self, number: int, pre_commit: Callable[[PendingCheckpoint], None] | None = None) -> None:
-        self.coordinator.classify(number, offsets(number))
-        self.coordinator.checkpoint(number, offsets(number), pre_commit or self.write)
-
-    def dies_undecided(self, number: int) -> None:
-        """Every sink has its pieces, and the driver dies before it decides."""
-
-        def dies(pending: PendingCheckpoint) -> None:
-            self.write(pending)
-            raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            self.run(number, dies)
-
-    def of(self, kind: type[Event]) -> list[Any]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-
-def completed_of(folder: Path, number: int) -> CompletedCheckpoint:
-    log = JobLog(LocalStorage(folder), JOB)
-    found = next(entry for entry in log.read().decisions if entry.checkpoint == number)
-    return CompletedCheckpointStore(LocalStorage(folder), log, 1).read(found)
-
-
-def restoring(checkpoint: CompletedCheckpoint, *, committed: bool) -> Restore:
-    """A restore from a copy whose log calls the checkpoint committed, or only decided."""
-    lineage = Lineage(
-        new_lineage_id(),
-        restored_from="/copy/chk/x",
-        first_checkpoint=1,
-        start=checkpoint.offsets.end,
-        ancestors={checkpoint.lineage: checkpoint.checkpoint},
-        proofs=checkpoint.proofs,
-    )
-    return Restore(checkpoint, lineage, adopting=() if committed else (checkpoint,))
-
-
-def visible(target: MemoryTarget) -> list[int]:
-    return sorted(row["id"] for row in target.visible)
+from harness.memory_driver import Driver, decided, lose
+from twophase.testing.memory import MemoryTarget
 
 
 @pytest.fixture
@@ -167,28 +30,6 @@ def another(tmp_path: Path, targets: dict[str, MemoryTarget]) -> Callable[..., D
         return Driver(tmp_path / "job", targets, **options)
 
     return make
-
-
-def dying(point: str, run: Callable[[], object]) -> None:
-    """Run something that dies at a crash point."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(failpoints, "_rules", failpoints._parse(f"{point}=raise"))
-        patch.setattr(failpoints, "_hits", {})
-        with pytest.raises(FailpointError):
-            run()
-
-
-def decided(driver: Driver, number: int) -> None:
-    """The driver dies with the checkpoint decided and committed nowhere."""
-    dying("C11", lambda: driver.run(number))
-
-
-def lose(target: MemoryTarget, number: int, *indices: int) -> None:
-    """Somebody rolls pieces back by hand."""
-    gone = [key for key in target.prepared if key[3] == number and key[5].index in indices]
-    assert len(gone) == len(indices)
-    for key in gone:
-        del target.prepared[key]
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import Driver, completed_of, restoring, visible
+from harness.memory_driver import NOTE, Driver, completed_of, restoring, visible
 from tests.coordinator.test_put_back import backup, put_back, run_all
-from tests.coordinator.test_repair import NOTE, Targets, repair
+from tests.coordinator.test_repair import Targets, repair
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import TargetChangedError
 from twophase.testing.memory import MemoryTarget

@@ -9,20 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import (
+from harness.memory_driver import (
     JOB,
+    NOTE,
     Driver,
     ManualClock,
     completed_of,
     decided,
     dying,
+    frozen,
     lose,
+    nothing,
     offsets,
+    remove_body,
     restoring,
     visible,
 )
 from tests.coordinator.test_put_back import put_back
-from tests.coordinator.test_repair import NOTE
 from tests.coordinator.test_repair import repair as accept_loss
 from twophase import failpoints
 from twophase.config import JobOptions
@@ -34,7 +37,6 @@ from twophase.events import Observers
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.sink import CommitRequest, SinkContext
-from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.log import JobLog
 from twophase.state.records import Adoption
 from twophase.state.storage import LocalStorage
@@ -42,16 +44,6 @@ from twophase.testing.memory import MemorySink, MemoryTarget
 
 Targets = dict[str, MemoryTarget]
 Another = Callable[..., Driver]
-
-
-def frozen(_: str, batch: int) -> FrozenOffsets | None:
-    """Spark's folder is whole."""
-    return offsets(batch)
-
-
-def nothing(_: str, __: int) -> FrozenOffsets | None:
-    """Spark's folder is gone."""
-    return None
 
 
 def repair(folder: Path, targets: Targets, found: Frozen = frozen, is_stuck: bool = False) -> AdoptionRepair:
@@ -227,11 +219,6 @@ def test_a_target_that_lacks_something_is_not_adopted_from(behind: Driver, targe
     put_back(targets["lake"], MemoryTarget())
     with pytest.raises(TargetChangedError, match="sink 'lake'"):
         repair(folder, targets).plan()
-
-
-def remove_body(folder: Path, number: int) -> None:
-    found = [one for one in JobLog(LocalStorage(folder), JOB).read().decisions if one.checkpoint == number]
-    (folder / found[-1].folder / "_metadata").unlink()
 
 
 @pytest.mark.parametrize("is_loser", [False, True], ids=["the lost one", "another attempt of its task"])

@@ -10,10 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, completed_of, decided, lose, offsets, restoring, visible
-from tests.coordinator.test_adopt import Another, Targets, adopt, frozen, nothing, repair
+from harness.memory_driver import (
+    JOB,
+    NOTE,
+    Driver,
+    completed_of,
+    decided,
+    frozen,
+    lose,
+    nothing,
+    offsets,
+    restoring,
+    visible,
+)
+from tests.coordinator.test_adopt import Another, Targets, adopt, repair
 from tests.coordinator.test_put_back import backup, put_back
-from tests.coordinator.test_repair import NOTE
 from tests.coordinator.test_repair import repair as accept_loss
 from twophase.coordinator.adopt import Frozen
 from twophase.coordinator.pending import PendingCheckpoint

@@ -11,10 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from sinks.file.sink import FileSink
-from tests.coordinator.conftest import JOB, SCHEMA, Driver, ManualClock, decided, dying
-from tests.coordinator.test_adopt import frozen, remove_body
-from tests.coordinator.test_repair import NOTE
+from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, decided, dying, frozen, remove_body
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionPlan, AdoptionRepair
 from twophase.coordinator.repair import Bench
@@ -22,6 +19,7 @@ from twophase.errors import StopJobError
 from twophase.events import Observers
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.sinks.file.sink import FileSink
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, completed_of, restoring, visible
+from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
 from tests.coordinator.conftest import decided as dies_decided
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.recovery import commit_decided, take_over

@@ -24,8 +24,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.coordinator.conftest import JOB, offsets
-from tests.coordinator.interleaving import PIECES, Crash, SteppingDriver, row
+from harness.interleaving import PIECES, Crash, SteppingDriver, row
+from harness.memory_driver import JOB, offsets
 from twophase.coordinator.coordinator import Replay
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import (
@@ -58,7 +58,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(os, "fsync", lambda descriptor: None)
         self.patch.setattr("twophase.state.store._FOLD_AT", 7)
-        self.patch.setattr("twophase.coordinator.finish._SUBSUME_SINKS_EVERY", 2)
+        self.patch.setattr("twophase.coordinator.completion._SUBSUME_SINKS_EVERY", 2)
         self.root = Path(tempfile.mkdtemp(prefix="twophase-machine-"))
         self.targets = {name: MemoryTarget() for name in SINKS}
         self.decided: dict[int, Decision] = {}

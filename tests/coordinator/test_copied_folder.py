@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import Driver, completed_of, restoring, visible
+from harness.memory_driver import Driver, completed_of, restoring, visible
 from twophase.coordinator.alongside import Alongside, SideBySide, in_turn
 from twophase.coordinator.recovery import Restore
 from twophase.coordinator.stopwatch import Stopwatch

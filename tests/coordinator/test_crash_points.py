@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, offsets, visible
+from harness.memory_driver import JOB, Driver, offsets, visible
 from twophase.coordinator.coordinator import Replay
 from twophase.state.log import JobLog
 from twophase.state.storage import LocalStorage
@@ -22,7 +22,7 @@ MODULES = [
     "twophase.state.store",
     "twophase.state.log",
     "twophase.coordinator.coordinator",
-    "twophase.coordinator.finish",
+    "twophase.coordinator.completion",
     "twophase.coordinator.recovery",
     "twophase.testing.memory",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import Driver
+from harness.memory_driver import Driver
 from twophase.coordinator.failure_reason import CheckpointFailureReason
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import CheckpointExpiredError, DeclinedError, RejectedRowsError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import Driver, completed_of, offsets, restoring, visible
+from harness.memory_driver import Driver, completed_of, offsets, restoring, visible
 from tests.coordinator.test_crash_points import Crash, CrashPoints
 from twophase.errors import FencedError, TargetUnreachableError
 from twophase.ids import Attempt

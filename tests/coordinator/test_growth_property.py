@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from sinks.file.sink import FileSink
-from tests.coordinator.conftest import JOB, SCHEMA, offsets, restoring
-from tests.coordinator.interleaving import PIECES, Crash, SteppingDriver, SteppingStorage, Steps, between_steps
-from twophase.coordinator.finish import _SUBSUME_SINKS_EVERY
+from harness.interleaving import PIECES, Crash, SteppingDriver, SteppingStorage, Steps, between_steps
+from harness.memory_driver import JOB, SCHEMA, offsets, restoring
+from twophase.coordinator.completion import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.pending import PendingCheckpoint
+from twophase.sinks.file.sink import FileSink
 from twophase.state.storage import NO_CRASH_POINTS, CrashPoints
 from twophase.state.store import _FOLD_AT
 from twophase.testing.memory import MemoryTarget
@@ -31,7 +31,9 @@ pytestmark = pytest.mark.part("coordinator")
 
 FILES = "files"
 """The sink that writes files, and its table beside the job's folder."""
-CRASH_POINTS = [f"sinks.staging.{module}.failpoint" for module in ("committer", "disk", "orphans", "writer")]
+CRASH_POINTS = [
+    f"twophase.sinks.common.staging.{module}.failpoint" for module in ("committer", "disk", "orphans", "writer")
+]
 NUM_RETAINED = 2
 LOG_RECORDS = _FOLD_AT + 2
 """A recovery that has just not folded the log commits a checkpoint and begins a lineage."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, completed_of, offsets, restoring, visible
+from harness.memory_driver import JOB, Driver, completed_of, offsets, restoring, visible
 from twophase.coordinator.coordinator import Replay
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.coordinator.conftest import JOB, SCHEMA, offsets
+from harness.memory_driver import JOB, SCHEMA, offsets
 from twophase.coordinator.orphans import Orphans, pieces_of
 from twophase.errors import FencedError
 from twophase.events import Event, Observers, OrphansAborted

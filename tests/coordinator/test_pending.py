@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.coordinator.conftest import JOB, offsets
+from harness.memory_driver import JOB, offsets
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.state_machine import Action, Phase, Signal
 from twophase.errors import DeclinedError, StopJobError

@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, completed_of, restoring, visible
+from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import DeclinedError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt

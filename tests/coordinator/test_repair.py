@@ -7,18 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import (
-    JOB,
-    Driver,
-    ManualClock,
-    completed_of,
-    decided,
-    each,
-    in_part,
-    lose,
-    restoring,
-    visible,
-)
+from harness.memory_driver import JOB, NOTE, Driver, ManualClock, completed_of, decided, lose, restoring, visible
+from tests.coordinator.conftest import each, in_part
 from tests.coordinator.test_put_back import backup, no_rows_for, put_back
 from twophase.config import JobOptions
 from twophase.coordinator.pending import PendingCheckpoint
@@ -28,14 +18,12 @@ from twophase.events import Observers
 from twophase.ids import Subtask
 from twophase.protocol.sink import SinkContext, SinkHistory
 from twophase.state.log import JobLog
-from twophase.state.records import AcceptedLoss, FenceRecord, Note
+from twophase.state.records import AcceptedLoss, FenceRecord
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 
 Targets = dict[str, MemoryTarget]
 Another = Callable[..., Driver]
-
-NOTE = Note("ann@host", 1_700_000_000_000, "the branch was rolled back by hand")
 
 
 def repair(folder: Path, targets: Targets) -> LossRepair:

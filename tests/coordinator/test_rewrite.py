@@ -9,22 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import (
-    JOB,
-    SCHEMA,
-    Driver,
-    ManualClock,
-    completed_of,
-    decided,
-    dying,
-    each,
-    in_part,
-    lose,
-    visible,
-)
+from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, completed_of, decided, dying, lose, visible
+from tests.coordinator.conftest import each, in_part
 from tests.coordinator.test_adopt import adopt
 from tests.coordinator.test_put_back import backup, put_back, put_back_in_commit
-from tests.coordinator.test_repair import NOTE, Another, Targets
+from tests.coordinator.test_repair import Another, Targets
 from tests.coordinator.test_repair import repair as accepting
 from twophase.config import JobOptions
 from twophase.coordinator.repair import Bench

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import Driver, completed_of, restoring, visible
+from harness.memory_driver import Driver, completed_of, restoring, visible
 from twophase.errors import (
     CheckpointMissingError,
     ConfigError,

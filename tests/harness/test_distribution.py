@@ -33,7 +33,7 @@ def test_split(own, other):
 
 def test_a_file_stays_in_one_process_unless_it_is_split(tmp_path: Path) -> None:
     (tmp_path / "integration").mkdir()
-    (tmp_path / "integration/test_demo.py").write_text(HALVES)
+    (tmp_path / "integration/start/test_demo.py").write_text(HALVES)
     (tmp_path / "test_kept.py").write_text(KEPT)
     (tmp_path / "pytest.ini").touch()
     plugins = ["-p", "harness.distribution", "-p", "harness.ledger", "-p", "harness.selection"]

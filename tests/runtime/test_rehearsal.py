@@ -1,4 +1,4 @@
-"""Where a rehearsal lives, and what killed ones leave. The rehearsal itself: `integration/test_first_runs.py`."""
+"""Where a rehearsal lives, and what killed ones leave. The rehearsal itself: `integration/start/test_first_runs.py`."""
 
 from __future__ import annotations
 

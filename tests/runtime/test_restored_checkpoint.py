@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.conftest import JOB, Driver, decided
+from harness.memory_driver import JOB, Driver, decided
 from twophase.config import JobOptions
 from twophase.errors import CheckpointMissingError, ConfigError
 from twophase.ids import new_lineage_id

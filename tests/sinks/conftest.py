@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sinks.file.sink import FileSink
-from tests.sinks.file.harness import FileHarness
+from harness.file_sink import FileHarness
+from twophase.sinks.file.sink import FileSink
 
 
 @pytest.fixture

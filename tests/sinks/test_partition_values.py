@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from sinks.file.sink import FileSink
-from sinks.hive.places import Place, check_places
-from sinks.staging import committer
-from sinks.staging.formats import Format
-from tests.sinks.file.harness import FileHarness, commit, orders
+from harness.file_sink import FileHarness, commit, orders
 from twophase.errors import StopJobError, TwoPhaseError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import RetryLater
 from twophase.redaction import REDACTED, VARIABLE
+from twophase.sinks.common.staging import committer
+from twophase.sinks.common.staging.formats import Format
+from twophase.sinks.file.sink import FileSink
+from twophase.sinks.hive.places import Place, check_places
 
 SECRET = "4111-1111\N{RIGHT-TO-LEFT OVERRIDE}"
 """No character that a folder's name has to escape: a path has it as it is."""

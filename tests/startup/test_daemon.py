@@ -12,7 +12,7 @@ from twophase.startup.daemon import MODULE
 PROGRAM = """
 import os, sys
 import twophase.startup.daemon as daemon
-daemon.preload([*daemon._MODULES, "sinks.mysql.sink", "module.that.is.not.there"])
+daemon.preload([*daemon._MODULES, "twophase.sinks.mysql.sink", "module.that.is.not.there"])
 files = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
 print(daemon.threads(), any("socket" in file for file in files), "pyarrow.compute" in sys.modules, "pymysql" in sys.modules)
 print([name for name in ("pandas", "numpy.random") if name in sys.modules])

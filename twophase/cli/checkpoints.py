@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read_checkpoints
+from twophase.cli.display.text import clean, count, duration, local_time, size
 from twophase.cli.options import verbose_option
-from twophase.cli.text import clean, count, duration, local_time, size
 from twophase.state.records import AcceptedLoss, Adoption, Repair, Rewrite
 
 _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from twophase.cli.job_file import JobFile
+from twophase.cli.display.text import clean, count
+from twophase.cli.jobfile.job_file import JobFile
 from twophase.cli.options import verbose_option
-from twophase.cli.repair_bench import repair_bench, rewrite_bench
-from twophase.cli.text import clean, count
+from twophase.cli.repair_setup import repair_bench, rewrite_bench
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionPlan, AdoptionRepair
 from twophase.coordinator.clock import SystemClock

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from twophase.cli.connections import check_connections
-from twophase.cli.console import JobConsole
-from twophase.cli.job_file import load_job_file
-from twophase.cli.logs import log_lines
+from twophase.cli.display.console import JobConsole
+from twophase.cli.display.logs import log_lines
+from twophase.cli.display.progress import STOPPING
+from twophase.cli.display.query_progress import QueryPoller
+from twophase.cli.display.spark_output import SparkOutput
+from twophase.cli.display.views import ProgressMode, SilentView, View, make_view
+from twophase.cli.jobfile.connections import check_connections
+from twophase.cli.jobfile.job_file import load_job_file
+from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spark_conf
 from twophase.cli.options import verbose_option
-from twophase.cli.progress import STOPPING
-from twophase.cli.query_progress import QueryPoller
 from twophase.cli.recording import recording
 from twophase.cli.signals import stop_on_signals
-from twophase.cli.sink_types import make_sinks, modules_of_workers, spark_conf
 from twophase.cli.spark import Start, spark_session
-from twophase.cli.spark_output import SparkOutput
-from twophase.cli.views import ProgressMode, SilentView, View, make_view
 from twophase.startup.first_processes import start_workers
 from twophase.startup.quick_start import is_switched_off
 
@@ -92,7 +92,7 @@ def run(
     with view, log_lines(view.print_line, verbose=verbose, events_are_shown=type(view) is not SilentView):
         meanwhile = partial(_while_the_jvm_starts, sinks)
         with spark_session(start, output, meanwhile) as spark, recording(spark.archive, conf, sinks) as recorder:
-            from twophase.cli.pipeline import describe
+            from twophase.cli.jobfile.pipeline import describe
 
             view.tracker.set_state("starting")
             described = describe(spark.session, job, sinks).observer(view).observer(recorder)
@@ -104,7 +104,7 @@ def run(
 def _while_the_jvm_starts(sinks: Mapping[str, Sink]) -> None:
     """What needs no Spark. The imports are those of what comes next."""
     check_connections(sinks)
-    import_module("twophase.cli.pipeline")
+    import_module("twophase.cli.jobfile.pipeline")
 
 
 def _run_to_its_end(job: Job, view: View, output: SparkOutput | None) -> None:

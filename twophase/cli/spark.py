@@ -14,9 +14,9 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from twophase.cli.display.spark_output import SparkOutput
+from twophase.cli.display.text import clean
 from twophase.cli.gateway import slow_down_optimiser, start_jvm
-from twophase.cli.spark_output import SparkOutput
-from twophase.cli.text import clean
 from twophase.errors import PreflightError
 from twophase.failpoints import DRIVER_VARIABLE
 from twophase.startup import packages

@@ -3,13 +3,13 @@
     1. trigger        `checkpoint`: a pending checkpoint with frozen offsets under a new attempt
     2. pre-commit     the caller's function lets every sink write, and acknowledges for each
     3. decide         `_decide`: the body, then the record DECIDED(n) in the log. This is the decision
-    4. to 6.          commit, subsume, notify: `coordinator.finish`
+    4. to 6.          commit, subsume, notify: `coordinator.completion`
 
 A failure before step 3 declines the attempt: its pieces are aborted, its attempt is closed in every sink, and it is
 retried whole while `checkpoint.tolerable_failures` allows. A failure after step 3 aborts nothing.
 
 With `checkpoint.max_concurrent` above 1 a thread takes steps 4 to 6 while the next checkpoints take 1 to 3
-(`coordinator.behind`). An attempt is only closed when nothing is left to commit: its fence would wait for what is.
+(`coordinator.commit_queue`). An attempt is only closed when nothing is left to commit: its fence would wait for what is.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any
 
 from twophase.config import JobOptions
 from twophase.coordinator.alongside import Alongside, in_turn
-from twophase.coordinator.behind import CommitsBehind, Spawn, plain_thread
 from twophase.coordinator.clock import Clock
-from twophase.coordinator.commit import Committer
+from twophase.coordinator.commit_loop import Committer
+from twophase.coordinator.commit_queue import CommitsBehind, Spawn, plain_thread
+from twophase.coordinator.completion import Finisher, Listeners
 from twophase.coordinator.failure_reason import CheckpointFailureReason
-from twophase.coordinator.finish import Finisher, Listeners
 from twophase.coordinator.orphans import Orphans
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.proofs import Proofs, check_targets, has_moved

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 
 from twophase.config import JobOptions
 from twophase.coordinator.clock import Clock
-from twophase.coordinator.commit import Committer
-from twophase.coordinator.finish import Finisher, Listeners
+from twophase.coordinator.commit_loop import Committer
+from twophase.coordinator.completion import Finisher, Listeners
 from twophase.coordinator.proofs import Proofs, check_targets, knows
 from twophase.coordinator.recovery import check_histories, commit_decided, piece_names, take_over
 from twophase.errors import ConfigError, StopJobError

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sinks.delta import log_segment
-from sinks.delta.log_files import LogFiles
-from sinks.delta.log_segment import LogFile, LogSegment, UnreadableLogError
+from twophase.sinks.delta import log_segment
+from twophase.sinks.delta.log_files import LogFiles
+from twophase.sinks.delta.log_segment import LogFile, LogSegment, UnreadableLogError
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.delta.names import Owner, PieceName, data_prefix, fence_attempt, fence_version
 from twophase.ids import Attempt, TransactionId, new_lineage_id
+from twophase.sinks.delta.names import Owner, PieceName, data_prefix, fence_attempt, fence_version
 
 OWNER = Owner("orders", "lake")
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sinks.delta.options import DeltaOptions
-from sinks.delta.sink import DeltaSink
 from twophase.errors import ConfigError, StopJobError
+from twophase.sinks.delta.options import DeltaOptions
+from twophase.sinks.delta.sink import DeltaSink
 
 
 def parse(**options: Any) -> DeltaOptions:

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.delta.records import (
+from tests.state.conftest import bit_flips, truncations
+from twophase.ids import Attempt, TransactionId, new_lineage_id
+from twophase.sinks.delta.records import (
     DamagedRecordError,
     DataFile,
     Intent,
@@ -20,9 +22,7 @@ from sinks.delta.records import (
     encode_intent,
     encode_manifest,
 )
-from sinks.delta.shape import TableShape
-from tests.state.conftest import bit_flips, truncations
-from twophase.ids import Attempt, TransactionId, new_lineage_id
+from twophase.sinks.delta.shape import TableShape
 
 TRANSACTION = TransactionId("orders", new_lineage_id(), 7, Attempt(2, 3), "lake", "ab" * 32)
 INTENT = Intent(TRANSACTION, "0a1b2c3d-0000-4000-8000-000000000000", 41, -1)

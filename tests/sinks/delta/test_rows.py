@@ -22,8 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sinks.delta.rows import Fit, fit
-from sinks.delta.shape import TableShape
+from twophase.sinks.delta.rows import Fit, fit
+from twophase.sinks.delta.shape import TableShape
 
 
 def struct(**columns: DataType) -> StructType:

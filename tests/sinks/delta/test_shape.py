@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sinks.delta.features import refusals
-from sinks.delta.shape import TableShape, differences
+from twophase.sinks.delta.features import refusals
+from twophase.sinks.delta.shape import TableShape, differences
 
 PROTOCOL = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": []}
 

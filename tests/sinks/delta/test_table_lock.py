@@ -1,4 +1,4 @@
-"""The lock of a table on a local disk: Python's, and the JVM's, here of a JVM without Spark (`integration/test_delta_neighbours.py`)."""
+"""The lock of a table on a local disk: Python's, and the JVM's, here of a JVM without Spark (`integration/delta/test_neighbours.py`)."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from harness.rights import permissions_checked
-from sinks.delta import table_lock as module
-from sinks.delta.jvm import Jvm, may_be_running
-from sinks.delta.names import FOLDER
-from sinks.delta.table_lock import JVM_NAME, NAME, JvmLockedError, make_jvm_file, python_lock, table_lock
+from twophase.sinks.delta import table_lock as module
+from twophase.sinks.delta.jvm import Jvm, may_be_running
+from twophase.sinks.delta.names import FOLDER
+from twophase.sinks.delta.table_lock import JVM_NAME, NAME, JvmLockedError, make_jvm_file, python_lock, table_lock
 from twophase.startup.java import java, pyspark_jars
 
 HOLDER = """
 import sys
 from pathlib import Path
-from sinks.delta.table_lock import python_lock
+from twophase.sinks.delta.table_lock import python_lock
 
 with python_lock(Path(sys.argv[1]), 0):
     print("held", flush=True)
@@ -40,7 +40,7 @@ with python_lock(Path(sys.argv[1]), 0):
 ON_A_JVM = """
 import sys
 from pathlib import Path
-from sinks.delta.table_lock import table_lock
+from twophase.sinks.delta.table_lock import table_lock
 from tests.sinks.delta.test_table_lock import connected
 
 with connected(int(sys.argv[2])) as jvm, table_lock(Path(sys.argv[1]), jvm):
@@ -399,7 +399,7 @@ def test_an_interrupt_while_a_commit_waits_for_another_jvm_leaves_nothing_behind
 INTERRUPTED = """
 import signal, sys, threading, time
 from pathlib import Path
-from sinks.delta.table_lock import table_lock
+from twophase.sinks.delta.table_lock import table_lock
 from tests.sinks.delta.test_table_lock import connected
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it

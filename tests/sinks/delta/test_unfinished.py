@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from sinks.delta.names import Owner
-from sinks.delta.orphans import Orphans
-from sinks.delta.pieces import Pieces
-from sinks.delta.records import encode_intent, encode_manifest
 from tests.sinks.delta.test_records import INTENT, MANIFEST
+from twophase.sinks.delta.names import Owner
+from twophase.sinks.delta.orphans import Orphans
+from twophase.sinks.delta.pieces import Pieces
+from twophase.sinks.delta.records import encode_intent, encode_manifest
 
 OWNER = Owner(INTENT.transaction.job, INTENT.transaction.sink)
 NEXT = INTENT.base + 1

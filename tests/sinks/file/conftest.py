@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sinks.file.sink import FileSink
-from sinks.staging import committer
-from tests.sinks.file.harness import FileHarness, Interrupt, orders
+from harness.file_sink import FileHarness, Interrupt, orders
 from twophase.failpoints import FailpointError
 from twophase.protocol.committable import Committable
+from twophase.sinks.common.staging import committer
+from twophase.sinks.file.sink import FileSink
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
-from sinks.file.sink import FileSink
-from tests.sinks.file.harness import FileHarness, commit, orders
+from harness.file_sink import FileHarness, commit, orders
 from twophase.errors import ConfigError, DeclinedError, PreflightError, StopJobError
 from twophase.ids import Subtask
 from twophase.protocol.sink import SinkContext
+from twophase.sinks.file.sink import FileSink
 from twophase.testing.harness import SinkHarness, transaction_id
 
 FIELDS = SinkHarness.schema

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sinks.delta.options import DeltaOptions
-from sinks.file.options import FileOptions
-from sinks.hive.options import HiveOptions
-from sinks.mysql.options import MySqlOptions
 from twophase.config import Options
+from twophase.sinks.delta.options import DeltaOptions
+from twophase.sinks.file.options import FileOptions
+from twophase.sinks.hive.options import HiveOptions
+from twophase.sinks.mysql.options import MySqlOptions
 
 PAGE = (Path(__file__).parents[3] / "sinks" / "README.md").read_text()
 

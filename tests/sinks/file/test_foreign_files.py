@@ -11,18 +11,18 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from harness.file_sink import FileHarness, Interrupt, commit, final, orders
 from harness.selection import representatives
-from sinks.file.sink import FileSink
-from sinks.staging import committer, disk
-from sinks.staging.disk import rename_new
-from sinks.staging.manifest import DamagedRecordError, Manifest
-from tests.sinks.file.harness import FileHarness, Interrupt, commit, final, orders
 from twophase.errors import FencedError, PreflightError, StopJobError, TargetChangedError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest
+from twophase.sinks.common.staging import committer, disk
+from twophase.sinks.common.staging.disk import rename_new
+from twophase.sinks.common.staging.manifest import DamagedRecordError, Manifest
+from twophase.sinks.file.sink import FileSink
 from twophase.testing.harness import transaction_id
 
 pytestmark = pytest.mark.part("files")

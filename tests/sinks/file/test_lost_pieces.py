@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from harness.file_sink import FileHarness, Interrupt, commit, final, orders
 from harness.rights import permissions_checked
 from harness.selection import representatives
-from sinks.file.sink import FileSink
-from sinks.staging import committer, withdrawal
-from sinks.staging.manifest import Manifest
-from tests.sinks.file.harness import FileHarness, Interrupt, commit, final, orders
 from twophase.errors import StopJobError, TargetChangedError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, Predecessor
+from twophase.sinks.common.staging import committer, withdrawal
+from twophase.sinks.common.staging.manifest import Manifest
+from twophase.sinks.file.sink import FileSink
 
 pytestmark = pytest.mark.part("files")
 

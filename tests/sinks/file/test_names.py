@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sinks.staging.home import Home
-from sinks.staging.names import Owner, PieceName, fence_name, file_name, mark_name, parse_fence, parse_mark
 from twophase.ids import Attempt, Subtask
+from twophase.sinks.common.staging.names import (
+    Owner,
+    PieceName,
+    fence_name,
+    file_name,
+    mark_name,
+    parse_fence,
+    parse_mark,
+)
+from twophase.sinks.common.staging.staging_area import Home
 from twophase.testing.harness import LINEAGE, transaction_id
 
 NUMBERS = st.integers(0, 2**31)

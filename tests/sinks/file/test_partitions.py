@@ -11,13 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sinks.staging.partitions import MAX_NAME_BYTES, NULL_NAME, RefusedValueError, escape, folder_name
-from sinks.staging.rows import divide
-from tests.sinks.file.corpus import READABLE, REFUSED, VALUES
-from tests.sinks.file.harness import FileHarness, commit
+from harness.file_sink import FileHarness, commit
+from harness.hostile_values import READABLE, REFUSED, VALUES
 from twophase.errors import RejectedRowsError
 from twophase.ids import Subtask
 from twophase.protocol.outcome import Committed
+from twophase.sinks.common.partition_names import MAX_NAME_BYTES, NULL_NAME, RefusedValueError, escape, folder_name
+from twophase.sinks.common.staging.rows import divide
 from twophase.testing.harness import transaction_id
 
 FIELDS = pa.schema([("id", pa.int64()), ("part", pa.string())])
@@ -116,7 +116,7 @@ def test_a_piece_is_written_with_more_partitions_than_a_process_may_open_files(t
 
 
 def test_a_bounded_buffer_becomes_several_files_of_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sinks.staging.writer._BUFFER_BYTES", 2_000)
+    monkeypatch.setattr("twophase.sinks.common.staging.writer._BUFFER_BYTES", 2_000)
     table = FileHarness(tmp_path / "orders", FIELDS, partition_by=["part"])
     sink = table.opened()
     writer = sink.writer(transaction_id(), Subtask(0, 0))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from harness.file_sink import FileHarness, final
 from harness.rights import permissions_checked
-from sinks.file.sink import FileSink
-from tests.sinks.file.harness import FileHarness, final
 from twophase.errors import StopJobError
 from twophase.protocol.committable import Committable
+from twophase.sinks.file.sink import FileSink
 
 pytestmark = pytest.mark.part("files")
 

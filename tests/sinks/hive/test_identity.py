@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sinks.hive.catalog import HiveTable
-from sinks.hive.identity import note, why_another
-from sinks.staging.formats import Format
+from twophase.sinks.common.staging.formats import Format
+from twophase.sinks.hive.catalog import HiveTable
+from twophase.sinks.hive.identity import note, why_another
 
 MADE = "1700000000000"
 

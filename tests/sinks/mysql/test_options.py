@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
-from sinks.mysql.options import MySqlOptions, Protocol, Tls
-from sinks.mysql.sink import MySqlSink
 from twophase.errors import ConfigError
+from twophase.sinks.mysql.options import MySqlOptions, Protocol, Tls
+from twophase.sinks.mysql.sink import MySqlSink
 
 CANARY = "canary-password-7e1d"
 URL = "mysql://app@db.example:3307/shop"

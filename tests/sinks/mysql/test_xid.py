@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sinks.mysql.xid import FORMAT_ID, Owner, Xid
 from twophase.errors import ConfigError, CorruptRecordError
 from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
+from twophase.sinks.mysql.xid import FORMAT_ID, Owner, Xid
 
 OWNER = Owner("0a1b2c3d-0000-4000-8000-000000000000", "orders", "facts")
 TRANSACTION = TransactionId("orders", new_lineage_id(), 7, Attempt(2, 3), "facts", "ab" * 32)

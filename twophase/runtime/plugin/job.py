@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.coordinator import Replay
-from twophase.coordinator.relay import RelayCoordinator
+from twophase.coordinator.resumable import RelayCoordinator
 from twophase.errors import ConfigError, FencedError, PreflightError, StopJobError, TwoPhaseError
 from twophase.events import Observers
 from twophase.ids import Attempt, TransactionId

@@ -26,8 +26,8 @@ import pyarrow as pa
 
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.completion import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.finish import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import DeclinedError
 from twophase.events import Observers

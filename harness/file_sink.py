@@ -1,0 +1,103 @@
+"""A folder under test: what readers see in it, and what lies hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.dataset as ds
+
+from twophase.ids import Attempt, Subtask
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import CommitOutcome
+from twophase.protocol.sink import CommitRequest, Sink, SinkContext
+from twophase.sinks.common.staging.names import file_name
+from twophase.sinks.file.sink import FileSink
+from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, fresh_name, transaction_id
+
+Interrupt = Callable[[str], None]
+"""Let commits die at a crash point; with an empty name they live again."""
+
+
+class FileHarness(SinkHarness):
+    """One folder.
+
+    Args:
+        path: the folder.
+        fields: the columns of the rows, if other than those of every contract test.
+        options: of the sink.
+    """
+
+    def __init__(self, path: Path, fields: pa.Schema | None = None, **options: Any) -> None:
+        self.path = path
+        self.fields: pa.Schema = fields or self.schema
+        self.options = options
+
+    def new_sink(self) -> FileSink:
+        return FileSink(path=str(self.path), **self.options)
+
+    def opened(self, attempt: Attempt = FIRST) -> FileSink:
+        """A sink that is open and fenced for an attempt."""
+        sink = self.new_sink()
+        sink.open(SinkContext(JOB, SINK, self.fields, parallelism=2))
+        sink.fence(attempt)
+        return sink
+
+    def write(self, sink: FileSink, rows: Sequence[Row], checkpoint: int = 0, attempt: Attempt = FIRST) -> Committable:
+        """Pre-commit one piece."""
+        writer = sink.writer(transaction_id(checkpoint, attempt), Subtask(0, checkpoint))
+        writer.write(pa.RecordBatch.from_pylist(list(rows), schema=self.fields))
+        piece = writer.pre_commit()
+        assert piece is not None
+        return piece
+
+    def elsewhere(self) -> FileHarness:
+        return FileHarness(self.path.parent / fresh_name("orders"), self.fields, **self.options)
+
+    def rows_with_nulls(self) -> list[Row]:
+        """No partition has an empty value: it would read back as NULL, and is refused."""
+        rows = super().rows_with_nulls()
+        return [row for row in rows if "" not in map(row.get, self.options.get("partition_by", ()))]
+
+    def rows_visible(self) -> list[Row]:
+        if not self.path.exists():
+            return []
+        columns = [self.fields.field(name) for name in self.options.get("partition_by", ())]
+        partitioning = ds.partitioning(pa.schema(columns), flavor="hive") if columns else None
+        name = self.options.get("format", "parquet")
+        # As Spark reads it: NULL is nothing between two commas, an empty text has its quotes.
+        nulls = pyarrow.csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
+        kind = ds.CsvFileFormat(convert_options=nulls) if name == "csv" else name
+        if not self.files():
+            return []
+        found = ds.dataset(self.path, self.fields, format=kind, partitioning=partitioning)
+        return list(found.to_table().select(self.fields.names).to_pylist())
+
+    def files(self) -> list[Path]:
+        """Every file that readers see."""
+        return sorted(path for path in self.path.rglob("*.*") if path.is_file() and not self._hidden(path))
+
+    def staged(self) -> list[Path]:
+        """What lies hidden and is not committed."""
+        return sorted(self.path.glob("_twophase~*/fence-*/staged/*"))
+
+    def _hidden(self, path: Path) -> bool:
+        return any(name.startswith(("_", ".")) for name in path.relative_to(self.path).parts)
+
+
+def final(table: FileHarness, number: int) -> Path:
+    """Where a file of the fixture `piece` is when it is committed."""
+    name = file_name(transaction_id(), Subtask(0, 0), number, ".parquet")
+    return table.path / f"name=row {number}" / name
+
+
+def commit(sink: Sink, *pieces: Committable) -> list[CommitOutcome]:
+    return list(sink.commit([CommitRequest(piece) for piece in pieces]))
+
+
+def orders(ids: Iterable[int], **more: Any) -> list[Row]:
+    """Rows of the contract's schema."""
+    return [{"id": number, "name": f"row {number}", "amount": number / 2, **more} for number in ids]

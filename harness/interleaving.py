@@ -1,0 +1,214 @@
+"""Drivers that can be stopped between any two of their steps, to die there or to let another driver run.
+
+A step is a call of the storage or of a sink, before it and after it: what lies between two steps is atomic for
+everybody else, as a link or a transaction is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from harness.memory_driver import Driver
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import CommitOutcome, RetryLater
+from twophase.protocol.sink import CommitRequest
+from twophase.state.storage import NO_CRASH_POINTS, CrashPoints, LocalStorage
+from twophase.testing.memory import MemorySink, MemoryTarget, MemoryWriter
+
+PIECES = 2
+
+
+class Crash(BaseException):
+    """The driver dies here: no handler of the product may see it as a failure to clean up after."""
+
+
+class Steps:
+    """Counts the steps of one driver, and does something else at one of them."""
+
+    def __init__(self) -> None:
+        self._left = -1
+        self._action: Callable[[], object] = lambda: None
+
+    def plan(self, steps: int, action: Callable[[], object]) -> None:
+        """After so many steps from now, do `action`; it may raise."""
+        self._left, self._action = steps, action
+
+    def clear(self) -> bool:
+        """Forget the plan; return whether it was carried out."""
+        done, self._left = self._left < 0, -1
+        return done
+
+    def __call__(self) -> None:
+        if self._left >= 0:
+            self._left -= 1
+            if self._left < 0:
+                self._action()
+
+
+def between_steps(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of an object that has `_steps`: one before it, one after it."""
+
+    @wraps(method)
+    def stepping(self: Any, *arguments: Any) -> Any:
+        self._steps()
+        found = method(self, *arguments)
+        self._steps()
+        return found
+
+    return stepping
+
+
+class SteppingStorage(LocalStorage):
+    """The job's folder as one driver sees it.
+
+    Attributes:
+        on_append: called as soon as a log record is durable.
+        before_create: raised instead of the next creation of a name that begins so.
+        after_create: raised after it.
+    """
+
+    def __init__(self, root: Path, steps: Steps) -> None:
+        super().__init__(root)
+        self._steps = steps
+        self.on_append: Callable[[], object] = lambda: None
+        self.before_create: tuple[str, Exception] | None = None
+        self.after_create: tuple[str, Exception] | None = None
+
+    def create(self, name: str, data: bytes, crash_points: CrashPoints = NO_CRASH_POINTS) -> None:
+        self._steps()
+        self.before_create = self._fail(self.before_create, name)
+        super().create(name, data, crash_points)
+        if name.startswith("log/"):
+            self.on_append()
+        self.after_create = self._fail(self.after_create, name)
+        self._steps()
+
+    @staticmethod
+    def _fail(planned: tuple[str, Exception] | None, name: str) -> tuple[str, Exception] | None:
+        if planned is not None and name.startswith(planned[0]):
+            raise planned[1]
+        return planned
+
+    def read(self, name: str) -> bytes:
+        self._steps()
+        return super().read(name)
+
+    def sync(self, folder: str) -> None:
+        self._steps()
+        super().sync(folder)
+
+    def names(self, folder: str) -> list[str]:
+        self._steps()
+        return super().names(folder)
+
+    delete = between_steps(LocalStorage.delete)
+    delete_temporary = between_steps(LocalStorage.delete_temporary)
+
+
+class SteppingSink(MemorySink):
+    """A sink as one driver sees it.
+
+    Attributes:
+        refusals: so many commits are refused, with `RetryLater` or an error.
+        lost_replies: so many commits are carried out, and their reply is lost.
+        failing_aborts: so many aborts fail.
+    """
+
+    def __init__(self, target: MemoryTarget, steps: Steps) -> None:
+        super().__init__(target)
+        self._steps = steps
+        self.refusals = self.lost_replies = self.failing_aborts = 0
+
+    history = between_steps(MemorySink.history)
+    fence = between_steps(MemorySink.fence)
+    in_doubt = between_steps(MemorySink.in_doubt)
+    subsume = between_steps(MemorySink.subsume)
+
+    def writer(self, transaction: TransactionId, subtask: Subtask) -> MemoryWriter:
+        self._steps()
+        return super().writer(transaction, subtask)
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        if self.refusals:
+            self.refusals -= 1
+            if self.refusals % 2:
+                raise ConnectionError("refused")
+            return [RetryLater("refused") for _ in requests]
+        outcomes: list[CommitOutcome] = []
+        for request in requests:
+            self._steps()
+            outcomes += super().commit([request])
+        self._steps()
+        if self.lost_replies:
+            self.lost_replies -= 1
+            raise ConnectionError("reply lost")
+        return outcomes
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        if self.failing_aborts:
+            self.failing_aborts -= 1
+            raise ConnectionError("abort failed")
+        for committable in committables:
+            self._steps()
+            super().abort([committable])
+        self._steps()
+
+
+class SteppingDriver(Driver):
+    """A driver of the job, every step of which can be its last."""
+
+    storage_type = SteppingStorage
+
+    def __init__(
+        self, folder: Path, targets: dict[str, MemoryTarget], listeners: Sequence[Any] = (), **options: Any
+    ) -> None:
+        self.steps = Steps()
+        self.stepping_storage = self.storage_type(folder, self.steps)
+        self.stepping_sinks = {name: SteppingSink(target, self.steps) for name, target in targets.items()}
+        self.transactions: list[TransactionId] = []
+        super().__init__(
+            folder,
+            targets,
+            options=options,
+            sinks={**self.stepping_sinks, **self.other_sinks(folder)},
+            listeners=listeners,
+            storage=self.stepping_storage,
+        )
+
+    def other_sinks(self, folder: Path) -> dict[str, Any]:
+        """Sinks of other kinds.
+
+        Args:
+            folder: of the job.
+        """
+        return {}
+
+    def write(self, pending: PendingCheckpoint) -> None:
+        """Every sink gets the rows of the checkpoint, each with the attempt that wrote it."""
+        for name, sink in self.stepping_sinks.items():
+            transaction = pending.transaction(name)
+            self.transactions.append(transaction)
+            pieces = []
+            for index in range(PIECES):
+                piece = sink.write_direct(transaction, self.subtask(index, pending.attempt), rows(pending, index))
+                pieces += [piece] if piece else []
+            pending.acknowledge(name, pieces)
+            self.steps()
+
+    @staticmethod
+    def subtask(index: int, attempt: Attempt) -> Subtask:
+        return Subtask(index, attempt.counter * PIECES + index)
+
+
+def rows(pending: PendingCheckpoint, index: int) -> list[dict[str, Any]]:
+    """One row a piece; every fourth checkpoint is empty (HD6)."""
+    return [row(pending.checkpoint, index, pending.attempt)] if pending.checkpoint % 4 != 3 else []
+
+
+def row(checkpoint: int, index: int, attempt: Attempt) -> dict[str, Any]:
+    return {"checkpoint": checkpoint, "index": index, "attempt": str(attempt)}

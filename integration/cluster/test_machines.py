@@ -1,0 +1,218 @@
+"""The same job on a standalone Spark cluster: executors and whole machines die, freeze and come back.
+
+The tests of this module run in order on one job, and take over from each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.checker import compare
+from harness.nemesis import DriverProcess, Frozen, thaw
+from harness.three_targets import DELTA, HIVE, MYSQL, SINKS
+from integration.cluster.cluster import Cluster, executor_of
+from integration.mysql.scenario import Arena
+from integration.several.driver import IN_DELTA_TASK
+from integration.several.scenario import ThreeArena
+from twophase.testing.services import KafkaService, MySqlService
+from twophase.testing.sessions import is_gone, kill
+
+pytestmark = [pytest.mark.part("cluster"), pytest.mark.proof]
+
+BATCH = 1000
+LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+IMPATIENT = {
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.network.timeout": "10s",
+    "spark.network.timeoutInterval": "1s",
+}
+SPECULATIVE = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.quantile": "0.5",
+}
+JOB = "orders"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), workers=2)
+    yield cluster
+    cluster.stop()
+
+
+def on(cluster: Cluster, arena: Arena, conf: dict[str, str]) -> Arena:
+    cluster.bring_back()
+    arena.settings["master"] = cluster.master
+    arena.conf = cluster.conf | conf
+    return arena
+
+
+@pytest.fixture(scope="module")
+def one_sink(kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> Arena:
+    return Arena(kafka, {"facts": mysql}, tmp_path_factory.mktemp("job"))
+
+
+def wait_until_all_is_written(driver: DriverProcess, arena: Arena) -> None:
+    sinks = list(arena.servers)
+    driver.wait_for(lambda: all(arena.count(sink) == arena.produced for sink in sinks), "all records in every sink")
+    driver.wait_for(lambda: not any(arena.prepared(sink) for sink in sinks), "what is left prepared to be aborted")
+    arena.verify()
+
+
+@pytest.fixture(scope="module")
+def orphan(cluster: Cluster, one_sink: Arena) -> psutil.Process:
+    """A Python worker in the middle of a branch that outlives its driver and its executor; the other task has prepared."""
+    arena = on(cluster, one_sink, {})
+    arena.produce(BATCH)
+    driver = arena.start("E01=stop@1")
+    try:
+        [worker] = driver.wait_until_stopped("E01")
+        driver.wait_for(lambda: len(arena.prepared("facts")) == 1, "the other task to prepare")
+    finally:
+        driver.kill()
+    return worker
+
+
+def test_executors_die_before_during_and_after_prepare(
+    cluster: Cluster, one_sink: Arena, orphan: psutil.Process
+) -> None:
+    """In one checkpoint, of each of its two tasks the first two attempts die. A machine is lost with the last."""
+    arena = on(cluster, one_sink, {})
+    driver = arena.start("E01=stop@1,C04=stop@1,C05=stop@1,E02=stop@1")
+    try:
+        [writing] = driver.wait_until_stopped("E01")
+        [preparing] = driver.wait_until_stopped("C04")
+        kill(executor_of(writing))
+        [prepared] = driver.wait_until_stopped("C05")
+        kill(executor_of(preparing))
+        [reporting] = driver.wait_until_stopped("E02")
+        assert len(arena.prepared("facts")) == 2
+        kill(executor_of(prepared))
+        lost = cluster.machine_of(reporting)
+        lost.kill()
+        wait_until_all_is_written(driver, arena)
+
+        cluster.bring_back()
+        driver.wait_for(lambda: len(lost.executors()) == 1, "an executor on the machine that came back")
+        thaw([orphan])
+        driver.wait_for(lambda: is_gone(orphan), "the worker of the first driver to end")
+        arena.produce(BATCH)
+        wait_until_all_is_written(driver, arena)
+    finally:
+        driver.kill()
+
+
+def test_a_machine_that_was_given_up_pre_commits_late(cluster: Cluster, one_sink: Arena) -> None:
+    arena = on(cluster, one_sink, IMPATIENT)
+    arena.produce(BATCH)
+    driver = arena.start("C04=stop@1")
+    try:
+        [preparing] = driver.wait_until_stopped("C04")
+        machine = cluster.machine_of(preparing)
+        with Frozen(machine.family):
+            wait_until_all_is_written(driver, arena)
+            thaw([preparing])
+            driver.wait_for(lambda: len(arena.prepared("facts")) == 1, "the late branch to be prepared")
+        arena.produce(BATCH)
+        wait_until_all_is_written(driver, arena)
+    finally:
+        driver.kill()
+
+
+def test_the_second_attempt_of_a_task_wins_by_speculation(cluster: Cluster, one_sink: Arena) -> None:
+    arena = on(cluster, one_sink, SPECULATIVE)
+    arena.produce(BATCH)
+    driver = arena.start("C05=stop@1")
+    try:
+        driver.wait_until_stopped("C05")
+        # It is prepared and never let go: what completes the checkpoint is another attempt of its task.
+        wait_until_all_is_written(driver, arena)
+    finally:
+        driver.kill()
+
+
+def test_rows_that_two_sinks_share_and_that_are_lost_decline_the_checkpoint(
+    kafka: KafkaService, mysql: MySqlService, tmp_path: Path, cluster: Cluster
+) -> None:
+    arena = on(cluster, Arena(kafka, {"facts": mysql, "copy": mysql}, tmp_path), {})
+    arena.produce(2 * BATCH)
+    driver = arena.start("E01=stop@1")
+    try:
+        [writing] = driver.wait_until_stopped("E01")
+        kill(executor_of(writing))
+        driver.wait_for(lambda: LOST_ROWS in driver.log.read_text(errors="replace"), "the checkpoint to be declined")
+        wait_until_all_is_written(driver, arena)
+    finally:
+        driver.kill()
+
+
+@pytest.fixture(scope="module")
+def three_sinks(cluster: Cluster, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeArena:
+    cluster.bring_back()
+    arena = ThreeArena(mysql, tmp_path_factory.mktemp("three"), [JOB])
+    arena.conf |= cluster.conf | SPECULATIVE
+    return arena
+
+
+@pytest.fixture(scope="module")
+def three_driver(cluster: Cluster, three_sinks: ThreeArena) -> Iterator[DriverProcess]:
+    """Its rows are other ones each time that they are computed."""
+    arm = f"E02=stop@1,{IN_DELTA_TASK}=stop@1"
+    driver = three_sinks.start(arm, forever=True, drawn=True, master=cluster.master)
+    try:
+        yield driver
+    finally:
+        driver.kill()
+
+
+def acknowledged(arena: ThreeArena) -> list[str]:
+    """The sinks that have acknowledged the newest attempt."""
+    attempts = arena.entries(JOB, "SinkAcknowledged", "CheckpointTriggered")
+    newest = max(place for place, entry in enumerate(attempts) if entry.kind == "CheckpointTriggered")
+    return sorted(entry.fields["sink"] for entry in attempts[newest + 1 :])
+
+
+def wait_until_all_have_the_same_rows(driver: DriverProcess, arena: ThreeArena) -> None:
+    tables = arena.targets(JOB)
+    driver.wait_for(lambda: tables.rows() == dict.fromkeys(SINKS, arena.produced), "all records in every sink")
+    driver.wait_for(lambda: [*tables.left(), *arena.prepared()] == [], "what is left to be aborted")
+    rows = tables.orders(MYSQL)
+    assert len({(row["partition"], row["offset"]) for row in rows}) == arena.produced
+    for sink in (DELTA, HIVE):
+        verdict = compare(rows, tables.orders(sink))
+        assert verdict.exact, f"{sink} has other rows than MySQL: {verdict}"
+
+
+def test_the_second_attempts_of_tasks_for_hive_and_delta_win_by_speculation(
+    three_sinks: ThreeArena, three_driver: DriverProcess
+) -> None:
+    arena, driver = three_sinks, three_driver
+    arena.hold_back(MYSQL, DELTA)
+    arena.produce(1)
+    driver.wait_until_stopped("E02")
+    # It has pre-committed and is never let go.
+    driver.wait_for(lambda: acknowledged(arena) == [HIVE], "another attempt of the task to win")
+    arena.let_go(MYSQL, DELTA)
+    driver.wait_until_stopped(IN_DELTA_TASK)
+    wait_until_all_have_the_same_rows(driver, arena)
+    assert not arena.entries(JOB, "CheckpointDeclined")
+
+
+def test_executors_die_between_two_sinks_and_all_three_have_the_same_rows(
+    cluster: Cluster, three_sinks: ThreeArena, three_driver: DriverProcess
+) -> None:
+    """H53: what the executors held of the micro-batch cannot be computed again, so the attempt is declined as a whole."""
+    arena, driver = three_sinks, three_driver
+    arena.hold_back(DELTA)
+    arena.produce(1)
+    driver.wait_for(lambda: acknowledged(arena) == sorted([HIVE, MYSQL]), "two sinks to acknowledge")
+    kill([executor for worker in cluster.workers for executor in worker.executors()])
+    arena.let_go(DELTA)
+    wait_until_all_have_the_same_rows(driver, arena)
+    assert any(LOST_ROWS in entry.fields["cause"] for entry in arena.entries(JOB, "CheckpointDeclined"))

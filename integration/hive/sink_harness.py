@@ -1,0 +1,77 @@
+"""A Hive table under test: what readers see in it, and what lies hidden."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from harness.file_sink import FileHarness
+from twophase.ids import Attempt
+from twophase.protocol.sink import SinkContext
+from twophase.sinks.hive.sink import HiveSink
+from twophase.testing.harness import FIRST, JOB, SINK, Row, fresh_name
+
+
+class HiveHarness(FileHarness):
+    """One table.
+
+    Args:
+        spark: with a metastore.
+        fields: the columns of the rows, if other than those of every contract test.
+        options: of the sink.
+    """
+
+    def __init__(self, spark: SparkSession, fields: pa.Schema | None = None, **options: Any) -> None:
+        self.spark = spark
+        self.name = options.pop("table", fresh_name("orders"))
+        super().__init__(Path(spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:")) / self.name, fields)
+        self.options = options
+
+    def new_sink(self, **options: Any) -> HiveSink:
+        return HiveSink(**{"table": self.name, **self.options, **options})
+
+    def opened(self, attempt: Attempt = FIRST, **options: Any) -> HiveSink:
+        """A sink that is open and fenced for an attempt."""
+        sink = self.new_sink(**options)
+        sink.open(SinkContext(JOB, SINK, self.fields, parallelism=2))
+        sink.fence(attempt)
+        return sink
+
+    def elsewhere(self) -> HiveHarness:
+        return HiveHarness(self.spark, self.fields, **self.options)
+
+    def rows(self, ids: Iterable[int]) -> list[Row]:
+        """In two partitions, if the table is partitioned by name."""
+        return [row | {"name": f"row {row['id'] % 2}"} for row in super().rows(ids)]
+
+    def sql(self, statement: str) -> list[Any]:
+        """Run a statement; `{table}` stands for the table."""
+        return self.spark.sql(statement.replace("{table}", self.name)).collect()
+
+    def rows_visible(self) -> list[Row]:
+        """By Spark SQL."""
+        if not self.spark.catalog.tableExists(self.name):
+            return []
+        return [row.asDict(recursive=True) for row in self.spark.table(self.name).select(*self.fields.names).collect()]
+
+    def rows_of_pyarrow(self, *partition_by: str) -> list[Row]:
+        """By pyarrow, from the table's folder."""
+        partitioning = ds.partitioning(pa.schema([self.fields.field(name) for name in partition_by]), flavor="hive")
+        kind = self.files()[0].suffix.removeprefix(".")
+        found = ds.dataset(self.path, self.fields, format=kind, partitioning=partitioning if partition_by else None)
+        return list(found.to_table().select(self.fields.names).to_pylist())
+
+    def partitions(self) -> list[str]:
+        """Those of the metastore."""
+        return sorted(row.partition for row in self.sql("SHOW PARTITIONS {table}"))
+
+    def make(self, statement: str) -> None:
+        """Make the table with the columns of the rows; `{columns}` stands for them."""
+        columns = [f"{field.name} {field.dataType.simpleString()}" for field in from_arrow_schema(self.fields)]
+        self.sql(statement.replace("{columns}", ", ".join(columns)))

@@ -1,0 +1,139 @@
+"""The Kafka source over TLS with a password: right is read, anything else is refused, and the password is nowhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StructField, StructType
+
+from integration.kafka.secure_broker import PASSWORD, USER, SecureKafka, secure_kafka
+from integration.kafka.topics import Topics
+from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseError
+from twophase.sources.kafka import GroupOffsets, KafkaDataSource
+from twophase.sources.kafka.reader import KafkaStreamReader
+
+pytestmark = pytest.mark.part("kafka")
+
+SCHEMA = StructType([StructField("offset", LongType())])
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
+    with secure_kafka(tmp_path_factory.mktemp("secure")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def topic(broker: SecureKafka) -> str:
+    with Topics(broker.plain) as topics:
+        made = topics.create()
+        topics.send(made, [b"x"] * 10)
+    return made
+
+
+@pytest.fixture
+def options(broker: SecureKafka, topic: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setenv("SOURCE_PASSWORD", PASSWORD)
+    return {
+        "kafka.bootstrap.servers": broker.sasl,
+        "subscribe": topic,
+        "columns": "offset",
+        "group.id": "secure",
+        "request.timeout": "5 s",
+        "read.timeout": "4 s",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.ssl.ca.location": str(broker.ca),
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.username": USER,
+        "kafka.sasl.password.env": "SOURCE_PASSWORD",
+    }
+
+
+def reader_of(options: dict[str, str]) -> KafkaStreamReader:
+    return KafkaDataSource(options).streamReader(SCHEMA)
+
+
+def ends(reader: KafkaStreamReader) -> tuple[dict[str, Any], dict[str, Any]]:
+    start = reader.initialOffset()
+    return start, reader.latestOffset(start, ReadAllAvailable())
+
+
+@pytest.mark.parametrize("engine", ["librdkafka", "kafka-python"])
+def test_with_the_right_authority_and_password_all_of_it_works(options: dict[str, str], engine: str) -> None:
+    reader = reader_of(options | {"fetch.engine": engine})
+    start, end = ends(reader)
+    read = [batch for item in reader.partitions(start, end) for batch in reader.read(item)]
+    assert [value for batch in read for value in batch.column("offset").to_pylist()] == list(range(10))
+    assert PASSWORD not in str(end)
+
+
+def test_group_offsets_travel_the_same_way(options: dict[str, str]) -> None:
+    _, end = ends(reader_of(options))
+    group = GroupOffsets(options)
+    group.commit(json.dumps(end))
+    assert list(group.committed(json.dumps(end)).values()) == [10]
+    group.close()
+
+
+def test_a_password_file_works_too(options: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "password").write_text(PASSWORD + "\n")
+    del options["kafka.sasl.password.env"]
+    ends(reader_of(options | {"kafka.sasl.password.file": str(tmp_path / "password")}))
+
+
+def refused(options: dict[str, str]) -> str:
+    with pytest.raises(TwoPhaseError) as caught:
+        ends(reader_of(options))
+    assert isinstance(caught.value, PreflightError | SourceUnavailableError)
+    assert PASSWORD not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_wrong_password_is_refused(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_PASSWORD", "wrong")
+    assert re.search("check user, password|and user and password", refused(options))
+
+
+def test_another_authority_is_refused(options: dict[str, str], broker: SecureKafka) -> None:
+    assert "certificate verify failed" in refused(options | {"kafka.ssl.ca.location": str(broker.other_ca)})
+
+
+@pytest.mark.proof
+def test_a_certificate_of_another_name_is_refused(options: dict[str, str], broker: SecureKafka) -> None:
+    assert "certificate is not valid for" in refused(options | {"kafka.bootstrap.servers": broker.wrong_name})
+
+
+@pytest.mark.proof
+def test_a_listener_without_tls_is_refused(options: dict[str, str], broker: SecureKafka) -> None:
+    refused(options | {"kafka.bootstrap.servers": broker.plain})
+
+
+@pytest.mark.parametrize("wrong", ["authority", "name", "password", "plain"])
+def test_librdkafka_refuses_the_same(
+    options: dict[str, str], broker: SecureKafka, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from confluent_kafka import Consumer, KafkaException
+
+    from twophase.sources.kafka.fetch_librdkafka import settings
+    from twophase.sources.kafka.options import KafkaOptions
+
+    changed = {
+        "authority": {"kafka.ssl.ca.location": str(broker.other_ca)},
+        "name": {"kafka.bootstrap.servers": broker.wrong_name},
+        "password": {"request.timeout": "2 s"},
+        "plain": {"kafka.bootstrap.servers": broker.plain},
+    }[wrong]
+    if wrong == "password":
+        monkeypatch.setenv("SOURCE_PASSWORD", "wrong")
+    consumer = Consumer(settings(KafkaOptions.parse(options | changed)))
+    try:
+        with pytest.raises(KafkaException):
+            consumer.list_topics(timeout=2)
+    finally:
+        consumer.close()

@@ -1,0 +1,156 @@
+"""The driver process of the kill tests: a job from Kafka to one or two MySQL tables, as a user would write it.
+
+    python -m integration.mysql.driver '{"servers": ..., "topic": ..., "location": ..., "sinks": {"facts": {...}}}'
+
+With `control` the protocol is switched off, here in the harness only: `duplicates` writes a batch row by row and visibly
+before anything is noted; `losses` notes a batch as done before it is written. The checker must see what they do.
+
+With `deduplicated` the query keeps state, which changes no row.
+
+With `scattered` the rows are spread over two tasks by chance, anew each time that a row is computed; the point SHUFFLED is in
+those tasks, before their first row. With `unchecked` the product does not look whether Spark would notice that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pymysql
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import twophase
+from harness import workload
+from twophase.errors import TwoPhaseError
+from twophase.failpoints import DRIVER_VARIABLE, failpoint
+from twophase.runtime import shuffles
+from twophase.sinks.mysql.sink import MySqlSink
+from twophase.testing.parent_death import die_with_parent
+
+SHUFFLED = "SHUFFLED"
+
+
+def main(settings: dict[str, Any]) -> int:
+    """Run until the input is used up, or for ever."""
+    os.environ[DRIVER_VARIABLE] = str(os.getpid())
+    die_with_parent()
+    spark = session(settings.get("master", "local[2]"))
+    spark.sparkContext.setLogLevel(settings.get("log_level", "OFF"))
+    try:
+        code, message = run_job(spark, settings)
+    finally:
+        spark.stop()
+    sys.stderr.write(message)
+    return code
+
+
+def run_job(spark: SparkSession, settings: dict[str, Any]) -> tuple[int, str]:
+    """Run the job to its end.
+
+    Returns:
+        The exit code of a process that runs it, and what it prints at its end.
+    """
+    frame = read(spark, settings)
+    frame = scatter(frame) if settings.get("scattered") else frame
+    trigger = {"processingTime": "0 seconds"} if settings.get("forever") else {"availableNow": True}
+    try:
+        if "control" in settings:
+            control(frame, settings, trigger)
+        else:
+            with unchecked() if settings.get("unchecked") else contextlib.nullcontext():
+                writer(frame, settings).trigger(**trigger).start().await_termination()
+    except TwoPhaseError as error:
+        return error.exit_code, f"{type(error).__name__}: {error}\n"
+    return 0, ""
+
+
+def session(master: str) -> SparkSession:
+    """A Spark as small as it gets."""
+    spark = (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    twophase.register(spark)
+    return spark
+
+
+def read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
+    """The orders."""
+    options = {
+        "kafka.bootstrap.servers": settings["servers"],
+        "subscribe": settings["topic"],
+        "group.id": "integration",
+        "startingOffsets": "earliest",
+        "value.format": "json",
+        "maxRecordsPerTrigger": str(settings.get("records_per_batch", 1000)),
+        **settings.get("source", {}),
+    }
+    orders = spark.readStream.format("twophase-kafka").options(**options).schema(workload.SCHEMA).load()
+    return orders.dropDuplicates(["kafka_partition", "kafka_offset"]) if settings.get("deduplicated") else orders
+
+
+def scatter(frame: DataFrame) -> DataFrame:
+    """The rows in two partitions, by chance; a recomputed row may come to lie in the other one."""
+    dice = F.udf(lambda: secrets.randbits(31), "int").asNondeterministic()
+    return frame.repartition(2, dice()).mapInArrow(pass_shuffled, frame.schema)
+
+
+def unchecked() -> contextlib.AbstractContextManager[Any]:
+    """The product without its look at Spark's settings for shuffles."""
+    return mock.patch.object(shuffles, "check")
+
+
+def pass_shuffled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task has read from a shuffle."""
+    failpoint(SHUFFLED)
+    yield from batches
+
+
+def writer(frame: DataFrame, settings: dict[str, Any]) -> twophase.StreamWriter:
+    """The job."""
+    described = twophase.write_stream(frame, name="orders").option("checkpointLocation", settings["location"])
+    for name, options in settings["sinks"].items():
+        described.sink(name, MySqlSink(**options))
+    return described.options(**settings.get("options", {}))
+
+
+def control(frame: DataFrame, settings: dict[str, Any], trigger: dict[str, Any]) -> None:
+    """The same pipeline without the protocol."""
+    folder = Path(settings["location"])
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def write(batch: DataFrame, number: int) -> None:
+        done = folder / f"done-{number}"
+        if done.exists():
+            return
+        if settings["control"] == "losses":
+            done.touch()
+        connection = pymysql.connect(**settings["connection"], autocommit=True)
+        with connection, connection.cursor() as cursor:
+            rows = [tuple(row) for row in batch.collect()]
+            half = len(rows) // 2
+            cursor.executemany("INSERT INTO orders VALUES (%s, %s, %s, %s, %s)", rows[:half])
+            failpoint("CONTROL")
+            cursor.executemany("INSERT INTO orders VALUES (%s, %s, %s, %s, %s)", rows[half:])
+        done.touch()
+
+    location = str(folder / "spark")
+    query = frame.writeStream.foreachBatch(write).option("checkpointLocation", location).trigger(**trigger).start()
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

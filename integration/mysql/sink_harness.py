@@ -1,0 +1,117 @@
+"""What the tests of the MySQL sink share: a database on a real server, a table in it, sinks for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+
+from twophase.ids import Attempt, Subtask
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import CommitOutcome
+from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.sinks.mysql.sink import MySqlSink
+from twophase.sinks.mysql.writer import MySqlWriter
+from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, fresh_name, transaction_id
+from twophase.testing.services import MariaDbService, MySqlService
+
+Server = MySqlService | MariaDbService
+
+DDL = "id BIGINT PRIMARY KEY, name VARCHAR(100), amount DOUBLE"
+TASK = Subtask(0, 0)
+
+
+class MySqlHarness(SinkHarness):
+    """One table in a database of its own.
+
+    Args:
+        server: where.
+        ddl: the table's columns.
+        schema: the rows' columns.
+        options: the sink's options.
+    """
+
+    def __init__(self, server: Server, ddl: str = DDL, schema: pa.Schema | None = None, **options: Any) -> None:
+        self.server = server
+        self._ddl = ddl
+        self.database = fresh_name("t")
+        self.fields = schema or self.schema
+        self.options = options
+        self._variable = f"TWOPHASE_TEST_PASSWORD_{server.port}"
+        os.environ[self._variable] = server.password
+        server.create_database(self.database)
+        self.sql(f"CREATE TABLE target ({ddl}) ENGINE = InnoDB")
+
+    def new_sink(self, **options: Any) -> MySqlSink:
+        given = {"url": self.server.url(self.database), "table": "target", "password_env": self._variable}
+        return MySqlSink(**{**given, "lock_wait_timeout": "1 s", "fence_timeout": "10 s", **self.options, **options})
+
+    def elsewhere(self) -> MySqlHarness:
+        return MySqlHarness(self.server, self._ddl, self.fields, **self.options)
+
+    def opened(self, **options: Any) -> MySqlSink:
+        """A sink that is open and fenced for the first attempt."""
+        sink = self.new_sink(**options)
+        sink.open(self.context())
+        sink.fence(FIRST)
+        return sink
+
+    def context(self, **changes: Any) -> SinkContext:
+        return SinkContext(**{"job": JOB, "sink": SINK, "schema": self.fields, "parallelism": 4, **changes})
+
+    def sql(self, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
+        """Run a statement as the server's administrator."""
+        with closing(self.server.connect(self.database)) as connection, connection.cursor() as cursor:
+            cursor.execute(statement, arguments or None)
+            return list(cursor.fetchall())
+
+    def rows_visible(self) -> list[Row]:
+        with closing(self.server.connect(self.database)) as connection:
+            with connection.cursor(pymysql.cursors.DictCursor) as cursor:
+                cursor.execute("SELECT * FROM target")
+                return list(cursor.fetchall())
+
+    def ids(self) -> list[int]:
+        return sorted(row["id"] for row in self.rows_visible())
+
+    def batch(self, rows: Sequence[Row]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist(list(rows), schema=self.fields)
+
+    def write(
+        self,
+        sink: MySqlSink,
+        rows: Sequence[Row],
+        checkpoint: int = 0,
+        attempt: Attempt = FIRST,
+        subtask: Subtask = TASK,
+    ) -> Committable:
+        """Pre-commit rows as one task."""
+        writer = sink.writer(transaction_id(checkpoint, attempt), subtask)
+        try:
+            writer.write(self.batch(rows))
+            committable = writer.pre_commit()
+        except BaseException:
+            writer.abort()
+            raise
+        assert committable is not None
+        return committable
+
+    def begun(self, sink: MySqlSink, ids: Iterable[int], subtask: Subtask = TASK) -> MySqlWriter:
+        """A writer with rows in its open branch."""
+        writer = sink.writer(transaction_id(), subtask)
+        writer.write(self.batch(self.rows(ids)))
+        writer._flush()
+        return writer
+
+
+def commit(sink: MySqlSink, *committables: Committable, retries: int = 0) -> list[CommitOutcome]:
+    return list(sink.commit([CommitRequest(committable, retries) for committable in committables]))
+
+
+def xid_sql(committable: Committable) -> str:
+    """The branch as the XA statements take it."""
+    return f"'{committable.handle['gtrid']}','{committable.handle['bqual']}',{0x74777068}"

@@ -1,0 +1,324 @@
+"""Rows arrive unchanged or not at all, on real servers, by LOAD DATA and by INSERT."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from harness.selection import representatives
+from integration.mysql.sink_harness import MySqlHarness, Server, commit
+from twophase.errors import DeclinedError, RejectedRowsError
+from twophase.ids import Attempt, Subtask
+from twophase.protocol.outcome import Committed
+from twophase.testing.harness import transaction_id
+
+pytestmark = pytest.mark.part("mysql")
+
+WIDE = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("text", pa.string()),
+        ("bytes", pa.binary()),
+        ("key16", pa.binary(16)),
+        ("price", pa.decimal128(38, 18)),
+        ("big", pa.uint64()),
+        ("small", pa.int8()),
+        ("flag", pa.bool_()),
+        ("bit", pa.bool_()),
+        ("ratio", pa.float64()),
+        ("single", pa.float32()),
+        ("day", pa.date32()),
+        ("moment", pa.timestamp("us", "UTC")),
+        ("instant", pa.timestamp("us", "UTC")),
+        ("clock", pa.time64("us")),
+        ("document", pa.string()),
+    ]
+)
+WIDE_DDL = """
+    id BIGINT PRIMARY KEY, `text` LONGTEXT CHARACTER SET utf8mb4, `bytes` LONGBLOB, key16 BINARY(16), price DECIMAL(38,18),
+    big BIGINT UNSIGNED, small TINYINT, flag BOOLEAN, `bit` BIT(1), ratio DOUBLE, `single` FLOAT, day DATE,
+    moment DATETIME(6), `instant` TIMESTAMP(6) NULL, clock TIME(6), document JSON
+"""
+TEXTS = [
+    "", " ", "  two  ", "\t", "\n", "\r\n", "\\", "\\N", "\\t", "\\\\", "'", "''", '"', "`", "\0", "a\0b", "\x1a", "NULL", "N",
+    "a\tb\nc\\d", "--", "; DROP TABLE target; --", "%s", "%", "_", "{file}", "x'00'", "caf\u00e9", "\u6f22\u5b57", "\U0001f600",
+    "\ufeffbom", "\u202eright to left", "e\u0301", "\u00e9", "a", "A", "\u00e1", "1e5", "0x41", "true", "2020-01-01",
+    "x" * 255, "x" * 65_535, "x" * 65_536, "\u6f22" * 70_000, "\\" * 40_000, "\n" * 40_000, "'" * 40_000,
+]  # fmt: skip
+BYTES = [b"", b"\0", b"\xff", b"\xfb", b"\\N", b"\t\n\\", bytes(range(256)), b"\xc3\x28", b"x" * 100_000]
+PRICES = ["0", "1", "-1", "0.000000000000000001", "-0.000000001", "99999999999999999999.999999999999999999", "123.450"]
+BIGS = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
+SMALLS = [-128, -1, 0, 127]
+RATIOS = [0.0, -0.0, 0.1, 1e308, -1e308, 5e-324, 2.2250738585072014e-308, 1 / 3, 1e15, 123456789012345680.0, math.pi]
+SINGLES = [0.0, 0.5, 1.5 * 2.0**120, 2.0**-126, 16777216.0, -1.25]
+DAYS = [datetime.date(1000, 1, 1), datetime.date(1969, 12, 31), datetime.date(2020, 2, 29), datetime.date(9999, 12, 31)]
+MOMENTS = [
+    datetime.datetime(1000, 1, 1), datetime.datetime(1969, 12, 31, 23, 59, 59, 999999), datetime.datetime(2024, 3, 31, 2, 30),
+    datetime.datetime(2016, 12, 31, 23, 59, 59), datetime.datetime(9999, 12, 31, 23, 59, 59, 999999),
+    datetime.datetime(2020, 1, 1, 0, 0, 0, 1),
+]  # fmt: skip
+INSTANTS = [
+    datetime.datetime(1970, 1, 1, 0, 0, 1),
+    datetime.datetime(2024, 10, 27, 1, 30, 0, 5),
+    datetime.datetime(2038, 1, 19, 3, 14, 7),
+]
+CLOCKS = [datetime.time(0), datetime.time(23, 59, 59, 999999), datetime.time(1, 2, 3, 4)]
+DOCUMENTS = ['{"a": 1}', "[]", "null", '"\\u00e9\\n"', '{"a": "\\\\t"}']
+
+
+def corpus() -> list[dict]:
+    utc = datetime.UTC
+    columns = {
+        "text": TEXTS,
+        "bytes": BYTES,
+        "key16": [bytes(16), bytes(range(16)), b"\\\t\n" + b"x" * 13],
+        "price": [decimal.Decimal(text) for text in PRICES],
+        "big": BIGS,
+        "small": SMALLS,
+        "flag": [True, False],
+        "bit": [True, False],
+        "ratio": RATIOS,
+        "single": SINGLES,
+        "day": DAYS,
+        "moment": [moment.replace(tzinfo=utc) for moment in MOMENTS],
+        "instant": [moment.replace(tzinfo=utc) for moment in INSTANTS],
+        "clock": CLOCKS,
+        "document": DOCUMENTS,
+    }
+    empty = dict.fromkeys(columns)
+    rows = [empty] + [{**empty, name: value} for name, values in columns.items() for value in values]
+    rows += [{name: values[n % len(values)] for name, values in columns.items()} for n in range(20)]
+    return [{"id": number, **row} for number, row in enumerate(rows)]
+
+
+def stored(row: dict) -> dict:
+    """What a reader of the table gets for a row."""
+    clock, flag, bit = row["clock"], row["flag"], row["bit"]
+    return {
+        **row,
+        "flag": None if flag is None else int(flag),
+        "bit": None if bit is None else bytes([bit]),
+        "moment": row["moment"] and row["moment"].replace(tzinfo=None),
+        "instant": row["instant"] and row["instant"].replace(tzinfo=None),
+        "clock": None if clock is None else datetime.timedelta(
+            hours=clock.hour, minutes=clock.minute, seconds=clock.second, microseconds=clock.microsecond
+        ),
+    }  # fmt: skip
+
+
+def read_back(harness: MySqlHarness) -> list[dict]:
+    """All rows, with floats as exactly as the server has them."""
+    with harness.server.connect(harness.database) as connection, connection.cursor() as cursor:
+        cursor.execute("SET time_zone = '+00:00'")
+        names = [field.name for field in WIDE]
+        # A FLOAT is shown with six digits; the sum is a DOUBLE.
+        shown = ", ".join("`single` + 0e0" if name == "single" else f"`{name}`" for name in names)
+        cursor.execute(f"SELECT {shown} FROM target ORDER BY id")
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+@pytest.mark.parametrize("load", ["local", "insert"])
+@pytest.mark.parametrize("mode", representatives(["", "NO_BACKSLASH_ESCAPES", "ANSI_QUOTES"], {""}))
+def test_every_value_reads_back_as_it_was(sql_server: Server, load, mode):
+    before = MySqlHarness(sql_server).sql("SELECT @@GLOBAL.sql_mode")[0][0]
+    harness = MySqlHarness(sql_server, WIDE_DDL, WIDE, load=load, load_rows=50)
+    rows = corpus()
+    harness.sql("SET GLOBAL sql_mode = %s", mode)
+    try:
+        sink = harness.opened()
+        assert commit(sink, harness.write(sink, rows)) == [Committed()]
+    finally:
+        harness.sql("SET GLOBAL sql_mode = %s", before)
+    found = read_back(harness)
+    assert len(found) == len(rows)
+    for row, got in zip(rows, found, strict=True):
+        wanted = stored(row)
+        for name in wanted:
+            if name == "document" and wanted[name] is not None:
+                assert json.loads(got[name]) == json.loads(wanted[name])
+            else:
+                assert got[name] == wanted[name], (name, row["id"])
+
+
+NARROW = pa.schema([("id", pa.int64()), ("name", pa.string()), ("count", pa.int64())])
+NARROW_DDL = (
+    "id BIGINT PRIMARY KEY, name VARCHAR(5) NOT NULL, `count` INT UNSIGNED, fixed CHAR(3), UNIQUE KEY by_name (name)"
+)
+GOOD = [{"id": n, "name": f"n{n}", "count": n} for n in range(10)]
+
+
+@pytest.fixture(params=representatives(["local", "insert"], {"local"}))
+def narrow(request: pytest.FixtureRequest, sql_server_in_proof: Server) -> MySqlHarness:
+    harness = MySqlHarness(sql_server_in_proof, NARROW_DDL, NARROW, load=request.param)
+    harness.sql("INSERT INTO target (id, name, `count`) VALUES (100, 'taken', 0)")
+    return harness
+
+
+class TestRejected:
+    @pytest.mark.parametrize(
+        ("bad", "said"),
+        [
+            ({"id": 100, "name": "x", "count": 1}, r"(?s)Duplicate entry '100'"),
+            ({"id": 3, "name": "x", "count": 1}, r"Duplicate entry '3'"),
+            ({"id": 50, "name": "taken", "count": 1}, r"Duplicate entry 'taken'"),
+            ({"id": 50, "name": "N3", "count": 1}, r"Duplicate entry 'N3'"),
+            ({"id": 50, "name": "x", "count": 2**32}, r"(?s)Out of range value for column 'count'"),
+            ({"id": 50, "name": "x", "count": -1}, r"Out of range value for column 'count'"),
+            ({"id": 50, "name": "toolong", "count": 1}, r"column 'name'"),
+            ({"id": 50, "name": None, "count": 1}, r"column 'name' cannot take None"),
+        ],
+        ids=["key taken", "key twice", "unique taken", "unique by collation", "clipped", "negative", "cut", "null"],
+    )
+    def test_a_row_that_would_change_or_vanish_is_named_and_nothing_is_visible(self, narrow, bad, said):
+        sink = narrow.opened()
+        with pytest.raises(RejectedRowsError, match=said):
+            narrow.write(sink, [*GOOD, bad])
+        assert narrow.ids() == [100]
+        assert sink.in_doubt() == []
+        sink.fence(Attempt(1, 2))
+        assert commit(sink, narrow.write(sink, GOOD, attempt=Attempt(1, 2))) == [Committed()]
+
+    def test_the_row_itself_is_shown(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof, NARROW_DDL, NARROW)
+        with pytest.raises(RejectedRowsError, match="'id': 50, 'name': 'much too long'"):
+            harness.write(harness.opened(), [*GOOD, {"id": 50, "name": "much too long", "count": 1}])
+
+    @pytest.mark.parametrize("load", ["local", "insert"])
+    def test_text_that_the_columns_character_set_lacks(self, sql_server_in_proof, load):
+        schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+        harness = MySqlHarness(
+            sql_server_in_proof, "id BIGINT, name VARCHAR(9) CHARACTER SET latin1", schema, load=load
+        )
+        sink = harness.opened()
+        with pytest.raises(RejectedRowsError, match="name"):
+            harness.write(sink, [{"id": 1, "name": "caf\u00e9"}, {"id": 2, "name": "\u6f22"}])
+        assert harness.ids() == []
+
+    @pytest.mark.parametrize("load", ["local", "insert"])
+    def test_a_foreign_key_without_its_parent(self, sql_server_in_proof, load):
+        harness = MySqlHarness(sql_server_in_proof, load=load)
+        harness.sql("CREATE TABLE parent (id BIGINT PRIMARY KEY) ENGINE = InnoDB")
+        harness.sql("ALTER TABLE target ADD FOREIGN KEY (id) REFERENCES parent (id)")
+        harness.sql("INSERT INTO parent VALUES (0), (1)")
+        sink = harness.opened()
+        with pytest.raises(RejectedRowsError, match="foreign key"):
+            harness.write(sink, harness.rows(range(3)))
+        assert commit(sink, harness.write(sink, harness.rows(range(2)), subtask=Subtask(0, 1))) == [Committed()]
+
+
+class TestLocks:
+    def test_a_key_that_another_transaction_holds_declines_the_attempt(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof)
+        sink = harness.opened()
+        with harness.server.connect(harness.database) as other:
+            other.begin()
+            other.cursor().execute("INSERT INTO target VALUES (2, '', 0)")
+            with pytest.raises(DeclinedError, match=r"1205.*same keys") as caught:
+                harness.write(sink, harness.rows(range(3)))
+            assert not isinstance(caught.value, RejectedRowsError)
+            other.rollback()
+        assert commit(sink, harness.write(sink, harness.rows(range(3)), subtask=Subtask(0, 1))) == [Committed()]
+        assert harness.ids() == [0, 1, 2]
+
+    def test_a_deadlock_declines_the_attempt(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof, lock_wait_timeout="5 s")
+        sink = harness.opened()
+        one, two = harness.begun(sink, [1], Subtask(0, 0)), harness.begun(sink, [2], Subtask(1, 1))
+
+        def cross(writer, number):
+            writer.write(harness.batch(harness.rows([number])))
+            return writer.pre_commit()
+
+        with ThreadPoolExecutor() as pool:
+            waiting = [pool.submit(cross, one, 2), pool.submit(cross, two, 1)]
+            errors = [future.exception() for future in waiting]
+        assert any(isinstance(error, DeclinedError) for error in errors)
+        assert harness.ids() == []
+        sink.abort(sink.in_doubt())
+
+    def test_a_locked_table_declines_the_attempt(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof)
+        sink = harness.opened()
+        with harness.server.connect(harness.database) as other:
+            other.cursor().execute("LOCK TABLES target WRITE")
+            with pytest.raises(DeclinedError, match="1205"):
+                harness.write(sink, harness.rows(range(3)))
+
+    def test_a_branch_that_the_server_lost_is_not_written_on(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof)
+        sink = harness.opened()
+        writer = harness.begun(sink, range(3))
+        writer._session.run(f"XA END {writer._xid.sql}")
+        writer._session.run(f"XA ROLLBACK {writer._xid.sql}")
+        with pytest.raises(DeclinedError, match="no longer inside"):
+            writer.pre_commit()
+        assert harness.ids() == []
+
+
+class TestSizes:
+    @pytest.mark.parametrize("load", ["local", "insert"])
+    def test_batches_are_cut_and_joined_and_nothing_is_lost(self, sql_server_in_proof, load):
+        harness = MySqlHarness(sql_server_in_proof, load=load, load_rows=700, load_bytes=20_000)
+        sink = harness.opened()
+        writer = sink.writer(transaction_id(), Subtask(0, 0))
+        for start, stop in ((0, 1), (1, 10), (10, 2_000), (2_000, 2_001), (2_001, 6_000)):
+            writer.write(harness.batch(harness.rows(range(start, stop))))
+        piece = writer.pre_commit()
+        assert piece.rows == 6_000
+        assert commit(sink, piece) == [Committed()]
+        assert harness.ids() == list(range(6_000))
+
+    @pytest.mark.parametrize("load", ["local", "insert"])
+    def test_a_value_larger_than_a_packet(self, sql_server_in_proof, load):
+        schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+        harness = MySqlHarness(sql_server_in_proof, "id BIGINT PRIMARY KEY, name LONGTEXT", schema, load=load)
+        sink = harness.opened()
+        text = "0123456789\t\n" * 300_000
+        assert commit(sink, harness.write(sink, [{"id": 1, "name": text}, {"id": 2, "name": "b"}])) == [Committed()]
+        assert [row["name"] for row in harness.rows_visible()] == [text, "b"]
+
+    def test_waiting_rows_are_bounded(self, sql_server_in_proof):
+        harness = MySqlHarness(sql_server_in_proof, load_rows=100_000, load_bytes=100_000)
+        writer = harness.opened().writer(transaction_id(), Subtask(0, 0))
+        for start in range(0, 20_000, 2_000):
+            writer.write(harness.batch(harness.rows(range(start, start + 2_000))))
+            assert sum(batch.nbytes for batch in writer._waiting) < 200_000
+        writer.abort()
+
+
+@pytest.mark.parametrize("load", ["local", "insert"])
+@pytest.mark.parametrize("text", ["", "\\N", "\n", None], ids=["empty", "backslash-N", "newline", "null"])
+def test_a_table_of_one_column(sql_server_in_proof, load, text):
+    harness = MySqlHarness(sql_server_in_proof, "name VARCHAR(9)", pa.schema([("name", pa.string())]), load=load)
+    sink = harness.opened()
+    assert commit(sink, harness.write(sink, [{"name": text}, {"name": "b"}, {"name": text}])) == [Committed()]
+    assert sorted(str(row["name"]) for row in harness.rows_visible()) == sorted([str(text), "b", str(text)])
+
+
+def test_columns_that_the_rows_lack_get_their_defaults(sql_server_in_proof):
+    ddl = "extra INT DEFAULT 7, id BIGINT, made INT GENERATED ALWAYS AS (id + 1) VIRTUAL, k INT AUTO_INCREMENT PRIMARY KEY"
+    harness = MySqlHarness(sql_server_in_proof, ddl, pa.schema([("ID", pa.int64())]))
+    sink = harness.opened()
+    assert commit(sink, harness.write(sink, [{"ID": 1}])) == [Committed()]
+    assert harness.rows_visible() == [{"extra": 7, "id": 1, "made": 2, "k": 1}]
+
+
+def test_names_that_need_quoting(sql_server_in_proof):
+    odd = "a`b'c\"d %s {file}\\"
+    schema = pa.schema([(odd, pa.int64()), ("select", pa.binary())])
+    harness = MySqlHarness(sql_server_in_proof)
+    quoted = odd.replace("`", "``")
+    # Without arguments: the driver would take the percent sign for one.
+    harness.sql(f"CREATE TABLE `{quoted}` (`{quoted}` BIGINT PRIMARY KEY, `select` BLOB) ENGINE = InnoDB")
+    harness.fields = schema
+    for number, load in enumerate(["local", "insert"]):
+        sink = harness.opened(table=odd, load=load)
+        piece = harness.write(sink, [{odd: number, "select": b"x"}], subtask=Subtask(number, number))
+        assert commit(sink, piece) == [Committed()]
+    assert harness.sql(f"SELECT COUNT(*) FROM `{quoted}`") == [(2,)]

@@ -1,0 +1,144 @@
+"""The quick starts of README.md, run as they stand: only addresses, and where the input ends, are put in."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from integration.mysql.scenario import Arena
+from twophase.testing.services import KafkaService, MySqlService
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+TIMEOUT_S = 240
+pytestmark = pytest.mark.part("kafka")
+
+UP = "python -m twophase.testing.services up kafka mysql"
+
+
+def block(language: str) -> str:
+    return README.partition(f"```{language}\n")[2].partition("```")[0]
+
+
+def put_in(text: str, changes: dict[str, str]) -> str:
+    for old, new in changes.items():
+        assert text.count(old) == 1, f"{old!r} is in the quick start {text.count(old)} times"
+        text = text.replace(old, new)
+    return text
+
+
+def run(command: list[str], arena: Arena) -> None:
+    environment = os.environ | {"SHOP_PASSWORD": arena.servers["facts"].password}
+    done = subprocess.run(
+        [sys.executable, *command],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+
+
+@pytest.fixture
+def arena(kafka: KafkaService, mysql: MySqlService, tmp_path: Path) -> Arena:
+    arena = Arena(kafka, {"facts": mysql}, tmp_path)
+    arena.produce(500)
+    return arena
+
+
+def addresses(arena: Arena) -> dict[str, str]:
+    url = arena.servers["facts"].url(arena.databases["facts"])
+    return {
+        "broker:9092": arena.settings["servers"],
+        "mysql://app@db/shop": url,
+        "/chk/orders": str(arena.scratch / "chk"),
+    }
+
+
+@pytest.mark.proof
+def test_the_python(arena: Arena) -> None:
+    ends = {'processingTime="10 seconds"': "availableNow=True"}
+    topic = {'"subscribe", "orders"': f'"subscribe", "{arena.topic}"'}
+    script = arena.scratch / "job.py"
+    script.write_text(put_in(block("python"), addresses(arena) | ends | topic))
+    run([str(script)], arena)
+    arena.verify()
+
+
+@pytest.mark.proof
+def test_the_job_file(arena: Arena) -> None:
+    script = arena.scratch / "job.yaml"
+    script.write_text(put_in(block("yaml"), addresses(arena) | {"subscribe: orders": f"subscribe: {arena.topic}"}))
+    run(["-m", "twophase.cli", "run", "--available-now", str(script)], arena)
+    arena.verify()
+
+
+class Up:
+    """The servers of the quick start, and the lines that a shell is to get."""
+
+    def __init__(self) -> None:
+        assert README.count(f"\n{UP}\n") == 1
+        command = [sys.executable, *UP.split()[1:]]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        assert self._process.stdout is not None
+        lines = []
+        for line in self._process.stdout:
+            lines.append(line)
+            if line.startswith("# Up"):
+                break
+        self.text = "".join(lines)
+
+    def shown(self, option: str) -> str:
+        (found,) = re.findall(rf"\b{re.escape(option)} is (\S+)$", self.text, flags=re.MULTILINE)
+        return str(found)
+
+    def shell(self, command: str, folder: Path) -> str:
+        """Run a line in a shell that has got the printed ones."""
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)}
+        script = ["bash", "-eu", "-o", "pipefail", "-c", self.text + command]
+        done = subprocess.run(
+            script, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+        return done.stdout
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        assert self._process.wait(TIMEOUT_S) == 0
+
+
+@pytest.fixture
+def up() -> Iterator[Up]:
+    servers = Up()
+    yield servers
+    servers.stop()
+
+
+def test_the_job_file_with_nothing_but_the_servers_that_the_page_starts(up: Up, tmp_path: Path) -> None:
+    (echo,) = re.findall(r"^echo .*$", README, flags=re.MULTILINE)
+    places = {
+        "broker:9092": up.shown("kafka.bootstrap.servers"),
+        "mysql://app@db/shop": up.shown("url"),
+        "/chk/orders": str(tmp_path / "chk"),
+    }
+    (tmp_path / "job.yaml").write_text(put_in(block("yaml"), places))
+    up.shell(echo, tmp_path)
+    told = up.shell("python -m twophase.cli run --available-now --progress plain job.yaml", tmp_path)
+    assert "committed: 1 row in " in told
+    password = up.shell('echo "$SHOP_PASSWORD"', tmp_path).strip()
+    host, _, port = up.shown("url").partition("@")[2].removesuffix("/shop").partition(":")
+    with pymysql.connect(host=host, port=int(port), user="root", password=password, database="shop") as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT id, customer, amount FROM orders")
+        assert cursor.fetchall() == ((1, "ann", 9.5),)

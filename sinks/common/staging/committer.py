@@ -1,0 +1,258 @@
+"""Phase 2: files get their final names; the piece's folder, moved to `done`, is the proof.
+
+    1. for each piece       its manifest, or proof that it is committed, or nothing: lost
+       for what is left     proof of its predecessor in this folder; without it, and in another folder, nothing is moved
+       for each file        staged, or moved by an earlier try, or gone: its piece is lost, before any file is moved
+       what is lost         its files that are in the table already are renamed back: it is lost whole
+    2. for each folder      rename its files into it, never replacing; then sync them all
+    3. publish              what a catalogue has to be told of the partitions
+    4. for each piece       move its folder from `staged` to `done`, then sync both
+
+A death anywhere before 4 is done is repeated from 1. A file that is not staged any more has to be at its final name with
+the length and SHA-256 of the manifest: an earlier try has moved it. A file at both names is somebody else's, and a file
+at neither is lost (hazards H23, H25). Which folder a file goes to is worked out from its partition values here: the
+manifest holds no path.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from twophase.errors import StopJobError, TargetChangedError
+from twophase.failpoints import failpoint
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
+from twophase.protocol.sink import CommitRequest, predecessor_missing
+from twophase.redaction import shown
+from twophase.sinks.common.partition_names import Values, folders
+from twophase.sinks.common.staging.disk import digest, open_folder, rename_new, sync
+from twophase.sinks.common.staging.manifest import FILE, DamagedRecordError, Manifest, StagedFile
+from twophase.sinks.common.staging.names import PieceName, file_name
+from twophase.sinks.common.staging.staging_area import DONE, STAGED
+from twophase.sinks.common.staging.table import Table
+from twophase.sinks.common.staging.withdrawal import withdraw
+
+Publish = Callable[[Sequence[Manifest], Path], None]
+"""Told of the pieces whose files are at their final names, before the proof is given, and of the stage in which they were
+found; may be told again."""
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """One piece that is not committed.
+
+    Attributes:
+        folder: where it is staged.
+        manifest: what is in it.
+    """
+
+    folder: Path
+    manifest: Manifest
+
+    def source(self, file: StagedFile) -> Path:
+        return self.folder / str(file.number)
+
+
+class Committer:
+    """Commits pieces.
+
+    Args:
+        table: where they go.
+        publish: step 3.
+    """
+
+    def __init__(self, table: Table, publish: Publish) -> None:
+        self._table = table
+        self._publish = publish
+        self._stage = table.home.stage()
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """See `Sink.commit`."""
+        failpoint("C12")
+        pieces = [self._find(request.committable) for request in requests]
+        for request, piece in zip(requests, pieces, strict=True):
+            if not isinstance(piece, AlreadyCommitted):
+                self._check_target(request)
+        try:
+            outcomes = self._commit([request.committable for request in requests], pieces)
+        except OSError as error:
+            if not self._table.home.path.exists():
+                raise self._table.home.gone() from error
+            # Whatever was done so far is found done by the next call.
+            later = RetryLater(_reason(error))
+            outcomes = [piece if isinstance(piece, AlreadyCommitted) else later for piece in pieces]
+        if any(isinstance(outcome, Lost) for outcome in outcomes) and not self._stage.exists():
+            return [RetryLater(f"{self._stage} is gone: the fence was raised") for _ in outcomes]
+        return outcomes
+
+    def _commit(
+        self, committables: Sequence[Committable], pieces: Sequence[_Piece | AlreadyCommitted | Lost]
+    ) -> Sequence[CommitOutcome]:
+        """The rest of step 1, and steps 2 to 4."""
+        outcomes: list[CommitOutcome] = []
+        whole: list[_Piece] = []
+        for committable, piece in zip(committables, pieces, strict=True):
+            outcome = (self._missing(piece) or Committed()) if isinstance(piece, _Piece) else piece
+            if isinstance(outcome, Lost):
+                folder = self._stage / STAGED / str(PieceName.of(committable.transaction, committable.subtask))
+                withdraw(self._table, committable, folder, piece.manifest if isinstance(piece, _Piece) else None)
+            elif isinstance(piece, _Piece):
+                whole.append(piece)
+            outcomes.append(outcome)
+        self._move(whole)
+        self._finish(whole)
+        return outcomes
+
+    def _check_target(self, request: CommitRequest) -> None:
+        """For a piece without proof: this is its target, and it has what was committed before."""
+        committable, before = request.committable, request.predecessor
+        if committable.target != self._table.target:
+            raise TargetChangedError(
+                f"{committable.transaction} was written to {committable.target}, this is {self._table.target}.",
+                remedy="give the sink the table back that it had; its pieces are there.",
+            )
+        if before is not None and not self._table.home.has(before.lineage, before.checkpoint):
+            raise predecessor_missing(request, self._table.target)
+
+    def _find(self, committable: Committable) -> _Piece | AlreadyCommitted | Lost:
+        """Step 1. A piece goes from `staged` to `done` to the mark, and is looked for in that order."""
+        name = PieceName.of(committable.transaction, committable.subtask)
+        folder = self._stage / STAGED / str(name)
+        try:
+            data = (folder / FILE).read_bytes()
+        except FileNotFoundError:
+            return self._proof(name)
+        if hashlib.sha256(data).hexdigest() != committable.handle["manifest_sha256"]:
+            return Lost(f"{folder / FILE} is not the manifest of the checkpoint: its SHA-256 differs")
+        try:
+            return _Piece(folder, Manifest.decode(data))
+        except DamagedRecordError as error:  # was damaged before its digest was taken
+            return Lost(f"{folder / FILE}: {error}")
+
+    def _proof(self, name: PieceName) -> AlreadyCommitted | Lost:
+        done = self._stage / DONE / str(name)
+        if done.exists():
+            sync(done.parent, self._stage / STAGED)  # its mover may have died before its own sync
+            return AlreadyCommitted("done marker")
+        mark = self._table.home.marks().get(name.lineage, -1)
+        if mark >= name.checkpoint:
+            return AlreadyCommitted("high-water mark")
+        return Lost(f"piece {name} is neither staged nor done, and the high-water mark of its lineage is {mark}")
+
+    def _missing(self, piece: _Piece) -> Lost | None:
+        """The first file of a piece that is nowhere, or is cut."""
+        for file in piece.manifest.files:
+            source, name = piece.source(file), self._name(piece, file)
+            staged = _size(source)
+            if staged is not None and staged != file.size:
+                return Lost(f"{source} has {staged} bytes and was pre-committed with {file.size}")
+            if staged is None and not self._is_moved(name, file.partition):
+                return Lost(f"{source} is gone, and {name} is not in the folder of its partition")
+        return None
+
+    def _is_moved(self, name: str, partition: Values) -> bool:
+        folder = self._open(partition)
+        try:
+            return _size(name, folder) is not None
+        finally:
+            os.close(folder)
+
+    def _move(self, pieces: Sequence[_Piece]) -> None:
+        """Step 2. Folder by folder, so that each is opened once for all pieces.
+
+        All are synced in the end: the first sync has the file system write all renames at once, and the others find nothing
+        left to write.
+        """
+        moves: dict[Values, list[tuple[_Piece, StagedFile]]] = defaultdict(list)
+        for piece in pieces:
+            for file in piece.manifest.files:
+                moves[file.partition].append((piece, file))
+        for count, (partition, files) in enumerate(moves.items()):
+            if count:
+                failpoint("F03")
+            folder = self._open(partition)
+            try:
+                for piece, file in files:
+                    self._move_file(piece, file, folder)
+            finally:
+                os.close(folder)
+        self._sync(moves)
+
+    def _sync(self, partitions: Iterable[Values]) -> None:
+        """The folders of partitions and those above them: any of them may be new, or made by a driver that died."""
+        paths = [folders(self._table.partition_by, partition) for partition in partitions]
+        for names in {path[:depth] for path in paths for depth in range(len(path) + 1)}:
+            folder = open_folder(self._table.home.root, names)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+
+    def _open(self, partition: Values) -> int:
+        names = folders(self._table.partition_by, partition)
+        try:
+            return open_folder(self._table.home.root, names)
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            raise StopJobError(
+                f"A link or a file is where the folder {shown('/'.join(names))} of a partition belongs, in "
+                f"{self._table.home.root}. What is decided waits there, nothing of it is lost.",
+                remedy="put a plain folder in its place, then start the job again.",
+            ) from error
+
+    def _move_file(self, piece: _Piece, file: StagedFile, folder: int) -> None:
+        source, name = piece.source(file), self._name(piece, file)
+        final, staged = _size(name, folder), _size(source)  # in this order: another driver may move it meanwhile
+        if staged is not None and final is None:
+            rename_new(source, name, folder)
+            final = _size(name, folder)
+        elif staged is not None or digest(name, folder) != file.sha256:
+            raise StopJobError(
+                f"{name} in partition {shown(file.partition)} of {self._table.home.root} is not the file that was pre-committed, "
+                "and is not replaced. Somebody else made it, or has changed it.",
+                remedy="find out who; move that file away, then start the job again.",
+            )
+        if final != file.size:  # no OK is believed: the table has to show the file
+            raise OSError(errno.EIO, f"has {final} bytes after it was moved, not {file.size}", name)
+
+    def _name(self, piece: _Piece, file: StagedFile) -> str:
+        return file_name(piece.manifest.transaction, piece.manifest.subtask, file.number, self._table.format.suffix)
+
+    def _finish(self, pieces: Sequence[_Piece]) -> None:
+        """Steps 3 and 4."""
+        if not pieces:
+            return
+        self._publish([piece.manifest for piece in pieces], self._stage)
+        failpoint("F04")
+        done = self._stage / DONE
+        for count, piece in enumerate(pieces):
+            if count:
+                failpoint("C13")
+            try:
+                rename_new(piece.folder, done / piece.folder.name)
+            except (FileNotFoundError, FileExistsError):
+                if not (done / piece.folder.name).exists():  # another driver has done it
+                    raise
+        failpoint("C14")
+        sync(done, self._stage / STAGED)
+        failpoint("C15")
+
+
+def _reason(error: OSError) -> str:
+    """What the system says holds names of folders, and so values of rows; the code says why without them."""
+    code = "" if error.errno is None else f" ({errno.errorcode.get(error.errno, error.errno)})"
+    return f"{type(error).__name__}{code}: {shown(str(error))}"
+
+
+def _size(name: str | Path, folder: int | None = None) -> int | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return None

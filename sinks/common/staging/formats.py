@@ -1,0 +1,150 @@
+"""The file formats: what each takes, and how rows are written in it.
+
+Parquet, ORC and CSV are written by pyarrow. For JSON lines pyarrow has a reader only; they are written here the way Spark
+writes them: ISO dates and times, base64 for bytes, `NaN` and `Infinity` as text; a decimal is text, which Spark and pyarrow both read
+with all its digits.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import decimal
+import json
+import math
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.orc
+import pyarrow.parquet
+
+from twophase.redaction import shown
+from twophase.sinks.common.partition_names import RefusedValueError
+from twophase.sinks.common.staging.disk import NewFile
+
+_GREGORIAN_DAY = (datetime.date(1582, 10, 15) - datetime.date(1970, 1, 1)).days
+_NANOSECOND_YEARS_US = (2**63 - 1) // 1000
+
+
+class Format(StrEnum):
+    """A file format; its value ends the names of its files."""
+
+    PARQUET = "parquet"
+    ORC = "orc"
+    JSON = "json"
+    CSV = "csv"
+
+    @property
+    def suffix(self) -> str:
+        """How the names of its files end."""
+        return f".{self.value}"
+
+
+def refusal(kind: Format, column: pa.DataType) -> str:
+    """Why a column cannot be written so that it reads back unchanged; empty if it can."""
+    if pa.types.is_timestamp(column) and kind is Format.ORC:
+        return _refusal_in_orc(column)
+    if pa.types.is_nested(column):
+        if kind is Format.CSV:
+            return "CSV has no nested values; turn it into a string, for example with to_json"
+        if pa.types.is_map(column) and kind is Format.JSON and not _is_text(column.key_type):
+            return "the keys of a JSON object are strings"
+        inner = [column.field(number).type for number in range(column.num_fields)]
+        if kind is Format.ORC and any(_is_time(child) for child in inner):
+            return "dates and times in ORC are looked at one by one, and this one is inside another value; take it out"
+        return next((reason for child in inner if (reason := refusal(kind, child))), "")
+    if pa.types.is_binary(column) or pa.types.is_large_binary(column):
+        return "CSV has no bytes; turn them into a string, for example with base64" if kind is Format.CSV else ""
+    plain = (
+        _is_text(column)
+        or pa.types.is_boolean(column)
+        or pa.types.is_signed_integer(column)
+        or pa.types.is_float32(column)
+        or pa.types.is_float64(column)
+        or pa.types.is_decimal128(column)
+        or pa.types.is_date32(column)
+        or (pa.types.is_timestamp(column) and column.unit == "us")
+    )
+    return "" if plain else f"{column} has no place in {kind.value} that reads back the same; cast it"
+
+
+def write(kind: Format, rows: pa.Table, file: NewFile) -> None:
+    """Write a whole file.
+
+    Raises:
+        RefusedValueError: pyarrow would write a value that Spark cannot read.
+    """
+    match kind:
+        case Format.PARQUET:
+            pa.parquet.write_table(rows, file)
+        case Format.ORC:
+            _check_for_orc(rows)
+            pa.orc.write_table(rows, file)
+        case Format.CSV:
+            pa.csv.write_csv(rows, file)
+        case Format.JSON:
+            for batch in rows.to_batches(max_chunksize=10_000):
+                file.write("".join(f"{_line(row)}\n" for row in batch.to_pylist(maps_as_pydicts="strict")).encode())
+
+
+def _refusal_in_orc(column: pa.DataType) -> str:
+    if column.tz is None:
+        return "pyarrow and Spark disagree about timestamps without a time zone in ORC; use a timestamp with one"
+    return "" if column.unit == "us" else f"{column} has no place in orc that reads back the same; cast it"
+
+
+def _check_for_orc(rows: pa.Table) -> None:
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        if pa.types.is_date32(field.type):
+            days = column.cast(pa.int32())
+            _refuse(field, days, pc.less(days, _GREGORIAN_DAY), "is before 1582-10-15, and Spark would move it")
+        elif pa.types.is_timestamp(field.type):
+            micros = column.cast(pa.int64())
+            far = pc.greater(pc.abs(micros), _NANOSECOND_YEARS_US)
+            _refuse(field, micros, far, "is outside the years that fit into nanoseconds, which pyarrow reads")
+            fraction = pc.not_equal(pc.multiply(pc.divide(micros, 10**6), 10**6), micros)
+            broken = pc.and_(fraction, pc.less(micros, 0))
+            _refuse(field, micros, broken, "has a fraction of a second and is before 1970, which Spark cannot read")
+
+
+def _refuse(field: pa.Field, numbers: pa.ChunkedArray, broken: pa.ChunkedArray, why: str) -> None:
+    found = pc.filter(numbers, broken)
+    if len(found):
+        value = pa.scalar(found[0].as_py(), numbers.type).cast(field.type)
+        raise RefusedValueError(f"{field.name} = {shown(str(value))} {why}")
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date32(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(_plain(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    match value:
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case decimal.Decimal():
+            return f"{value:f}"
+        case bytes():
+            return base64.b64encode(value).decode()
+        case datetime.datetime():
+            return value.isoformat(timespec="microseconds")
+        case datetime.date():
+            return value.isoformat()
+        case _:
+            return value

@@ -1,0 +1,109 @@
+"""What a folder already holds: a look at its first file, so that rows of one shape do not get among files of another."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet
+
+from twophase.errors import ConfigError, PreflightError
+from twophase.redaction import shown
+from twophase.sinks.common.partition_names import escape
+from twophase.sinks.common.staging.formats import Format
+
+
+def check_existing(root: Path, schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
+    """Hold the first file that readers see, if there is one, against what will be written.
+
+    JSON lines carry no schema: there only format and partition columns are compared.
+
+    Raises:
+        ConfigError: it has another format, other partition columns, or other columns.
+        PreflightError: it cannot be read.
+    """
+    path = _first_file(root)
+    if path is None:
+        return
+    problems = _partition_problems(path.relative_to(root), partition_by)
+    if not path.name.endswith(kind.suffix):
+        problems.append(f"is no {kind.value} file")
+    else:
+        expected = pa.schema([field for field in schema if field.name not in partition_by])
+        problems += _differences(_read(path, kind), expected)
+    if problems:
+        raise ConfigError(
+            f"The folder {root} holds other files than this sink would write: {shown(str(path.relative_to(root)))} "
+            f"{'; '.join(problems)}.",
+            remedy="write to another folder, or change the rows, format or partition_by.",
+        )
+
+
+def _first_file(folder: Path) -> Path | None:
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith(".") or (entry.name.startswith("_") and "=" not in entry.name):
+            continue
+        found = _first_file(entry) if entry.is_dir() and not entry.is_symlink() else entry
+        if found is not None:
+            return found
+    return None
+
+
+def _partition_problems(path: Path, partition_by: Sequence[str]) -> list[str]:
+    found = [name.partition("=")[0] for name in path.parts[:-1]]
+    expected = [escape(name) for name in partition_by]
+    return [] if found == expected else [f"is partitioned by {found}, not by {expected}"]
+
+
+def _read(path: Path, kind: Format) -> pa.Schema | list[str] | None:
+    """The columns of a file: a schema, or only names, or nothing where the format does not tell."""
+    try:
+        match kind:
+            case Format.PARQUET:
+                return pa.parquet.read_schema(path)
+            case Format.ORC:
+                return pa.orc.ORCFile(path).schema
+            case Format.CSV:
+                with path.open(newline="") as file:
+                    return next(csv.reader(file), [])
+            case Format.JSON:
+                return None
+    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+        raise PreflightError(
+            f"{shown(str(path))} cannot be read as {kind.value}: {shown(str(error))}.", remedy="remove or repair it."
+        ) from error
+
+
+def _differences(found: pa.Schema | list[str] | None, expected: pa.Schema) -> list[str]:
+    if found is None:
+        return []
+    names = found if isinstance(found, list) else found.names
+    if sorted(names) != sorted(expected.names):
+        return [f"has the columns {sorted(names)}, the rows have {sorted(expected.names)}"]
+    if isinstance(found, list):
+        return []
+    return [
+        f"has column {field.name!r} as {found.field(field.name).type}, the rows have {field.type}"
+        for field in expected
+        if not same_type(found.field(field.name).type, field.type)
+    ]
+
+
+def same_type(found: pa.DataType, expected: pa.DataType) -> bool:
+    """Whether readers see one type. How text is kept, units and names of list elements do not matter to them."""
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(expected):
+        return True
+    if pa.types.is_nested(found) and pa.types.is_nested(expected):
+        return found.num_fields == expected.num_fields and all(
+            same_type(found.field(number).type, expected.field(number).type) for number in range(found.num_fields)
+        )
+    return bool(_plain(found) == _plain(expected))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_large_string(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_large_binary(kind) else kind

@@ -1,0 +1,81 @@
+"""Pieces that are staged: which are ours, and how one is removed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from twophase.errors import StopJobError, TargetUnreachableError
+from twophase.failpoints import failpoint
+from twophase.protocol.committable import Committable
+from twophase.redaction import shown
+from twophase.sinks.common.partition_names import folders
+from twophase.sinks.common.staging.disk import sync
+from twophase.sinks.common.staging.manifest import FILE, DamagedRecordError, Manifest
+from twophase.sinks.common.staging.names import PieceName, file_name
+from twophase.sinks.common.staging.staging_area import STAGED, remove
+from twophase.sinks.common.staging.table import Table
+from twophase.sinks.common.staging.withdrawal import has_files
+
+
+def in_doubt(table: Table) -> Sequence[Committable]:
+    """See `Sink.in_doubt`."""
+    return [_committable(table, name) for name in table.home.pieces(STAGED)]
+
+
+def abort(table: Table, committables: Sequence[Committable]) -> None:
+    """See `Sink.abort`."""
+    stage = table.home.stage()
+    for number, committable in enumerate(committables):
+        if number:
+            failpoint("C20")
+        name = PieceName.of(committable.transaction, committable.subtask)
+        _check_unseen(table, name)
+        remove(stage / STAGED / str(name))
+    try:
+        sync(stage / STAGED)
+    except FileNotFoundError as error:
+        raise TargetUnreachableError(
+            f"{stage} is gone: another driver has raised the fence in this moment, or somebody has deleted it.",
+            remedy="start the job again: it looks once more.",
+        ) from error
+
+
+def unfinished(table: Table, pieces: Sequence[Committable]) -> Sequence[Committable]:
+    """See `TellsUnfinished`. A file in the table is a sign: its commit had begun, and the manifest is lost."""
+    return [piece for piece in pieces if not _has_manifest(table, piece) and not has_files(table, piece)]
+
+
+def _has_manifest(table: Table, piece: Committable) -> bool:
+    """Whether there is one, whole or damaged: it gets its name when it is durable, and pre-commit ends after that."""
+    return (table.home.staged(PieceName.of(piece.transaction, piece.subtask)) / FILE).exists()
+
+
+def _check_unseen(table: Table, name: PieceName) -> None:
+    """No file of the piece is in the table: one that is means that the piece was decided, in a log that we have not read.
+
+    Raises:
+        StopJobError: one is.
+    """
+    try:
+        manifest = Manifest.decode((table.home.staged(name) / FILE).read_bytes())
+    except (FileNotFoundError, DamagedRecordError):
+        return
+    for file in manifest.files:
+        folder = table.home.root.joinpath(*folders(table.partition_by, file.partition))
+        final = file_name(manifest.transaction, manifest.subtask, file.number, table.format.suffix)
+        if (folder / final).exists():
+            raise StopJobError(
+                f"Piece {name} is in no decision of this job's folder, and {final} is in partition "
+                f"{shown(file.partition)} of {table.home.root}: its checkpoint was decided in another folder, and its commit has "
+                "begun. Nothing was deleted.",
+                remedy="put the job's folder (checkpointLocation) back as it was, and start the job: it commits the rest. If "
+                "it is gone for good, decide by hand whether the table is to have the piece.",
+            )
+
+
+def _committable(table: Table, name: PieceName) -> Committable:
+    """What its manifest says; of a piece without a whole one only its name is known."""
+    try:
+        return Manifest.decode((table.home.staged(name) / FILE).read_bytes()).committable(table.target)
+    except (FileNotFoundError, DamagedRecordError):
+        return Committable(name.transaction(table.home.owner), name.subtask, table.target, 0)

@@ -1,0 +1,70 @@
+"""When a partition is complete: its time plus a delay, against the highest event time that was seen.
+
+Everything is in UTC. The watermark of a piece is part of its manifest, and travels in its committable: it is in the checkpoint.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import Template
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from twophase.redaction import shown
+from twophase.sinks.common.partition_names import RefusedValueError, Values
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+@dataclass(frozen=True)
+class PartitionTime:
+    """How the time of a partition and of its rows are known.
+
+    Attributes:
+        columns: the partition columns.
+        pattern: the partition's time as ISO text, with `$column` for its values, such as `$dt $hour:00:00`.
+        event_time: the column of the rows with their time.
+        delay_us: how long after its time a partition is still open, in microseconds.
+    """
+
+    columns: tuple[str, ...]
+    pattern: str
+    event_time: str
+    delay_us: int
+
+    def due_us(self, values: Values) -> int:
+        """The watermark at which a partition is complete, in microseconds since 1970.
+
+        Raises:
+            RefusedValueError: the values make no time.
+        """
+        text = Template(self.pattern).safe_substitute(dict(zip(self.columns, values, strict=True)))
+        try:
+            time = datetime.datetime.fromisoformat(text)
+        except ValueError as error:
+            raise RefusedValueError(
+                f"partition {shown(values)} has no time: {shown(text)} is no date or time of ISO 8601"
+            ) from error
+        time = time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
+        return (time - _EPOCH) // datetime.timedelta(microseconds=1) + self.delay_us
+
+    def watermark_us(self, batch: pa.RecordBatch) -> int | None:
+        """The highest event time of some rows, in microseconds since 1970; None if none has one."""
+        highest = pc.max(batch.column(self.event_time))
+        return None if not highest.is_valid else int(highest.cast(pa.timestamp("us")).value)
+
+    def problems(self, schema: pa.Schema) -> Sequence[str]:
+        """Why rows of these columns cannot be timed."""
+        found = (
+            [] if self.event_time in schema.names else [f"there is no column {self.event_time!r} with the event time"]
+        )
+        if not found and not pa.types.is_timestamp(schema.field(self.event_time).type):
+            found.append(f"column {self.event_time!r} with the event time is no timestamp")
+        named = Template(self.pattern).get_identifiers()
+        unknown = [name for name in named if name not in self.columns]
+        if unknown or not named:
+            found.append(f"the partition time {self.pattern!r} has to name partition columns, such as '$dt'")
+        return found

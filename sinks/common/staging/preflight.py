@@ -1,0 +1,132 @@
+"""What has to hold before the first row: of the folder, of the file system, of the rows' columns."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from twophase.errors import ConfigError, PreflightError
+from twophase.sinks.common.partition_names import folder_name
+from twophase.sinks.common.staging import formats, rows
+from twophase.sinks.common.staging.disk import rename_new
+from twophase.sinks.common.staging.formats import Format
+from twophase.sinks.common.staging.staging_area import DONE, STAGED, Home
+
+
+def local_path(text: str, option: str) -> Path:
+    """The folder that an option names, with links resolved.
+
+    Raises:
+        ConfigError: it is on another storage or machine.
+    """
+    url = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", text, flags=re.DOTALL)
+    scheme, host, path = url.groups() if url else ("file", "", text)
+    if scheme != "file" or host not in (None, "", "localhost") or not path.startswith("/") or "\0" in path:
+        raise ConfigError(
+            f"{option} {text!r} is no absolute path of a file system that is mounted here. Object stores and HDFS are "
+            "refused: their rename is not atomic, or is not proven to be.",
+            remedy="name a folder that the driver and all executors mount at the same place.",
+        )
+    return Path(path).resolve()
+
+
+def check_inside(path: Path, root: Path) -> None:
+    """A table may only lie in the folder that it is allowed to lie in.
+
+    Raises:
+        ConfigError: it is elsewhere.
+    """
+    if not path.is_relative_to(root):
+        raise ConfigError(
+            f"The table's folder {path} is not in {root}, where it is allowed to be.",
+            remedy="correct path, or root.",
+        )
+
+
+def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
+    """Every column can be written so that it reads back unchanged. Names differ in more than case.
+
+    Raises:
+        ConfigError: one cannot; names it.
+    """
+    problems = [f"column {name!r} is there twice" for name in _twice(schema.names)]
+    problems += [f"partition column {name!r} is not in the rows" for name in partition_by if name not in schema.names]
+    problems += [
+        f"partition column {name!r} begins with {name[0]!r}: readers would skip its folders"
+        for name in partition_by
+        if name[:1] in ("_", ".")
+    ]
+    for field in schema:
+        reason = rows.refusal(field.type) if field.name in partition_by else formats.refusal(kind, field.type)
+        problems += [f"column {field.name!r}: {reason}"] if reason else []
+    if set(schema.names) <= {*partition_by}:
+        problems.append("there is no column beside the partition columns, so files would be empty")
+    if problems:
+        raise ConfigError(
+            f"The rows cannot be written as {kind.value}: {'; '.join(problems)}.", remedy="change the rows."
+        )
+    for name in partition_by:
+        folder_name(name, None)
+
+
+def check_folder(path: Path) -> None:
+    """The table's folder is there, ours to write, and nobody else's to replace.
+
+    Raises:
+        PreflightError: it is not.
+    """
+    if not path.is_dir():
+        raise PreflightError(f"{path} is no folder.", remedy="name a folder.")
+    check_owned(path)
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise PreflightError(f"{path} cannot be written.", remedy="give the driver's account the right to write there.")
+
+
+def check_owned(path: Path) -> None:
+    """A folder is nobody else's to replace, nor are those above it. It need not be there yet.
+
+    Raises:
+        PreflightError: one is writable by everyone.
+    """
+    for folder in (path, *path.parents):
+        mode = folder.stat().st_mode if folder.exists() else 0
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise PreflightError(
+                f"{folder} is writable by everyone: anyone could replace what is staged in {path}.",
+                remedy=f"run: chmod o-w {folder}",
+            )
+
+
+def make_home(home: Home) -> None:
+    """Make the hidden folder, and see whether the file system can rename without replacing (hazard H22).
+
+    Raises:
+        PreflightError: it cannot, or the folder cannot be made.
+    """
+    try:
+        home.make()
+        stage = home.stage()
+        rename_new(stage / STAGED, stage / DONE)
+    except FileExistsError:
+        return
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOSYS):
+            raise PreflightError(
+                f"The file system of {home.root} has no rename that never replaces a file (renameat2, RENAME_NOREPLACE).",
+                remedy="use a local file system such as ext4, XFS or Btrfs.",
+            ) from error
+        raise PreflightError(
+            f"{home.path} cannot be made: {error}.", remedy="give the driver's account the right to write there."
+        ) from error
+    raise PreflightError(f"{stage / DONE} was missing.", remedy="restore the hidden folder from a backup.")
+
+
+def _twice(names: Sequence[str]) -> list[str]:
+    lower = [name.lower() for name in names]
+    return sorted({name for name in lower if lower.count(name) > 1})

@@ -1,0 +1,105 @@
+"""What the sinks that write files have in common: everything but their options and what `open` checks."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+
+from twophase.errors import StopJobError
+from twophase.ids import Attempt, Subtask, TransactionId, check_name
+from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import CommitOutcome
+from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
+from twophase.sinks.common.staging import orphans
+from twophase.sinks.common.staging.committer import Committer
+from twophase.sinks.common.staging.manifest import Manifest
+from twophase.sinks.common.staging.staging_area import DONE
+from twophase.sinks.common.staging.table import Table
+from twophase.sinks.common.staging.writer import StagedWriter
+
+
+class StagedSink(ArrowSink):
+    """Stages files in a hidden folder of the table, and renames them into it."""
+
+    def __init__(self) -> None:
+        self._table: Table | None = None
+
+    @abstractmethod
+    def bind(self, context: SinkContext) -> Table:
+        """Check what `Sink.open` has to check, make the hidden folder, and say where the rows go."""
+
+    def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
+        """Tell a catalogue of pieces whose files are in the table; the default has none.
+
+        Runs on the driver in every commit, after the files are durable at their final names and before the proof. May
+        run again for the same pieces.
+
+        Args:
+            pieces: what is in them.
+            stage: what lies below the fence that was up when this commit began. What is kept there is kept by this path
+                only: if the fence was raised since, it leads nowhere, and the commit is repeated.
+        """
+
+    def open(self, context: SinkContext) -> None:
+        """See `Sink.open`."""
+        check_name("job", context.job)
+        check_name("sink", context.sink)
+        self._table = self.bind(context)
+
+    def target(self) -> str:
+        """See `Sink.target`."""
+        return self.table.target
+
+    def history(self) -> SinkHistory:
+        """See `Sink.history`."""
+        home = self.table.home
+        return SinkHistory(home.fence().generation, home.committed())
+
+    def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
+        """See `NamesPieces`: the folders in `done`."""
+        pieces = self.table.home.pieces(DONE)
+        found = [piece for piece in pieces if (piece.lineage, piece.checkpoint) == (lineage, checkpoint_id)]
+        return [f"{piece.attempt}/{piece.subtask}" for piece in found]
+
+    def fence(self, attempt: Attempt) -> None:
+        """See `Sink.fence`."""
+        self.table.home.raise_fence(attempt)
+
+    def writer(self, transaction: TransactionId, subtask: Subtask) -> StagedWriter:
+        """See `ArrowSink.writer`."""
+        return StagedWriter(self.table, transaction, subtask)
+
+    def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """See `Sink.commit`."""
+        return Committer(self.table, self.publish).commit(requests)
+
+    def abort(self, committables: Sequence[Committable]) -> None:
+        """See `Sink.abort`."""
+        orphans.abort(self.table, committables)
+
+    def in_doubt(self) -> Sequence[Committable]:
+        """See `Sink.in_doubt`."""
+        return orphans.in_doubt(self.table)
+
+    def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
+        """See `TellsUnfinished`: without a manifest, and no file of it is in the table."""
+        return orphans.unfinished(self.table, pieces)
+
+    def subsume(self, lineage: str, checkpoint_id: int) -> None:
+        """See `Sink.subsume`: the mark first, then what it stands for (H50)."""
+        self.table.home.raise_mark(lineage, checkpoint_id)
+
+    def close(self) -> None:
+        """See `Sink.close`. There is no connection to release."""
+
+    @property
+    def table(self) -> Table:
+        """Where the rows go.
+
+        Raises:
+            StopJobError: the sink is not open.
+        """
+        if self._table is None:
+            raise StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
+        return self._table

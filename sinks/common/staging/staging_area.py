@@ -1,0 +1,211 @@
+"""The hidden folder of a job and sink, and its fence (invariant I7).
+
+The fence is the name of a folder, and everything that is not yet committed lies below it. Raising the fence renames that
+folder: one atomic step, after which every path that an older writer knows leads nowhere, whatever process it lives in. No
+check precedes a write, so none can be overtaken (hazard rule HD9); no lock is held, so nobody who is paused holds one.
+
+    1. a writer looks up the fence; closed for its attempt: it writes nothing
+    2. it writes its data and, last, its manifest, by paths below that fence
+    3. raised in between: the next path fails, and the writer is told so; what it wrote is found by the scan that follows
+
+Two drivers that raise it at once: one of them renames, the other finds no such folder and looks again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from twophase.errors import DeclinedError, FencedError, StopJobError, TargetChangedError, TargetUnreachableError
+from twophase.ids import Attempt
+from twophase.sinks.common.staging.disk import rename_new, sync
+from twophase.sinks.common.staging.names import Owner, PieceName, fence_name, mark_name, parse_fence, parse_mark
+
+STAGED = "staged"
+DONE = "done"
+MARKS = "marks"
+
+_TRIES = 100
+_NOBODY = Attempt(0, 0)
+
+
+@dataclass(frozen=True)
+class Home:
+    """The folder of one job and sink.
+
+    Attributes:
+        root: the table's folder.
+        owner: job and sink.
+    """
+
+    root: Path
+    owner: Owner
+
+    @property
+    def path(self) -> Path:
+        """The hidden folder."""
+        return self.root / self.owner.folder
+
+    def make(self) -> None:
+        """Make it, fenced for nobody, if it is not there. It appears whole, so that there is never a second fence."""
+        new = self.root / self.owner.new_folder
+        stage = new / fence_name(_NOBODY)
+        for _ in range(_TRIES):
+            if self.path.exists():
+                shutil.rmtree(new, ignore_errors=True)
+                sync(self.root)
+                return
+            with suppress(FileNotFoundError, FileExistsError):  # another driver has just put its own in place
+                for folder in (new, stage, stage / STAGED, stage / DONE, stage / MARKS):
+                    folder.mkdir(mode=0o700, exist_ok=True)
+                sync(stage, new)
+                rename_new(new, self.path)
+        raise TargetUnreachableError(f"{self.path} could not be made in {_TRIES} tries: other drivers make it too.")
+
+    def fence(self) -> Attempt:
+        """The attempt below which nobody may pre-commit.
+
+        Raises:
+            TargetChangedError: the hidden folder is gone.
+        """
+        for _ in range(_TRIES):
+            try:
+                names = os.listdir(self.path)
+            except FileNotFoundError:
+                raise self.gone() from None
+            found = [attempt for name in names if (attempt := parse_fence(name)) is not None]
+            if len(found) == 1:
+                return found[0]
+        raise StopJobError(
+            f"{self.path} holds {len(found)} fences, and has to hold one. Somebody has changed it by hand.",
+            remedy="restore this folder from a backup; do not delete it: it holds what is pre-committed.",
+        )
+
+    def gone(self) -> TargetChangedError:
+        """What is to be said when the hidden folder is not there any more."""
+        return TargetChangedError(
+            f"{self.path} is gone, with all that is pre-committed for this table: the table was dropped, its disk is not "
+            "mounted, or somebody has deleted the folder.",
+            remedy="mount the disk, or restore the folder from a backup, then start the job again: it commits what is decided.",
+        )
+
+    def stage(self) -> Path:
+        """What lies below the fence as it is now."""
+        return self.path / fence_name(self.fence())
+
+    def staged(self, name: PieceName) -> Path:
+        """The folder of a piece that is not committed."""
+        return self.stage() / STAGED / str(name)
+
+    def check_open(self, attempt: Attempt) -> Path:
+        """The stage, for a writer.
+
+        Raises:
+            FencedError: the attempt is closed.
+            DeclinedError: the hidden folder is gone.
+        """
+        try:
+            fence = self.fence()
+        except TargetChangedError as error:
+            raise DeclinedError(f"{self.path} is gone: somebody has deleted it, or the table.") from error
+        if fence.generation != attempt.generation or fence > attempt:
+            raise FencedError(
+                f"Attempt {attempt} of sink {self.owner.sink!r} of job {self.owner.job!r} is closed: {self.root} is at "
+                f"{fence}.",
+                remedy="let the newer driver go on; find out why two were started.",
+            )
+        return self.path / fence_name(fence)
+
+    def raise_fence(self, attempt: Attempt) -> None:
+        """See `Sink.fence`."""
+        for _ in range(_TRIES):
+            fence = self.fence()
+            if fence.generation > attempt.generation:
+                raise FencedError(
+                    f"Sink {self.owner.sink!r} of job {self.owner.job!r} is at {fence}, this driver at {attempt}.",
+                    remedy="let the newer driver go on; find out why two were started.",
+                )
+            with suppress(FileNotFoundError):  # raised by another driver in between
+                if fence < attempt:
+                    rename_new(self.path / fence_name(fence), self.path / fence_name(attempt))
+                sync(self.path)  # also what another driver has raised: it may have died before its own sync
+                return
+        raise TargetUnreachableError(
+            f"The fence in {self.path} could not be raised to {attempt} in {_TRIES} tries: other drivers raise it too.",
+            remedy="start one driver only.",
+        )
+
+    def pieces(self, state: str) -> list[PieceName]:
+        """The pieces that are `STAGED` or `DONE`, oldest first. What is not of our form is not ours."""
+        names = _list(self.stage() / state)
+        return sorted(piece for name in names if (piece := PieceName.parse(name)) is not None)
+
+    def marks(self) -> dict[str, int]:
+        """The high-water mark of each lineage that has one."""
+        return _highest(_list(self.stage() / MARKS))
+
+    def raise_mark(self, lineage: str, checkpoint: int) -> None:
+        """Let the mark of a lineage speak for its pieces up to this checkpoint, then drop what it stands for (H50)."""
+        stage = self.stage()
+        marks = stage / MARKS
+        pieces = [piece.checkpoint for piece in self.pieces(DONE) if piece.lineage == lineage]
+        proven = max((number for number in pieces if number <= checkpoint), default=-1)
+        if self.marks().get(lineage, -1) < proven:
+            (marks / mark_name(lineage, proven)).touch(mode=0o600)  # no content: there whole, or not
+            sync(marks)
+        highest = self.marks().get(lineage, -1)
+        for name in _list(marks):
+            mark = parse_mark(name)
+            if mark is not None and mark[0] == lineage and mark[1] < highest:
+                (marks / name).unlink(missing_ok=True)
+        for piece in self.pieces(DONE):
+            if piece.lineage == lineage and piece.checkpoint <= highest:
+                remove(stage / DONE / str(piece))
+
+    def has(self, lineage: str, checkpoint: int) -> bool:
+        """Whether there is proof that a checkpoint is committed: a piece of it, or the mark."""
+        if self.marks().get(lineage, -1) >= checkpoint:
+            return True
+        return any((piece.lineage, piece.checkpoint) == (lineage, checkpoint) for piece in self.pieces(DONE))
+
+    def committed(self) -> dict[str, int]:
+        """For each lineage, the highest checkpoint of which a piece is committed."""
+        highest = self.marks()
+        for piece in self.pieces(DONE):
+            highest[piece.lineage] = max(highest.get(piece.lineage, -1), piece.checkpoint)
+        return highest
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder with all in it. A writer that is late may still put files there: bounded tries.
+
+    Raises:
+        OSError: it is still there.
+    """
+    for _ in range(_TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+    shutil.rmtree(folder)
+
+
+def _list(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError as error:
+        raise TargetUnreachableError(
+            f"{folder} is gone: another driver has raised the fence in this moment, or somebody has deleted it.",
+            remedy="start the job again: it looks once more.",
+        ) from error
+
+
+def _highest(names: list[str]) -> dict[str, int]:
+    highest: dict[str, int] = {}
+    for name in names:
+        mark = parse_mark(name)
+        if mark is not None:
+            highest[mark[0]] = max(highest.get(mark[0], -1), mark[1])
+    return highest

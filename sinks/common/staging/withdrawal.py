@@ -1,0 +1,166 @@
+"""Takes the files of a lost piece out of the table: no reader sees a part of it, and its abort finds all that is left.
+
+A piece's manifest may be lost too, and with it the list of its files and partitions. Its files are known by their names,
+which hold the piece's, so the whole table is searched for them. They are renamed to where they were staged, below the fence
+that was up when the commit began: if a newer driver has raised it since, and may have committed the piece, that path leads
+nowhere and the files stay.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from twophase.errors import StopJobError
+from twophase.protocol.committable import Committable
+from twophase.redaction import shown
+from twophase.sinks.common.staging.disk import digest, rename_new, sync
+from twophase.sinks.common.staging.manifest import Manifest
+from twophase.sinks.common.staging.names import file_name, file_prefix
+from twophase.sinks.common.staging.table import Table
+
+
+@dataclass(frozen=True)
+class _Purpose:
+    """What a table is searched for, as the errors of the search say it.
+
+    Attributes:
+        why: with what is done with the files that are found; a sentence without its end.
+        until_now: what has not been done; a sentence.
+        again: what to do once nothing is in the way.
+    """
+
+    why: str
+    until_now: str
+    again: str
+
+
+_WITHDRAWAL = _Purpose(
+    why="A piece is lost, and its files are taken out of the table",
+    until_now="None of them was moved.",
+    again="start the job again: it says what is lost",
+)
+_QUESTION = _Purpose(
+    why="A piece has no manifest, and only a table without files of it tells that it was never pre-committed",
+    until_now="Nothing was written.",
+    again="run the command again",
+)
+
+
+def withdraw(table: Table, piece: Committable, folder: Path, manifest: Manifest | None) -> None:
+    """Move the files of a lost piece back to where they were staged. Nothing is moved unless all of them can be.
+
+    Args:
+        table: where they are.
+        piece: whose they are.
+        folder: where it was staged.
+        manifest: what was in it; None if that is lost too.
+
+    Raises:
+        StopJobError: a file bears the piece's name and cannot be moved safely.
+        OSError: files could not be moved; a later call moves the rest. FileNotFoundError if the fence was raised.
+    """
+    found = find(table, piece)
+    for number, path in found.items():
+        if os.path.lexists(folder / str(number)):
+            raise _stop(table, path, "is there twice: in the table and staged", _WITHDRAWAL)
+        if manifest is not None and not _is_listed(path, number, manifest):
+            raise _stop(table, path, "is not the file that was pre-committed", _WITHDRAWAL)
+    if found and manifest is None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    for number, path in found.items():
+        rename_new(path, folder / str(number))
+    if folder.exists():  # also if the files were moved by a driver that died before its sync
+        sync(folder, folder.parent, *{path.parent for path in found.values()})
+
+
+def find(table: Table, piece: Committable) -> Mapping[int, Path]:
+    """The files of a piece that are in the table, by their numbers.
+
+    Raises:
+        StopJobError: one is no plain file, is there twice, or has a name that only begins like the piece's; or a link or a
+            folder cannot be searched, which no retry mends.
+    """
+    with _searching(table, _WITHDRAWAL):
+        return _find(table, piece)
+
+
+def has_files(table: Table, piece: Committable) -> bool:
+    """Whether anything in the table has a name that begins like the piece's: for a command, which is run again if it stops.
+
+    Raises:
+        StopJobError: none was found before a folder that is a link, which is not followed, or one that cannot be searched.
+    """
+    with _searching(table, _QUESTION):
+        return any(_named(table, file_prefix(piece.transaction, piece.subtask), _QUESTION))
+
+
+@contextmanager
+def _searching(table: Table, purpose: _Purpose) -> Iterator[None]:
+    try:
+        yield
+    except PermissionError as error:
+        raise StopJobError(
+            f"{shown(os.path.relpath(error.filename, table.home.root))} in {table.home.root} cannot be searched ({error.strerror}). "
+            f"{purpose.why}; some may be there. {purpose.until_now}",
+            remedy=f"give the job's account the right to read it, or move it out of the table; then {purpose.again}.",
+        ) from error
+
+
+def _find(table: Table, piece: Committable) -> Mapping[int, Path]:
+    found: dict[int, Path] = {}
+    for path in _named(table, file_prefix(piece.transaction, piece.subtask), _WITHDRAWAL):
+        if path.is_symlink() or not path.is_file():
+            raise _stop(table, path, "is no plain file", _WITHDRAWAL)
+        number = path.name.removesuffix(table.format.suffix).rpartition("-")[2]
+        if not number.isdecimal() or path.name != file_name(
+            piece.transaction, piece.subtask, int(number), table.format.suffix
+        ):
+            raise _stop(table, path, "is not the name of a file of ours", _WITHDRAWAL)
+        if int(number) in found:
+            raise _stop(table, path, f"is there twice: also in {_folder(table, found[int(number)])}", _WITHDRAWAL)
+        found[int(number)] = path
+    return found
+
+
+def _named(table: Table, prefix: str, purpose: _Purpose) -> Iterator[Path]:
+    """What readers see whose name begins so. Links are not followed: they may lead out of the table."""
+    for root, folders, files in os.walk(table.home.root, onerror=_raise):
+        folders[:] = sorted(name for name in folders if not _is_hidden(name))
+        for name in (*folders, *files):
+            path = Path(root, name)
+            if name.startswith(prefix):
+                yield path
+            elif name in folders and path.is_symlink():
+                raise _stop(table, path, "is a link, and what it leads to is not searched", purpose)
+
+
+def _is_hidden(folder: str) -> bool:
+    return folder.startswith(".") or (folder.startswith("_") and "=" not in folder)
+
+
+def _is_listed(path: Path, number: int, manifest: Manifest) -> bool:
+    return any(
+        (file.number, file.size) == (number, path.stat().st_size) and file.sha256 == digest(path)
+        for file in manifest.files
+    )
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _folder(table: Table, path: Path) -> str:
+    return shown(str(path.parent.relative_to(table.home.root)))
+
+
+def _stop(table: Table, path: Path, problem: str, purpose: _Purpose) -> StopJobError:
+    name = path.name if path.name.startswith("twophase-") else shown(path.name)
+    return StopJobError(
+        f"{name} in folder {_folder(table, path)} of {table.home.root} {problem}. {purpose.why}; whether this is one "
+        f"of them cannot be told. {purpose.until_now}",
+        remedy=f"find out who made it; move it out of the table, then {purpose.again}.",
+    )

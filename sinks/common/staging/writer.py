@@ -1,0 +1,139 @@
+"""Phase 1 on the executor: the files of one task attempt, below the fence.
+
+    1. the fence is looked up, the piece's folder made     now recovery finds the piece, whatever happens
+    2. rows are divided by partition and kept, up to a bound; then the largest partition becomes a file
+    3. at the end the rest becomes files, each synced
+    4. the manifest is written: from here on the piece is pre-committed
+
+A file is written whole: no writer is left open for each of many partitions, and no row group is as small as a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from twophase.errors import DeclinedError, RejectedRowsError
+from twophase.failpoints import failpoint
+from twophase.ids import Subtask, TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.writer import SinkWriter
+from twophase.sinks.common.partition_names import RefusedValueError, Values
+from twophase.sinks.common.staging import formats
+from twophase.sinks.common.staging.disk import NewFile, sync, write_durably
+from twophase.sinks.common.staging.manifest import FILE, Manifest, StagedFile
+from twophase.sinks.common.staging.names import PieceName
+from twophase.sinks.common.staging.rows import divide
+from twophase.sinks.common.staging.staging_area import STAGED, remove
+from twophase.sinks.common.staging.table import Table
+
+_BUFFER_BYTES = 64 << 20
+
+
+class StagedWriter(SinkWriter):
+    """Writes one piece.
+
+    Args:
+        table: where the rows go.
+        transaction: whose piece it is.
+        subtask: which task attempt this is.
+    """
+
+    def __init__(self, table: Table, transaction: TransactionId, subtask: Subtask) -> None:
+        self._table = table
+        self._transaction = transaction
+        self._subtask = subtask
+        self._name = PieceName.of(transaction, subtask)
+        self._folder: Path | None = None
+        self._rows: dict[Values, list[pa.RecordBatch]] = {}
+        self._bytes: dict[Values, int] = {}
+        self._files: list[StagedFile] = []
+        self._watermark_us: int | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """See `SinkWriter.write`."""
+        with self._below_the_fence():
+            if self._folder is None:
+                self._folder = self._begin()
+            for values, rows in divide(self._in_table_order(batch), self._table.dynamic):
+                self._keep(values, rows)
+            while sum(self._bytes.values()) > _BUFFER_BYTES:
+                self._write_file(max(self._bytes, key=self._bytes.__getitem__))
+        failpoint("E01")
+
+    def pre_commit(self) -> Committable | None:
+        """See `SinkWriter.pre_commit`."""
+        if self._folder is None:
+            return None
+        with self._below_the_fence():
+            for values in list(self._rows):
+                self._write_file(values)
+            failpoint("C04")
+            manifest = Manifest(self._transaction, self._subtask, tuple(self._files), self._watermark_us)
+            write_durably(self._folder / FILE, [manifest.encode()])
+            failpoint("F02")
+            sync(self._folder.parent)
+        failpoint("C05")
+        return manifest.committable(self._table.target)
+
+    def abort(self) -> None:
+        """See `SinkWriter.abort`. What cannot be removed now is found by recovery."""
+        self._rows.clear()
+        self._bytes.clear()
+        with suppress(Exception):  # must not raise; recovery finds the piece
+            remove(self._table.home.staged(self._name))
+
+    def _begin(self) -> Path:
+        """Step 1."""
+        folder = self._table.home.check_open(self._transaction.attempt) / STAGED / str(self._name)
+        folder.mkdir(mode=0o700)
+        return folder
+
+    def _in_table_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as the table has them; their highest event time is noted on the way."""
+        if self._table.columns:
+            batch = batch.select([*self._table.columns]).rename_columns([*self._table.columns.values()])
+        if self._table.time is not None:
+            times = (self._watermark_us, self._table.time.watermark_us(batch))
+            self._watermark_us = max((time for time in times if time is not None), default=None)
+        return batch
+
+    def _keep(self, values: Values, rows: pa.RecordBatch) -> None:
+        if values not in self._rows:
+            self._table.check(self._table.partition(values))
+            self._rows[values], self._bytes[values] = [], 0
+        self._rows[values].append(rows)
+        self._bytes[values] += rows.nbytes
+
+    def _write_file(self, values: Values) -> None:
+        """Steps 2 and 3."""
+        assert self._folder is not None  # noqa: S101 there are no rows before step 1
+        del self._bytes[values]
+        rows = pa.Table.from_batches(self._rows.pop(values))
+        number = len(self._files)
+        with NewFile(self._folder / str(number)) as file:
+            formats.write(self._table.format, rows, file)
+            file.sync()
+        partition = self._table.partition(values)
+        self._files.append(StagedFile(number, partition, rows.num_rows, file.size, file.sha256))
+
+    @contextmanager
+    def _below_the_fence(self) -> Iterator[None]:
+        """Turn what the file system says into what it means."""
+        try:
+            yield
+        except RefusedValueError as error:
+            raise RejectedRowsError(
+                f"{self._transaction}: rows of subtask {self._subtask} cannot be written so that they read back: {error}.",
+                remedy="correct or filter these rows before the sink.",
+            ) from error
+        except OSError as error:
+            if isinstance(error, FileNotFoundError):
+                self._table.home.check_open(self._transaction.attempt)
+            raise DeclinedError(
+                f"{self._transaction}: the files of subtask {self._subtask} cannot be written: {error}.",
+                remedy="see that the table's file system has room and can be written.",
+            ) from error

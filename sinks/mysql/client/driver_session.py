@@ -1,0 +1,75 @@
+"""The driver's own session: opened when needed, dropped when broken, never reused after an unclear reply."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pymysql
+
+from twophase.errors import TargetUnreachableError
+from twophase.sinks.mysql.client.codes import code_of, is_connection_lost
+from twophase.sinks.mysql.client.connection import SecurityError, Session, hostile
+from twophase.sinks.mysql.client.session import end_quietly, open_driver_session
+from twophase.sinks.mysql.options import Endpoint
+
+_IDLE_S = 30.0
+
+
+class DriverLink:
+    """Gives out one session at a time. Not thread-safe: the coordinator calls a sink from one thread at a time.
+
+    Args:
+        endpoint: where to connect.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._session: Session | None = None
+        self._used_s = 0.0
+
+    def follow(self, endpoint: Endpoint) -> None:
+        """Open further sessions here; the one that is open stays."""
+        self._endpoint = endpoint
+
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """A working session; after an error that leaves this block, the next one is new.
+
+        The session may be inside a transaction then, and whatever is done in it next would be rolled back with it.
+
+        Raises:
+            TargetUnreachableError: the server does not answer, or stopped answering; what was asked may be done.
+        """
+        if self._session is None or not self._is_alive(self._session):
+            self.close()
+            self._session = open_driver_session(self._endpoint)
+        self._used_s = time.monotonic()
+        try:
+            yield self._session
+        except BaseException as error:
+            self.close()
+            if isinstance(error, SecurityError):
+                raise hostile(error) from None
+            if not (isinstance(error, pymysql.Error) and is_connection_lost(error)):
+                raise
+            raise TargetUnreachableError(
+                f"The session with {self._endpoint} broke: {error.args[-1]} ({code_of(error)}).",
+                remedy="find out what became of the server; what is decided is committed when it is back.",
+            ) from None
+
+    def _is_alive(self, session: Session) -> bool:
+        """Servers and firewalls end sessions that are idle, as the driver's is between two checkpoints."""
+        if not session.open or time.monotonic() - self._used_s < _IDLE_S:
+            return session.open
+        try:
+            session.ping()
+        except pymysql.Error:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the session."""
+        session, self._session = self._session, None
+        end_quietly(session)

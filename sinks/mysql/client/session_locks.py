@@ -1,0 +1,85 @@
+"""How sessions of ours are found from another machine, to be ended.
+
+A writer's session holds two user-level locks: a numbered slot of its job and sink, and one named after its branch.
+Such a lock needs no rights and no table, says which session holds it, and goes with the session. Ending a session of
+one's own account needs no rights either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import pymysql
+
+from twophase.errors import DeclinedError
+from twophase.ids import short_hash
+from twophase.sinks.mysql.client.codes import UNKNOWN_THREAD, code_of
+from twophase.sinks.mysql.client.connection import Session
+from twophase.sinks.mysql.xid import Owner, Xid
+
+SLOTS = 512
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The locks of one job and sink.
+
+    Attributes:
+        owner: whose they are.
+    """
+
+    owner: Owner
+
+    def take(self, session: Session, xid: Xid, first: int) -> None:
+        """Make `session` one that can be found.
+
+        Args:
+            session: a session without a branch.
+            xid: the branch it is about to open.
+            first: where to look for a free slot first; neighbours should begin at different ones.
+
+        Raises:
+            DeclinedError: all slots are taken, or another session has the branch.
+        """
+        for number in range(first, first + SLOTS):
+            if _get_lock(session, self._slot(number % SLOTS)):
+                break
+        else:
+            raise DeclinedError(f"All {SLOTS} sessions that sink {self.owner.sink!r} may have at once are in use.")
+        if not _get_lock(session, _branch(xid)):
+            raise DeclinedError(f"Another session is writing the branch {xid}.")
+
+    def holders(self, session: Session) -> set[int]:
+        """The sessions of all our writers, of whatever attempt."""
+        asked = ", ".join(f"IS_USED_LOCK('{self._slot(number)}')" for number in range(SLOTS))
+        [found] = session.rows(f"SELECT {asked}")
+        return {int(number) for number in found if number is not None}
+
+    def _slot(self, number: int) -> str:
+        return f"tp:{self.owner.sink_hash}:{number}"
+
+
+def holder_of(session: Session, xid: Xid) -> int | None:
+    """The session that has a branch open, or has prepared it and is still there."""
+    [(number,)] = session.rows("SELECT IS_USED_LOCK(%s)", (_branch(xid),))
+    return None if number is None else int(number)
+
+
+def kill(session: Session, numbers: Collection[int]) -> None:
+    """End sessions; one that is gone already is fine."""
+    for number in numbers:
+        try:
+            session.run(f"KILL {int(number)}")
+        except pymysql.Error as error:
+            if code_of(error) != UNKNOWN_THREAD:
+                raise
+
+
+def _branch(xid: Xid) -> str:
+    return f"tp:{short_hash(str(xid), 40)}"
+
+
+def _get_lock(session: Session, name: str) -> bool:
+    [(taken,)] = session.rows("SELECT GET_LOCK(%s, 0)", (name,))
+    return bool(taken == 1)

@@ -1,0 +1,300 @@
+"""The sink's own tables, in the target's server: what makes "already committed" a fact instead of a guess (I4).
+
+    twophase_schema      one row: a random id of this set of tables
+    twophase_fence       per job and sink: the attempt below which nobody may write
+    twophase_ledger      per committed branch: a row written inside the branch itself
+    twophase_high_water  per job, sink and lineage: up to where all is committed; kept for ever (H50)
+    twophase_target      per job and sink: which table all that is of (`identity`)
+
+Names of jobs and sinks and lineage ids are ASCII, so the keys are short whatever the schema's character set is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pymysql
+
+from twophase.errors import PreflightError, TargetUnreachableError
+from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.sinks.mysql.client.codes import DENIED, LOCK_WAIT_TIMEOUT, code_of
+from twophase.sinks.mysql.client.connection import Session
+from twophase.sinks.mysql.client.identifiers import qualified, quote
+
+_log = logging.getLogger("twophase.sinks.mysql")
+_NAME = "VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
+_LINEAGE = "CHAR(36) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"
+_IDENTIFIER = "VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
+_NUMBER = "BIGINT UNSIGNED NOT NULL"
+_WHEN = "TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)"
+_KEY = (
+    "job = %s AND sink = %s AND lineage = %s AND checkpoint = %s"
+    " AND generation = %s AND counter = %s AND subtask = %s AND task_attempt = %s"
+)
+_DELETE_ROWS = 1000
+_LOCKED_TIMEOUT_S = 60.0
+
+_TABLES = {
+    "twophase_schema": f"one TINYINT NOT NULL PRIMARY KEY, id {_LINEAGE}",
+    "twophase_fence": f"job {_NAME}, sink {_NAME}, generation {_NUMBER}, counter {_NUMBER}, PRIMARY KEY (job, sink)",
+    "twophase_ledger": (
+        f"job {_NAME}, sink {_NAME}, lineage {_LINEAGE}, checkpoint {_NUMBER}, generation {_NUMBER},"
+        f" counter {_NUMBER}, subtask {_NUMBER}, task_attempt {_NUMBER}, row_count {_NUMBER},"
+        f" offsets_hash {_NAME}, written_at {_WHEN},"
+        " PRIMARY KEY (job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt)"
+    ),
+    "twophase_high_water": (
+        f"job {_NAME}, sink {_NAME}, lineage {_LINEAGE}, checkpoint {_NUMBER}, PRIMARY KEY (job, sink, lineage)"
+    ),
+    "twophase_target": (
+        f"job {_NAME}, sink {_NAME}, table_schema_name {_IDENTIFIER}, table_name {_IDENTIFIER}, created {_NAME},"
+        " PRIMARY KEY (job, sink)"
+    ),
+}
+_OPTIONAL = "twophase_target"
+"""Added later: an account that may not make it goes on without it."""
+
+
+@dataclass(frozen=True)
+class Books:
+    """The bookkeeping tables of one schema. Statements only; the session is the caller's.
+
+    Attributes:
+        schema: where they are.
+    """
+
+    schema: str
+
+    def create(self, session: Session, user: str) -> str:
+        """Make what is missing and return the id of this set of tables.
+
+        Other jobs may be making the same tables, and hold them locked meanwhile.
+
+        Raises:
+            PreflightError: rights are missing; prints the SQL that an administrator has to run.
+            TargetUnreachableError: somebody keeps them locked.
+        """
+        deadline_s = time.monotonic() + _LOCKED_TIMEOUT_S
+        while True:
+            try:
+                return self._create(session, user)
+            except pymysql.Error as error:  # every try has waited for the session's lock timeout
+                if code_of(error) != LOCK_WAIT_TIMEOUT:
+                    raise
+                if time.monotonic() >= deadline_s:
+                    raise TargetUnreachableError(
+                        f"The sink's own tables in {self.schema!r} are locked since {_LOCKED_TIMEOUT_S:g} s.",
+                        remedy="find out by whom (performance_schema.metadata_locks, SHOW PROCESSLIST), then start again.",
+                    ) from None
+
+    def _create(self, session: Session, user: str) -> str:
+        try:
+            present = {
+                str(name).lower()
+                for (name,) in session.rows(
+                    "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (self.schema,)
+                )
+            }
+            for name in _TABLES:
+                if name not in present:  # CREATE ... IF NOT EXISTS wants the right even if the table exists
+                    self._make(session, name, others_present=present >= {*_TABLES} - {_OPTIONAL}, user=user)
+            if not session.rows(f"SELECT id FROM {self._table('schema')}"):
+                session.run(
+                    f"INSERT INTO {self._table('schema')} (one, id) VALUES (1, %s) ON DUPLICATE KEY UPDATE one = one",
+                    (str(uuid.uuid4()),),
+                )
+            [(number,)] = session.rows(f"SELECT id FROM {self._table('schema')}")
+            self._try_locking_reads(session)
+        except pymysql.Error as error:
+            if code_of(error) not in DENIED:
+                raise
+            raise PreflightError(
+                f"The sink may not keep its own tables in {self.schema!r}: {error.args[-1]} ({code_of(error)}).",
+                remedy="name a schema of the sink's own in bookkeeping_schema, or use this one; "
+                f"let an administrator run: {self.setup_sql(user)}",
+            ) from None
+        return str(number)
+
+    def _make(self, session: Session, name: str, user: str, *, others_present: bool) -> None:
+        try:
+            session.run(self._ddl(name))
+        except pymysql.Error as error:
+            if name != _OPTIONAL or not others_present or code_of(error) not in DENIED:
+                raise
+            _log.warning(
+                "The account may not make %s.%s: a table that is dropped and made anew is not noticed. Let an administrator "
+                "run: %s",
+                self.schema,
+                name,
+                self.setup_sql(user),
+            )
+
+    def setup_sql(self, user: str) -> str:
+        """What makes the tables and grants the rights on them.
+
+        For the whole schema: with rights on single tables MySQL 8.0.12 denies every locking read (1143).
+        """
+        account = "'" + user.replace("\\", "\\\\").replace("'", "''") + "'"
+        grant = f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quote(self.schema)}.* TO {account};"
+        return " ".join([*(f"{self._ddl(name)};" for name in _TABLES), grant])
+
+    def _try_locking_reads(self, session: Session) -> None:
+        """They need more rights than plain ones do; better to hear it now than from the first writer."""
+        self.read_fence(session, "", "", shared=True)
+        session.rows(
+            f"SELECT row_count FROM {self._table('ledger')} WHERE {_KEY} FOR UPDATE", ("", "", "", 0, 0, 0, 0, 0)
+        )
+
+    def engines(self, session: Session) -> Sequence[str]:
+        """The storage engines of the tables."""
+        rows = session.rows(
+            "SELECT DISTINCT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN %s",
+            (self.schema, tuple(_TABLES)),
+        )
+        return [str(engine) for (engine,) in rows]
+
+    # -- fence -------------------------------------------------------------------------------------------------------
+
+    def read_fence(self, session: Session, job: str, sink: str, *, shared: bool = False) -> Attempt | None:
+        """The fence of a sink; with `shared`, locked against being raised until the transaction is prepared."""
+        lock = " LOCK IN SHARE MODE" if shared else ""
+        found = session.rows(
+            f"SELECT generation, counter FROM {self._table('fence')} WHERE job = %s AND sink = %s{lock}", (job, sink)
+        )
+        return Attempt(*found[0]) if found else None
+
+    def raise_fence(self, session: Session, job: str, sink: str, attempt: Attempt) -> None:
+        """Set the fence to `attempt` unless it is there or beyond already."""
+        session.run(
+            f"INSERT INTO {self._table('fence')} (job, sink, generation, counter) VALUES (%s, %s, %s, %s)"
+            # Counter first: MySQL assigns from left to right, and the test reads the old generation.
+            " ON DUPLICATE KEY UPDATE counter = IF(generation < VALUES(generation)"
+            " OR (generation = VALUES(generation) AND counter < VALUES(counter)), VALUES(counter), counter),"
+            " generation = GREATEST(generation, VALUES(generation))",
+            (job, sink, attempt.generation, attempt.counter),
+        )
+
+    # -- ledger ------------------------------------------------------------------------------------------------------
+
+    def write_ledger(self, session: Session, transaction: TransactionId, subtask: Subtask, rows: int) -> None:
+        """Write the proof of a branch, inside the branch."""
+        session.run(
+            f"INSERT INTO {self._table('ledger')} (job, sink, lineage, checkpoint, generation, counter, subtask,"
+            " task_attempt, row_count, offsets_hash) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (*_key(transaction, subtask), rows, transaction.offsets_hash[:64]),
+        )
+
+    def has_ledger(self, session: Session, transaction: TransactionId, subtask: Subtask, *, lock: bool) -> bool:
+        """Whether a branch is committed.
+
+        With `lock` an absent row proves that it is not: the read sees the newest state and waits for who holds the row,
+        where a plain one would overlook a commit in flight (H49).
+
+        Raises:
+            pymysql.Error: 1205: a branch, prepared or open, still holds the row.
+        """
+        return bool(
+            session.rows(
+                f"SELECT row_count FROM {self._table('ledger')} WHERE {_KEY}{' FOR UPDATE' if lock else ''}",
+                _key(transaction, subtask),
+            )
+        )
+
+    def has_checkpoint(self, session: Session, job: str, sink: str, lineage: str, checkpoint: int) -> bool:
+        """Whether a checkpoint is committed: a row of it, or the mark. One statement, so that no collapse comes in between."""
+        mine = (job, sink, lineage, checkpoint)
+        [(there,)] = session.rows(
+            f"SELECT EXISTS (SELECT 1 FROM {self._table('ledger')}"
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s)"
+            f" OR EXISTS (SELECT 1 FROM {self._table('high_water')}"
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint >= %s)",
+            (*mine, *mine),
+        )
+        return bool(there)
+
+    def ledger_of(
+        self, session: Session, job: str, sink: str, lineage: str, checkpoint: int
+    ) -> list[tuple[int, int, int, int]]:
+        """Generation, counter, subtask and task attempt of each row of a checkpoint."""
+        rows = session.rows(
+            f"SELECT generation, counter, subtask, task_attempt FROM {self._table('ledger')}"
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s",
+            (job, sink, lineage, checkpoint),
+        )
+        return [(int(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in rows]
+
+    def highest_row(self, session: Session, job: str, sink: str, lineage: str, up_to: int) -> int | None:
+        """The highest checkpoint up to `up_to` that has rows; None if there is none."""
+        [(highest,)] = session.rows(
+            f"SELECT MAX(checkpoint) FROM {self._table('ledger')}"
+            " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint <= %s",
+            (job, sink, lineage, up_to),
+        )
+        return None if highest is None else int(highest)
+
+    def high_water(self, session: Session, job: str, sink: str, lineage: str) -> int:
+        """Up to which checkpoint of a lineage all is committed; -1 if there is no mark."""
+        found = session.rows(
+            f"SELECT checkpoint FROM {self._table('high_water')} WHERE job = %s AND sink = %s AND lineage = %s",
+            (job, sink, lineage),
+        )
+        return int(found[0][0]) if found else -1
+
+    def committed(self, session: Session, job: str, sink: str) -> dict[str, int]:
+        """For each lineage, the highest checkpoint that there is proof of."""
+        found = session.rows(
+            "SELECT lineage, MAX(checkpoint) FROM ("
+            f" SELECT lineage, checkpoint FROM {self._table('ledger')} WHERE job = %s AND sink = %s UNION ALL"
+            f" SELECT lineage, checkpoint FROM {self._table('high_water')} WHERE job = %s AND sink = %s"
+            ") proof GROUP BY lineage",
+            (job, sink, job, sink),
+        )
+        return {str(lineage): int(checkpoint) for lineage, checkpoint in found}
+
+    def raise_high_water(self, session: Session, job: str, sink: str, lineage: str, checkpoint: int) -> None:
+        """Set the mark, durably, before any row that it stands for may go."""
+        session.run(
+            f"INSERT INTO {self._table('high_water')} (job, sink, lineage, checkpoint) VALUES (%s, %s, %s, %s)"
+            " ON DUPLICATE KEY UPDATE checkpoint = GREATEST(checkpoint, VALUES(checkpoint))",
+            (job, sink, lineage, checkpoint),
+        )
+
+    def collapse_ledger(self, session: Session, job: str, sink: str, lineage: str, checkpoint: int) -> None:
+        """Delete the rows that the mark stands for, a bounded number at a time."""
+        while True:
+            keys = session.rows(
+                f"SELECT job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt"
+                f" FROM {self._table('ledger')} WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint <= %s"
+                f" LIMIT {_DELETE_ROWS}",
+                (job, sink, lineage, checkpoint),
+            )
+            if not keys:
+                return
+            # One by one: a range would also wait for the row behind its end, which a prepared branch may hold.
+            session.begin()
+            for key in keys:
+                session.run(f"DELETE FROM {self._table('ledger')} WHERE {_KEY}", key)
+            session.commit()
+
+    def _ddl(self, name: str) -> str:
+        return f"CREATE TABLE IF NOT EXISTS {qualified(self.schema, name)} ({_TABLES[name]}) ENGINE = InnoDB"
+
+    def _table(self, name: str) -> str:
+        return qualified(self.schema, f"twophase_{name}")
+
+
+def _key(transaction: TransactionId, subtask: Subtask) -> tuple[object, ...]:
+    return (
+        transaction.job,
+        transaction.sink,
+        transaction.lineage,
+        transaction.checkpoint,
+        transaction.attempt.generation,
+        transaction.attempt.counter,
+        subtask.index,
+        subtask.task_attempt,
+    )

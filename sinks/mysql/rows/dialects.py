@@ -1,0 +1,37 @@
+"""The two ways in which rows are written: as the file of LOAD DATA and as the values of INSERT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from twophase.sinks.mysql.rows.encoding import Dialect
+
+
+def _escape(values: pa.Array, escapes: Sequence[tuple[bytes, str, str]]) -> pa.Array:
+    """Replace what has a meaning; one look at the whole buffer tells that there is nothing to do, the usual case."""
+    _, offsets, data = values.buffers()
+    if data is None:
+        return values
+    ends = np.frombuffer(offsets, dtype=np.int32)[values.offset : values.offset + len(values) + 1]
+    text = data.slice(int(ends[0]), int(ends[-1] - ends[0])).to_pybytes()
+    for byte, character, escaped in escapes:
+        if byte in text:
+            values = pc.replace_substring(values, character, escaped)
+    return values
+
+
+def _escape_field(values: pa.Array) -> pa.Array:
+    return _escape(values, ((b"\\", "\\", "\\\\"), (b"\t", "\t", "\\t"), (b"\n", "\n", "\\n")))
+
+
+def _escape_literal(values: pa.Array) -> pa.Array:
+    # The session's sql_mode is ours: backslashes escape (see session.py).
+    return _escape(values, ((b"\\", "\\", "\\\\"), (b"'", "'", "\\'")))
+
+
+LOAD_DATA = Dialect(text=_escape_field, binary=("", ""), quote="", null="\\N", row=("", "\t", "\n"))
+INSERT_VALUES = Dialect(text=_escape_literal, binary=("X'", "'"), quote="'", null="NULL", row=("(", ",", "),"))

@@ -1,0 +1,151 @@
+"""One statement's worth of rows into the open branch, and the proof that all of them arrived unchanged.
+
+`LOAD DATA LOCAL` implies IGNORE, in strict mode too: it skips duplicates, clips numbers, cuts strings and turns NULL
+into 0 without an error (H41, HD8). What it did is only in two numbers of its reply: rows stored and warnings raised.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from twophase.errors import RejectedRowsError
+from twophase.redaction import shown
+from twophase.sinks.mysql.client.codes import DUPLICATE_ENTRY
+from twophase.sinks.mysql.client.connection import Done, Session
+from twophase.sinks.mysql.client.identifiers import quote
+from twophase.sinks.mysql.rows.dialects import INSERT_VALUES, LOAD_DATA
+from twophase.sinks.mysql.rows.encoding import Encoded, encode
+from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
+
+_WARNINGS_SHOWN = 5
+# The cheapest to append the end of a row to, then those of bounded width.
+_CHEAP_LAST = (Encoding.BOOL, Encoding.PLAIN, Encoding.DATE, Encoding.TIME, Encoding.TIMESTAMP, Encoding.FLOAT)
+# A LOAD DATA field is text: these columns take it through a user variable.
+_THROUGH = {Encoding.BINARY: "UNHEX({})", Encoding.BIT: "CAST({} AS UNSIGNED)"}
+
+
+@dataclass(frozen=True)
+class Loader(ABC):
+    """Puts rows into the target within the session's open branch.
+
+    Attributes:
+        table: the target's quoted name.
+        plans: how its columns are filled.
+    """
+
+    table: str
+    plans: tuple[ColumnPlan, ...]
+
+    @abstractmethod
+    def load(self, session: Session, batches: Sequence[pa.RecordBatch]) -> None:
+        """Load all rows of `batches`.
+
+        Raises:
+            RejectedRowsError: not every row arrived unchanged.
+            pymysql.Error: the statement failed.
+        """
+
+    def _check(self, session: Session, done: Done, rows: int, batches: Sequence[pa.RecordBatch]) -> None:
+        if done.affected == rows and done.warnings == 0:
+            return
+        warnings = session.rows(f"SHOW WARNINGS LIMIT {_WARNINGS_SHOWN}")
+        texts = "; ".join(f"{shown(text)} ({code})" for _, code, text in warnings)
+        first = _row_of_warning(warnings[0][2], batches) if warnings else ""
+        raise RejectedRowsError(
+            f"{self.table} would have stored {done.affected} of {rows} rows, with {done.warnings} warnings: "
+            f"{texts or 'none shown'}.{first}",
+            remedy=_remedy({int(code) for _, code, _ in warnings}),
+        )
+
+
+@dataclass(frozen=True)
+class LoadDataLoader(Loader):
+    """LOAD DATA LOCAL from memory."""
+
+    def load(self, session: Session, batches: Sequence[pa.RecordBatch]) -> None:
+        """See `Loader.load`."""
+        plans = _cheap_last(self.plans)
+        encoded = [encode(batch, plans, LOAD_DATA) for batch in batches]
+        done = session.load(load_data_sql(self.table, plans), [piece.data for piece in encoded])
+        self._check(session, done, sum(piece.rows for piece in encoded), batches)
+
+
+@dataclass(frozen=True)
+class InsertLoader(Loader):
+    """Multi-row INSERT, where the server forbids LOCAL.
+
+    Attributes:
+        statement_bytes: how long a statement may be.
+    """
+
+    statement_bytes: int = 1_000_000
+
+    def load(self, session: Session, batches: Sequence[pa.RecordBatch]) -> None:
+        """See `Loader.load`."""
+        names = ", ".join(quote(plan.column) for plan in self.plans)
+        head = f"INSERT INTO {self.table} ({names}) VALUES ".encode()
+        for batch in batches:
+            start = 0
+            for rows, values in _statements(encode(batch, self.plans, INSERT_VALUES), self.statement_bytes):
+                done = session.run_bytes(head + values)
+                self._check(session, done, rows, [batch.slice(start, rows)])
+                start += rows
+
+
+def load_data_sql(table: str, plans: Sequence[ColumnPlan]) -> str:
+    """The LOAD DATA statement; `{file}` stands for the file's name.
+
+    The separators are in hex, which means the same whatever `sql_mode` says of backslashes.
+    """
+    fields, through = [], []
+    for number, plan in enumerate(plans):
+        if plan.encoding in _THROUGH:
+            fields.append(f"@c{number}")
+            through.append(f"{quote(plan.column)} = {_THROUGH[plan.encoding].format(f'@c{number}')}")
+        else:
+            fields.append(quote(plan.column))
+    return (
+        f"LOAD DATA LOCAL INFILE {{file}} INTO TABLE {table} CHARACTER SET utf8mb4"
+        f" FIELDS TERMINATED BY X'09' ESCAPED BY X'5C' LINES TERMINATED BY X'0A'"
+        f" ({', '.join(fields)})" + (f" SET {', '.join(through)}" if through else "")
+    )
+
+
+def _cheap_last(plans: Sequence[ColumnPlan]) -> list[ColumnPlan]:
+    """The same columns with a cheap one at the end, where the end of the row is joined on."""
+    ranks = {encoding: rank for rank, encoding in enumerate(_CHEAP_LAST)}
+    last = min(plans, key=lambda plan: ranks.get(plan.encoding, len(ranks)))
+    return [*(plan for plan in plans if plan is not last), last]
+
+
+def _statements(encoded: Encoded, limit: int) -> Iterator[tuple[int, bytes]]:
+    """Cut rows into pieces of about `limit` bytes, at least one row each, without the last comma."""
+    start = 0
+    while start < encoded.rows:
+        stop = int(encoded.ends.searchsorted(encoded.ends[start] + limit, side="right")) - 1
+        stop = min(max(stop, start + 1), encoded.rows)
+        yield stop - start, bytes(encoded.data[encoded.ends[start] : encoded.ends[stop] - 1])
+        start = stop
+
+
+def _row_of_warning(text: str, batches: Sequence[pa.RecordBatch]) -> str:
+    found = re.search(r"at row (\d+)", text)
+    if found is None:
+        return ""
+    row = int(found[1]) - 1
+    for batch in batches:
+        if row < batch.num_rows:
+            return f" The first such row: {shown(batch.slice(row, 1).to_pylist()[0])}."
+        row -= batch.num_rows
+    return ""
+
+
+def _remedy(codes: set[int]) -> str:
+    if DUPLICATE_ENTRY in codes:
+        return "remove the duplicates before the sink, or the rows that are in the table already."
+    return "correct the rows, drop them before the sink, or widen the column."

@@ -1,0 +1,177 @@
+"""Which Arrow type fits into which column, decided before the first row.
+
+A pair fits if every value either arrives unchanged or is refused: by the server with a warning that the load counts, or
+by our own check where the server would change the value without a word (rounded fractions of a second, padded BINARY
+and CHAR). What fits only in part is refused here, by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import pyarrow as pa
+
+from twophase.sinks.mysql.table import Column
+
+_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
+_TEXT = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "json"})
+_BINARY = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+_EXACT_INTEGER_BITS = {"float": 24, "double": 53}
+_DECIMAL_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+
+
+class Encoding(Enum):
+    """How the values of a column are written."""
+
+    TEXT = auto()
+    PLAIN = auto()
+    FLOAT = auto()
+    BOOL = auto()
+    BIT = auto()
+    BINARY = auto()
+    DATE = auto()
+    TIMESTAMP = auto()
+    TIME = auto()
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """How one column of the rows goes into one column of the table.
+
+    Attributes:
+        field: its name in the rows.
+        column: its name in the table.
+        type: what every batch is cast to first.
+        encoding: how its values are written.
+        nullable: whether NULL may arrive.
+        fraction_digits: digits of a second that the column keeps.
+        padded: values that the column would pad or strip are refused.
+        length: bytes of a BINARY column.
+    """
+
+    field: str
+    column: str
+    type: pa.DataType
+    encoding: Encoding
+    nullable: bool
+    fraction_digits: int = 6
+    padded: bool = False
+    length: int | None = None
+
+
+def plan_column(field: pa.Field, column: Column) -> ColumnPlan | str:
+    """Decide how `field` goes into `column`.
+
+    Returns:
+        The plan, or why it does not fit and what to do.
+    """
+    plain = _plain(field.type)
+    encoding = _encoding(plain, column)
+    if isinstance(encoding, str):
+        return f"{field.name}: {field.type} does not fit into {column.column_type}: {encoding}"
+    return ColumnPlan(
+        field=field.name,
+        column=column.name,
+        type=plain,
+        encoding=encoding,
+        nullable=column.nullable,
+        fraction_digits=column.fraction_digits,
+        padded=column.data_type in ("char", "binary"),
+        length=column.length,
+    )
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type that a batch is cast to: one for each family, without dictionaries, zones and 64-bit offsets."""
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_date64(kind):
+        return pa.date32()
+    if pa.types.is_timestamp(kind):
+        # MySQL keeps microseconds; the cast from nanoseconds refuses to lose digits.
+        return pa.timestamp("us" if kind.unit == "ns" else kind.unit)
+    if pa.types.is_time(kind):
+        return pa.time64("us") if kind.unit == "ns" else kind
+    return kind
+
+
+def _encoding(kind: pa.DataType, column: Column) -> Encoding | str:
+    """The encoding, or why there is none."""
+    if column.generated:
+        return "the server computes this column; drop it from the rows."
+    if pa.types.is_null(kind):
+        return Encoding.PLAIN if column.nullable else "it takes no NULL."
+    if pa.types.is_boolean(kind):
+        return _for_boolean(column)
+    if pa.types.is_integer(kind):
+        return _for_integer(kind, column)
+    if pa.types.is_floating(kind):
+        return _for_float(kind, column)
+    if pa.types.is_decimal(kind):
+        return _for_decimal(kind, column)
+    if pa.types.is_string(kind):
+        return Encoding.TEXT if column.data_type in _TEXT else "a string needs CHAR, VARCHAR, TEXT or JSON; cast it."
+    if pa.types.is_binary(kind):
+        return Encoding.BINARY if column.data_type in _BINARY else "bytes need BINARY, VARBINARY or BLOB; cast it."
+    if pa.types.is_date(kind):
+        return Encoding.DATE if column.data_type in ("date", "datetime") else "a date needs DATE or DATETIME; cast it."
+    if pa.types.is_timestamp(kind):
+        fits = column.data_type in ("datetime", "timestamp")
+        return Encoding.TIMESTAMP if fits else "a timestamp needs DATETIME(6) or TIMESTAMP(6); cast it."
+    if pa.types.is_time(kind):
+        return Encoding.TIME if column.data_type == "time" else "a time needs TIME(6); cast it."
+    return "no column type of MySQL holds it unchanged; turn it into a string, for example with to_json."
+
+
+def _for_boolean(column: Column) -> Encoding | str:
+    if column.data_type == "bit":
+        return Encoding.BIT
+    return Encoding.BOOL if column.data_type in _INTEGER_BITS else "a boolean needs BOOLEAN, TINYINT or BIT; cast it."
+
+
+def _for_integer(kind: pa.DataType, column: Column) -> Encoding | str:
+    bits = kind.bit_width
+    signed = pa.types.is_signed_integer(kind)
+    if column.data_type in _INTEGER_BITS:
+        room = _INTEGER_BITS[column.data_type]
+        # Spark has no unsigned integers: one of twice the width is how a value above half an unsigned column's range
+        # gets here. Values outside are refused row by row.
+        room = min(2 * room, 64) if column.unsigned and signed else room - (not column.unsigned and not signed)
+        return Encoding.PLAIN if bits <= room else "values would not fit; widen the column or cast the rows."
+    if column.data_type == "decimal":
+        room = (column.precision or 0) - (column.scale or 0)
+        return (
+            Encoding.PLAIN
+            if room >= _DECIMAL_DIGITS[bits]
+            else f"it needs {_DECIMAL_DIGITS[bits]} digits before the point."
+        )
+    if column.data_type in _EXACT_INTEGER_BITS and column.scale is None:
+        exact = bits - signed <= _EXACT_INTEGER_BITS[column.data_type]
+        return Encoding.PLAIN if exact else "large integers would be rounded; cast it."
+    return "an integer needs an integer or DECIMAL column; cast it."
+
+
+def _for_float(kind: pa.DataType, column: Column) -> Encoding | str:
+    if column.data_type not in _EXACT_INTEGER_BITS:
+        return "a floating-point number needs DOUBLE (or FLOAT for 32 bits); cast it."
+    if column.scale is not None:
+        return f"a column with {column.scale} digits behind the point would round; make it a plain DOUBLE."
+    if kind.bit_width > 32 and column.data_type == "float":
+        return "a FLOAT would round it; make the column a DOUBLE or cast the rows to float."
+    return Encoding.FLOAT
+
+
+def _for_decimal(kind: pa.DataType, column: Column) -> Encoding | str:
+    if column.data_type != "decimal":
+        return "a decimal needs DECIMAL; cast it."
+    precision, scale = column.precision or 0, column.scale or 0
+    if scale < kind.scale or precision - scale < kind.precision - kind.scale:
+        return f"make the column DECIMAL({kind.precision},{max(kind.scale, 0)}) or wider, or cast the rows."
+    return Encoding.PLAIN

@@ -1,0 +1,153 @@
+"""A job file is checked whole before Spark starts; an error names the file, the key and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from twophase.cli.jobfile.job_file import JobFile, load_job_file
+from twophase.errors import ConfigError
+
+MINIMAL: dict[str, Any] = {
+    "name": "orders",
+    "source": {"format": "json", "schema": "id long", "options": {"path": "in", "maxFilesPerTrigger": 1, "x": True}},
+    "sinks": {"facts": {"type": "memory"}},
+    "options": {"checkpointLocation": "/chk/orders"},
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "job.yaml"
+
+
+def load(path: Path, change: dict[str, Any] | str | None = None, **arguments: Any) -> JobFile:
+    text = change if isinstance(change, str) else yaml.safe_dump({**MINIMAL, **(change or {})})
+    path.write_text(text)
+    return load_job_file(path, arguments.pop("overrides", {}), **arguments)
+
+
+def test_options_of_a_source_become_texts(path: Path) -> None:
+    job = load(path)
+    assert job.sources["source"].options == {"path": "in", "maxFilesPerTrigger": "1", "x": "true"}
+    assert (job.name, job.sql, job.trigger) == ("orders", None, {})
+
+
+def test_options_of_a_sink_stay_as_they_are(path: Path) -> None:
+    job = load(path, {"sinks": {"hive": {"type": "hive", "options": {"partition_by": ["dt"], "rows": 5}}}})
+    assert job.sinks["hive"].options == {"partition_by": ["dt"], "rows": 5}
+
+
+def test_several_sources_are_named_by_their_views(path: Path) -> None:
+    text = yaml.safe_dump({key: value for key, value in MINIMAL.items() if key != "source"})
+    job = load(path, text + "sources: {a: {format: rate}, b: {format: rate}}\nsql: select 1")
+    assert list(job.sources) == ["a", "b"]
+
+
+def test_the_command_line_overrides_options_and_trigger(path: Path) -> None:
+    overrides = {"checkpointLocation": "/other", "restore.path": "/chk/orders/chk/x-1-1.1"}
+    job = load(path, {"trigger": {"processingTime": "10 seconds"}}, overrides=overrides, available_now=True)
+    assert job.options == overrides
+    assert job.trigger == {"availableNow": True}
+
+
+def test_a_trigger_takes_the_units_of_every_duration(path: Path) -> None:
+    assert load(path, {"trigger": {"processingTime": "1.5 min"}}).trigger == {"processingTime": "90000 milliseconds"}
+    assert load(path, {"trigger": {"availableNow": True}}).trigger == {"availableNow": True}
+
+
+BAD: list[tuple[dict[str, Any], str, str]] = [
+    ({"sink": {}}, "unknown option 'sink'; did you mean 'sinks'", "job.yaml"),
+    ({"name": "a b"}, "job name 'a b' is not allowed", "1 to 64 letters"),
+    ({"name": 5}, "option 'name' is 5", "job.yaml"),
+    ({"sinks": {}}, "sinks is empty", "at least one"),
+    ({"sinks": ["mysql"]}, "sinks is a list, not a mapping", "KEY: VALUE"),
+    ({"sinks": {"f/g": {"type": "mysql"}}}, "sink name 'f/g'", "letters"),
+    ({"sinks": {"facts": {"typ": "mysql"}}}, "sinks.facts: unknown option 'typ'; did you mean 'type'", "job.yaml"),
+    ({"sinks": {"facts": {"type": "mysql", "options": None}}}, "sinks.facts.options is empty", "KEY: VALUE"),
+    ({"source": {"format": "json", "options": {"path": ["a"]}}}, "source.options.path is a list", "one value"),
+    ({"source": {"schema": "id long"}}, "source: option 'format' is required", "job.yaml"),
+    ({"source": None}, "one of source and sources, not neither", "sources"),
+    ({"sources": {"a": {"format": "rate"}}}, "one of source and sources, not both", "sources"),
+    ({"source": None, "sources": {"a": {"format": "rate"}}}, "sources without sql", "`sql:`"),
+    (
+        {"source": None, "sql": "select 1", "sources": {"a b": {"format": "rate"}}},
+        "'a b' cannot be the name",
+        "letters",
+    ),
+    ({"options": {}}, "options: option 'checkpointLocation' is required", "job.yaml"),
+    ({"options": {"checkpointLocation": "/c", "checkpoint.timeout": "1 day"}}, "'1 day': give a number", "job.yaml"),
+    ({"trigger": {"processingTime": "1 s", "availableNow": True}}, "exactly one trigger", "availableNow"),
+    ({"trigger": {}}, "exactly one trigger", "availableNow"),
+    ({"spark": {"conf": {"spark.x": None}}}, "spark.conf.spark.x is empty", "one value"),
+    ({"spark": {"conf": {1: "a"}}}, "spark.conf: the key 1 is a int", "quote it"),
+]
+
+
+@pytest.mark.parametrize(("change", "what", "remedy"), BAD, ids=[what for _, what, _ in BAD])
+def test_an_error_names_the_file_the_key_and_what_to_do(
+    path: Path, change: dict[str, Any], what: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(path, change)
+    assert caught.value.what.startswith("job.yaml: ")
+    assert what in caught.value.what
+    assert remedy in caught.value.remedy
+
+
+def test_two_answers_to_when_are_refused(path: Path) -> None:
+    options = {"checkpointLocation": "/c", "checkpoint.interval": "5 s"}
+    with pytest.raises(ConfigError, match="both say when"):
+        load(path, {"options": options, "trigger": {"processingTime": "1 s"}})
+
+
+def test_a_value_that_may_be_a_secret_is_not_repeated(path: Path) -> None:
+    secret = "mysql://app:canary-7@db/shop"
+    texts = [
+        yaml.safe_dump({**MINIMAL, "sinks": {"facts": {"type": "mysql", "options": secret}}}),
+        yaml.safe_dump({**MINIMAL, "sinks": [{"password": secret}]}),
+        yaml.safe_dump({**MINIMAL, "source": {"format": "x", "options": [secret]}}),
+        f'name: orders\noptions: {{password: "{secret}',
+        f"name: !!python/object/apply:os.system ['{secret}']",
+    ]
+    for text in texts:
+        with pytest.raises(ConfigError) as caught:
+            load(path, text)
+        assert "canary-7" not in str(caught.value)
+
+
+def test_a_key_given_twice_is_refused_with_its_place(path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"line 2, column 1: the key 'name' is given twice"):
+        load(path, "name: a\nname: b\n")
+
+
+def test_merged_keys_may_be_overridden(path: Path) -> None:
+    text = yaml.safe_dump({key: value for key, value in MINIMAL.items() if key != "sinks"})
+    job = load(
+        path, text + "sinks:\n  a: &a {type: x, options: &o {k: 1, l: 2}}\n  b: {<<: *a, options: {<<: *o, k: 3}}\n"
+    )
+    assert job.sinks["b"].type == "x"
+    assert job.sinks["b"].options == {"k": 3, "l": 2}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"- a\n", b"\xff\xfe\x00", b"[" * 5000, b"a: !!python/name:os.system\n", b"\x00"]
+)
+def test_other_files_are_refused_by_name(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"job\.yaml"):
+        load_job_file(path, {})
+
+
+def test_a_missing_file_is_named(path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"job\.yaml cannot be read: No such file"):
+        load_job_file(path, {})
+
+
+def test_a_huge_file_is_not_parsed(path: Path) -> None:
+    path.write_bytes(b"#" * 2_000_000)
+    with pytest.raises(ConfigError, match="larger than"):
+        load_job_file(path, {})

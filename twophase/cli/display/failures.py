@@ -1,0 +1,58 @@
+"""Errors on the terminal: what happened, what became of the data, what to do next. No traceback unless asked for."""
+
+from __future__ import annotations
+
+import traceback
+
+from rich.console import Console
+from rich.text import Text
+
+from twophase.cli.display.text import clean
+from twophase.errors import TwoPhaseError, from_text
+from twophase.redaction import REDACTED, is_redacting, printable
+
+_UNEXPECTED_CHARS = 600
+_UNEXPECTED_EXIT_CODE = 1
+
+
+def show_error(console: Console, error: BaseException, *, verbose: bool) -> int:
+    """Print an error.
+
+    Args:
+        console: where to.
+        error: any error; one of ours that Spark carried out of a worker as text is recognised.
+        verbose: print the traceback too.
+
+    Returns:
+        The code to exit with.
+    """
+    if verbose:
+        _print_traceback(console, error)
+    known = error if isinstance(error, TwoPhaseError) else from_text(str(error))
+    if known is None:
+        _print(console, "Error", f"{type(error).__name__}: {_unexpected(error)}")
+        if not verbose:
+            _print(console, "Next", "run the command again with --verbose for the traceback.")
+        return _UNEXPECTED_EXIT_CODE
+    _print(console, "Error", f"{clean(known.what)} [{type(known).__name__}]")
+    if known.data_lost:
+        _print(console, "Data", clean(known.data_lost))
+    if known.remedy:
+        _print(console, "Next", clean(known.remedy))
+    return known.exit_code
+
+
+def _unexpected(error: BaseException) -> str:
+    return REDACTED if is_redacting() else clean(str(error))[:_UNEXPECTED_CHARS]
+
+
+def _print_traceback(console: Console, error: BaseException) -> None:
+    """Where it was raised; and what it says, which may be a value of a row, unless values are left out."""
+    lines = traceback.format_tb(error.__traceback__) if is_redacting() else traceback.format_exception(error)
+    for line in "".join(lines).splitlines():
+        console.print(Text(printable(line)), soft_wrap=True)
+
+
+def _print(console: Console, head: str, text: str) -> None:
+    style = "bold red" if head == "Error" else "bold"
+    console.print(Text.assemble((f"{head}: ", style), text), soft_wrap=True)

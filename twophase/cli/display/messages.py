@@ -1,0 +1,60 @@
+"""Events as sentences, for people who watch a job."""
+
+from __future__ import annotations
+
+from twophase.cli.display.progress import Progress, ended_by_stop
+from twophase.cli.display.text import count, duration, rows_by_sink
+from twophase.events import (
+    CheckpointCommitted,
+    CheckpointDeclined,
+    CheckpointReplayed,
+    CommitRetried,
+    Event,
+    GroupOffsetsDelayed,
+    JobRestarting,
+    OrphansAborted,
+    RecoveryFinished,
+)
+
+
+def tell(event: Event, progress: Progress) -> str | None:
+    """One sentence about an event, or None if it is routine."""
+    match event:
+        case CheckpointCommitted():
+            return _committed(event, progress)
+        case RecoveryFinished():
+            return _recovered(event)
+        case CheckpointDeclined(checkpoint=number, attempt=attempt) if ended_by_stop(event):
+            undecided = f"checkpoint {number} ({attempt}) was not decided before the stop"
+            return f"{undecided}: nothing of it is visible, the next start writes its rows"
+        case CheckpointDeclined(checkpoint=number, attempt=attempt, reason=reason, cause=cause, will_retry=again):
+            then = "it is tried again" if again else "the query fails"
+            return f"checkpoint {number} ({attempt}) declined, {then}: {reason}: {cause}"
+        case CommitRetried(checkpoint=number, sink=sink, reason=reason, waiting_s=waiting_s, next_in_s=next_s):
+            waits = f"checkpoint {number} waits for sink {sink!r} since {duration(waiting_s)}"
+            return f"{waits}, next try in {duration(next_s)}: {reason}"
+        case CheckpointReplayed(checkpoint=number):
+            return f"checkpoint {number} replayed: it was decided already, no sink wrote"
+        case OrphansAborted(sink=sink, pieces=pieces):
+            return f"{count(len(pieces), 'orphan')} aborted in sink {sink!r}"
+        case GroupOffsetsDelayed(checkpoint=number, reason=reason):
+            return f"checkpoint {number}: the consumer group has not got its offsets: {reason}"
+        case JobRestarting(cause=cause, restart=restart, delay_s=delay_s):
+            return f"restart {restart} in {duration(delay_s)}: {cause}"
+        case _:
+            return None
+
+
+def _committed(event: CheckpointCommitted, progress: Progress) -> str:
+    lag = "" if progress.query.lag is None else f", lag {progress.query.lag:,}"
+    pending = f", {count(len(progress.pending), 'pending commit')}" if progress.pending else ""
+    took = f"{duration(event.duration_s)} (protocol {duration(event.protocol_s)})"
+    rows = rows_by_sink(event.rows, event.rows_by_sink)
+    return f"checkpoint {event.checkpoint} committed: {rows} in {took}{lag}{pending}"
+
+
+def _recovered(event: RecoveryFinished) -> str:
+    return (
+        f"generation {event.generation} began in {duration(event.duration_s)}: "
+        f"{count(event.recommitted, 'checkpoint')} committed again, {count(event.aborted, 'orphan')} aborted"
+    )

@@ -1,0 +1,147 @@
+"""How far a job is: a fold of its events and of what Spark says about its query."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from twophase.cli.display.query_progress import QueryProgress
+from twophase.coordinator.failure_reason import CheckpointFailureReason
+from twophase.events import (
+    CheckpointCommitted,
+    CheckpointDecided,
+    CheckpointDeclined,
+    CheckpointReplayed,
+    CheckpointTriggered,
+    CommitRetried,
+    Event,
+    JobRestarting,
+    JobStopped,
+    RecoveryFinished,
+    RecoveryStarted,
+)
+
+STOPPING = "stopping"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A job at one moment. Times are monotonic seconds.
+
+    Attributes:
+        state: what the job does.
+        query: records read, their rate, and the lag.
+        rows: rows committed, over all sinks.
+        rows_by_sink: the same by sink.
+        committed: checkpoints committed by this driver.
+        last: the newest committed checkpoint, and when it was.
+        last_s: see `last`.
+        current: the checkpoint that is being taken, and since when.
+        current_s: see `current`.
+        pending: decided checkpoints that are not committed yet.
+        declined: attempts that were declined.
+        restarts: restarts of the query.
+        last_error: why an attempt was declined, a commit asked for another try, or the query failed; the newest.
+    """
+
+    state: str = "starting Spark"
+    query: QueryProgress = field(default_factory=QueryProgress)
+    rows: int = 0
+    rows_by_sink: Mapping[str, int] = field(default_factory=dict)
+    committed: int = 0
+    last: CheckpointCommitted | None = None
+    last_s: float = 0.0
+    current: int | None = None
+    current_s: float = 0.0
+    pending: frozenset[int] = frozenset()
+    declined: int = 0
+    restarts: int = 0
+    last_error: str = ""
+
+
+def ended_by_stop(declined: CheckpointDeclined) -> bool:
+    """Whether an attempt was declined because the job was stopped, which is no failure."""
+    return declined.reason == CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN.name
+
+
+class ProgressTracker:
+    """Observes a job. Safe to use from several threads.
+
+    Attributes:
+        started_s: when it began to look, monotonic.
+    """
+
+    def __init__(self) -> None:
+        self.started_s = time.monotonic()
+        self._progress = Progress()
+        self._lock = threading.Lock()
+
+    @property
+    def progress(self) -> Progress:
+        """The job now."""
+        with self._lock:
+            return self._progress
+
+    def set_state(self, state: str) -> None:
+        """Say what the job does, where no event tells."""
+        with self._lock:
+            self._progress = replace(self._progress, state=state)
+
+    def set_query(self, query: QueryProgress) -> None:
+        """Take over what Spark says."""
+        with self._lock:
+            self._progress = replace(self._progress, query=query)
+
+    def __call__(self, event: Event) -> None:
+        """See `twophase.events.Observer`."""
+        with self._lock:
+            self._progress = self._apply(self._progress, event, time.monotonic())
+
+    def _apply(self, now: Progress, event: Event, now_s: float) -> Progress:
+        match event:
+            case RecoveryStarted():
+                return replace(now, state="recovering")
+            case RecoveryFinished():
+                return replace(now, state=now.state if now.state == STOPPING else "running", pending=frozenset())
+            case JobRestarting(cause=cause, restart=restart):
+                return replace(now, state="restarting", restarts=restart, last_error=cause, current=None)
+            case JobStopped(cause=cause):
+                return replace(
+                    now, state="failed" if cause else "stopped", last_error=cause or now.last_error, current=None
+                )
+            case _:
+                return self._apply_checkpoint(now, event, now_s)
+
+    @staticmethod
+    def _apply_checkpoint(now: Progress, event: Event, now_s: float) -> Progress:
+        match event:
+            case CheckpointTriggered(checkpoint=number):
+                return replace(now, current=number, current_s=now_s)
+            case CheckpointDecided(checkpoint=number):
+                return replace(now, pending=now.pending | {number})
+            case CheckpointCommitted(checkpoint=number, rows=rows, rows_by_sink=by_sink):
+                return replace(
+                    now,
+                    rows=now.rows + rows,
+                    rows_by_sink={
+                        **now.rows_by_sink,
+                        **{k: now.rows_by_sink.get(k, 0) + v for k, v in by_sink.items()},
+                    },
+                    committed=now.committed + 1,
+                    last=event,
+                    last_s=now_s,
+                    current=None if now.current == number else now.current,
+                    pending=now.pending - {number},
+                )
+            case CheckpointReplayed(checkpoint=number):
+                return replace(now, current=None, pending=now.pending - {number})
+            case CheckpointDeclined() if ended_by_stop(event):
+                return replace(now, current=None)
+            case CheckpointDeclined(cause=cause):
+                return replace(now, declined=now.declined + 1, last_error=cause, current=None)
+            case CommitRetried(sink=sink, reason=reason):
+                return replace(now, last_error=f"sink {sink!r}: {reason}")
+            case _:
+                return now

@@ -1,0 +1,261 @@
+"""The file that describes a job: read, checked and made into values before Spark starts.
+
+    name: orders
+    source: {format: twophase-kafka, schema: "id long, amount double", options: {...}}
+    sql: select * from source where amount > 10
+    sinks:
+      facts: {type: mysql, options: {url: "mysql://app@db/shop", table: orders}}
+    options: {checkpointLocation: /chk/orders}
+    trigger: {processingTime: 10 seconds}
+
+Plain YAML without tags: reading it runs no code. Every error names the file, the key, and what to do; values of options are
+not repeated where they may hold a secret. docs/cli.md has every key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field
+
+from twophase.cli.jobfile.yaml_file import read_yaml
+from twophase.config import Duration, JobOptions, Options
+from twophase.errors import ConfigError
+from twophase.ids import check_name
+
+_DEFAULT_VIEW = "source"
+P = TypeVar("P", bound=Options)
+
+
+class _File(Options):
+    name: str
+    spark: Any = None
+    source: Any = None
+    sources: Any = None
+    sql: str | None = Field(default=None, min_length=1)
+    sinks: Any
+    options: Any
+    trigger: Any = None
+
+
+class SparkSection(Options):
+    """Where and how Spark runs.
+
+    Attributes:
+        master: as `spark-submit --master`; None leaves it to Spark's own configuration, and to local[*] without one.
+        conf: Spark's configuration.
+        quick_start: use, and record for the next start, what makes Spark start quickly.
+    """
+
+    master: str | None = Field(default=None, min_length=1)
+    conf: Mapping[str, str] = Field(default_factory=dict)
+    quick_start: bool = True
+
+
+class SourceSection(Options):
+    """One streaming source.
+
+    Attributes:
+        format: as in `spark.readStream.format`.
+        fields: the schema as DDL text, such as "id long, amount double".
+        options: of the source.
+    """
+
+    format: str = Field(min_length=1)
+    fields: str | None = Field(default=None, alias="schema", min_length=1)
+    options: Mapping[str, str] = Field(default_factory=dict)
+
+
+class SinkSection(Options):
+    """One sink.
+
+    Attributes:
+        type: the name of a sink, or `module:Class`.
+        options: the arguments of the sink.
+        sql: what the sink is to see, as a query over the view `rows`.
+    """
+
+    type: str = Field(min_length=1)
+    options: Mapping[str, Any] = Field(default_factory=dict)
+    sql: str | None = Field(default=None, min_length=1)
+
+
+class _Trigger(Options):
+    processing_time_s: Duration | None = Field(default=None, alias="processingTime")
+    available_now: bool | None = Field(default=None, alias="availableNow")
+
+
+@dataclass(frozen=True)
+class JobFile:
+    """A job as its file describes it.
+
+    Attributes:
+        path: the file.
+        name: the job's name.
+        spark: where and how Spark runs.
+        sources: by the name of their view.
+        sql: what becomes of them; None takes the only source as it is.
+        sinks: by name.
+        options: of the job, checked.
+        trigger: the arguments of `StreamWriter.trigger`; empty: as soon as the last micro-batch is done.
+    """
+
+    path: Path
+    name: str
+    spark: SparkSection
+    sources: Mapping[str, SourceSection]
+    sql: str | None
+    sinks: Mapping[str, SinkSection]
+    options: Mapping[str, Any] = field(repr=False)
+    trigger: Mapping[str, Any]
+
+
+def load_job_file(path: Path, overrides: Mapping[str, Any], *, available_now: bool = False) -> JobFile:
+    """Read and check a job file.
+
+    Args:
+        path: the file.
+        overrides: options of the job that the command line sets.
+        available_now: process what is there, then end, whatever the file's trigger.
+
+    Raises:
+        ConfigError: the file cannot be read, or something in it is not right.
+    """
+    where = path.name
+    top = _parse(_File, _mapping(where, read_yaml(path)), where)
+    options = {**_mapping(f"{where}: options", top.options), **overrides}
+    checked = _in_file(where, lambda: JobOptions.parse(options, f"{where}: options"))
+    trigger = {"availableNow": True} if available_now else _trigger(where, top.trigger)
+    if top.trigger is not None and checked.interval_s is not None:
+        raise ConfigError(
+            f"{where}: trigger and options.checkpoint.interval both say when a checkpoint begins.",
+            remedy="keep one of the two.",
+        )
+    return JobFile(
+        path=path,
+        name=_name(where, "job", top.name),
+        spark=_spark(where, top.spark),
+        sources=_sources(where, top),
+        sql=top.sql,
+        sinks=_sinks(where, top.sinks),
+        options=options,
+        trigger=trigger,
+    )
+
+
+def _spark(where: str, value: Any) -> SparkSection:
+    raw = _mapping(f"{where}: spark", value if value is not None else {})
+    return _parse(SparkSection, _with_texts(f"{where}: spark", raw, "conf"), f"{where}: spark")
+
+
+def _sources(where: str, top: _File) -> Mapping[str, SourceSection]:
+    if (top.source is None) == (top.sources is None):
+        raise ConfigError(
+            f"{where}: give one of source and sources, not {'neither' if top.source is None else 'both'}.",
+            remedy="write `source:` for one source, `sources:` with a name for each of several.",
+        )
+    if top.source is not None:
+        return {_DEFAULT_VIEW: _source(f"{where}: source", top.source)}
+    listed = _mapping(f"{where}: sources", top.sources)
+    if top.sql is None:
+        raise ConfigError(
+            f"{where}: sources without sql: what is to become of {', '.join(listed)} is not said.",
+            remedy="add `sql:`, a query over these names.",
+        )
+    return {
+        _view(f"{where}: sources", name): _source(f"{where}: sources.{name}", value) for name, value in listed.items()
+    }
+
+
+def _source(where: str, value: Any) -> SourceSection:
+    return _parse(SourceSection, _with_texts(where, _mapping(where, value), "options"), where)
+
+
+def _sinks(where: str, value: Any) -> Mapping[str, SinkSection]:
+    listed = _mapping(f"{where}: sinks", value)
+    if not listed:
+        raise ConfigError(f"{where}: sinks is empty.", remedy="name at least one sink.")
+    return {_name(where, "sink", name): _sink(f"{where}: sinks.{name}", entry) for name, entry in listed.items()}
+
+
+def _sink(where: str, value: Any) -> SinkSection:
+    raw = _mapping(where, value)
+    options = _mapping(f"{where}.options", raw.get("options", {}))
+    return _parse(SinkSection, {**raw, "options": options}, where)
+
+
+def _trigger(where: str, value: Any) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    where = f"{where}: trigger"
+    trigger = _parse(_Trigger, _mapping(where, value), where)
+    if trigger.processing_time_s is not None and trigger.available_now is None:
+        return {"processingTime": f"{trigger.processing_time_s * 1000:.0f} milliseconds"}
+    if trigger.available_now and trigger.processing_time_s is None:
+        return {"availableNow": True}
+    raise ConfigError(
+        f"{where}: give exactly one trigger.", remedy="write processingTime: 10 s, or availableNow: true."
+    )
+
+
+# -- pieces --------------------------------------------------------------------------------------------------------------
+
+
+def _mapping(where: str, value: Any) -> dict[str, Any]:
+    """`value` if it is a mapping with text keys. The error does not repeat the value: it may hold a secret."""
+    if not isinstance(value, dict):
+        kind = "empty" if value is None else f"a {type(value).__name__}"
+        raise ConfigError(
+            f"{where} is {kind}, not a mapping.", remedy="write it as KEY: VALUE lines, indented below it."
+        )
+    for key in value:
+        if not isinstance(key, str):
+            raise ConfigError(f"{where}: the key {key!r} is a {type(key).__name__}.", remedy=f"quote it: '{key}'.")
+    return value
+
+
+def _with_texts(where: str, raw: dict[str, Any], key: str) -> dict[str, Any]:
+    """`raw` with the options under `key` as Spark wants them: text."""
+    options = _mapping(f"{where}.{key}", raw.get(key, {}))
+    return {**raw, key: {name: _text(f"{where}.{key}.{name}", value) for name, value in options.items()}}
+
+
+def _text(where: str, value: Any) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case str() | int() | float():
+            return str(value)
+        case _:
+            kind = "empty" if value is None else f"a {type(value).__name__}"
+            raise ConfigError(
+                f"{where} is {kind}, not a text or number.", remedy="give one value, in quotes if in doubt."
+            )
+
+
+def _parse(section: type[P], raw: Mapping[str, Any], where: str) -> P:
+    return _in_file(where, lambda: section.parse(raw, where))
+
+
+def _name(where: str, kind: str, name: str) -> str:
+    return _in_file(where, lambda: check_name(kind, name), f"{where}: ")
+
+
+def _view(where: str, name: str) -> str:
+    if not name.isidentifier():
+        raise ConfigError(f"{where}: {name!r} cannot be the name of a view.", remedy="use letters, digits and '_'.")
+    return name
+
+
+T = TypeVar("T")
+
+
+def _in_file(where: str, check: Callable[[], T], prefix: str = "") -> T:
+    try:
+        return check()
+    except ConfigError as error:
+        remedy = error.remedy or f"correct {where.partition(':')[0]}; docs/cli.md lists every key."
+        raise ConfigError(f"{prefix}{error.what}", remedy=remedy) from None

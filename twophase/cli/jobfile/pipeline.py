@@ -1,0 +1,78 @@
+"""From a job file to a described job: sources become views, SQL becomes the rows, sinks are added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from twophase import errors
+from twophase.cli.display.text import clean
+from twophase.cli.jobfile.job_file import JobFile, SourceSection
+from twophase.errors import ConfigError
+from twophase.protocol.sink import Sink
+from twophase.runtime.registration import register_formats
+from twophase.runtime.stream_writer import StreamWriter, write_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ROWS = "rows"
+_SPARK_CHARS = 400
+
+
+def describe(spark: SparkSession, job: JobFile, sinks: Mapping[str, Sink]) -> StreamWriter:
+    """Describe the job of a file; nothing is started.
+
+    Args:
+        spark: the session.
+        job: the file.
+        sinks: as `make_sinks` made them.
+
+    Raises:
+        ConfigError: Spark refuses a source or a query.
+    """
+    where = job.path.name
+    register_formats(spark)
+    frames = {name: _checked(f"{where}: {name}", partial(_load, spark, entry)) for name, entry in job.sources.items()}
+    for name, frame in frames.items():
+        frame.createOrReplaceTempView(name)
+    frame = next(iter(frames.values())) if job.sql is None else _checked(f"{where}: sql", partial(spark.sql, job.sql))
+    writer = write_stream(frame, name=job.name).options(**job.options)
+    for name, sink in sinks.items():
+        text = job.sinks[name].sql
+        transform = None if text is None else _query_over_rows(f"{where}: sinks.{name}.sql", text)
+        writer.sink(name, sink, transform)
+    return writer.trigger(**job.trigger) if job.trigger else writer
+
+
+def _load(spark: SparkSession, section: SourceSection) -> DataFrame:
+    reader = spark.readStream.format(section.format).options(**section.options)
+    return (reader if section.fields is None else reader.schema(section.fields)).load()
+
+
+def _query_over_rows(where: str, text: str) -> Callable[[DataFrame], DataFrame]:
+    """A transform; it runs once on the streaming rows, for the columns, and on the rows of each micro-batch."""
+
+    def transform(rows: DataFrame) -> DataFrame:
+        rows.createOrReplaceTempView(_ROWS)
+        return _checked(where, partial(rows.sparkSession.sql, text))
+
+    return transform
+
+
+def _checked(where: str, make: Callable[[], DataFrame]) -> DataFrame:
+    try:
+        return make()
+    except (PySparkException, Py4JJavaError) as error:
+        text = str(error.java_exception.toString() if isinstance(error, Py4JJavaError) else error)
+        known = errors.from_text(text)
+        if known is not None:
+            raise known from error
+        first = next((clean(line) for line in text.splitlines() if line.strip()), "")
+        raise ConfigError(
+            f"{where}: Spark refuses it: {first[:_SPARK_CHARS]}", remedy=f"correct {where.partition(':')[0]}."
+        ) from error

@@ -1,0 +1,94 @@
+"""Finds the class of a sink by the `type` in a job file, and makes the sink.
+
+A sink is found by the entry point group `twophase.sinks`, so that nothing here knows a destination, or as `module:Class`
+beside the job file. Naming a class runs its code: a job file is as trusted as a program.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from twophase.cli.jobfile.job_file import JobFile, SinkSection
+from twophase.errors import ConfigError, TwoPhaseError
+from twophase.protocol.sink import ArrowSink, NeedsSparkConf, Sink
+from twophase.runtime.sink_entry_points import load_sink
+
+
+def make_sinks(job: JobFile) -> Mapping[str, Sink]:
+    """Make every sink of a job; none is opened.
+
+    Raises:
+        ConfigError: a type is unknown or cannot be loaded, or its options are not right.
+    """
+    if any(":" in section.type for section in job.sinks.values()):
+        _allow_imports_from(job.path.absolute().parent)
+    return {name: _make(f"{job.path.name}: sinks.{name}", section) for name, section in job.sinks.items()}
+
+
+def spark_conf(job: JobFile, sinks: Mapping[str, Sink]) -> Mapping[str, str]:
+    """What Spark is started with: what the sinks ask for, and what the job file says, which wins.
+
+    Raises:
+        ConfigError: two sinks ask for different values, and the job file for none.
+    """
+    found: dict[str, str] = {}
+    for name, sink in sinks.items():
+        for key, value in sink.spark_conf().items() if isinstance(sink, NeedsSparkConf) else ():
+            if found.setdefault(key, value) != value and key not in job.spark.conf:
+                raise ConfigError(
+                    f"{job.path.name}: sinks.{name} needs {key}={value}, another sink needs {found[key]}.",
+                    remedy=f"set spark.conf.{key} to what serves both.",
+                )
+    return {**found, **job.spark.conf}
+
+
+def modules_of_workers(job: JobFile, sinks: Mapping[str, Sink]) -> Sequence[str]:
+    """The modules that Spark's workers import to write to these sinks.
+
+    A class of the user's own is left out: what its module does when it is imported is not for a daemon that forks.
+    """
+    own = [sink for name, sink in sinks.items() if ":" not in job.sinks[name].type and isinstance(sink, ArrowSink)]
+    return sorted({type(sink).__module__ for sink in own})
+
+
+def _make(where: str, section: SinkSection) -> Sink:
+    kind = _find_class(where, section.type) if ":" in section.type else load_sink(where, section.type)
+    try:
+        sink = kind(**section.options)
+    except TwoPhaseError as error:
+        raise ConfigError(f"{where}: {error.what}", remedy=error.remedy or _correct(where)) from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{where}: {kind.__name__} does not take these options: {error}.", remedy=_correct(where)
+        ) from error
+    if not isinstance(sink, Sink):
+        raise ConfigError(f"{where}: {section.type} is no sink.", remedy="name a subclass of twophase.ArrowSink.")
+    return sink
+
+
+def _find_class(where: str, reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{where}: the sink type {reference!r} cannot be loaded: {error}.",
+            remedy="write it as module:Class; modules beside the job file and installed ones are found.",
+        ) from error
+
+
+def _allow_imports_from(folder: Path) -> None:
+    """For the driver and, by the environment, for Spark's workers, which unpickle the sink's writers."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), inherited] if inherited else [str(folder)])
+
+
+def _correct(where: str) -> str:
+    return f"correct {where.partition(':')[0]}."

@@ -1,0 +1,112 @@
+"""The job of a file, opened for a repair: its folder and its sinks, without a query.
+
+Spark runs only where a sink needs it, or where rows are to be written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import click
+import pyarrow as pa
+
+from twophase.cli.display.logs import log_lines
+from twophase.cli.display.spark_output import SparkOutput
+from twophase.cli.jobfile.connections import check_connections
+from twophase.cli.jobfile.job_file import JobFile, load_job_file
+from twophase.cli.jobfile.pipeline import describe
+from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spark_conf
+from twophase.cli.spark import Start, spark_session
+from twophase.config import JobOptions
+from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.repair import Bench
+from twophase.errors import ConfigError
+from twophase.events import Observers
+from twophase.protocol.sink import OpensForRepair, Sink, SinkContext
+from twophase.runtime.job import Job
+from twophase.runtime.logging_observer import log_event
+from twophase.runtime.plugin.adopted import check_root
+from twophase.runtime.rewrite import KafkaReread
+from twophase.startup.quick_start import is_switched_off
+from twophase.state.log import job_of
+from twophase.state.storage import LocalStorage
+
+_NO_COLUMNS = pa.schema([])
+
+
+@contextmanager
+def repair_bench(path: Path, checkpoint_location: str | None, *, verbose: bool) -> Iterator[tuple[JobFile, Bench]]:
+    """Open the job of a file, with what its sinks need.
+
+    Args:
+        path: the job file.
+        checkpoint_location: the job's folder, if not that of the file.
+        verbose: show log lines.
+
+    Raises:
+        TwoPhaseError: the file is not right, or a sink cannot be opened.
+    """
+    with ExitStack() as stack:
+        job, bench = _bench(stack, path, checkpoint_location, verbose=verbose)
+        _open(stack, job, bench.sinks, verbose=verbose)
+        yield job, bench
+
+
+@contextmanager
+def rewrite_bench(path: Path, checkpoint_location: str | None, *, verbose: bool) -> Iterator[tuple[Bench, KafkaReread]]:
+    """Open the job of a file with its plan, to write rows again.
+
+    Args:
+        path: the job file.
+        checkpoint_location: the job's folder, if not that of the file.
+        verbose: show log lines.
+
+    Raises:
+        TwoPhaseError: the file is not right, a sink cannot be opened, or rows of this plan cannot be written again.
+    """
+    with ExitStack() as stack:
+        job, bench = _bench(stack, path, checkpoint_location, verbose=verbose)
+        described = _open_in_spark(stack, job, bench.sinks, verbose=verbose).description
+        storage = LocalStorage(described.options.checkpoint_location)
+        yield bench, KafkaReread(job.name, described.frame, described.sinks, storage)
+
+
+def _bench(stack: ExitStack, path: Path, checkpoint_location: str | None, *, verbose: bool) -> tuple[JobFile, Bench]:
+    overrides = {} if checkpoint_location is None else {"checkpointLocation": checkpoint_location}
+    job = load_job_file(path, overrides)
+    sinks = make_sinks(job)
+    options = JobOptions.parse(job.options, f"{path.name}: options")
+    storage = LocalStorage(options.checkpoint_location)
+    check_root(storage.root)
+    if (other := job_of(storage)) not in (None, job.name):
+        raise ConfigError(
+            f"{storage.root} is the folder of job {other!r}, not of {job.name!r}.", remedy=f"correct {path.name}."
+        )
+    stack.enter_context(log_lines(lambda line: click.echo(line, err=True), verbose=verbose, events_are_shown=False))
+    check_connections(sinks)
+    return job, Bench(job.name, storage, sinks, options, Observers(log_event), SystemClock())
+
+
+def _open(stack: ExitStack, job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> None:
+    able = {name: sink for name, sink in sinks.items() if isinstance(sink, OpensForRepair)}
+    if len(able) == len(sinks):
+        for name, able_sink in able.items():
+            able_sink.open_for_repair(SinkContext(job.name, name, _NO_COLUMNS, parallelism=0))
+            stack.callback(able_sink.close)
+        return
+    _open_in_spark(stack, job, sinks, verbose=verbose)
+
+
+def _open_in_spark(stack: ExitStack, job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> Job:
+    conf = spark_conf(job, sinks)
+    quick = job.spark.quick_start and not is_switched_off()
+    start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)
+    output = SparkOutput(lambda line: click.echo(line, err=True))
+    spark = stack.enter_context(spark_session(start, output)).session
+    described = describe(spark, job, sinks).build()
+    described.open_sinks()
+    for sink in sinks.values():
+        stack.callback(sink.close)
+    return described

@@ -1,0 +1,28 @@
+"""A driver that a test run started must not outlive it, however hard that run died.
+
+`python -m twophase.testing.parent_death MODULE [ARGUMENT...]` runs a module so; the one who starts it holds its standard input.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import threading
+
+
+def die_with_parent() -> None:
+    """From now on, SIGKILL this process when nobody holds the other end of its standard input any more."""
+    threading.Thread(target=_wait_for_the_end, daemon=True).start()
+
+
+def _wait_for_the_end() -> None:
+    os.read(0, 1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,0 +1,178 @@
+"""What a target has to have proof of, targets that are put back or swapped, and a copy of the folder beside a live driver.
+
+`twophase.coordinator.proofs` and `.recovery`. Every checkpoint has pieces in every sink here, so the predecessor of a
+checkpoint is the one before it; that of a lineage's first is the last one of its newest ancestor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from verification.model.explore import Transition
+from verification.model.pieces import VISIBLE, Sink, Xid
+from verification.model.state import CHANGED, DEAD, REFUSED, Driver, History, State
+from verification.model.steps import REMEMBER, with_sink, without_driver
+from verification.model.world import Mistake, World
+
+Named = tuple[int, int]
+"""Lineage and number of a checkpoint."""
+
+_STOPPED_BY_THE_PREDECESSOR = (Mistake.COMMIT_OUT_OF_ORDER, Mistake.RECOVER_NEWEST_ONLY)
+"""Mistakes that the predecessor stops as well. They are made without it, so that what is there for them is tried."""
+
+
+def proves(sink: Sink, checkpoint: Named) -> bool:
+    """Whether a target has proof that a checkpoint is committed: a piece of it, or the mark."""
+    lineage, number = checkpoint
+    return any(piece[:2] == checkpoint and piece.status in VISIBLE for piece in sink.pieces) or any(
+        known == lineage and mark >= number for known, mark in sink.marks
+    )
+
+
+def predecessor(history: History, checkpoint: Named, place: int = -1) -> Named | None:
+    """`CompletedCheckpoint.predecessor`; of a decision that is adopted from another folder only what its number says."""
+    lineage, number = checkpoint
+    known = next((found for found in history.lineages if found.id == lineage), None)
+    if known is None:
+        return None
+    if number > known.first:
+        return _kept(history, (lineage, number - 1), place)
+    return known.ancestors[-1] if known.ancestors else None
+
+
+def _kept(history: History, checkpoint: Named, place: int) -> Named | None:
+    """The checkpoint, or the newest before it whose pieces in a sink were not given up: `AcceptedLoss.amend`."""
+    given_up = any(found[:2] == checkpoint and place in found.given_up for found in history.decisions)
+    return predecessor(history, checkpoint, place) if given_up else checkpoint
+
+
+def committed(history: History, place: int) -> Named | None:
+    """`Proofs.committed`: the newest checkpoint that a target has to have."""
+    if not history.lineages:
+        return None
+    current = history.lineages[-1]
+    numbers = [found.number for found in history.decisions if found.lineage == current.id and found.committed]
+    if numbers:
+        return _kept(history, (current.id, numbers[-1]), place)
+    return current.ancestors[-1] if current.ancestors else None
+
+
+def lacks_predecessor(world: World, sink: Sink, history: History, xid: Xid, place: int) -> bool:
+    """Whether a sink refuses to make a piece visible. What is proven itself needs nothing else."""
+    if not world.asks or world.mistake in (Mistake.COMMIT_WITHOUT_PREDECESSOR, *_STOPPED_BY_THE_PREDECESSOR):
+        return False
+    before = predecessor(history, (xid[0], xid[1]), place)
+    if before is None or proves(sink, before) or _is_taken_for_new(world, sink):
+        return False
+    return not any(piece[:5] == xid and piece.status in VISIBLE for piece in sink.pieces)
+
+
+def has_changed(world: World, state: State, driver: Driver) -> bool:
+    """`check_targets`."""
+    if not world.asks or world.mistake in (Mistake.TARGETS_NOT_HELD_AGAINST_LOG, Mistake.RESTORE_WITHOUT_ADOPTING):
+        return False
+    return _lacks(state, driver, lambda sink, expected: proves(sink, expected) or _is_taken_for_new(world, sink))
+
+
+def _is_taken_for_new(world: World, sink: Sink) -> bool:
+    """The mistake: a target that remembers no checkpoint counts as one that has had no rows yet."""
+    if world.mistake is not Mistake.EMPTY_TAKEN_FOR_NEW:
+        return False
+    return not sink.marks and all(piece.status not in VISIBLE for piece in sink.pieces)
+
+
+def _lacks(state: State, driver: Driver, has: Callable[[Sink, Named], bool]) -> bool:
+    for place, sink in enumerate(state.sinks):
+        expected = committed(driver.history, place)
+        if driver.begins is not None:
+            expected = None if driver.adopting else driver.begins.ancestors[-1]
+        if expected is not None and not has(sink, expected):
+            return True
+    return False
+
+
+def _shows(sink: Sink, checkpoint: Named) -> bool:
+    """Whether the rows are in a target, whatever its marks say."""
+    return any(piece[:2] == checkpoint and piece.status in VISIBLE for piece in sink.pieces)
+
+
+def overlooked(state: State, driver: Driver) -> State:
+    """For the invariants: a driver has recovered; was there a target that lacks what is committed?"""
+    return state._replace(overlooked=True) if state.changed and _lacks(state, driver, _shows) else state
+
+
+def is_overtaken(state: State, driver: Driver) -> bool:
+    """`JobLog.check_fence`."""
+    return len(state.log) > driver.last
+
+
+def ends(state: State, driver: Driver, word: str) -> Transition[State]:
+    """A driver that has asked the sinks again stops."""
+    verb = {DEAD: "is fenced", REFUSED: "finds a sink ahead", CHANGED: "finds a target changed"}[word]
+    return Transition((verb, driver.owner), without_driver(state, driver, word))
+
+
+# -- two folders -------------------------------------------------------------------------------------------------------
+
+
+def swapped(state: State) -> State:
+    """The state as a driver over the other folder sees it."""
+    return state._replace(log=state.other or (), other=state.log)
+
+
+def aborted(state: State, place: int, xid: Xid) -> State:
+    """For the invariants: a piece is aborted. Was it decided, and could another sink have told so?"""
+    decided = any(found[:4] == xid[:4] for found in state.decided)
+    shown = any(
+        piece[:4] == xid[:4] and piece.status in VISIBLE
+        for other, sink in enumerate(state.sinks)
+        if other != place
+        for piece in sink.pieces
+    )
+    return state._replace(rolled_back=True) if decided and shown else state
+
+
+def copies(state: State) -> Iterator[Transition[State]]:
+    """The operator copies the folder while its driver lives, and starts a driver over the copy at any time after that."""
+    if state.budget.folders and state.other is None and state.log:
+        fewer = state.budget._replace(folders=state.budget.folders - 1)
+        yield Transition(
+            ("copies the folder", "the operator"), state._replace(other=state.log, budget=fewer), fault=True
+        )
+    elif (
+        state.other is not None and not any(_is_over_the_copy(driver) for driver in state.drivers) and not state.standby
+    ):
+        driver = Driver(len(state.drivers) + 1, REMEMBER, folder=1)
+        started = state._replace(drivers=(*state.drivers, driver), standby=True)
+        yield Transition(("starts over the copy", driver.owner), started, fault=True)
+
+
+def _is_over_the_copy(driver: Driver | str) -> bool:
+    return isinstance(driver, Driver) and driver.folder == 1
+
+
+# -- targets that are put back -----------------------------------------------------------------------------------------
+
+
+def put_backs(state: State) -> Iterator[Transition[State]]:
+    """A target is backed up; later it is put back, or swapped for an empty one, whoever is running."""
+    budget = state.budget
+    if budget.swaps:
+        yield from _swaps(state._replace(budget=budget._replace(swaps=budget.swaps - 1), changed=True))
+    if not budget.put_backs:
+        return
+    if state.backup is None:
+        for place, sink in enumerate(state.sinks):
+            if sink.pieces:
+                label = ("backs up", "the operator", place)
+                yield Transition(label, state._replace(backup=(place, sink)), fault=True)
+    fewer = state._replace(budget=budget._replace(put_backs=budget.put_backs - 1), changed=True)
+    if state.backup is not None and state.sinks[state.backup[0]] != state.backup[1]:
+        place, sink = state.backup
+        yield Transition(("puts back", "the operator", place), with_sink(fewer, place, sink), fault=True)
+    yield from _swaps(fewer)
+
+
+def _swaps(fewer: State) -> Iterator[Transition[State]]:
+    for place in range(len(fewer.sinks)):
+        yield Transition(("swaps", "the operator", place), with_sink(fewer, place, Sink()), fault=True)

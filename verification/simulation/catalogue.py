@@ -1,0 +1,99 @@
+"""What a simulated server says of itself: version, settings, tables. What the sink asks when it is opened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from verification.simulation.dialects import Dialect
+
+Rows = list[tuple[Any, ...]]
+
+_TABLES = "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"
+_ENGINES = "SELECT DISTINCT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN %s"
+_TARGET = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+)
+_IDENTITY = (
+    "SELECT TABLE_SCHEMA, TABLE_NAME, CREATE_TIME FROM information_schema.TABLES"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+)
+_COLUMNS = (
+    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, CHARACTER_MAXIMUM_LENGTH,"
+    " NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION FROM information_schema.COLUMNS"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"
+)
+_UNIQUE = (
+    "SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0"
+)
+_FOREIGN = (
+    "SELECT COUNT(*) FROM information_schema.TABLE_CONSTRAINTS"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND CONSTRAINT_TYPE = 'FOREIGN KEY'"
+)
+_CREATE = "CREATE TABLE IF NOT EXISTS `shop`.`"
+
+
+class Catalogue:
+    """Answers questions about the server.
+
+    Args:
+        dialect: which server it is.
+        name: its host name, which makes its id.
+        keyed: whether the targets have a primary key.
+        local_infile: whether LOAD DATA LOCAL is allowed.
+    """
+
+    def __init__(self, dialect: Dialect, name: str, *, keyed: bool, local_infile: bool) -> None:
+        self._dialect = dialect
+        self._keyed = keyed
+        self._books: dict[str, None] = {}
+        self._created: Counter[str] = Counter()
+        self._name = name
+        self._lives = 0
+        self._variables = {
+            "innodb_flush_log_at_trx_commit": "1",
+            "log_bin": "OFF",
+            "local_infile": "ON" if local_infile else "OFF",
+            "max_connections": "151",
+            "max_allowed_packet": "16777216",
+        }
+        if not dialect.is_mariadb:
+            self._variables["server_uuid"] = f"uuid-of-{name}"
+        self._answers: dict[str, Callable[[Sequence[Any]], Rows]] = {
+            "SELECT VERSION()": lambda _: [(dialect.version,)],
+            "SELECT @@server_uuid": lambda _: [(self._variables["server_uuid"],)],
+            "SHOW GLOBAL VARIABLES WHERE Variable_name IN %s": lambda asked: [
+                (key, value) for key, value in self._variables.items() if key in asked[0]
+            ],
+            _TABLES: lambda _: [(table,) for table in self._books],
+            _ENGINES: lambda _: [("InnoDB",)],
+            _TARGET: lambda asked: [(asked[0], asked[1], "BASE TABLE", "InnoDB")],
+            _IDENTITY: lambda asked: [(asked[0], asked[1], f"2026-01-01 00:00:{self._created[asked[1]]:02d}")],
+            _COLUMNS: lambda _: [
+                (column, "bigint", "bigint(20)", "NO", None, "", None, 19, 0, None) for column in ("checkpoint", "id")
+            ],
+            _UNIQUE: lambda _: [(int(self._keyed),)],
+            _FOREIGN: lambda _: [(0,)],
+        }
+
+    def become_another(self) -> None:
+        """Another server takes the place of this one, under its name."""
+        self._lives += 1
+        if not self._dialect.is_mariadb:
+            self._variables["server_uuid"] = f"uuid-of-{self._name}-{self._lives}"
+
+    def make_anew(self, table: str) -> None:
+        """DROP TABLE and CREATE TABLE: made at another time."""
+        self._created[table] += 1
+
+    def answer(self, sql: str, arguments: Sequence[Any]) -> Rows | None:
+        """The rows; None if it is another statement."""
+        if sql.startswith(_CREATE):
+            self._books[sql.removeprefix(_CREATE).partition("`")[0]] = None
+            return []
+        if sql.startswith("EXPLAIN INSERT INTO `shop`.`"):
+            return []
+        answer = self._answers.get(sql)
+        return None if answer is None else answer(arguments)

@@ -1,0 +1,410 @@
+"""The product, broken on purpose: each of these must be found by some seed, or the simulation proves nothing.
+
+The first group are mistakes that the design rules out; the second undoes what the simulation has found; the third shows in
+one of the `worlds` only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pymysql
+
+from twophase.coordinator import coordinator, repair
+from twophase.coordinator.adopt import AdoptionRepair
+from twophase.coordinator.commit_loop import Committer
+from twophase.coordinator.commit_queue import CommitsBehind
+from twophase.coordinator.completion import Finisher
+from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.coordinator.lineage_order import LineageOrder
+from twophase.coordinator.orphans import Orphans
+from twophase.coordinator.recovery import check_restore
+from twophase.errors import DeclinedError, FencedError
+from twophase.ids import Subtask
+from twophase.protocol.outcome import AlreadyCommitted
+from twophase.sinks.mysql import committer, orphans, writer, xid
+from twophase.sinks.mysql import sink as mysql_sink
+from twophase.sinks.mysql.client import session
+from twophase.sinks.mysql.client import session_exit as leaving
+from twophase.sinks.mysql.fence import Fence
+from twophase.sinks.mysql.metadata_tables import Books
+from twophase.sinks.mysql.sink import MySqlSink
+from twophase.state import storage, store
+from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.log import JobLog
+from twophase.state.records import History, Rewrite
+from twophase.state.storage import LocalStorage
+from twophase.state.store import CompletedCheckpointStore
+from verification.simulation.options import Mishap, Options
+from verification.simulation.worlds import COPIED, PUT_BACK, REPAIRED, SWAPPED, in_world
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is broken.
+
+    Attributes:
+        patches: the owner, the name in it and what stands there instead.
+        options: runs in which it shows sooner.
+        world: the one of the `worlds` in which it shows; without, it shows anywhere.
+    """
+
+    patches: Sequence[tuple[object, str, Any]]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    world: str = ""
+
+    def runs(self, seeds: range) -> Iterator[Options]:
+        """The runs of these seeds in which it should show."""
+        for seed in seeds:
+            yield replace(in_world(seed, self.world) if self.world else Options.of(seed), **self.options)
+
+
+_LOCK_WAIT_TIMEOUT, _CONNECTION_LOST = 1205, 2013
+
+
+def _nothing(*_: object, **__: object) -> None:
+    return None
+
+
+# -- the sink ----------------------------------------------------------------------------------------------------------
+
+
+def _begin_without_check(self: writer.MySqlWriter) -> None:
+    try:
+        _real_begin(self)
+    except FencedError:
+        return
+
+
+def _load_ignoring_lock_waits(self: writer.MySqlWriter) -> None:
+    try:
+        _real_flush(self)
+    except pymysql.Error as error:
+        if error.args[0] != _LOCK_WAIT_TIMEOUT:
+            raise
+        self._loaded_rows += self._waiting_rows
+        self._waiting = []
+
+
+def _prepare_without_reply(self: writer.MySqlWriter, open_session: Any, branch: Any) -> None:
+    try:
+        _real_prepare(self, open_session, branch)
+    except pymysql.Error as error:
+        if error.args[0] != _CONNECTION_LOST:
+            raise
+
+
+def _prepare_with_ledger_elsewhere(self: writer.MySqlWriter, open_session: Any, branch: Any) -> None:
+    other = session.open_driver_session(self._binding.endpoint)
+    self._binding.books.write_ledger(other, self._transaction, self._subtask, self._loaded_rows)
+    other.end()
+    open_session.run(f"XA END {branch.sql}")
+    open_session.run(f"XA PREPARE {branch.sql}")
+
+
+def _read_fence_unlocked(self: Books, *arguments: Any, shared: bool = False) -> Any:
+    return _real_read_fence(self, *arguments)
+
+
+def _read_ledger_plainly(self: Books, *arguments: Any, lock: bool) -> bool:
+    return _real_has_ledger(self, *arguments, lock=False)
+
+
+def _xid_without_task_attempt(cls: type[xid.Xid], owner: Any, transaction: Any, subtask: Subtask, number: int) -> Any:
+    return _real_of(owner, transaction, Subtask(subtask.index, 0), number)
+
+
+def _collapse_first(self: MySqlSink, lineage: str, checkpoint: int) -> None:
+    bound = self._bound()
+    mine = (bound.owner.job, bound.owner.sink, lineage, checkpoint)
+    with self._linked().session() as open_session:
+        bound.books.collapse_ledger(open_session, *mine)
+        bound.books.raise_high_water(open_session, *mine)
+
+
+_real_of = xid.Xid.of
+_real_begin = writer.MySqlWriter._begin
+_real_flush = writer.MySqlWriter._flush
+_real_prepare = writer.MySqlWriter._prepare
+_real_read_fence = Books.read_fence
+_real_has_ledger = Books.has_ledger
+
+
+# -- the coordinator and the store -------------------------------------------------------------------------------------
+
+
+def _close_with_one_scan(self: Orphans, below: Any, kept: Any) -> int:
+    aborted = self.abort(below, kept)
+    self._sink.fence(below)
+    return aborted
+
+
+def _close_if_none_without_last_scan(self: Orphans, below: Any, kept: Any) -> bool:
+    if self._found(below, kept):
+        return False
+    self._sink.fence(below)
+    return True
+
+
+def _swallow_declined(self: CheckpointCoordinator, *arguments: Any) -> None:
+    try:
+        _real_checkpoint(self, *arguments)
+    except DeclinedError:
+        return
+
+
+def _write_unsynced(path: Any, data: bytes, _: object) -> None:
+    simulated = vars(storage)["os"]
+    descriptor = simulated.open(path, simulated.O_WRONLY | simulated.O_CREAT | simulated.O_EXCL, 0o600)
+    with simulated.fdopen(descriptor, "wb", buffering=0) as file:
+        storage._write_all(file.fileno(), data)
+
+
+def _create_unchecked(self: JobLog, *arguments: Any) -> None:
+    try:
+        _real_create(self, *arguments)
+    except FencedError:
+        return
+
+
+def _decide_before_the_body(self: CompletedCheckpointStore, checkpoint: Any) -> Any:
+    with mock.patch.object(self, "_storage", mock.Mock()):
+        return _real_store_prepare(self, checkpoint)
+
+
+def _make_folder_that_is_not_there(self: LocalStorage, path: Path) -> None:
+    if path.is_dir():
+        return
+    self._make_folder(path.parent)
+    path.mkdir(mode=0o700)
+    storage.sync_path(path.parent)
+
+
+def _check_restore_against_sinks(job: str, history: History, lineage: Any, sinks: Any) -> None:
+    _real_check_restore(job, replace(history, decisions=tuple(history.uncommitted())), lineage, sinks)
+
+
+def _newest_first(self: CommitsBehind) -> Any:
+    found = _real_next(self)
+    if found is not None:
+        self._left.rotate(1)
+        found = self._left[0]
+    return found
+
+
+def _append_without_lock(self: JobLog, record: Any) -> None:
+    self.lock = nullcontext()
+    _real_append(self, record)
+
+
+def _append_after_doubt(self: JobLog, record: Any) -> None:
+    self._over = None
+    _real_append(self, record)
+
+
+def _close_and_ask_no_more(self: CheckpointCoordinator, *arguments: Any) -> int:
+    aborted = _real_close_below(self, *arguments)
+    with_sinks: Any = self
+    with_sinks._ask_again = lambda _: self.log.check_fence()
+    return aborted
+
+
+def _orphans_without_asking(job: str, name: str, sink: Any, observers: Any, _: Any) -> Orphans:
+    return Orphans(job, name, sink, observers, lambda found: found)
+
+
+def _raise_mark_unproven(self: MySqlSink, lineage: str, checkpoint: int) -> None:
+    bound = self._bound()
+    with self._linked().session() as open_session:
+        bound.books.raise_high_water(open_session, bound.owner.job, bound.owner.sink, lineage, checkpoint)
+
+
+def _lose_all(self: Committer, checkpoint: Any, sink: str) -> Any:
+    if not checkpoint.offsets.end:  # of an adoption
+        return _real_lost(self, checkpoint, sink)
+    return [(piece, "nobody was asked") for piece in checkpoint.committables.get(sink, ())]
+
+
+def _plan_of_one_lineage(
+    self: AdoptionRepair, history: Any, name: str, committed: Any, in_doubt: Any, order: LineageOrder, adopted: Any
+) -> Any:
+    unknown = [lineage for lineage in adopted if not order.is_known(lineage)]
+    known = {} if len(unknown) > 1 else adopted
+    return _real_sink_plan(self, history, name, committed, in_doubt, order, known)
+
+
+def _take_over_without_fence(log: JobLog, sinks: Any, check: Any) -> int:
+    check(log.read())
+    return log.history.generation
+
+
+_real_sink_plan = AdoptionRepair._sink_plan
+_real_lost = Committer.lost
+_real_close_below = CheckpointCoordinator._close_below
+_real_next = CommitsBehind._next
+_real_append = JobLog.append
+_real_check_restore = check_restore
+_real_checkpoint = CheckpointCoordinator.checkpoint
+_real_create = JobLog._create
+_real_store_prepare = CompletedCheckpointStore.prepare
+
+_RULED_OUT: dict[str, Sequence[Any]] = {
+    "an unknown branch is taken for committed": [
+        (committer.Committer, "_decide", lambda *_: AlreadyCommitted("the server does not know it"))
+    ],
+    "a commit does not wait for the writer's session": [(committer, "wait_until_left", lambda *_, **__: set())],
+    "an abort does not wait for the writer's session": [(orphans, "wait_until_left", lambda *_, **__: set())],
+    "a writer does not look at the fence": [(writer.MySqlWriter, "_begin", _begin_without_check)],
+    "a lock wait inside a branch is passed over": [(writer.MySqlWriter, "_flush", _load_ignoring_lock_waits)],
+    "a lost reply to XA PREPARE is taken for yes": [(writer.MySqlWriter, "_prepare", _prepare_without_reply)],
+    "the ledger row is written outside of the branch": [
+        (writer.MySqlWriter, "_prepare", _prepare_with_ledger_elsewhere)
+    ],
+    "the ledger is read without a lock": [(Books, "has_ledger", _read_ledger_plainly)],
+    "the ledger is collapsed before the mark is raised": [(MySqlSink, "subsume", _collapse_first)],
+    "neither a lock nor a fence keeps old writers out": [
+        (Fence, "_end_sessions", lambda *_: set()),
+        (Books, "read_fence", _read_fence_unlocked),
+    ],
+    "orphans are looked for only before the fence": [(Orphans, "close", _close_with_one_scan)],
+    "a sink without orphans is not scanned again after its fence": [
+        (Orphans, "close_if_none", _close_if_none_without_last_scan)
+    ],
+    "recovery takes decided pieces for orphans": [
+        (coordinator, "commit_decided", lambda *_: 0),
+        (Finisher, "pieces_to_commit", lambda _: frozenset()),
+    ],
+    "a decision of unclear outcome is aborted": [(JobLog, "_in_doubt", lambda _, __, error: OSError(str(error)))],
+    "a declined checkpoint returns": [(CheckpointCoordinator, "checkpoint", _swallow_declined)],
+    "a checkpoint is called committed before it is": [(Committer, "commit", lambda *_: True)],
+    "a record is linked before it is synced": [(LocalStorage, "_write", staticmethod(_write_unsynced))],
+    "a folder is not synced after the link": [(storage, "sync_path", _nothing)],
+    "a reader does not sync what it acts on": [(LocalStorage, "sync", _nothing)],
+    "a taken place in the log is taken for one's own": [(JobLog, "_create", _create_unchecked)],
+    "a folded log is not noticed": [(JobLog, "_check_predecessor", _nothing)],
+    "an xid leaves out the task attempt": [(xid.Xid, "of", classmethod(_xid_without_task_attempt))],
+    "an empty folder is taken for a fresh start": [(coordinator, "check_histories", _nothing)],
+    "bodies that were not decided are left behind": [
+        (CompletedCheckpointStore, "sweep", _nothing),
+        (CompletedCheckpointStore, "discard", _nothing),
+    ],
+    "a checkpoint is subsumed by itself": [(store, "retained", lambda history, _: history.uncommitted())],
+    "the ledger is collapsed and no mark is raised": [(Books, "raise_high_water", _nothing)],
+    "the body is never written": [(CompletedCheckpointStore, "prepare", _decide_before_the_body)],
+    "the newest commit is made first": [(CommitsBehind, "_next", _newest_first)],
+    "more checkpoints are under way than allowed": [(CheckpointCoordinator, "_make_room", _nothing)],
+    "two threads append at once": [(JobLog, "append", _append_without_lock)],
+    "one thread appends after the other has met a doubt": [(JobLog, "append", _append_after_doubt)],
+    "the end does not wait for the commits behind": [(CommitsBehind, "close", _nothing)],
+}
+
+_FOUND: dict[str, Sequence[Any]] = {
+    "a folder that another driver has made is not synced": [
+        (LocalStorage, "_make_folder", _make_folder_that_is_not_there)
+    ],
+    "the first record of a folded log is written anew": [(JobLog, "_newest_beside", lambda _, sequence: sequence)],
+    "a restore is held against what sinks knew before": [(coordinator, "check_restore", _check_restore_against_sinks)],
+    "MySQL is asked as soon as a session is off the list": [(leaving, "_is_closing", lambda *_: False)],
+    "MariaDB is asked as soon as a session is off the list": [(leaving, "_wait_until_released", lambda *_: set())],
+}
+
+_IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
+    "the sinks are not asked again after the fences": (
+        COPIED,
+        [(CheckpointCoordinator, "_close_below", _close_and_ask_no_more)],
+    ),
+    "orphans are aborted without asking the other sinks": (COPIED, [(coordinator, "Orphans", _orphans_without_asking)]),
+    "a commit does not require its predecessor": (
+        PUT_BACK,
+        [(committer.Committer, "_has_predecessor", lambda *_: True)],
+    ),
+    "a start does not look for what its targets should have": (PUT_BACK, [(coordinator, "check_targets", _nothing)]),
+    "the mark is raised to what a target lacks": (PUT_BACK, [(MySqlSink, "subsume", _raise_mark_unproven)]),
+    "a table is known by its name alone": (
+        SWAPPED,
+        [(committer, "why_another", lambda *_: ""), (mysql_sink, "why_another", lambda *_: "")],
+    ),
+    "a server is known by its address alone": (SWAPPED, [(session, "_check_server", _nothing)]),
+    "a loss is accepted without asking the target": (REPAIRED, [(Committer, "lost", _lose_all)]),
+    "an accepted loss stays in the checkpoint": (REPAIRED, [(CompletedCheckpoint, "without", lambda self, _: self)]),
+    "a repair does not take the job over": (
+        REPAIRED,
+        [(repair, "take_over", _take_over_without_fence)],
+    ),
+    "an adoption takes a piece that was written again": (REPAIRED, [(Rewrite, "withdrew", lambda *_: False)]),
+    "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),
+    "an adoption of several lineages leaves the pieces that wait": (
+        REPAIRED,
+        [(AdoptionRepair, "_sink_plan", _plan_of_one_lineage)],
+    ),
+}
+
+_TWO_AT_ONCE = {
+    "restore": "elsewhere",
+    "rivals": 3,
+    "drivers": 3,
+    "suspicion": 1.0,
+    "mishaps": tuple(Mishap("disk list", count, 3.0) for count in (5, 99) * 4),
+}
+_WORKERS_OUTLIVE_THEIR_DRIVER = {
+    "mishaps": (Mishap("C05", 1, 0.0), Mishap("IS_USED_LOCK", 1, 0.5)) * 3,
+    "writers": 3,
+}
+_PUT_BACK_WHILE_IT_STANDS_STILL = {
+    "mishaps": tuple(Mishap("C01", count, 40.0) for count in (3, 2, 4)),  # its session is pinged, and opened anew
+    "rivals": 0,
+    "suspicion": 0.0,
+    "checkpoints": 5,
+    "empty_rate": 0.5,
+    "subsume_every": 1,
+    "max_concurrent": 1,
+}
+_BEHIND = {"max_concurrent": 3, "keyed": False, "checkpoints": 5}
+_SOONER = {
+    "the newest commit is made first": _BEHIND,
+    "more checkpoints are under way than allowed": _BEHIND,
+    "two threads append at once": _BEHIND,
+    "one thread appends after the other has met a doubt": _BEHIND | {"disk_rate": 0.02, "disk_budget": 2},
+    "the end does not wait for the commits behind": _BEHIND,
+    "a restore is held against what sinks knew before": _TWO_AT_ONCE,
+    "the first record of a folded log is written anew": {
+        "sinks": ("mysql-8.0.12",),
+        "checkpoints": 5,
+        "fold_at": 3,
+        "drivers": 2,
+        "rivals": 2,
+        "suspicion": 0.8,
+        "disk_rate": 0.02,
+        "disk_budget": 2,
+    },
+    "an adoption of several lineages leaves the pieces that wait": {
+        "restore": "here",
+        "sinks": ("mysql-8.0.12", "mysql-8.0.12"),
+        "checkpoints": 5,
+    },
+    "the ledger is collapsed before the mark is raised": {"subsume_every": 1},
+    "a commit does not require its predecessor": _PUT_BACK_WHILE_IT_STANDS_STILL,
+    "the mark is raised to what a target lacks": _PUT_BACK_WHILE_IT_STANDS_STILL,
+    "neither a lock nor a fence keeps old writers out": _WORKERS_OUTLIVE_THEIR_DRIVER,
+    "orphans are looked for only before the fence": _WORKERS_OUTLIVE_THEIR_DRIVER,
+    "a sink without orphans is not scanned again after its fence": _WORKERS_OUTLIVE_THEIR_DRIVER,
+    "MariaDB is asked as soon as a session is off the list": _WORKERS_OUTLIVE_THEIR_DRIVER
+    | {"sinks": ("mariadb-10.11",), "lingering_s": 0.02},
+}
+
+MISTAKES = {name: Mistake(patches, _SOONER.get(name, {})) for name, patches in (_RULED_OUT | _FOUND).items()}
+MISTAKES |= {name: Mistake(patches, _SOONER.get(name, {}), world) for name, (world, patches) in _IN_WORLDS.items()}
+
+
+@contextmanager
+def broken(name: str) -> Iterator[None]:
+    """The product with one mistake in it."""
+    with ExitStack() as stack:
+        for owner, attribute, new in MISTAKES[name].patches:
+            stack.enter_context(mock.patch.object(owner, attribute, new))
+        yield

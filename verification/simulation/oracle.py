@@ -1,0 +1,415 @@
+"""What must hold, checked at the moment it could break. Knows the formats of the durable bytes, and no code of the product.
+
+It watches the disk and the servers themselves: a file that gets its name, a branch that is prepared, committed or rolled
+back. The first thing that is wrong stops the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from verification.simulation.branches import Branch, Phase
+from verification.simulation.decisions import FORMAT_ID, Checkpoint, Decision, Piece
+from verification.simulation.disk import Disk, File, Folder
+from verification.simulation.repaired import Repaired
+from verification.simulation.scheduler import Process, Scheduler
+from verification.simulation.server import Backup, Server
+
+
+@dataclass
+class Oracle:
+    """Watches one run.
+
+    Attributes:
+        scheduler: stopped at the first violation.
+        disk: where the job's folders are.
+        expected: the rows of a chunk of the input and a subtask.
+        most_under_way: how many checkpoints of a lineage may be decided and not committed.
+        decided: by the job's folder, lineage and number.
+        lost: what somebody has rolled back by hand although it is decided.
+        on_decided: hears of each decision.
+        generation: the newest fence in each job's log, by its folder.
+        records: how many records each log has got.
+        restored: the checkpoints that lineages were begun from.
+        folders: the job's folder of each driver process.
+        fencers: whose the newest fence in each log is.
+        several_folders: whether drivers over several folders live at once.
+        taken: pieces that a driver over another folder has rolled back.
+        undone: pieces that were visible in a target before it was put back or swapped.
+        gone: pieces that were prepared or visible in it, and are neither now.
+        emptied: those of `undone` whose table is empty now, while their proofs are there.
+        changes: how often a target was put back or swapped.
+        on_repaired: hears of each repair: its action, and the pieces that are not to become visible any more.
+        repaired: what the repairs of operators add up to.
+        limit: a known limit that the run has met, which ends it: nothing is to be said of it.
+    """
+
+    scheduler: Scheduler
+    disk: Disk
+    expected: Callable[[int, int], list[tuple[int, int]]]
+    most_under_way: int = 1
+    decided: dict[tuple[str, str, int], Decision] = field(default_factory=dict)
+    generation: dict[str, int] = field(default_factory=dict)
+    records: Counter[str] = field(default_factory=Counter)
+    restored: set[str] = field(default_factory=set)
+    servers: list[Server] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    on_decided: Callable[[Decision], None] = lambda decision: None
+    closed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    visible: dict[str, Piece] = field(default_factory=dict)
+    seen: set[Piece] = field(default_factory=set)
+    folders: dict[Process, str] = field(default_factory=dict)
+    fencers: dict[str, Process] = field(default_factory=dict)
+    several_folders: bool = False
+    taken: set[str] = field(default_factory=set)
+    undone: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+    emptied: set[str] = field(default_factory=set)
+    changes: int = 0
+    limit: str = ""
+    on_repaired: Callable[[str, set[str]], None] = lambda action, withdrawn: None
+    repaired: Repaired = field(default_factory=Repaired)
+    _tables: dict[str, set[str]] = field(default_factory=dict)
+    _foreign: set[str] = field(default_factory=set)
+    _writers: dict[str, str] = field(default_factory=dict)
+    _shown: dict[Process, set[Checkpoint]] = field(default_factory=dict)
+    _asked: dict[Process, int] = field(default_factory=dict)
+
+    def violated(self, what: str) -> None:
+        """Something is wrong."""
+        self.scheduler.stop(what)
+
+    def holds(self, condition: bool, what: str) -> None:
+        if not condition:
+            self.violated(what)
+
+    # -- the log -------------------------------------------------------------------------------------------------------
+
+    def linked(self, path: str, data: bytes) -> None:
+        """A file has got its final name."""
+        root, kind, name = path.rsplit("/", 2)
+        if kind != "log" or name != max(self._records(root)):
+            return  # a record below others is at a place that was folded: nobody reads it
+        header, _, payload = data.partition(b"\n")
+        body = json.loads(payload)["record"]
+        self.records[root] += 1
+        match header.split(b" ")[1]:
+            case b"FENCE":
+                known = self.generation.get(root, 0)
+                self.holds(body["generation"] > known, f"I7: fence {body['generation']} after {known}")
+                self._fence(root, body["generation"])
+            case b"LINEAGE":
+                self.restored.add(body["lineage"]["restored_from"])
+            case b"DECIDED":
+                self._decide(root, path, body["decision"])
+            case b"COMMITTED":
+                self._commit(root, body["lineage"], body["checkpoint"])
+            case b"REPAIRED":
+                self.on_repaired(body["repair"]["action"], self.repaired.repair(self, root, path, body["repair"]))
+            case _:
+                pass  # what it adds up to is checked in the end
+
+    def synced(self, folder: str) -> None:
+        """A folder was synced: the names in it are durable, if it is."""
+        for decision in self.decided.values():
+            if not decision.durable and decision.path.startswith(folder):
+                decision.durable = self.disk.is_durable(decision.path)
+
+    def power_was_cut(self) -> None:
+        """What was decided and not durable may be gone; nobody may have acted on it."""
+        for key, decision in list(self.decided.items()):
+            if decision.durable:
+                continue
+            if self.disk.is_durable(decision.path):
+                decision.durable = True
+            else:
+                del self.decided[key]
+        for root in self.generation:
+            self.generation[root] = self.newest_fence(root)
+
+    def _fence(self, root: str, generation: int) -> None:
+        """A driver takes a generation that none of its sinks has seen. Over two folders, two may take one at once."""
+        self.generation[root] = generation
+        self.fencers[root] = self._process()
+        seen = self._asked.get(self._process(), 0)
+        self.holds(generation > seen, f"I7: fence {generation}, and a sink has seen {seen}")
+        others = [known for other, known in self.generation.items() if other != root]
+        if self.several_folders and generation in others:
+            self.limit = f"two drivers over two folders have taken generation {generation} at once"
+            self.scheduler.stop(self.limit)
+
+    def _decide(self, root: str, path: str, record: dict[str, Any]) -> None:
+        attempt = (record["attempt"]["generation"], record["attempt"]["counter"])
+        name = f"{record['lineage']}-{record['checkpoint']}-{attempt[0]}.{attempt[1]}"
+        key = (root, record["lineage"], record["checkpoint"])
+        self.holds(key not in self.decided, f"I2: {name} is decided a second time")
+        self.holds(attempt[0] == self.generation.get(root), f"I7: {name} is decided after a newer fence")
+        body_path = f"{root}/chk/{name}/_metadata"
+        body, sinks = self.read_body(body_path, record["body_digest"])
+        for xid in sinks:
+            known = self.is_prepared(xid) or xid in self.taken or xid in self.gone
+            self.holds(known, f"H14: {name} is decided, its branch {xid} is not prepared")
+        chunk = json.loads(body["offsets"]["end"][0])["next"] - 1
+        self.decided[key] = Decision(path, body_path, *key[1:], attempt, chunk, tuple(sinks), sinks=sinks)
+        waiting = [found.checkpoint for found in self._before(self.decided[key]) if not found.committed]
+        self.holds(len(waiting) < self.most_under_way, f"H48: {name} is decided, and {waiting} are not committed")
+        self.on_decided(self.decided[key])
+
+    def read_body(self, path: str, digest: str) -> tuple[Any, dict[str, str]]:
+        """The body that a record names, and of each of its pieces the name of its sink."""
+        try:
+            file = self.disk.find(path)
+        except FileNotFoundError:
+            file = File()
+        data = bytes(file.data) if isinstance(file, File) else b""
+        self.holds(hashlib.sha256(data).hexdigest() == digest, f"I1: {path} is not the body that was decided")
+        self.holds(self.disk.is_durable(path), f"I1: {path} is decided and not durable")
+        body = json.loads(data.partition(b"\n")[2] or b'{"committables": {}, "offsets": {"end": ["{\\"next\\": 0}"]}}')
+        sinks = {
+            f"'{piece['handle']['gtrid']}','{piece['handle']['bqual']}',{FORMAT_ID}": sink
+            for sink, pieces in body["committables"].items()
+            for piece in pieces
+        }
+        return body, sinks
+
+    def _commit(self, root: str, lineage: str, checkpoint: int) -> None:
+        decision = self.decided.get((root, lineage, checkpoint))
+        if decision is None:
+            return self.violated(f"COMMITTED({checkpoint}) without a decision")
+        for xid in decision.xids:
+            self.holds(xid in self.visible or xid in self.undone, f"I2: COMMITTED({checkpoint}), and {xid} is not")
+        early = [found.checkpoint for found in self._before(decision) if not found.committed]
+        self.holds(not early, f"I4: COMMITTED({checkpoint}) before that of {early}")
+        decision.committed = True
+        return None
+
+    def _before(self, decision: Decision) -> list[Decision]:
+        """Older decisions of its lineage."""
+        mine = (decision.root, decision.lineage)
+        own = [found for found in self.decided.values() if (found.root, found.lineage) == mine]
+        return [found for found in own if found.checkpoint < decision.checkpoint]
+
+    def _decision_of(self, xid: str) -> Decision | None:
+        return next((found for found in self.decided.values() if xid in found.xids), None)
+
+    def known(self) -> list[Decision]:
+        """All that was ever decided, also what a repair has taken the place of."""
+        return [*self.decided.values(), *self.repaired.superseded]
+
+    def newest_fence(self, root: str) -> int:
+        newest = 0
+        for _, data in sorted(self._records(root).items()):
+            header, _, payload = data.partition(b"\n")
+            if header.startswith(b"twophase/1 FENCE "):
+                newest = json.loads(payload)["record"]["generation"]
+            if header.startswith(b"twophase/1 SUBSUMED "):  # what is before it may be a latecomer's
+                newest = json.loads(payload)["record"]["history"]["generation"]
+        return newest
+
+    def _records(self, root: str) -> dict[str, bytes]:
+        """The log, without temporary names."""
+        folder = self.disk.find(f"{root}/log")
+        assert isinstance(folder, Folder)
+        return {
+            name: bytes(node.data)
+            for name, node in folder.entries.items()
+            if isinstance(node, File) and not name.startswith(".")
+        }
+
+    # -- the servers ---------------------------------------------------------------------------------------------------
+
+    def started(self, branch: Branch) -> None:
+        """XA START."""
+        piece = Piece.of(branch.xid)
+        self.holds(piece not in self.seen, f"I5: {branch.xid} is used a second time")
+        self.seen.add(piece)
+        self._writers[branch.xid] = self.folder
+
+    def prepared(self, branch: Branch) -> None:
+        """XA PREPARE."""
+        piece = Piece.of(branch.xid)
+        closed = self.closed.get(piece.sink, (0, 0))
+        self.holds(piece.attempt >= closed, f"I7: {branch.xid} is prepared after its attempt was closed by {closed}")
+
+    def commits(self, branch: Branch) -> None:
+        """XA COMMIT is about to make rows visible."""
+        piece = Piece.of(branch.xid)
+        decision = self._decision_of(branch.xid)
+        if decision is None:
+            return self.violated(f"I1: {branch.xid} is committed and in no decision")
+        durable = any(found.durable for found in self.known() if branch.xid in found.xids)
+        self.holds(durable, f"I1: {branch.xid} is committed before its decision is durable")
+        self.holds(branch.xid not in self._foreign, f"I10: {branch.xid} is committed in another server than it was for")
+        ledger = [key for key, _ in branch.written("ledger")]
+        proof = [(key[3], (key[4], key[5]), key[6], key[7]) for key in ledger if isinstance(key, tuple)]
+        own = [(piece.checkpoint, piece.attempt, piece.subtask, piece.task_attempt)]
+        self.holds(proof == own, f"I4: {branch.xid} is committed with the ledger rows {ledger}")
+        rows = [row for (table, _), row in branch.changes if table != "ledger"]
+        self.holds(
+            sorted(rows) == self.expected(decision.chunk, piece.subtask), f"I3: {branch.xid} commits the rows {rows}"
+        )
+        hidden = [
+            xid
+            for found in self._before(decision)
+            for xid in found.xids
+            if xid not in self.visible and Piece.of(xid).sink == piece.sink
+        ]
+        self.holds(not hidden, f"I8: {branch.xid} is committed in a target that lacks {hidden}")
+        self.visible[branch.xid] = piece
+        self.undone.discard(branch.xid)
+        self._tables[branch.xid] = {table for (table, _), _ in branch.changes if table != "ledger"}
+        return None
+
+    def rolled_back(self, branch: Branch) -> None:
+        """XA ROLLBACK."""
+        if branch.phase is not Phase.PREPARED:
+            return None
+        xid, root = branch.xid, self.folder
+        deciders = {decision.root for decision in self.decided.values() if xid in decision.xids}
+        if not self.several_folders or root in deciders:
+            return self.holds(not deciders, f"I2: {xid} is decided and rolled back")
+        piece = Piece.of(xid)
+        shown = (piece.lineage, piece.checkpoint, piece.attempt) in self._shown.get(self._process(), ())
+        self.holds(
+            not (deciders and shown), f"I2: {xid} is decided, a sink shows its checkpoint, and it is rolled back"
+        )
+        if self._writers.get(xid) != root:
+            self.taken.add(xid)
+        return None
+
+    def lost_its_way(self, branch: Branch) -> None:
+        """XA COMMIT or XA ROLLBACK came too early, and did nothing."""
+        self.violated(f"decision 0010: {branch.xid} was asked for before its session had let go of it")
+
+    def is_prepared(self, xid: str) -> bool:
+        branches = [server.branches[xid] for server in self.servers if xid in server.branches]
+        return [branch.phase for branch in branches] == [Phase.PREPARED]
+
+    # -- targets and folders that are not what they were ---------------------------------------------------------------
+
+    def copied(self, source: str, target: str) -> None:
+        """The folder of a job was copied, with all that is decided in it."""
+        self.several_folders = True
+        self.generation[target], self.records[target] = self.newest_fence(target), self.records[source]
+        for (root, lineage, number), decision in list(self.decided.items()):
+            if root == source:
+                path, body = (path.replace(source, target, 1) for path in (decision.path, decision.body))
+                self.decided[target, lineage, number] = replace(decision, path=path, body=body, durable=True)
+
+    def put_back(self, server: Server, backup: Backup, *, is_another: bool) -> None:
+        """The data of a server is put back as it was, or is another server's."""
+        had, held = set(server.committed), set(server.branches)
+        server.put_back(backup)
+        has, holds = server.committed, server.branches.keys()
+        self._undo(had - has)
+        self.gone = (self.gone | (had | held) - has) - holds
+        self.closed.clear()  # with its fences
+        if is_another and not server.dialect.is_mariadb:  # which has no id of its own
+            self._foreign |= {*holds}
+
+    def empty(self, server: Server, table: str) -> None:
+        """A table was dropped and made anew."""
+        server.engine.tables[table] = {}
+        emptied = {xid for xid in self.visible if table in self._tables[xid]}
+        self._undo(emptied)
+        self.emptied |= emptied
+
+    def _undo(self, xids: set[str]) -> None:
+        self.changes += 1
+        self.undone |= xids
+        for xid in xids:
+            self.visible.pop(xid, None)
+
+    def is_in_mid_commit(self) -> bool:
+        """Whether a sink shows some pieces of a checkpoint and lacks others: a backup of that is a known limit."""
+        parts = Counter(
+            (decision.root, decision.lineage, decision.checkpoint, Piece.of(xid).sink, xid in self.visible)
+            for decision in self.decided.values()
+            for xid in decision.xids
+        )
+        return any((*key, True) in parts and (*key, False) in parts for *key, _ in parts)
+
+    def missing(self) -> set[str]:
+        """Decided pieces that no target has or can get any more."""
+        decided = {xid for decision in self.decided.values() for xid in decision.xids}
+        return self.undone | (self.gone & decided)
+
+    def is_ahead(self, root: str) -> bool:
+        """Whether a sink knows more than the log of a job."""
+        known = {(lineage.replace("-", ""), number) for folder, lineage, number in self.decided if folder == root}
+        fences = [attempt[0] for server in self.servers for attempt in server.engine.table("fence").values()]
+        return max(fences, default=0) > self.generation.get(root, 0) or any(
+            (piece.lineage, piece.checkpoint) not in known for piece in self.visible.values()
+        )
+
+    @property
+    def folder(self) -> str:
+        """That of the driver whose turn it is, or whose task has it; empty if it is nobody's."""
+        return self.folders.get(self._process(), "")
+
+    def _process(self) -> Process:
+        process = self.scheduler.current.process
+        return process.parent or process
+
+    # -- what drivers believe ------------------------------------------------------------------------------------------
+
+    def fenced(self, sink: str, attempt: tuple[int, int]) -> None:
+        """A sink says that all attempts below this one are closed."""
+        self.closed[sink] = max(attempt, self.closed.get(sink, attempt))
+
+    def asks(self, seen: int) -> None:
+        """A driver asks a sink for its history, and hears of the generation that it has seen."""
+        process = self._process()
+        self._asked[process] = max(seen, self._asked.get(process, 0))
+
+    def looks(self) -> None:
+        """A driver looks for orphans: what any sink shows by now, it can know before it aborts them."""
+        self._shown[self._process()] = {
+            (piece.lineage, piece.checkpoint, piece.attempt) for piece in self.visible.values()
+        }
+
+    def recovered(self, sinks: list[str], generation: int, missing: set[str]) -> None:
+        """A driver says that it has finished what older ones left.
+
+        Args:
+            sinks: what stands for them in an xid.
+            generation: its own.
+            missing: what its targets lacked when it began.
+        """
+        overlooked = missing & self.undone
+        self.holds(not overlooked, f"I8: generation {generation} goes on over a target that lacks {sorted(overlooked)}")
+        for server in self.servers:
+            for branch in server.branches.values():
+                piece = Piece.of(branch.xid)
+                back = branch.xid in self.repaired.back  # at any time, also after the last look
+                if (
+                    branch.phase is Phase.PREPARED
+                    and not back
+                    and piece.sink in sinks
+                    and piece.attempt[0] < generation
+                ):
+                    self.violated(f"I3: {branch.xid} is left behind by the recovery of generation {generation}")
+
+    def believes_committed(self, xid: str, missing: set[str]) -> None:
+        """A sink says that a piece is visible.
+
+        Args:
+            xid: the piece.
+            missing: what its target lacked when it was asked.
+        """
+        there = self.visible.keys() | (self.undone - missing) | self.emptied
+        if (
+            xid in self.taken or xid in self.repaired.withdrawn
+        ):  # by the mark of a driver over another folder; whoever acts on it is found at COMMITTED
+            return
+        self.holds(xid in there, f"I4: {xid} is taken for committed and is not")
+        decision = self._decision_of(xid)
+        before = self._before(decision) if decision else []
+        lacking = {other for other in missing if Piece.of(other).sink != Piece.of(xid).sink}
+        early = [other for found in before for other in found.xids if other not in there | lacking]
+        self.holds(not early, f"I4: {xid} is committed before {early}")

@@ -1,0 +1,324 @@
+"""What stands for Spark: the input, the offset and commit logs of a query, and the tasks of a job.
+
+Real are the function that runs in each task and the writers under it. A task is a process of its own, as Spark's Python
+workers are: it may be killed, be tried twice, or go on after its attempt is over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pymysql
+
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.errors import CheckpointExpiredError, DeclinedError, OffsetMismatchError, TwoPhaseError
+from twophase.events import Observer, SinkAcknowledged
+from twophase.ids import TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import ArrowSink
+from twophase.runtime.writer_task import WriterTask
+from twophase.state.checkpoint import FrozenOffsets
+from twophase.state.records import Lineage
+from verification.simulation.faults import Faults
+from verification.simulation.options import Mishap, Options
+from verification.simulation.scheduler import Process, Scheduler, Task
+
+SCHEMA = pa.schema([("checkpoint", pa.int64()), ("id", pa.int64())])
+TIMEOUT_S = 10.0
+STRIDE = 8
+"""A task that writes part p again is task p and a multiple of this; no attempt has as many tasks."""
+_LIVES_ON_S = 4.0
+
+
+class Input:
+    """The rows to come, in chunks: one for each micro-batch, cut into one part for each task.
+
+    Args:
+        options: how many chunks and tasks.
+    """
+
+    def __init__(self, options: Options) -> None:
+        random = Random(options.seed)
+        self._counts = [
+            # Every now and then nothing at all arrives (HD6), or nothing for one task (H10).
+            [0] * options.writers
+            if random.random() < options.empty_rate
+            else [random.choice((0, 1, 3, 5)) for _ in range(options.writers)]
+            for _ in range(options.checkpoints)
+        ]
+
+    def batches(self, chunk: int, part: int) -> Sequence[pa.RecordBatch]:
+        """What a task reads."""
+        part %= STRIDE
+        count = self._counts[chunk][part]
+        return [_batch(chunk, part, count)] if count else []
+
+    def rows(self, chunk: int, part: int) -> list[tuple[int, int]]:
+        """The same, as rows of the target."""
+        part %= STRIDE
+        return [(chunk, _first(chunk, part) + index) for index in range(self._counts[chunk][part])]
+
+    def all_rows(self, chunks: int) -> list[tuple[int, int]]:
+        """What a target holds after so many chunks."""
+        return [
+            row for chunk in range(chunks) for part in range(len(self._counts[chunk])) for row in self.rows(chunk, part)
+        ]
+
+
+@dataclass
+class QueryLog:
+    """Spark's checkpoint folder of one lineage: durable, and shared by all who run the query.
+
+    Attributes:
+        first: the chunk that the first micro-batch reads.
+        first_batch: its number.
+        planned: the newest micro-batch with frozen offsets.
+        finished: the newest that has returned.
+    """
+
+    first: int
+    first_batch: int
+    planned: int = field(init=False)
+    finished: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.planned = self.finished = self.first_batch - 1
+
+    @classmethod
+    def of(cls, lineage: Lineage, starting: int = 0) -> QueryLog:
+        """That of a lineage which has not begun; without a start of its own it begins where the source's options say."""
+        start = lineage.start[0] if lineage.start else None
+        return cls(json.loads(start)["next"] if start else starting, lineage.first_checkpoint)
+
+    def check(self, decided: int) -> None:
+        """What `SparkFolder.prepare` checks."""
+        if self.planned not in (decided, decided + 1) or self.finished not in (decided - 1, decided):
+            raise OffsetMismatchError(f"planned {self.planned}, finished {self.finished}, decided {decided}")
+
+    def chunk(self, batch: int) -> int:
+        return self.first + batch - self.first_batch
+
+    def frozen(self, batch: int) -> FrozenOffsets | None:
+        """What the folder has as the offsets of a micro-batch."""
+        return self.offsets(batch) if self.first_batch <= batch <= self.planned else None
+
+    def offsets(self, batch: int) -> FrozenOffsets:
+        chunk = self.chunk(batch)
+        return FrozenOffsets((_line(chunk) if chunk else None,), (_line(chunk + 1),))
+
+
+class TaskProcess(Process):
+    """A Python worker.
+
+    Attributes:
+        part: the partition.
+        attempt: the task attempt's id.
+    """
+
+    def __init__(self, driver: Process, part: int, attempt: int) -> None:
+        super().__init__(f"{driver.name}.task{attempt}", driver)
+        self.part = part
+        self.attempt = attempt
+
+    def partitionId(self) -> int:
+        return self.part
+
+    def taskAttemptId(self) -> int:
+        return self.attempt
+
+
+class Executors:
+    """Runs the writers of one driver.
+
+    Args:
+        driver: its process.
+        scheduler: whose turn it is.
+        options: how often tasks fail.
+        source: the rows.
+        faults: what befalls tasks.
+    """
+
+    def __init__(self, driver: Process, scheduler: Scheduler, options: Options, source: Input, faults: Faults) -> None:
+        self.processes: list[TaskProcess] = []
+        self._driver = driver
+        self._scheduler = scheduler
+        self._random = scheduler.random
+        self._options = options
+        self._source = source
+        self._faults = faults
+        self._attempts = 0
+
+    def pre_commit(
+        self, pending: PendingCheckpoint, sinks: Mapping[str, ArrowSink], chunk: int, tell: Observer
+    ) -> None:
+        """Let every sink write a chunk, side by side; return or raise when no task of it is known to run."""
+        parts = range(self._options.writers)
+        self._run([_AcknowledgingJob(name, sink, parts, pending, tell) for name, sink in sinks.items()], chunk)
+
+    def write_again(
+        self, sink: ArrowSink, transaction: TransactionId, parts: Sequence[int], chunk: int
+    ) -> Mapping[int, Committable | None]:
+        """Let one sink write parts of a chunk again; return what each task has pre-committed, by its number."""
+        job = _SinkJob(WriterTask(sink, transaction), parts)
+        self._run([job], chunk)
+        return job.results
+
+    def _run(self, jobs: Sequence[_SinkJob], chunk: int) -> None:
+        deadline_s = self._scheduler.now_s + TIMEOUT_S
+        try:
+            for job in jobs:
+                for part in job.parts:
+                    self._start(job, chunk, part)
+                    if self._happens(self._options.late_rate):
+                        self._start(job, chunk, part)
+            while unfinished := [job for job in jobs if not job.acknowledged]:
+                self._advance(unfinished, chunk, deadline_s)
+        except TwoPhaseError:
+            self._cancel(jobs)
+            raise
+
+    def _advance(self, jobs: Sequence[_SinkJob], chunk: int, deadline_s: float) -> None:
+        """Wait until the next task ends, and look at how."""
+        running = [task for job in jobs for task in job.running]
+        if not self._scheduler.wait_until(lambda: any(task.done for task in running), deadline_s):
+            raise CheckpointExpiredError(f"not complete after {TIMEOUT_S:g} s")
+        for job in jobs:
+            for task in [task for task in job.running if task.done]:
+                part = job.running.pop(task)
+                if task.error is None:
+                    job.results.setdefault(part, task.result)
+                elif isinstance(task.error, OSError | pymysql.Error):
+                    raise DeclinedError(f"a task failed: {task.error!r}")
+                elif isinstance(task.error, TwoPhaseError):
+                    raise task.error
+                elif part not in job.results and part not in job.running.values():
+                    job.tries += 1
+                    if job.tries > 1:
+                        raise DeclinedError("tasks were lost")
+                    self._start(job, chunk, part)
+            if len(job.results) == len(job.parts):
+                job.acknowledge()
+
+    def _start(self, job: _SinkJob, chunk: int, part: int) -> None:
+        self._attempts += 1
+        process = TaskProcess(self._driver, part, self._attempts)
+        self.processes.append(process)
+        if self._happens(self._options.mishap_rate):
+            self._faults.arm(process, Mishap.of_task(self._random))
+        batches = self._source.batches(chunk, part)
+        task = self._scheduler.spawn(process, process.name, lambda: self._work(job, task, batches))
+        job.running[task] = part
+
+    def _work(self, job: _SinkJob, task: Task, batches: Sequence[pa.RecordBatch]) -> None:
+        """One task, whose end nobody may look at any more."""
+        try:
+            task.result = job.write(batches)
+        except (TwoPhaseError, OSError, pymysql.Error):
+            raise
+        except Exception as error:
+            self._scheduler.stop(f"{task.name} failed with {error!r}")
+            raise
+        finally:
+            task.process.kill()
+
+    def _cancel(self, jobs: Sequence[_SinkJob]) -> None:
+        """The tasks are killed hard, some of them late (H59)."""
+        for job in jobs:
+            for task in job.running:
+                if self._happens(self._options.late_rate):
+                    self._faults.arm(task.process, Mishap.of_latecomer(self._random))
+                    self._scheduler.at(self._scheduler.now_s + _LIVES_ON_S, task.process.kill)
+                else:
+                    task.process.kill()
+
+    def _happens(self, rate: float) -> bool:
+        return not self._faults.calm and self._random.random() < rate
+
+
+class _SinkJob:
+    """The Spark job that writes to one sink.
+
+    Args:
+        task: what runs in each of its tasks.
+        parts: their numbers.
+    """
+
+    def __init__(self, task: WriterTask, parts: Sequence[int]) -> None:
+        self.parts = parts
+        self.running: dict[Task, int] = {}
+        self.results: dict[int, Committable | None] = {}
+        self.tries = 0
+        self.acknowledged = False
+        self._task = task
+
+    def write(self, batches: Sequence[pa.RecordBatch]) -> Committable | None:
+        """What runs in a task: the real function, whose row travels as Spark would carry it."""
+        [row] = [row for found in self._task(iter(batches)) for row in found.to_pylist()]
+        text = row["committable"]
+        return Committable.from_json(json.loads(text)) if text is not None else None
+
+    def acknowledge(self) -> None:
+        """Every part has a result; the first one counts."""
+        self.acknowledged = True
+
+
+class _AcknowledgingJob(_SinkJob):
+    """The same for a checkpoint that hears of it."""
+
+    def __init__(
+        self, name: str, sink: ArrowSink, parts: Sequence[int], pending: PendingCheckpoint, tell: Observer
+    ) -> None:
+        super().__init__(WriterTask(sink, pending.transaction(name)), parts)
+        self._name = name
+        self._pending = pending
+        self._tell = tell
+
+    def acknowledge(self) -> None:
+        """As told by `twophase.runtime.batch`."""
+        super().acknowledge()
+        pending, results = self._pending, [self.results[part] for part in sorted(self.results)]
+        pieces = [piece for piece in results if piece is not None]
+        pending.acknowledge(self._name, pieces)
+        rows = sum(piece.rows for piece in pieces)
+        self._tell(
+            SinkAcknowledged(pending.job, pending.checkpoint, pending.attempt, self._name, len(pieces), rows, 0.0)
+        )
+
+
+@lru_cache(maxsize=4096)
+def _batch(chunk: int, part: int, count: int) -> pa.RecordBatch:
+    first = _first(chunk, part)
+    return pa.RecordBatch.from_pydict(
+        {"checkpoint": [chunk] * count, "id": list(range(first, first + count))}, schema=SCHEMA
+    )
+
+
+def _first(chunk: int, part: int) -> int:
+    return chunk * 100 + part * 10
+
+
+def _line(chunk: int) -> str:
+    return json.dumps({"next": chunk})
+
+
+def chunk_of(offsets: FrozenOffsets) -> int:
+    """The chunk that a micro-batch reads."""
+    [line] = offsets.end
+    return int(json.loads(line or "")["next"]) - 1
+
+
+def context_of(scheduler: Scheduler) -> Any:
+    """Stands for the class `pyspark.TaskContext`."""
+
+    class Context:
+        @staticmethod
+        def get() -> Process:
+            return scheduler.current.process
+
+    return Context

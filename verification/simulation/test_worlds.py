@@ -1,0 +1,45 @@
+"""Runs in each of the `worlds`: a copy of the folder beside a live driver, a target that is put back, one that is swapped."""
+
+from __future__ import annotations
+
+import pytest
+
+from verification.simulation.runner import Summary, run_all
+from verification.simulation.worlds import COPIED, PUT_BACK, REPAIRED, SWAPPED
+
+pytestmark = pytest.mark.part("simulation")
+
+SEEDS = {COPIED: range(100), PUT_BACK: range(100), SWAPPED: range(100), REPAIRED: range(20)}
+HAPPENS = {
+    COPIED: ["copied: plain", "copied: restore", "copied: beside", "goes on in the copy", "goes on in the original"],
+    PUT_BACK: ["put back", "stopped: TargetChangedError", "stopped: LostPreparedError"],
+    SWAPPED: ["older server", "empty server", "table", "stopped: TargetChangedError"],
+    REPAIRED: [
+        *("rolled back", "put back", "folder put back", "body gone", "comes back"),
+        *("recorded: accept-loss", "recorded: rewrite", "recorded: adopt-from-target"),
+        *("R01", "R02", "R03", "R04", "R05"),
+    ],
+}
+
+
+@pytest.fixture(scope="module", params=list(HAPPENS))
+def world(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def summary(world: str) -> Summary:
+    return run_all(SEEDS[world], 1, world)
+
+
+def test_every_seed_keeps_every_invariant(summary: Summary) -> None:
+    assert not summary.failures, "\n\n".join(summary.failures[:10])
+
+
+def test_what_makes_the_world_happens(summary: Summary, world: str) -> None:
+    assert {what: summary.points[what] for what in HAPPENS[world] if not summary.points[what]} == {}
+
+
+def test_the_known_limit_of_two_folders_ends_few_runs(summary: Summary, world: str) -> None:
+    """Two drivers over two copies that fence at the same instant get one generation."""
+    assert (0 < summary.limits <= len(SEEDS[world]) // 6) if world == COPIED else not summary.limits

@@ -1,0 +1,209 @@
+"""One run: everything that is simulated, put together, and the real code put into it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from copy import copy
+from functools import lru_cache
+from importlib import import_module
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from twophase.sinks.mysql.client.identifiers import qualified
+from twophase.sinks.mysql.options import Endpoint
+from twophase.state.checkpoint import FrozenOffsets
+from twophase.state.records import Lineage
+from verification.simulation.catalogue import Catalogue
+from verification.simulation.client import Line, SimulatedSession
+from verification.simulation.dialects import DIALECTS
+from verification.simulation.disk import Disk
+from verification.simulation.faults import Faults
+from verification.simulation.files import Files
+from verification.simulation.loads import Loads
+from verification.simulation.options import Options
+from verification.simulation.oracle import Oracle
+from verification.simulation.paths import SimulatedPath
+from verification.simulation.repaired import Key
+from verification.simulation.scheduler import Scheduler
+from verification.simulation.server import Hooks, Server
+from verification.simulation.spark import Input, QueryLog, context_of
+from verification.simulation.statements import Statements
+from verification.simulation.telling import Telling
+from verification.simulation.threads import Condition, Lock
+
+MAX_STEPS = 60_000
+_BACKUP = "/data/backup"
+SLOTS = 8
+"""Sessions that a sink may have at once; 512 in the product, which makes a long statement."""
+
+_WITH_FAILPOINTS = (
+    "twophase.sinks.mysql.committer",
+    "twophase.sinks.mysql.orphans",
+    "twophase.sinks.mysql.writer",
+    "twophase.coordinator.adopt",
+    "twophase.coordinator.coordinator",
+    "twophase.coordinator.completion",
+    "twophase.coordinator.recovery",
+    "twophase.coordinator.repair",
+    "twophase.coordinator.rewrite",
+    "twophase.runtime.writer_task",
+    "twophase.state.log",
+    "twophase.state.storage",
+    "twophase.state.store",
+)
+_qualified = lru_cache(qualified)
+_WITH_TIME = tuple(f"twophase.sinks.mysql.{name}" for name in ("committer", "driver", "fence", "leaving", "orphans"))
+
+
+class World:
+    """What the drivers of one run live in.
+
+    Args:
+        options: what the run is like.
+
+    Attributes:
+        telling: what the drivers tell their observers.
+        targets: the host name of each sink's server, by the sink's name, which is also its table's.
+        catalogues: what each server says of itself, by its host name.
+        starting: the chunk at which a lineage begins that has no start of its own: the source's `startingOffsets`.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        random = Random(options.seed)
+        self.scheduler = Scheduler(random, options.switching, MAX_STEPS)
+        self.faults = Faults(options, random, self.scheduler)
+        self.source = Input(options)
+        self.telling = Telling()
+        self.disk = Disk(random)
+        self.files = Files(self.disk, self.scheduler.step, self.faults.of_disk)
+        self.oracle = Oracle(self.scheduler, self.disk, self.source.rows, options.max_concurrent)
+        self.files.on_link, self.files.on_sync = self.oracle.linked, self.oracle.synced
+        self.targets: dict[str, str] = {}
+        self._lines: dict[str, Line] = {}
+        self.catalogues: dict[str, Catalogue] = {}
+        self.starting = 0
+        self._queries: dict[tuple[str, str], QueryLog] = {}
+        self._saved: dict[tuple[str, str], QueryLog] = {}
+        for number, dialect in enumerate(options.sinks):
+            host = "db" if options.one_server else f"db{number}"
+            self.targets[f"sink{number}"] = host
+            if host not in self._lines:
+                self._lines[host] = self._line(host, dialect)
+
+    @property
+    def servers(self) -> list[Server]:
+        return [line.server for line in self._lines.values()]
+
+    def targets_and_servers(self) -> list[tuple[str, Server]]:
+        """Each sink's name, and the server of its target."""
+        return [(name, self._lines[host].server) for name, host in self.targets.items()]
+
+    def new_id(self) -> str:
+        """A UUID of the seed's."""
+        return str(UUID(int=self.scheduler.random.getrandbits(128), version=4))
+
+    def happens(self, what: str) -> None:
+        """Somebody does something to the job's folder or to a target."""
+        self.scheduler.trace.append(("somebody", what))
+        self.faults.points[what] += 1
+
+    def query_log(self, folder: str, lineage: Lineage) -> QueryLog:
+        """Spark's folder of a lineage, in a job's folder; made when it is first asked for."""
+        return self._queries.setdefault((folder, lineage.id), QueryLog.of(lineage, self.starting))
+
+    def frozen(self, folder: str, lineage: str, batch: int) -> FrozenOffsets | None:
+        """What Spark's folder of a lineage has as the offsets of a micro-batch."""
+        query = self._queries.get((folder, lineage))
+        return query.frozen(batch) if query else None
+
+    def copy_folder(self, source: str, target: str) -> None:
+        """Copy a job's folder, Spark's in it too, at one moment."""
+        self.disk.copy(source, target)
+        self.oracle.copied(source, target)
+        for (folder, lineage), query in list(self._queries.items()):
+            if folder == source:
+                self._queries[target, lineage] = copy(query)
+
+    def back_up_folder(self, folder: str) -> None:
+        """Copy a job's folder, Spark's in it too, for later."""
+        self.disk.copy(folder, _BACKUP)
+        self._saved = {key: copy(query) for key, query in self._queries.items() if key[0] == folder}
+
+    def put_folder_back(self, folder: str, known: Iterable[Key] | None) -> None:
+        """A job's folder is as it was when it was copied; without known decisions it is gone."""
+        self._queries = {key: query for key, query in self._queries.items() if key[0] != folder}
+        if known is None:
+            parent, name = self.disk.folder_of(folder)
+            parent.put(name, None)
+            self.disk.sync(parent)
+        else:
+            self.disk.copy(_BACKUP, folder)
+            self._queries |= {key: copy(query) for key, query in self._saved.items()}
+        self.oracle.repaired.folder_put_back(self.oracle, folder, known or ())
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """The product's modules see this world instead of the machine."""
+        random = self.scheduler.random
+        secrets = SimpleNamespace(token_hex=lambda count: f"{random.getrandbits(8 * count):0{2 * count}x}")
+        clock = SimpleNamespace(monotonic=lambda: self.scheduler.now_s, sleep=self.scheduler.sleep)
+        replaced: dict[str, Any] = {
+            "twophase.coordinator.commit_queue.threading": SimpleNamespace(Condition=lambda: Condition(self.scheduler)),
+            "twophase.state.log.threading": SimpleNamespace(RLock=lambda: Lock(self.scheduler)),
+            "twophase.state.storage.os": self.files,
+            "twophase.state.storage.Path": self._path,
+            "twophase.state.storage.secrets": secrets,
+            "twophase.state.log.secrets": secrets,
+            "twophase.state.store._FOLD_AT": self.options.fold_at,
+            "twophase.coordinator.completion._SUBSUME_SINKS_EVERY": self.options.subsume_every,
+            "twophase.runtime.restore.Path": self._path,
+            "twophase.coordinator.adopt.new_lineage_id": self.new_id,
+            "twophase.runtime.restore.new_lineage_id": self.new_id,
+            "twophase.runtime.writer_task.TaskContext": context_of(self.scheduler),
+            "twophase.runtime.writer_task.spare_collector": lambda: None,
+            "twophase.sinks.mysql.metadata_tables.qualified": _qualified,
+            "twophase.sinks.mysql.metadata_tables.uuid": SimpleNamespace(uuid4=self.new_id),
+            "twophase.sinks.mysql.client.connection.Session": self._connect,
+            "twophase.sinks.mysql.client.session_locks.SLOTS": SLOTS,
+            "twophase.sinks.mysql.sink._log": logging.Logger("silent", logging.CRITICAL),
+            **{f"{module}.failpoint": self.faults.failpoint for module in _WITH_FAILPOINTS},
+            **{f"{module}.time": clock for module in _WITH_TIME},
+        }
+        real = {name: getattr(*_owner(name)) for name in replaced}
+        for name, new in replaced.items():
+            setattr(*_owner(name), new)
+        try:
+            yield
+        finally:
+            for name, old in real.items():
+                setattr(*_owner(name), old)
+
+    def _path(self, text: object) -> SimulatedPath:
+        return SimulatedPath(self.files, str(text))
+
+    def _connect(self, endpoint: Endpoint, *, local_infile: bool = False) -> SimulatedSession:
+        return SimulatedSession(self._lines[endpoint.host])
+
+    def _line(self, host: str, dialect_name: str) -> Line:
+        options, dialect = self.options, DIALECTS[dialect_name]
+        oracle = self.oracle
+        hooks = Hooks(oracle.started, oracle.prepared, oracle.commits, oracle.rolled_back, oracle.lost_its_way)
+        server = Server(host, dialect, self.scheduler, hooks, options.lingering_s)
+        oracle.servers.append(server)
+        catalogue = self.catalogues[host] = Catalogue(
+            dialect, host, keyed=options.keyed, local_infile=options.local_infile
+        )
+        statements = Statements(server, catalogue, Loads(server, keyed=options.keyed))
+        return Line(server, statements, self.scheduler, self.faults.of_network)
+
+
+@lru_cache
+def _owner(name: str) -> tuple[Any, str]:
+    """The module of a name, and the name in it."""
+    module, _, attribute = name.rpartition(".")
+    return import_module(module), attribute

@@ -1,0 +1,201 @@
+"""What befalls the job's folder and its targets as a whole: a copy beside a live driver, a target put back or swapped.
+
+No seed of `Options.of` chooses these worlds: `in_world` makes the runs of a seed in one of them.
+
+| world | what happens | what is right |
+|---|---|---|
+| copied | a driver over a copy of the folder, with or without a restore, beside the one over the original | one of them writes everything exactly; the other, or both, end with a named error, and no sink's checkpoint is aborted in another |
+| put back | a server's data is put back as it was, under a running driver or between two | nothing that was committed is lacking, or the job ends with a named error and goes on for nobody |
+| swapped | another server, empty or older, or a table that was dropped and made anew | the same |
+| repaired | a loss that stops the job by name, of some after a restore; an operator runs the repair that the error names, see `incidents` and `repairs` | nothing is there twice; what was given up is missing, and nothing else |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import TYPE_CHECKING
+
+from verification.simulation.options import Options
+from verification.simulation.server import Backup
+
+if TYPE_CHECKING:
+    from verification.simulation.driver import Driver
+    from verification.simulation.world import World
+
+COPIED, PUT_BACK, SWAPPED, REPAIRED = WORLDS = ("copied", "put back", "swapped", "repaired")
+COPY, BESIDE = "/data/copy", "/data/beside"
+_DELAYS_S = (0.0, 0.003, 0.03, 0.3)
+_WAITING_S = 0.001
+_DOWNTIME_S = 0.1
+
+
+def in_world(seed: int, world: str) -> Options:
+    """The run that a seed stands for in a world: nobody meddles by hand, and the machine keeps its power."""
+    options = Options.of(seed)
+    random = Random(f"options {world} {seed}")
+    options = replace(options, world=world, restore="", meddling="", emptied=False, power_cuts=0)
+    options = replace(options, checkpoints=max(options.checkpoints, 3))
+    if world == COPIED:
+        return replace(options, rivals=0, suspicion=0.0)
+    if world == REPAIRED:
+        subsume_every = random.choice((1, 2, 3))
+        restore = random.choice(("here", "", ""))
+        checkpoints = options.checkpoints + (2 if restore else 0)
+        return replace(options, keyed=False, subsume_every=subsume_every, restore=restore, checkpoints=checkpoints)
+    return replace(options, empty_rate=random.choice((0.1, 0.4)), subsume_every=random.choice((1, 1, 2)))
+
+
+class _Moment:
+    """A moment in a run: some time after so many decisions.
+
+    Args:
+        random: draws the time.
+        decisions: so many; 0 is the start of the run.
+    """
+
+    def __init__(self, random: Random, decisions: int) -> None:
+        self.decisions = decisions
+        self.delay_s = random.choice(_DELAYS_S) * random.random()
+
+
+class TargetChange:
+    """A target is put back or swapped, once.
+
+    Args:
+        world: where.
+        end_drivers: ends all drivers that live.
+    """
+
+    def __init__(self, world: World, end_drivers: Callable[[], None]) -> None:
+        options = world.options
+        random = Random(f"{options.world} {options.seed}")
+        self.over = False
+        self._world = world
+        self._end_drivers = end_drivers
+        self._decisions = 0
+        self._kind = random.choice(("older server", "empty server", "table")) if options.world == SWAPPED else PUT_BACK
+        self._changes = _Moment(random, random.randint(1, options.checkpoints - 1))
+        self._backs_up = _Moment(random, random.randint(0, self._changes.decisions))
+        self._between_runs = random.random() < 0.4
+        self._sink = random.randrange(len(options.sinks))
+        self._backup: Backup | None = None
+        self._reach(self._backs_up, self._back_up)
+
+    def decided(self) -> None:
+        """One more decision."""
+        self._decisions += 1
+        self._reach(self._backs_up, self._back_up)
+        self._reach(self._changes, self._change)
+
+    def _reach(self, moment: _Moment, action: Callable[[], None]) -> None:
+        if moment.decisions == self._decisions:
+            scheduler = self._world.scheduler
+            scheduler.at(scheduler.now_s + moment.delay_s, action)
+
+    def _back_up(self) -> None:
+        """One piece of a checkpoint stands for all of them: a backup that is made in mid-commit is a known limit."""
+        _, server = self._world.targets_and_servers()[self._sink]
+        if self._world.oracle.is_in_mid_commit() or not server.engine.table("schema"):
+            if self.over:
+                return None
+            return self._world.scheduler.at(self._world.scheduler.now_s + _WAITING_S, self._back_up)
+        self._backup = server.back_up()
+        return None
+
+    def _change(self) -> None:
+        if self.over or (self._backup is None and self._kind in (PUT_BACK, "older server")):
+            return None
+        world = self._world
+        name, server = world.targets_and_servers()[self._sink]
+        if self._kind == "table" and server.is_in_use(name):
+            return world.scheduler.at(world.scheduler.now_s + _WAITING_S, self._change)  # DROP TABLE waits
+        if self._between_runs or (self._kind == "empty server" and server.dialect.is_mariadb):
+            self._end_drivers()  # a driver that has seen no id of its server would pre-commit what the next one cannot find
+        world.happens(self._kind)
+        if self._kind == "table":
+            world.oracle.empty(server, name)
+            world.catalogues[server.name].make_anew(name)
+            return None
+        if self._kind != PUT_BACK:
+            world.catalogues[server.name].become_another()
+        backup = Backup() if self._kind == "empty server" or self._backup is None else self._backup
+        world.oracle.put_back(server, backup, is_another=self._kind != PUT_BACK)
+        back_s = world.scheduler.now_s + _DOWNTIME_S * world.scheduler.random.random()
+        return world.scheduler.at(back_s, lambda: setattr(server, "up", True))
+
+
+@dataclass
+class Site:
+    """A job's folder, and who starts drivers over it.
+
+    Attributes:
+        folder: the folder.
+        due: whether drivers are started over it.
+        restore_path: the job's option.
+        records: what the logs held when the restore was chosen.
+        drivers: those that were started.
+    """
+
+    folder: str
+    due: bool = True
+    restore_path: str | None = None
+    records: Counter[str] = field(default_factory=Counter)
+    drivers: list[Driver] = field(default_factory=list)
+
+    def is_stopped(self) -> bool:
+        """Whether its last driver has ended with an error after which none is started."""
+        error = self.drivers[-1].error if self.drivers else None
+        return error is not None and not getattr(error, "restartable", True)
+
+    def needs_driver(self) -> bool:
+        """Whether somebody starts a driver here."""
+        return self.due and not self.is_stopped() and all(driver.process.dead for driver in self.drivers)
+
+
+class Standby:
+    """A second driver over a copy of the folder, which is made at some moment and has its driver at a later one.
+
+    Args:
+        world: where.
+        folder: the original.
+    """
+
+    def __init__(self, world: World, folder: str) -> None:
+        options = world.options
+        random = Random(f"{options.world} {options.seed}")
+        self._world = world
+        self._original = folder
+        self._decisions = 0
+        self._copied = _Moment(random, random.randint(1, options.checkpoints - 2))
+        self._waits_s = random.choice((0.0, *_DELAYS_S)) * random.random()
+        self._kind = random.choice(("plain", "plain", "restore", "beside"))
+        self.site = Site(BESIDE if self._kind == "beside" else COPY, due=False)
+
+    def decided(self) -> None:
+        """One more decision."""
+        self._decisions += 1
+        if self._decisions == self._copied.decisions:
+            scheduler = self._world.scheduler
+            scheduler.at(scheduler.now_s + self._copied.delay_s, self._copy)
+
+    def _copy(self) -> None:
+        world = self._world
+        if world.faults.calm:
+            return
+        newest = max(world.oracle.decided.values(), key=lambda decision: decision.chunk)
+        body = newest.body.removesuffix("/_metadata")
+        world.oracle.several_folders = True
+        if self._kind != "beside":
+            world.copy_folder(self._original, COPY)
+            body = body.replace(self._original, COPY, 1)
+        self.site.records = world.oracle.records.copy()
+        self.site.restore_path = None if self._kind == "plain" else body
+        world.happens(f"copied: {self._kind}")
+        world.scheduler.at(world.scheduler.now_s + self._waits_s, self._start)
+
+    def _start(self) -> None:
+        if not self._world.faults.calm:
+            self.site.due = True
