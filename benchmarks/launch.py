@@ -127,8 +127,8 @@ def run_in_turns(
         pipelines: their settings, as `benchmarks.driver` takes them.
     """
     mysql = services.mysql
-    in_turn = [{**settings, "turn": turn} for settings in pipelines]
-    return _watch(services.kafka, topic, batch_records, in_turn, {"MySQL": mysql.pid}, _secret(mysql))
+    sequentially = [{**settings, "turn": turn} for settings in pipelines]
+    return _watch(services.kafka, topic, batch_records, sequentially, {"MySQL": mysql.pid}, _secret(mysql))
 
 
 def account(mysql: MySqlService, database: str) -> dict[str, Any]:

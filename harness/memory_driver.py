@@ -13,8 +13,8 @@ import pytest
 
 from twophase import failpoints
 from twophase.config import JobOptions
-from twophase.coordinator.alongside import Alongside, in_turn
 from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.coordinator.fan_out import FanOut, sequentially
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.recovery import Restore
 from twophase.events import Event, Observers
@@ -71,7 +71,7 @@ class Driver:
     events: list[Event] = field(default_factory=list)
     clock: ManualClock = field(default_factory=ManualClock)
     storage: Storage | None = None
-    alongside: Alongside = in_turn
+    fan_out: FanOut = sequentially
 
     def __post_init__(self) -> None:
         for name, target in self.targets.items():
@@ -87,7 +87,7 @@ class Driver:
             clock=self.clock,
             snapshot=lambda number, frozen: {"sources": [{"entries": list(frozen.end)}]},
             listeners=self.listeners,
-            alongside=self.alongside,
+            fan_out=self.fan_out,
         )
 
     def recover(self) -> Driver:

@@ -18,7 +18,7 @@ from twophase.errors import (
     DeclinedError,
     FencedError,
     InDoubtError,
-    LostPreparedError,
+    LostCommittableError,
     OffsetOutOfRangeError,
     RejectedRowsError,
     StopJobError,
@@ -99,7 +99,7 @@ def test_a_fenced_driver_has_an_exit_code_of_its_own() -> None:
 
 
 def test_a_loss_is_never_said_to_be_harmless() -> None:
-    assert LostPreparedError.data_lost == ""
+    assert LostCommittableError.data_lost == ""
     assert OffsetOutOfRangeError.data_lost == ""
 
 

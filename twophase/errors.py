@@ -15,7 +15,7 @@
     `-- StopJobError               the job stops and does not restart by itself, but for InDoubtError
         |-- FencedError            another driver has taken the job over
         |-- InDoubtError           the outcome of writing the decision is unknown; recovery finds out
-        |-- LostPreparedError      a decided piece is proven absent from its target
+        |-- LostCommittableError      a decided piece is proven absent from its target
         |-- CheckpointMissingError the store has no history, a sink or Spark's folder has
         |-- RestoreRefusedError    the restored checkpoint is older than what the sinks have, or are bound to get
         |-- CorruptRecordError     a durable file is damaged
@@ -160,7 +160,7 @@ class InDoubtError(StopJobError):
     data_lost = "No data is lost: recovery reads the log and either commits or aborts the checkpoint whole."
 
 
-class LostPreparedError(StopJobError):
+class LostCommittableError(StopJobError):
     """A decided piece is in its target neither prepared nor committed."""
 
 

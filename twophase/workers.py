@@ -8,7 +8,7 @@ import sys
 _modules_seen = 0
 
 
-def spare_collector() -> None:
+def freeze_gc() -> None:
     """Take what is loaded by now out of the garbage collector's sight; call it at the end of a task.
 
     Spark's worker runs a full collection after every task. With pyarrow, pandas and pydantic loaded that is 50 ms of a

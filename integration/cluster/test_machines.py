@@ -15,9 +15,9 @@ from harness.checker import compare
 from harness.nemesis import DriverProcess, Frozen, thaw
 from harness.three_targets import DELTA, HIVE, MYSQL, SINKS
 from integration.cluster.cluster import Cluster, executor_of
-from integration.mysql.scenario import Arena
+from integration.mysql.scenario import Scenario
 from integration.several.driver import IN_DELTA_TASK
-from integration.several.scenario import ThreeArena
+from integration.several.scenario import ThreeSinksScenario
 from twophase.testing.services import KafkaService, MySqlService
 from twophase.testing.sessions import is_gone, kill
 
@@ -46,45 +46,47 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.stop()
 
 
-def on(cluster: Cluster, arena: Arena, conf: dict[str, str]) -> Arena:
+def on(cluster: Cluster, scenario: Scenario, conf: dict[str, str]) -> Scenario:
     cluster.bring_back()
-    arena.settings["master"] = cluster.master
-    arena.conf = cluster.conf | conf
-    return arena
+    scenario.settings["master"] = cluster.master
+    scenario.conf = cluster.conf | conf
+    return scenario
 
 
 @pytest.fixture(scope="module")
-def one_sink(kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> Arena:
-    return Arena(kafka, {"facts": mysql}, tmp_path_factory.mktemp("job"))
+def one_sink(kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> Scenario:
+    return Scenario(kafka, {"facts": mysql}, tmp_path_factory.mktemp("job"))
 
 
-def wait_until_all_is_written(driver: DriverProcess, arena: Arena) -> None:
-    sinks = list(arena.servers)
-    driver.wait_for(lambda: all(arena.count(sink) == arena.produced for sink in sinks), "all records in every sink")
-    driver.wait_for(lambda: not any(arena.prepared(sink) for sink in sinks), "what is left prepared to be aborted")
-    arena.verify()
+def wait_until_all_is_written(driver: DriverProcess, scenario: Scenario) -> None:
+    sinks = list(scenario.servers)
+    driver.wait_for(
+        lambda: all(scenario.count(sink) == scenario.produced for sink in sinks), "all records in every sink"
+    )
+    driver.wait_for(lambda: not any(scenario.prepared(sink) for sink in sinks), "what is left prepared to be aborted")
+    scenario.verify()
 
 
 @pytest.fixture(scope="module")
-def orphan(cluster: Cluster, one_sink: Arena) -> psutil.Process:
+def orphan(cluster: Cluster, one_sink: Scenario) -> psutil.Process:
     """A Python worker in the middle of a branch that outlives its driver and its executor; the other task has prepared."""
-    arena = on(cluster, one_sink, {})
-    arena.produce(BATCH)
-    driver = arena.start("E01=stop@1")
+    scenario = on(cluster, one_sink, {})
+    scenario.produce(BATCH)
+    driver = scenario.start("E01=stop@1")
     try:
         [worker] = driver.wait_until_stopped("E01")
-        driver.wait_for(lambda: len(arena.prepared("facts")) == 1, "the other task to prepare")
+        driver.wait_for(lambda: len(scenario.prepared("facts")) == 1, "the other task to prepare")
     finally:
         driver.kill()
     return worker
 
 
 def test_executors_die_before_during_and_after_prepare(
-    cluster: Cluster, one_sink: Arena, orphan: psutil.Process
+    cluster: Cluster, one_sink: Scenario, orphan: psutil.Process
 ) -> None:
     """In one checkpoint, of each of its two tasks the first two attempts die. A machine is lost with the last."""
-    arena = on(cluster, one_sink, {})
-    driver = arena.start("E01=stop@1,C04=stop@1,C05=stop@1,E02=stop@1")
+    scenario = on(cluster, one_sink, {})
+    driver = scenario.start("E01=stop@1,C04=stop@1,C05=stop@1,E02=stop@1")
     try:
         [writing] = driver.wait_until_stopped("E01")
         [preparing] = driver.wait_until_stopped("C04")
@@ -92,47 +94,47 @@ def test_executors_die_before_during_and_after_prepare(
         [prepared] = driver.wait_until_stopped("C05")
         kill(executor_of(preparing))
         [reporting] = driver.wait_until_stopped("E02")
-        assert len(arena.prepared("facts")) == 2
+        assert len(scenario.prepared("facts")) == 2
         kill(executor_of(prepared))
         lost = cluster.machine_of(reporting)
         lost.kill()
-        wait_until_all_is_written(driver, arena)
+        wait_until_all_is_written(driver, scenario)
 
         cluster.bring_back()
         driver.wait_for(lambda: len(lost.executors()) == 1, "an executor on the machine that came back")
         thaw([orphan])
         driver.wait_for(lambda: is_gone(orphan), "the worker of the first driver to end")
-        arena.produce(BATCH)
-        wait_until_all_is_written(driver, arena)
+        scenario.produce(BATCH)
+        wait_until_all_is_written(driver, scenario)
     finally:
         driver.kill()
 
 
-def test_a_machine_that_was_given_up_pre_commits_late(cluster: Cluster, one_sink: Arena) -> None:
-    arena = on(cluster, one_sink, IMPATIENT)
-    arena.produce(BATCH)
-    driver = arena.start("C04=stop@1")
+def test_a_machine_that_was_given_up_pre_commits_late(cluster: Cluster, one_sink: Scenario) -> None:
+    scenario = on(cluster, one_sink, IMPATIENT)
+    scenario.produce(BATCH)
+    driver = scenario.start("C04=stop@1")
     try:
         [preparing] = driver.wait_until_stopped("C04")
         machine = cluster.machine_of(preparing)
         with Frozen(machine.family):
-            wait_until_all_is_written(driver, arena)
+            wait_until_all_is_written(driver, scenario)
             thaw([preparing])
-            driver.wait_for(lambda: len(arena.prepared("facts")) == 1, "the late branch to be prepared")
-        arena.produce(BATCH)
-        wait_until_all_is_written(driver, arena)
+            driver.wait_for(lambda: len(scenario.prepared("facts")) == 1, "the late branch to be prepared")
+        scenario.produce(BATCH)
+        wait_until_all_is_written(driver, scenario)
     finally:
         driver.kill()
 
 
-def test_the_second_attempt_of_a_task_wins_by_speculation(cluster: Cluster, one_sink: Arena) -> None:
-    arena = on(cluster, one_sink, SPECULATIVE)
-    arena.produce(BATCH)
-    driver = arena.start("C05=stop@1")
+def test_the_second_attempt_of_a_task_wins_by_speculation(cluster: Cluster, one_sink: Scenario) -> None:
+    scenario = on(cluster, one_sink, SPECULATIVE)
+    scenario.produce(BATCH)
+    driver = scenario.start("C05=stop@1")
     try:
         driver.wait_until_stopped("C05")
         # It is prepared and never let go: what completes the checkpoint is another attempt of its task.
-        wait_until_all_is_written(driver, arena)
+        wait_until_all_is_written(driver, scenario)
     finally:
         driver.kill()
 
@@ -140,28 +142,28 @@ def test_the_second_attempt_of_a_task_wins_by_speculation(cluster: Cluster, one_
 def test_rows_that_two_sinks_share_and_that_are_lost_decline_the_checkpoint(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path, cluster: Cluster
 ) -> None:
-    arena = on(cluster, Arena(kafka, {"facts": mysql, "copy": mysql}, tmp_path), {})
-    arena.produce(2 * BATCH)
-    driver = arena.start("E01=stop@1")
+    scenario = on(cluster, Scenario(kafka, {"facts": mysql, "copy": mysql}, tmp_path), {})
+    scenario.produce(2 * BATCH)
+    driver = scenario.start("E01=stop@1")
     try:
         [writing] = driver.wait_until_stopped("E01")
         kill(executor_of(writing))
         driver.wait_for(lambda: LOST_ROWS in driver.log.read_text(errors="replace"), "the checkpoint to be declined")
-        wait_until_all_is_written(driver, arena)
+        wait_until_all_is_written(driver, scenario)
     finally:
         driver.kill()
 
 
 @pytest.fixture(scope="module")
-def three_sinks(cluster: Cluster, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeArena:
+def three_sinks(cluster: Cluster, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeSinksScenario:
     cluster.bring_back()
-    arena = ThreeArena(mysql, tmp_path_factory.mktemp("three"), [JOB])
-    arena.conf |= cluster.conf | SPECULATIVE
-    return arena
+    scenario = ThreeSinksScenario(mysql, tmp_path_factory.mktemp("three"), [JOB])
+    scenario.conf |= cluster.conf | SPECULATIVE
+    return scenario
 
 
 @pytest.fixture(scope="module")
-def three_driver(cluster: Cluster, three_sinks: ThreeArena) -> Iterator[DriverProcess]:
+def three_driver(cluster: Cluster, three_sinks: ThreeSinksScenario) -> Iterator[DriverProcess]:
     """Its rows are other ones each time that they are computed."""
     arm = f"E02=stop@1,{IN_DELTA_TASK}=stop@1"
     driver = three_sinks.start(arm, forever=True, drawn=True, master=cluster.master)
@@ -171,48 +173,48 @@ def three_driver(cluster: Cluster, three_sinks: ThreeArena) -> Iterator[DriverPr
         driver.kill()
 
 
-def acknowledged(arena: ThreeArena) -> list[str]:
+def acknowledged(scenario: ThreeSinksScenario) -> list[str]:
     """The sinks that have acknowledged the newest attempt."""
-    attempts = arena.entries(JOB, "SinkAcknowledged", "CheckpointTriggered")
+    attempts = scenario.entries(JOB, "SinkAcknowledged", "CheckpointTriggered")
     newest = max(place for place, entry in enumerate(attempts) if entry.kind == "CheckpointTriggered")
     return sorted(entry.fields["sink"] for entry in attempts[newest + 1 :])
 
 
-def wait_until_all_have_the_same_rows(driver: DriverProcess, arena: ThreeArena) -> None:
-    tables = arena.targets(JOB)
-    driver.wait_for(lambda: tables.rows() == dict.fromkeys(SINKS, arena.produced), "all records in every sink")
-    driver.wait_for(lambda: [*tables.left(), *arena.prepared()] == [], "what is left to be aborted")
+def wait_until_all_have_the_same_rows(driver: DriverProcess, scenario: ThreeSinksScenario) -> None:
+    tables = scenario.targets(JOB)
+    driver.wait_for(lambda: tables.rows() == dict.fromkeys(SINKS, scenario.produced), "all records in every sink")
+    driver.wait_for(lambda: [*tables.left(), *scenario.prepared()] == [], "what is left to be aborted")
     rows = tables.orders(MYSQL)
-    assert len({(row["partition"], row["offset"]) for row in rows}) == arena.produced
+    assert len({(row["partition"], row["offset"]) for row in rows}) == scenario.produced
     for sink in (DELTA, HIVE):
         verdict = compare(rows, tables.orders(sink))
         assert verdict.exact, f"{sink} has other rows than MySQL: {verdict}"
 
 
 def test_the_second_attempts_of_tasks_for_hive_and_delta_win_by_speculation(
-    three_sinks: ThreeArena, three_driver: DriverProcess
+    three_sinks: ThreeSinksScenario, three_driver: DriverProcess
 ) -> None:
-    arena, driver = three_sinks, three_driver
-    arena.hold_back(MYSQL, DELTA)
-    arena.produce(1)
+    scenario, driver = three_sinks, three_driver
+    scenario.hold_back(MYSQL, DELTA)
+    scenario.produce(1)
     driver.wait_until_stopped("E02")
     # It has pre-committed and is never let go.
-    driver.wait_for(lambda: acknowledged(arena) == [HIVE], "another attempt of the task to win")
-    arena.let_go(MYSQL, DELTA)
+    driver.wait_for(lambda: acknowledged(scenario) == [HIVE], "another attempt of the task to win")
+    scenario.let_go(MYSQL, DELTA)
     driver.wait_until_stopped(IN_DELTA_TASK)
-    wait_until_all_have_the_same_rows(driver, arena)
-    assert not arena.entries(JOB, "CheckpointDeclined")
+    wait_until_all_have_the_same_rows(driver, scenario)
+    assert not scenario.entries(JOB, "CheckpointDeclined")
 
 
 def test_executors_die_between_two_sinks_and_all_three_have_the_same_rows(
-    cluster: Cluster, three_sinks: ThreeArena, three_driver: DriverProcess
+    cluster: Cluster, three_sinks: ThreeSinksScenario, three_driver: DriverProcess
 ) -> None:
     """H53: what the executors held of the micro-batch cannot be computed again, so the attempt is declined as a whole."""
-    arena, driver = three_sinks, three_driver
-    arena.hold_back(DELTA)
-    arena.produce(1)
-    driver.wait_for(lambda: acknowledged(arena) == sorted([HIVE, MYSQL]), "two sinks to acknowledge")
+    scenario, driver = three_sinks, three_driver
+    scenario.hold_back(DELTA)
+    scenario.produce(1)
+    driver.wait_for(lambda: acknowledged(scenario) == sorted([HIVE, MYSQL]), "two sinks to acknowledge")
     kill([executor for worker in cluster.workers for executor in worker.executors()])
-    arena.let_go(DELTA)
-    wait_until_all_have_the_same_rows(driver, arena)
-    assert any(LOST_ROWS in entry.fields["cause"] for entry in arena.entries(JOB, "CheckpointDeclined"))
+    scenario.let_go(DELTA)
+    wait_until_all_have_the_same_rows(driver, scenario)
+    assert any(LOST_ROWS in entry.fields["cause"] for entry in scenario.entries(JOB, "CheckpointDeclined"))

@@ -11,7 +11,7 @@ import pytest
 from harness.nemesis import DriverProcess
 from integration.cluster.cluster import Cluster, executor_of
 from integration.mysql.driver import SHUFFLED
-from integration.mysql.scenario import Arena
+from integration.mysql.scenario import Scenario
 from twophase.runtime import shuffles
 from twophase.testing.services import KafkaService, MySqlService
 from twophase.testing.sessions import kill
@@ -31,10 +31,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.stop()
 
 
-class ScatteredArena(Arena):
+class ScatteredScenario(Scenario):
     """A job whose rows are spread over two tasks by chance, on a cluster of two slots: each executor holds half of them."""
 
-    def on(self, cluster: Cluster, conf: dict[str, str] | None = None) -> ScatteredArena:
+    def on(self, cluster: Cluster, conf: dict[str, str] | None = None) -> ScatteredScenario:
         """Have it run there, on input for one micro-batch, and Spark tell what it does."""
         cluster.bring_back()
         self.settings |= {"master": cluster.master, "scattered": True, "log_level": "INFO"}
@@ -81,17 +81,17 @@ def test_rows_are_shuffled_anew_after_a_task_has_reported(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path, cluster: Cluster, sinks: list[str]
 ) -> None:
     """With one sink the task has pre-committed; with two it has computed what both are to write."""
-    arena = ScatteredArena(kafka, dict.fromkeys(sinks, mysql), tmp_path).on(cluster)
-    driver = arena.start(f"{SHUFFLED}=stop@1")
+    scenario = ScatteredScenario(kafka, dict.fromkeys(sinks, mysql), tmp_path).on(cluster)
+    driver = scenario.start(f"{SHUFFLED}=stop@1")
     scheduler = Scheduler(driver)
     try:
         [reading] = driver.wait_until_stopped(SHUFFLED)
         driver.wait_for(lambda: scheduler.reported() == 1, "the other task to report")
-        assert len(arena.prepared("facts")) == (1 if len(sinks) == 1 else 0)
+        assert len(scenario.prepared("facts")) == (1 if len(sinks) == 1 else 0)
         assert not scheduler.shuffled_again()
         kill(executor_of(reading))
-        arena.wait_until_all_is_written(driver)
-        arena.verify()
+        scenario.wait_until_all_is_written(driver)
+        scenario.verify()
         assert scheduler.shuffled_again()
         assert scheduler.told(ABORTED), "Spark has mixed rows of two computations, or the scenario has not happened"
     finally:
@@ -103,19 +103,19 @@ def test_without_spark_s_notice_rows_are_lost_and_doubled(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path, cluster: Cluster
 ) -> None:
     """The negative control: the same death, and neither Spark nor the product looks."""
-    arena = ScatteredArena(kafka, {"facts": mysql}, tmp_path).on(cluster, {shuffles.FULL_RETRY: "false"})
-    driver = arena.start(f"{SHUFFLED}=stop@1", unchecked=True)
+    scenario = ScatteredScenario(kafka, {"facts": mysql}, tmp_path).on(cluster, {shuffles.FULL_RETRY: "false"})
+    driver = scenario.start(f"{SHUFFLED}=stop@1", unchecked=True)
     scheduler = Scheduler(driver)
     try:
         [reading] = driver.wait_until_stopped(SHUFFLED)
         driver.wait_for(lambda: scheduler.reported() == 1, "the other task to report")
         kill(executor_of(reading))
         driver.wait_for(
-            lambda: arena.count("facts") > 0 and not arena.prepared("facts"), "the checkpoint to be committed"
+            lambda: scenario.count("facts") > 0 and not scenario.prepared("facts"), "the checkpoint to be committed"
         )
     finally:
         driver.kill()
     assert scheduler.shuffled_again()
-    verdict = arena.verdict("facts")
+    verdict = scenario.verdict("facts")
     assert verdict.lost > 0, verdict
     assert verdict.duplicated > 0, verdict

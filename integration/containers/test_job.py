@@ -4,57 +4,59 @@ from __future__ import annotations
 
 import pytest
 
-from integration.mysql.scenario import Arena
+from integration.mysql.scenario import Scenario
 from twophase.testing.containers import KafkaContainer, MariaDbContainer, MySqlContainer
 
 BATCH = 1000
 
 
 @pytest.fixture(scope="module")
-def arena(
+def scenario(
     kafka_container: KafkaContainer,
     mysql_container: MySqlContainer,
     mariadb_container: MariaDbContainer,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Arena:
+) -> Scenario:
     servers = {"facts": mysql_container, "copy": mariadb_container}
-    return Arena(kafka_container, servers, tmp_path_factory.mktemp("containers"))
+    return Scenario(kafka_container, servers, tmp_path_factory.mktemp("containers"))
 
 
-def counts(arena: Arena) -> dict[str, int]:
-    return {sink: arena.count(sink) for sink in arena.servers}
+def counts(scenario: Scenario) -> dict[str, int]:
+    return {sink: scenario.count(sink) for sink in scenario.servers}
 
 
 def test_what_was_decided_outlives_its_driver_and_both_servers(
-    arena: Arena, mysql_container: MySqlContainer, mariadb_container: MariaDbContainer
+    scenario: Scenario, mysql_container: MySqlContainer, mariadb_container: MariaDbContainer
 ) -> None:
-    arena.produce(3 * BATCH)
-    ended = arena.run("C11=kill@2")
+    scenario.produce(3 * BATCH)
+    ended = scenario.run("C11=kill@2")
     assert ended.killed, ended.output
-    before = {sink: sorted(arena.prepared(sink)) for sink in arena.servers}
+    before = {sink: sorted(scenario.prepared(sink)) for sink in scenario.servers}
     assert all(before.values())
-    assert counts(arena) == {"facts": BATCH, "copy": BATCH}
+    assert counts(scenario) == {"facts": BATCH, "copy": BATCH}
     for container in (mysql_container, mariadb_container):
         container.kill()
         container.restart()
-    assert {sink: sorted(arena.prepared(sink)) for sink in arena.servers} == before
-    arena.finish()
-    arena.verify()
+    assert {sink: sorted(scenario.prepared(sink)) for sink in scenario.servers} == before
+    scenario.finish()
+    scenario.verify()
 
 
-def test_a_decided_checkpoint_waits_for_a_server_that_is_away(arena: Arena, mysql_container: MySqlContainer) -> None:
-    written = arena.produced
-    driver = arena.start("C11=stop@1")
-    arena.produce(BATCH)
+def test_a_decided_checkpoint_waits_for_a_server_that_is_away(
+    scenario: Scenario, mysql_container: MySqlContainer
+) -> None:
+    written = scenario.produced
+    driver = scenario.start("C11=stop@1")
+    scenario.produce(BATCH)
     driver.wait_until_stopped("C11")
     mysql_container.kill()
     try:
         driver.thaw()
         driver.wait_for(lambda: "CommitRetried" in driver.log.read_text(errors="replace"), "another try to commit")
-        driver.wait_for(lambda: arena.count("copy") == written + BATCH, "the checkpoint on the server that is there")
+        driver.wait_for(lambda: scenario.count("copy") == written + BATCH, "the checkpoint on the server that is there")
     finally:
         mysql_container.restart()
-    driver.wait_for(lambda: arena.count("facts") == written + BATCH, "the checkpoint on the server that was away")
+    driver.wait_for(lambda: scenario.count("facts") == written + BATCH, "the checkpoint on the server that was away")
     driver.kill()
-    arena.finish()
-    arena.verify()
+    scenario.finish()
+    scenario.verify()

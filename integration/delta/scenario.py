@@ -23,7 +23,7 @@ class DeltaDriver(DriverProcess):
     module = "integration.delta.driver"
 
 
-class DeltaArena:
+class DeltaScenario:
     """A topic of orders, and jobs that each write all of it into a table of their own.
 
     Args:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from harness import delta_lake
 from integration.delta.driver import BEFORE_CHECKPOINT, CONTROL
-from integration.delta.scenario import BATCH, DeltaArena
+from integration.delta.scenario import BATCH, DeltaScenario
 from twophase.testing.services import KafkaService
 
 # A deadline, not a measure: on a machine that others keep busy a driver takes many times as long.
@@ -34,15 +34,15 @@ _hit: set[str] = set()
 
 
 @pytest.fixture(scope="module")
-def arena(kafka: KafkaService, tmp_path_factory: pytest.TempPathFactory) -> DeltaArena:
-    arena = DeltaArena(kafka, tmp_path_factory.mktemp("delta"), JOBS, CONTROLS)
-    arena.finish()  # the first micro-batch of a job is empty: a kill in it would show little
-    return arena
+def scenario(kafka: KafkaService, tmp_path_factory: pytest.TempPathFactory) -> DeltaScenario:
+    scenario = DeltaScenario(kafka, tmp_path_factory.mktemp("delta"), JOBS, CONTROLS)
+    scenario.finish()  # the first micro-batch of a job is empty: a kill in it would show little
+    return scenario
 
 
 @pytest.fixture(scope="module")
-def reader(arena: DeltaArena) -> delta_lake.PollingReader:
-    return delta_lake.PollingReader(arena.tables)
+def reader(scenario: DeltaScenario) -> delta_lake.PollingReader:
+    return delta_lake.PollingReader(scenario.tables)
 
 
 @pytest.mark.parametrize(
@@ -51,55 +51,55 @@ def reader(arena: DeltaArena) -> delta_lake.PollingReader:
     ids=["in normal work", "in recovery and after it"],
 )
 def test_every_job_is_killed_at_another_point(
-    arena: DeltaArena, reader: delta_lake.PollingReader, points: tuple[str, ...], batches: int
+    scenario: DeltaScenario, reader: delta_lake.PollingReader, points: tuple[str, ...], batches: int
 ) -> None:
-    arena.produce(batches * BATCH)
+    scenario.produce(batches * BATCH)
     with reader:
-        ended = arena.kill_at(points, reader.look_again)
+        ended = scenario.kill_at(points, reader.look_again)
     assert ended.killed
     assert {*ended.points} == {*points}
     _hit.update(points)
     for job in JOBS:
-        verdict = arena.verdict(job)
+        verdict = scenario.verdict(job)
         assert (verdict.duplicated, verdict.foreign) == (0, 0), f"{job}: {verdict}"
 
 
-def test_the_last_kill_was_between_a_commit_and_the_checkpoint_of_the_table(arena: DeltaArena) -> None:
-    newest = delta_lake.commits(arena.tables[JOBS[-1]])[-1]
+def test_the_last_kill_was_between_a_commit_and_the_checkpoint_of_the_table(scenario: DeltaScenario) -> None:
+    newest = delta_lake.commits(scenario.tables[JOBS[-1]])[-1]
     assert list(newest.parent.glob(f"{newest.stem}.checkpoint*")) == []
 
 
-def test_workers_die_and_the_driver_goes_on(arena: DeltaArena, reader: delta_lake.PollingReader) -> None:
-    arena.produce(BATCH)
+def test_workers_die_and_the_driver_goes_on(scenario: DeltaScenario, reader: delta_lake.PollingReader) -> None:
+    scenario.produce(BATCH)
     with reader:
-        ended = arena.finish(",".join(f"{point}=kill@1" for point in OF_WORKERS))
+        ended = scenario.finish(",".join(f"{point}=kill@1" for point in OF_WORKERS))
     assert {*ended.points} == {*OF_WORKERS}
     _hit.update(ended.points)
 
 
-def test_every_record_is_there_once_and_nothing_is_left(arena: DeltaArena) -> None:
+def test_every_record_is_there_once_and_nothing_is_left(scenario: DeltaScenario) -> None:
     assert _hit >= {*FIRST, *SECOND, *OF_WORKERS}
     for job in JOBS:
-        verdict = arena.verdict(job)
+        verdict = scenario.verdict(job)
         assert verdict.exact, f"{job}: {verdict}"
-        assert verdict.produced == arena.produced
-        assert arena.records(job) == []
-        assert delta_lake.unnamed_files(arena.tables[job]) == set()
+        assert verdict.produced == scenario.produced
+        assert scenario.records(job) == []
+        assert delta_lake.unnamed_files(scenario.tables[job]) == set()
 
 
-def test_a_reader_never_saw_a_part_of_a_checkpoint(arena: DeltaArena, reader: delta_lake.PollingReader) -> None:
+def test_a_reader_never_saw_a_part_of_a_checkpoint(scenario: DeltaScenario, reader: delta_lake.PollingReader) -> None:
     """Every checkpoint has as many rows, which the control without the protocol does not keep to."""
     Console().print(f"{reader.reads:,} reads of tables with rows while drivers ran")
     assert reader.looks_at_rest == KILLS
     for job in JOBS:
         assert {count % BATCH for count in reader.counts[job]} == {0}
-        assert max(reader.counts[job]) == arena.produced
+        assert max(reader.counts[job]) == scenario.produced
     assert any(count % BATCH for count in reader.counts["duplicates"])
 
 
 @pytest.mark.parametrize(("control", "seen"), [("duplicates", "duplicated"), ("losses", "lost")])
-def test_without_the_protocol_the_checker_sees(arena: DeltaArena, control: str, seen: str) -> None:
+def test_without_the_protocol_the_checker_sees(scenario: DeltaScenario, control: str, seen: str) -> None:
     """The negative controls: the same kill, the same checker, the protocol switched off in the harness."""
-    verdict = arena.verdict(control)
+    verdict = scenario.verdict(control)
     assert getattr(verdict, seen) > 0, verdict
     assert not verdict.exact

@@ -21,7 +21,7 @@ class FilesDriver(DriverProcess):
     module = "integration.files.driver"
 
 
-class FilesArena:
+class FilesScenario:
     """A folder of orders, and jobs that each write all of it into a table of their own.
 
     Args:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.hive_settings import hive_settings
-from integration.files.scenario import FilesArena
+from integration.files.scenario import FilesScenario
 
 pytestmark = [pytest.mark.part("files"), pytest.mark.proof, pytest.mark.relay("kind")]
 
@@ -41,22 +41,22 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def arena(kind: str, tmp_path_factory: pytest.TempPathFactory) -> FilesArena:
+def scenario(kind: str, tmp_path_factory: pytest.TempPathFactory) -> FilesScenario:
     scratch = tmp_path_factory.mktemp(kind)
     return _files(scratch) if kind == "file" else _hive(scratch)
 
 
-def _files(scratch: Path) -> FilesArena:
+def _files(scratch: Path) -> FilesScenario:
     tables = {job: scratch / "lake" / job for job in JOBS}
     (scratch / "lake").mkdir()
     jobs = {
         job: {"type": "file", "path": str(tables[job]), "format": form, "partition_by": ["kafka_partition"], **behind}
         for job, form, behind in zip(JOBS, itertools.cycle(["parquet", "orc", "json", "csv"]), BEHIND, strict=False)
     }
-    return FilesArena(scratch, jobs, tables, CONTROLS)
+    return FilesScenario(scratch, jobs, tables, CONTROLS)
 
 
-def _hive(scratch: Path) -> FilesArena:
+def _hive(scratch: Path) -> FilesScenario:
     names = {job: job.replace("-", "_") for job in JOBS}
     table = {"type": "hive", "create": True, "partition_by": ["kafka_partition"]}
     jobs = {
@@ -64,47 +64,47 @@ def _hive(scratch: Path) -> FilesArena:
         for job, form, behind in zip(JOBS, itertools.cycle(["parquet", "orc"]), BEHIND, strict=False)
     }
     tables = {job: scratch / "warehouse" / name for job, name in names.items()}
-    return FilesArena(scratch, jobs, tables, CONTROLS, conf=hive_settings(scratch, str(scratch / "metastore")))
+    return FilesScenario(scratch, jobs, tables, CONTROLS, conf=hive_settings(scratch, str(scratch / "metastore")))
 
 
 @pytest.mark.parametrize("half", [0, 1])
-def test_every_job_is_killed_at_another_point_in_normal_work(arena: FilesArena, kind: str, half: int) -> None:
-    arena.produce(3)
+def test_every_job_is_killed_at_another_point_in_normal_work(scenario: FilesScenario, kind: str, half: int) -> None:
+    scenario.produce(3)
     more = OF_HIVE if (kind, half) == ("hive", 0) else ()
-    arena.kill_at((*NORMAL_WORK[half], *more), controls=half == 0, master=HELD_AND_FREE_SLOTS)
-    _nothing_is_there_twice(arena)
+    scenario.kill_at((*NORMAL_WORK[half], *more), controls=half == 0, master=HELD_AND_FREE_SLOTS)
+    _nothing_is_there_twice(scenario)
 
 
-def test_every_job_is_killed_at_another_point_in_recovery_and_after_it(arena: FilesArena) -> None:
-    arena.produce(3)
-    arena.kill_at(RECOVERY_AND_AFTER)
-    _nothing_is_there_twice(arena)
+def test_every_job_is_killed_at_another_point_in_recovery_and_after_it(scenario: FilesScenario) -> None:
+    scenario.produce(3)
+    scenario.kill_at(RECOVERY_AND_AFTER)
+    _nothing_is_there_twice(scenario)
 
 
 def test_workers_die_too_and_in_the_end_every_record_is_there_once_and_nothing_is_left(
-    arena: FilesArena, kind: str
+    scenario: FilesScenario, kind: str
 ) -> None:
-    arena.produce(2)
-    ended = arena.finish(",".join(f"{point}=kill@1" for point in OF_WORKER), master="local[4,4]")
+    scenario.produce(2)
+    ended = scenario.finish(",".join(f"{point}=kill@1" for point in OF_WORKER), master="local[4,4]")
     assert {*ended.points} == {*OF_WORKER}
-    assert len(arena.hit) == {"file": 27, "hive": 28}[kind]
-    for job in arena.jobs:
-        verdict = arena.verdict(job)
+    assert len(scenario.hit) == {"file": 27, "hive": 28}[kind]
+    for job in scenario.jobs:
+        verdict = scenario.verdict(job)
         assert verdict.exact, f"{job}: {verdict}"
-        assert verdict.produced == arena.produced
-        assert arena.staged(job) == []
-    assert arena.counts() == (dict.fromkeys(arena.jobs, arena.produced) if kind == "hive" else {})
+        assert verdict.produced == scenario.produced
+        assert scenario.staged(job) == []
+    assert scenario.counts() == (dict.fromkeys(scenario.jobs, scenario.produced) if kind == "hive" else {})
 
 
 @pytest.mark.parametrize(("control", "seen"), [("duplicates", "duplicated"), ("losses", "lost")])
-def test_without_the_protocol_the_checker_sees(arena: FilesArena, control: str, seen: str) -> None:
+def test_without_the_protocol_the_checker_sees(scenario: FilesScenario, control: str, seen: str) -> None:
     """The negative controls: the same kill, the same checker, the protocol switched off in the harness."""
-    verdict = arena.verdict(control)
+    verdict = scenario.verdict(control)
     assert getattr(verdict, seen) > 0, verdict
     assert not verdict.exact
 
 
-def _nothing_is_there_twice(arena: FilesArena) -> None:
-    for job in arena.jobs:
-        verdict = arena.verdict(job)
+def _nothing_is_there_twice(scenario: FilesScenario) -> None:
+    for job in scenario.jobs:
+        verdict = scenario.verdict(job)
         assert (verdict.duplicated, verdict.foreign) == (0, 0), f"{job}: {verdict}"

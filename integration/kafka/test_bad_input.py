@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 import twophase
 from harness import workload
 from integration.mysql import driver
-from integration.mysql.scenario import Arena
+from integration.mysql.scenario import Scenario
 from twophase.errors import BadRecordError, ConfigError, DeclinedError, PreflightError, RejectedRowsError, TwoPhaseError
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.testing.services import KafkaService, MySqlService
@@ -24,131 +24,133 @@ ROWS = 100
 
 
 @pytest.fixture
-def arena(kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession) -> Arena:
+def scenario(kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession) -> Scenario:
     twophase.register(spark)
-    arena = Arena(kafka, {"facts": mysql}, tmp_path, options={"restart.strategy": "none"})
-    arena.produce(ROWS)
-    return arena
+    scenario = Scenario(kafka, {"facts": mysql}, tmp_path, options={"restart.strategy": "none"})
+    scenario.produce(ROWS)
+    return scenario
 
 
-def run(arena: Arena, spark: SparkSession, frame: DataFrame | None = None, **sink: Any) -> None:
-    described = twophase.write_stream(frame if frame is not None else driver.read(spark, arena.settings), name="orders")
-    described.sink("facts", MySqlSink(**arena.settings["sinks"]["facts"] | sink))
-    described.options(checkpointLocation=arena.settings["location"], **arena.settings["options"])
+def run(scenario: Scenario, spark: SparkSession, frame: DataFrame | None = None, **sink: Any) -> None:
+    described = twophase.write_stream(
+        frame if frame is not None else driver.read(spark, scenario.settings), name="orders"
+    )
+    described.sink("facts", MySqlSink(**scenario.settings["sinks"]["facts"] | sink))
+    described.options(checkpointLocation=scenario.settings["location"], **scenario.settings["options"])
     described.trigger(availableNow=True).start().await_termination(120)
 
 
-def refused(arena: Arena, what: Callable[[], None], kind: type[TwoPhaseError], *words: str) -> None:
+def refused(scenario: Scenario, what: Callable[[], None], kind: type[TwoPhaseError], *words: str) -> None:
     """`what` raises `kind` with all `words`, and nothing was written: no row, nothing prepared."""
     with pytest.raises(kind) as caught:
         what()
     for word in words:
         assert word in str(caught.value), str(caught.value)
-    assert arena.count("facts") == 0
-    assert arena.prepared("facts") == []
+    assert scenario.count("facts") == 0
+    assert scenario.prepared("facts") == []
 
 
-def test_an_unknown_job_option(arena: Arena, spark: SparkSession) -> None:
-    arena.settings["options"]["checkpoint.tolerable_failure"] = 1
-    refused(arena, lambda: run(arena, spark), ConfigError, "checkpoint.tolerable_failure", "did you mean")
-
-
-@pytest.mark.proof
-def test_an_option_of_the_wrong_type(arena: Arena, spark: SparkSession) -> None:
-    arena.settings["options"]["checkpoint.timeout"] = "soon"
-    refused(arena, lambda: run(arena, spark), ConfigError, "checkpoint.timeout", "'soon'", "10 s")
+def test_an_unknown_job_option(scenario: Scenario, spark: SparkSession) -> None:
+    scenario.settings["options"]["checkpoint.tolerable_failure"] = 1
+    refused(scenario, lambda: run(scenario, spark), ConfigError, "checkpoint.tolerable_failure", "did you mean")
 
 
 @pytest.mark.proof
-def test_an_unknown_sink_option(arena: Arena, spark: SparkSession) -> None:
-    refused(arena, lambda: run(arena, spark, tabel="orders"), ConfigError, "tabel", "table")
+def test_an_option_of_the_wrong_type(scenario: Scenario, spark: SparkSession) -> None:
+    scenario.settings["options"]["checkpoint.timeout"] = "soon"
+    refused(scenario, lambda: run(scenario, spark), ConfigError, "checkpoint.timeout", "'soon'", "10 s")
 
 
 @pytest.mark.proof
-def test_a_missing_table(arena: Arena, spark: SparkSession) -> None:
-    refused(arena, lambda: run(arena, spark, table="nowhere"), ConfigError, "nowhere")
-
-
-def test_a_missing_column(arena: Arena, spark: SparkSession) -> None:
-    arena.sql("facts", "ALTER TABLE orders DROP COLUMN customer")
-    refused(arena, lambda: run(arena, spark), ConfigError, "customer")
+def test_an_unknown_sink_option(scenario: Scenario, spark: SparkSession) -> None:
+    refused(scenario, lambda: run(scenario, spark, tabel="orders"), ConfigError, "tabel", "table")
 
 
 @pytest.mark.proof
-def test_a_type_that_does_not_fit(arena: Arena, spark: SparkSession) -> None:
-    arena.sql("facts", "ALTER TABLE orders MODIFY customer INT")
-    refused(arena, lambda: run(arena, spark), ConfigError, "customer")
+def test_a_missing_table(scenario: Scenario, spark: SparkSession) -> None:
+    refused(scenario, lambda: run(scenario, spark, table="nowhere"), ConfigError, "nowhere")
+
+
+def test_a_missing_column(scenario: Scenario, spark: SparkSession) -> None:
+    scenario.sql("facts", "ALTER TABLE orders DROP COLUMN customer")
+    refused(scenario, lambda: run(scenario, spark), ConfigError, "customer")
 
 
 @pytest.mark.proof
-def test_a_wrong_password(arena: Arena, spark: SparkSession) -> None:
-    password = arena.scratch / "wrong"
+def test_a_type_that_does_not_fit(scenario: Scenario, spark: SparkSession) -> None:
+    scenario.sql("facts", "ALTER TABLE orders MODIFY customer INT")
+    refused(scenario, lambda: run(scenario, spark), ConfigError, "customer")
+
+
+@pytest.mark.proof
+def test_a_wrong_password(scenario: Scenario, spark: SparkSession) -> None:
+    password = scenario.scratch / "wrong"
     password.write_text("nonsense")
     password.chmod(0o600)
-    refused(arena, lambda: run(arena, spark, password_file=str(password)), TwoPhaseError, "Access denied")
+    refused(scenario, lambda: run(scenario, spark, password_file=str(password)), TwoPhaseError, "Access denied")
 
 
 @pytest.mark.proof
-def test_missing_rights(arena: Arena, spark: SparkSession, mysql: MySqlService) -> None:
-    user = arena.databases["facts"][:20]
-    arena.sql("facts", f"CREATE USER '{user}'@'%' IDENTIFIED WITH mysql_native_password BY 'secret-word'")
-    arena.sql("facts", f"GRANT SELECT ON {arena.databases['facts']}.* TO '{user}'@'%'")
-    password = arena.scratch / "reader"
+def test_missing_rights(scenario: Scenario, spark: SparkSession, mysql: MySqlService) -> None:
+    user = scenario.databases["facts"][:20]
+    scenario.sql("facts", f"CREATE USER '{user}'@'%' IDENTIFIED WITH mysql_native_password BY 'secret-word'")
+    scenario.sql("facts", f"GRANT SELECT ON {scenario.databases['facts']}.* TO '{user}'@'%'")
+    password = scenario.scratch / "reader"
     password.write_text("secret-word")
     password.chmod(0o600)
-    url = f"mysql://{user}@{mysql.host}:{mysql.port}/{arena.databases['facts']}"
-    refused(arena, lambda: run(arena, spark, url=url, password_file=str(password)), PreflightError, "GRANT")
+    url = f"mysql://{user}@{mysql.host}:{mysql.port}/{scenario.databases['facts']}"
+    refused(scenario, lambda: run(scenario, spark, url=url, password_file=str(password)), PreflightError, "GRANT")
 
 
 @pytest.mark.proof
-def test_a_missing_topic(arena: Arena, spark: SparkSession) -> None:
-    arena.settings["topic"] = "no-such-topic"
-    refused(arena, lambda: run(arena, spark), TwoPhaseError, "no-such-topic")
+def test_a_missing_topic(scenario: Scenario, spark: SparkSession) -> None:
+    scenario.settings["topic"] = "no-such-topic"
+    refused(scenario, lambda: run(scenario, spark), TwoPhaseError, "no-such-topic")
 
 
-def test_malformed_json_names_the_record(arena: Arena, spark: SparkSession, kafka: KafkaService) -> None:
-    workload.send(kafka.bootstrap_servers, arena.topic, b'{"id": 1, "customer": ', partition=1)
-    refused(arena, lambda: run(arena, spark), TwoPhaseError, arena.topic, "offset 50")
+def test_malformed_json_names_the_record(scenario: Scenario, spark: SparkSession, kafka: KafkaService) -> None:
+    workload.send(kafka.bootstrap_servers, scenario.topic, b'{"id": 1, "customer": ', partition=1)
+    refused(scenario, lambda: run(scenario, spark), TwoPhaseError, scenario.topic, "offset 50")
 
 
 @pytest.mark.proof
 def test_a_malformed_record_stops_every_start_until_it_may_be_left_out(
-    arena: Arena, spark: SparkSession, kafka: KafkaService
+    scenario: Scenario, spark: SparkSession, kafka: KafkaService
 ) -> None:
-    workload.send(kafka.bootstrap_servers, arena.topic, b'{"id": 1, "customer": ', partition=1)
+    workload.send(kafka.bootstrap_servers, scenario.topic, b'{"id": 1, "customer": ', partition=1)
     for _ in range(2):
-        refused(arena, lambda: run(arena, spark), BadRecordError, "offset 50", "json.on_error=drop")
-    arena.settings["source"] = {"json.on_error": "drop"}
-    run(arena, spark)
-    rows = arena.sql("facts", "SELECT kafka_partition, kafka_offset FROM orders ORDER BY 1, 2")
+        refused(scenario, lambda: run(scenario, spark), BadRecordError, "offset 50", "json.on_error=drop")
+    scenario.settings["source"] = {"json.on_error": "drop"}
+    run(scenario, spark)
+    rows = scenario.sql("facts", "SELECT kafka_partition, kafka_offset FROM orders ORDER BY 1, 2")
     assert [tuple(row) for row in rows] == [(partition, offset) for partition in (0, 1) for offset in range(ROWS // 2)]
 
 
 def test_a_duplicate_key_is_declined_and_named_never_skipped(
-    arena: Arena, spark: SparkSession, kafka: KafkaService
+    scenario: Scenario, spark: SparkSession, kafka: KafkaService
 ) -> None:
-    arena.sql("facts", "ALTER TABLE orders ADD PRIMARY KEY (id)")
+    scenario.sql("facts", "ALTER TABLE orders ADD PRIMARY KEY (id)")
     again = json.dumps({"id": 41, "customer": "again", "amount": 1}).encode()
-    workload.send(kafka.bootstrap_servers, arena.topic, again, partition=1)
-    refused(arena, lambda: run(arena, spark), RejectedRowsError, "Duplicate entry '41'")
+    workload.send(kafka.bootstrap_servers, scenario.topic, again, partition=1)
+    refused(scenario, lambda: run(scenario, spark), RejectedRowsError, "Duplicate entry '41'")
 
 
 @pytest.mark.proof
-def test_a_value_that_does_not_fit_is_declined_and_named_never_clipped(arena: Arena, spark: SparkSession) -> None:
-    arena.sql("facts", "ALTER TABLE orders MODIFY customer VARCHAR(5)")
-    refused(arena, lambda: run(arena, spark), DeclinedError, "customer")
+def test_a_value_that_does_not_fit_is_declined_and_named_never_clipped(scenario: Scenario, spark: SparkSession) -> None:
+    scenario.sql("facts", "ALTER TABLE orders MODIFY customer VARCHAR(5)")
+    refused(scenario, lambda: run(scenario, spark), DeclinedError, "customer")
 
 
 @pytest.mark.proof
-def test_a_plain_dataframe_is_refused(arena: Arena, spark: SparkSession) -> None:
-    refused(arena, lambda: run(arena, spark, spark.range(3)), ConfigError, "not streaming")
+def test_a_plain_dataframe_is_refused(scenario: Scenario, spark: SparkSession) -> None:
+    refused(scenario, lambda: run(scenario, spark, spark.range(3)), ConfigError, "not streaming")
 
 
-def test_no_secret_is_in_the_error_of_a_failed_login(arena: Arena, spark: SparkSession) -> None:
-    password = arena.scratch / "canary"
+def test_no_secret_is_in_the_error_of_a_failed_login(scenario: Scenario, spark: SparkSession) -> None:
+    password = scenario.scratch / "canary"
     password.write_text("canary-7f3a")
     password.chmod(0o600)
     with pytest.raises(TwoPhaseError) as caught:
-        run(arena, spark, password_file=str(password))
+        run(scenario, spark, password_file=str(password))
     assert "canary-7f3a" not in str(caught.value)
     assert "canary-7f3a" not in repr(caught.value.__cause__)

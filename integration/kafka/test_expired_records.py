@@ -28,8 +28,8 @@ from harness.order_files import orders
 from harness.selection import first_of
 from harness.spark_settings import changed
 from integration.kafka.topics import Topics
-from integration.mysql.scenario import Arena
-from integration.plugin.scenario import PluginArena
+from integration.mysql.scenario import Scenario
+from integration.plugin.scenario import PluginScenario
 from twophase import errors
 from twophase.errors import (
     DeclinedError,
@@ -383,15 +383,15 @@ WITH_AND_WITHOUT_STATE = pytest.mark.parametrize("deduplicated", [False, True], 
 def test_a_job_of_write_stream_killed_before_spark_s_note_goes_on_without_the_records(
     kafka: KafkaService, mysql: MySqlService, topics: Topics, tmp_path: Path, deduplicated: bool
 ) -> None:
-    arena = Arena(kafka, {"facts": mysql}, tmp_path)
-    arena.settings["deduplicated"] = deduplicated
-    arena.produce(RECORDS)
-    arena.start(held_at(["C16"])).kill_when_at(["C16"], _KILL_TIMEOUT_S)
-    expired = expire(topics, arena.topic)
-    arena.produce(RECORDS)
-    arena.finish()
-    with mysql.connect(arena.databases["facts"]) as connection:
-        check(topics, arena.topic, expired, checker.read_table(connection, "orders"))
+    scenario = Scenario(kafka, {"facts": mysql}, tmp_path)
+    scenario.settings["deduplicated"] = deduplicated
+    scenario.produce(RECORDS)
+    scenario.start(held_at(["C16"])).kill_when_at(["C16"], _KILL_TIMEOUT_S)
+    expired = expire(topics, scenario.topic)
+    scenario.produce(RECORDS)
+    scenario.finish()
+    with mysql.connect(scenario.databases["facts"]) as connection:
+        check(topics, scenario.topic, expired, checker.read_table(connection, "orders"))
 
 
 @pytest.mark.proof
@@ -399,11 +399,11 @@ def test_a_job_of_write_stream_killed_before_spark_s_note_goes_on_without_the_re
 def test_a_query_of_the_plugin_form_killed_before_spark_s_note_goes_on_without_the_records(
     kafka: KafkaService, topics: Topics, tmp_path: Path, deduplicated: bool
 ) -> None:
-    arena = killed_query(kafka, tmp_path, "C16", deduplicated=deduplicated)
-    expired = expire(topics, arena.topic)
-    arena.produce(RECORDS)
-    arena.finish()
-    check(topics, arena.topic, expired, orders(tmp_path / arena.jobs[0]))
+    scenario = killed_query(kafka, tmp_path, "C16", deduplicated=deduplicated)
+    expired = expire(topics, scenario.topic)
+    scenario.produce(RECORDS)
+    scenario.finish()
+    check(topics, scenario.topic, expired, orders(tmp_path / scenario.jobs[0]))
 
 
 @pytest.mark.proof
@@ -411,24 +411,24 @@ def test_a_query_of_the_plugin_form_killed_before_spark_s_note_goes_on_without_t
 def test_a_query_of_the_plugin_form_killed_before_its_commit_commits_first_and_needs_one_more_start(
     kafka: KafkaService, topics: Topics, tmp_path: Path, deduplicated: bool
 ) -> None:
-    arena = killed_query(kafka, tmp_path, "C11", deduplicated=deduplicated)
-    assert len(orders(tmp_path / arena.jobs[0])) == 0
-    expired = expire(topics, arena.topic)
-    failed = arena.driver().wait(_KILL_TIMEOUT_S)
+    scenario = killed_query(kafka, tmp_path, "C11", deduplicated=deduplicated)
+    assert len(orders(tmp_path / scenario.jobs[0])) == 0
+    expired = expire(topics, scenario.topic)
+    failed = scenario.driver().wait(_KILL_TIMEOUT_S)
     assert (failed.code, "OffsetOutOfRangeError" in failed.output) == (OffsetOutOfRangeError.exit_code, True)
-    assert checker.compare(expired, orders(tmp_path / arena.jobs[0])).exact
-    arena.produce(RECORDS)
-    arena.finish()
-    check(topics, arena.topic, expired, orders(tmp_path / arena.jobs[0]))
+    assert checker.compare(expired, orders(tmp_path / scenario.jobs[0])).exact
+    scenario.produce(RECORDS)
+    scenario.finish()
+    check(topics, scenario.topic, expired, orders(tmp_path / scenario.jobs[0]))
 
 
-def killed_query(kafka: KafkaService, folder: Path, point: str, *, deduplicated: bool) -> PluginArena:
+def killed_query(kafka: KafkaService, folder: Path, point: str, *, deduplicated: bool) -> PluginScenario:
     """A query of the plugin form whose driver was killed at a crash point of its first micro-batch."""
-    arena = PluginArena(kafka, None, folder)
-    arena.settings["deduplicated"] = deduplicated
-    arena.produce(RECORDS)
-    arena.driver(held_at([point])).kill_when_at([point], _KILL_TIMEOUT_S)
-    return arena
+    scenario = PluginScenario(kafka, None, folder)
+    scenario.settings["deduplicated"] = deduplicated
+    scenario.produce(RECORDS)
+    scenario.driver(held_at([point])).kill_when_at([point], _KILL_TIMEOUT_S)
+    return scenario
 
 
 def expire(topics: Topics, topic: str) -> checker.Records:

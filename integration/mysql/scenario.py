@@ -51,7 +51,7 @@ class Broker(Protocol):
     def bootstrap_servers(self) -> str: ...
 
 
-class Arena:
+class Scenario:
     """A topic of orders and a job that writes them into one database a server.
 
     Args:

@@ -25,7 +25,7 @@ from harness.selection import first_of
 from harness.tcp_proxy import Switchboard
 from integration.mysql.sink_harness import Server, xid_sql
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.errors import LostPreparedError, StopJobError, TargetChangedError
+from twophase.errors import LostCommittableError, StopJobError, TargetChangedError
 from twophase.events import PieceCommitted
 from twophase.protocol.committable import Committable
 from twophase.sinks.mysql.sink import MySqlSink
@@ -237,7 +237,9 @@ def test_a_replica_without_a_decided_piece_stops_the_start_and_the_old_server_ha
         refused(world, TargetChangedError, r"orders.*whose ledger does not have it\. Nothing of it is committed here")
     else:
         refused(
-            world, LostPreparedError, "checkpoint 3 is decided, but 2 of its pieces are neither prepared nor committed"
+            world,
+            LostCommittableError,
+            "checkpoint 3 is decided, but 2 of its pieces are neither prepared nor committed",
         )
     assert world.ids(world.b) == list(range(30))
     back_on_a(world, 4)
@@ -338,7 +340,7 @@ def test_a_failover_between_the_phases_commits_nothing_there_and_the_old_server_
     elif lags:
         error, said = TargetChangedError, "Checkpoints from 1 to 1 are missing in it"
     else:
-        error, said = LostPreparedError, "2 of its pieces are neither prepared nor committed"
+        error, said = LostCommittableError, "2 of its pieces are neither prepared nor committed"
     with pytest.raises(error, match=said):
         driver.run(2, fails_over)
     assert world.ids(world.b) == list(range(10 if lags else 20))

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from harness.checker import RECORD, compare, read_topic
 from harness.nemesis import held_at
 from harness.selection import representatives
-from integration.mysql.scenario import Arena, State
+from integration.mysql.scenario import Scenario, State
 from twophase import failpoints
 from twophase.testing.services import KafkaService, MySqlService
 
@@ -88,50 +88,50 @@ OF_WORKER = ["E01", "E02"]
 
 
 @pytest.fixture
-def arena(kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession) -> Iterator[Arena]:
-    arena = Arena(kafka, {"facts": mysql}, tmp_path, spark=spark)
-    yield arena
-    arena.abandon()
+def scenario(kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession) -> Iterator[Scenario]:
+    scenario = Scenario(kafka, {"facts": mysql}, tmp_path, spark=spark)
+    yield scenario
+    scenario.abandon()
 
 
-def kill_at(arena: Arena, point: str, hit: int) -> None:
-    ended = arena.run(f"{point}=kill@{hit}")
+def kill_at(scenario: Scenario, point: str, hit: int) -> None:
+    ended = scenario.run(f"{point}=kill@{hit}")
     assert ended.killed, f"exit code {ended.code}:\n{ended.output}"
     assert ended.points == [point]
 
 
-def kill_workers_too(arena: Arena, point: str, hit: int) -> None:
+def kill_workers_too(scenario: Scenario, point: str, hit: int) -> None:
     """A worker that is only left alone would go on while its driver dies."""
-    arena.start(held_at([point], hit), master="local[1]").kill_when_at([point])
+    scenario.start(held_at([point], hit), master="local[1]").kill_when_at([point])
 
 
-def one_more_checkpoint(arena: Arena) -> None:
-    arena.produce(BATCH)
-    arena.finish()
-    arena.verify()
+def one_more_checkpoint(scenario: Scenario) -> None:
+    scenario.produce(BATCH)
+    scenario.finish()
+    scenario.verify()
 
 
 @pytest.mark.parametrize("point", representatives(KILLS, {"C05", "C09", "C13", "C16"}))
-def test_the_driver_is_killed_at(arena: Arena, point: str) -> None:
+def test_the_driver_is_killed_at(scenario: Scenario, point: str) -> None:
     kill = KILLS[point]
-    arena.produce(2 * BATCH)
+    scenario.produce(2 * BATCH)
     if kill.after:
-        kill_at(arena, kill.after, KILLS[kill.after].hit)
-        assert arena.state("facts") == KILLS[kill.after].state
-    (kill_workers_too if kill.worker else kill_at)(arena, point, kill.hit)
-    assert arena.state("facts") == kill.state
-    one_more_checkpoint(arena)
+        kill_at(scenario, kill.after, KILLS[kill.after].hit)
+        assert scenario.state("facts") == KILLS[kill.after].state
+    (kill_workers_too if kill.worker else kill_at)(scenario, point, kill.hit)
+    assert scenario.state("facts") == kill.state
+    one_more_checkpoint(scenario)
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("point", OF_WORKER)
-def test_a_worker_is_killed_at(arena: Arena, point: str) -> None:
-    arena.produce(2 * BATCH)
-    ended = arena.run(f"{point}=kill@1")
+def test_a_worker_is_killed_at(scenario: Scenario, point: str) -> None:
+    scenario.produce(2 * BATCH)
+    ended = scenario.run(f"{point}=kill@1")
     assert ended.code == 0, ended.output
     assert ended.points == [point]
-    assert arena.state("facts") == COMMITTED
-    one_more_checkpoint(arena)
+    assert scenario.state("facts") == COMMITTED
+    one_more_checkpoint(scenario)
 
 
 def test_every_crash_point_of_the_protocol_has_its_kill() -> None:
@@ -147,27 +147,27 @@ def test_without_the_protocol_the_checker_sees(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession, control: str, seen: str
 ) -> None:
     """The negative controls: the same kill, the protocol switched off in the harness."""
-    arena = Arena(kafka, {"facts": mysql}, tmp_path, spark=spark)
-    arena.settings["control"] = control
-    arena.settings["connection"] = {
+    scenario = Scenario(kafka, {"facts": mysql}, tmp_path, spark=spark)
+    scenario.settings["control"] = control
+    scenario.settings["connection"] = {
         "host": mysql.host,
         "port": mysql.port,
         "user": mysql.user,
         "password": mysql.password,
-        "database": arena.databases["facts"],
+        "database": scenario.databases["facts"],
     }
-    arena.produce(2 * BATCH)
-    assert arena.run("CONTROL=kill@2").killed
-    arena.finish()
-    verdict = arena.verdict("facts")
+    scenario.produce(2 * BATCH)
+    assert scenario.run("CONTROL=kill@2").killed
+    scenario.finish()
+    verdict = scenario.verdict("facts")
     assert getattr(verdict, seen) > 0, verdict
     assert not verdict.exact
 
 
-def test_the_checker_counts_multiplicities(arena: Arena, kafka: KafkaService) -> None:
+def test_the_checker_counts_multiplicities(scenario: Scenario, kafka: KafkaService) -> None:
     """A loss hidden behind a duplicate is seen, and so is a row of nobody."""
-    arena.produce(BATCH)
-    produced = read_topic(kafka.bootstrap_servers, arena.topic)
+    scenario.produce(BATCH)
+    produced = read_topic(kafka.bootstrap_servers, scenario.topic)
     nobody = np.array([(0, -1, 0)], RECORD)
     stored = np.concatenate([produced[:1], produced[:1], produced[2:], nobody])
     verdict = compare(produced, stored)

@@ -282,7 +282,7 @@ class TestRights:
 
 
 def test_books_may_be_kept_in_another_schema(harness):
-    books = f"{harness.database}_books"
+    books = f"{harness.database}_metadata"
     harness.server.create_database(books)
     sink = harness.opened(bookkeeping_schema=books)
     assert commit(sink, harness.write(sink, harness.rows(range(3)))) == [Committed()]

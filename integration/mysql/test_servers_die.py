@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from integration.mysql.scenario import Arena, State
+from integration.mysql.scenario import Scenario, State
 from integration.soak.faults import faults, name_of
 from integration.soak.report import tables
 from integration.soak.run import Goal, Outcome, Soak
-from integration.soak.scenario import SoakArena
+from integration.soak.scenario import SoakScenario
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
 
 SEED = 20
@@ -71,32 +71,32 @@ def database() -> Iterator[MySqlService]:
 def test_the_database_server_dies_in(
     kafka: KafkaService, sql_server: MySqlService | MariaDbService, tmp_path: Path, name: str
 ) -> None:
-    phase, arena = PHASES[name], Arena(kafka, {"facts": sql_server}, tmp_path)
-    arena.produce(BATCH)
+    phase, scenario = PHASES[name], Scenario(kafka, {"facts": sql_server}, tmp_path)
+    scenario.produce(BATCH)
     if phase.after:
-        assert arena.run(f"{phase.after}=kill").killed
-    driver = arena.start(f"{phase.point}=stop", master="local[1]")  # one slot: no other task is further
+        assert scenario.run(f"{phase.after}=kill").killed
+    driver = scenario.start(f"{phase.point}=stop", master="local[1]")  # one slot: no other task is further
     try:
         driver.wait_until_stopped(phase.point)
-        assert arena.state("facts") == phase.state
+        assert scenario.state("facts") == phase.state
         sql_server.kill()
         sql_server.restart()
         driver.thaw()
-        driver.wait_for(lambda: arena.state("facts").committed == 0, "the job to go on by itself")
-        arena.produce(BATCH)
-        driver.wait_for(lambda: arena.count("facts") == arena.produced, "one more checkpoint")
+        driver.wait_for(lambda: scenario.state("facts").committed == 0, "the job to go on by itself")
+        scenario.produce(BATCH)
+        driver.wait_for(lambda: scenario.count("facts") == scenario.produced, "one more checkpoint")
     finally:
         driver.kill()
-    arena.finish()
-    arena.verify()
+    scenario.finish()
+    scenario.verify()
 
 
-def under_load(arena: SoakArena, kafka: KafkaService, name: str, kills: int) -> None:
+def under_load(scenario: SoakScenario, kafka: KafkaService, name: str, kills: int) -> None:
     """Kill and freeze one server while the job writes."""
     deck = [f"SIGKILL {name}"] * kills + [f"SIGSTOP {name}"] * FREEZES
-    outcome: Outcome = Soak(arena, kafka, faults(arena, kafka), deck, SEED).run(Goal(len(deck)))
+    outcome: Outcome = Soak(scenario, kafka, faults(scenario, kafka), deck, SEED).run(Goal(len(deck)))
     Console().print(*tables(outcome))
-    arena.verify()
+    scenario.verify()
     assert outcome.exact
     struck = Counter(strike.strike.fault for strike in outcome.struck)
     assert struck == {f"SIGKILL {name}": kills, f"SIGSTOP {name}": FREEZES}
@@ -105,9 +105,9 @@ def under_load(arena: SoakArena, kafka: KafkaService, name: str, kills: int) -> 
 def test_a_database_server_dies_again_and_again(
     kafka: KafkaService, sql_server: MySqlService | MariaDbService, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    arena = SoakArena(kafka, {"facts": sql_server}, tmp_path, linger_ms=LINGER_MS)
-    under_load(arena, kafka, name_of(sql_server), request.config.getoption("--kills"))
+    scenario = SoakScenario(kafka, {"facts": sql_server}, tmp_path, linger_ms=LINGER_MS)
+    under_load(scenario, kafka, name_of(sql_server), request.config.getoption("--kills"))
 
 
 def test_the_broker_dies_again_and_again(broker: KafkaService, database: MySqlService, tmp_path: Path) -> None:
-    under_load(SoakArena(broker, {"facts": database}, tmp_path, linger_ms=LINGER_MS), broker, "Kafka", BROKER_KILLS)
+    under_load(SoakScenario(broker, {"facts": database}, tmp_path, linger_ms=LINGER_MS), broker, "Kafka", BROKER_KILLS)

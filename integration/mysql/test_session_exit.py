@@ -22,7 +22,7 @@ from integration.mysql.sink_harness import FIRST, JOB, SINK, MySqlHarness, Serve
 from twophase.ids import Subtask, TransactionId
 from twophase.sinks.mysql.client.connection import Session
 from twophase.sinks.mysql.client.session_exit import wait_until_left
-from twophase.sinks.mysql.client.session_locks import SLOTS, Slots
+from twophase.sinks.mysql.client.session_locks import SLOTS, SessionLocks
 from twophase.sinks.mysql.options import Endpoint, Secret, Tls
 from twophase.sinks.mysql.xid import Owner, Xid
 
@@ -95,7 +95,7 @@ def _prepare(table: MySqlHarness, number: int) -> Xid:
         [(thread,)] = session.rows(_LISTS[type(table.server).__name__])
         transaction = TransactionId(JOB, "6a1f5bd0-3c53-4d0c-9d53-2f4b8d1c0a11", number, FIRST, SINK, "0" * 64)
         xid = Xid.of(_OWNER, transaction, Subtask(0, 0), session.id)
-        Slots(_OWNER).take(session, xid, number % SLOTS)
+        SessionLocks(_OWNER).take(session, xid, number % SLOTS)
         session.run(f"XA START {xid.sql}")
         session.run("INSERT INTO target (id) VALUES (%s)", (number,))
         session.run(f"XA END {xid.sql}")

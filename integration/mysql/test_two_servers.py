@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from integration.mysql.scenario import Arena, State
+from integration.mysql.scenario import Scenario, State
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
 
 pytestmark = [pytest.mark.part("several"), pytest.mark.proof]
@@ -23,12 +23,12 @@ VISIBLE = State(decided=1, committed=0, prepared=0, visible=2 * BATCH)
 
 
 @pytest.fixture
-def arena(
+def scenario(
     kafka: KafkaService, mysql: MySqlService, mariadb: MariaDbService, tmp_path: Path, spark: SparkSession
-) -> Iterator[Arena]:
-    arena = Arena(kafka, {"facts": mysql, "copy": mariadb}, tmp_path, spark=spark)
-    yield arena
-    arena.abandon()
+) -> Iterator[Scenario]:
+    scenario = Scenario(kafka, {"facts": mysql, "copy": mariadb}, tmp_path, spark=spark)
+    yield scenario
+    scenario.abandon()
 
 
 @pytest.mark.parametrize(
@@ -40,35 +40,35 @@ def arena(
         pytest.param("C14=kill@6", VISIBLE, DECIDED, id="committed on one, not on the other"),
     ],
 )
-def test_the_driver_is_killed_when_a_checkpoint_is(arena: Arena, arm: str, facts: State, copy: State) -> None:
-    arena.produce(2 * BATCH)
-    ended = arena.run(arm)
+def test_the_driver_is_killed_when_a_checkpoint_is(scenario: Scenario, arm: str, facts: State, copy: State) -> None:
+    scenario.produce(2 * BATCH)
+    ended = scenario.run(arm)
     assert ended.killed, ended.output
-    assert (arena.state("facts"), arena.state("copy")) == (facts, copy)
-    arena.produce(BATCH)
-    arena.finish()
-    arena.verify()
+    assert (scenario.state("facts"), scenario.state("copy")) == (facts, copy)
+    scenario.produce(BATCH)
+    scenario.finish()
+    scenario.verify()
 
 
 def test_a_server_that_dies_before_the_decision_aborts_the_checkpoint_on_both(
-    arena: Arena, mariadb: MariaDbService
+    scenario: Scenario, mariadb: MariaDbService
 ) -> None:
-    arena.produce(BATCH)
-    arena.finish()
-    arena.verify()
-    arena.produce(2 * BATCH)
-    driver = arena.start("C02=stop@2")
+    scenario.produce(BATCH)
+    scenario.finish()
+    scenario.verify()
+    scenario.produce(2 * BATCH)
+    driver = scenario.start("C02=stop@2")
     driver.wait_until_stopped("C02")
-    assert arena.count("copy") == arena.count("facts") == arena.produced - BATCH
+    assert scenario.count("copy") == scenario.count("facts") == scenario.produced - BATCH
     mariadb.kill()
     driver.thaw()
     try:
         driver.wait_for(lambda: "CheckpointDeclined" in driver.log.read_text(errors="replace"), "a declined checkpoint")
-        assert arena.count("facts") == arena.produced - BATCH
+        assert scenario.count("facts") == scenario.produced - BATCH
     finally:
         mariadb.restart()
-    driver.wait_for(lambda: arena.count("copy") == arena.produced, "the job to recover by itself")
-    driver.wait_for(lambda: arena.count("facts") == arena.produced, "the other server")
+    driver.wait_for(lambda: scenario.count("copy") == scenario.produced, "the job to recover by itself")
+    driver.wait_for(lambda: scenario.count("facts") == scenario.produced, "the other server")
     driver.kill()
-    arena.finish()
-    arena.verify()
+    scenario.finish()
+    scenario.verify()

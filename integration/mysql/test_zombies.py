@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from harness.nemesis import DriverProcess
 from harness.selection import representatives
-from integration.mysql.scenario import Arena
+from integration.mysql.scenario import Scenario
 from twophase import failpoints
 from twophase.errors import FencedError
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
@@ -88,11 +88,11 @@ class Zombies:
     """A job, and the drivers of it that are stopped.
 
     Args:
-        arena: the job.
+        scenario: the job.
     """
 
-    def __init__(self, arena: Arena) -> None:
-        self.arena = arena
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
         self.stopped: list[tuple[str, DriverProcess]] = []
         self._drivers: list[DriverProcess] = []
 
@@ -102,7 +102,7 @@ class Zombies:
         if stop.after:
             self.stop_at(stop.after)
         processes = PIECES if stop.hit == "*" else 1
-        driver = self.arena.start(f"{point}=stop@{stop.hit}", master=f"local[{max(processes, PARTITIONS)}]")
+        driver = self.scenario.start(f"{point}=stop@{stop.hit}", master=f"local[{max(processes, PARTITIONS)}]")
         self._drivers.append(driver)
         driver.wait_until_stopped(point, processes)
         if not stop.workers_alone:
@@ -124,11 +124,13 @@ class Zombies:
 
         The log begins at its newest SUBSUMED record. One that had not seen it may write a name that was free before it.
         """
-        paths = sorted((self.arena.scratch / "job" / "log").glob("[0-9]*"))
+        paths = sorted((self.scenario.scratch / "job" / "log").glob("[0-9]*"))
         log = {path.name: path.read_bytes() for path in paths}
         begin = max((name for name, record in log.items() if b" SUBSUMED " in record.split(b"\n")[0]), default="")
         records = {name: record for name, record in log.items() if name >= begin}
-        targets = {sink: (self.arena.count(sink), sorted(self.arena.prepared(sink))) for sink in self.arena.servers}
+        targets = {
+            sink: (self.scenario.count(sink), sorted(self.scenario.prepared(sink))) for sink in self.scenario.servers
+        }
         return {"log": records, **targets}
 
     def end(self) -> None:
@@ -136,29 +138,29 @@ class Zombies:
         for driver in self._drivers:
             if driver.running:
                 driver.kill()
-        self.arena.abandon()
+        self.scenario.abandon()
 
 
 @pytest.fixture
 def zombies(
     kafka: KafkaService, mysql: MySqlService, mariadb: MariaDbService, tmp_path: Path, spark: SparkSession
 ) -> Iterator[Zombies]:
-    zombies = Zombies(Arena(kafka, {"facts": mysql, "copy": mariadb}, tmp_path, spark=spark))
+    zombies = Zombies(Scenario(kafka, {"facts": mysql, "copy": mariadb}, tmp_path, spark=spark))
     yield zombies
     zombies.end()
 
 
 @pytest.mark.parametrize("point", representatives(STOPS, {"C09", "C13"}))
 def test_a_driver_is_fenced_out_that_was_stopped_at(zombies: Zombies, point: str) -> None:
-    arena = zombies.arena
-    arena.produce(2 * BATCH)
+    scenario = zombies.scenario
+    scenario.produce(2 * BATCH)
     zombies.stop_at(point)
-    arena.produce(BEHIND * BATCH)
-    arena.finish()
+    scenario.produce(BEHIND * BATCH)
+    scenario.finish()
     zombies.let_go()
-    arena.produce(BATCH)
-    arena.finish()
-    arena.verify()
+    scenario.produce(BATCH)
+    scenario.finish()
+    scenario.verify()
 
 
 def test_a_driver_is_stopped_at_every_crash_point() -> None:

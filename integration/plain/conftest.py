@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from integration.plain.jobs import Arena
 from integration.plain.process import Zygote
+from integration.plain.scenario import Scenario
 from twophase.testing.services import MariaDbService, MySqlService, SqlService
 
-MakeArena = Callable[..., Arena]
+MakeScenario = Callable[..., Scenario]
 
 
 @pytest.fixture(scope="session")
@@ -29,16 +29,16 @@ def servers(own_mysql: MySqlService, own_mariadb: MariaDbService) -> dict[str, S
 
 
 @pytest.fixture
-def make_arena(zygote: Zygote, servers: dict[str, SqlService], tmp_path: Path) -> Iterator[MakeArena]:
-    made: list[Arena] = []
+def make_scenario(zygote: Zygote, servers: dict[str, SqlService], tmp_path: Path) -> Iterator[MakeScenario]:
+    made: list[Scenario] = []
 
-    def make(kinds: tuple[str, ...], **options: Any) -> Arena:
-        folder = tmp_path / f"arena-{len(made)}"
+    def make(kinds: tuple[str, ...], **options: Any) -> Scenario:
+        folder = tmp_path / f"scenario-{len(made)}"
         folder.mkdir()
-        arena = Arena(zygote, servers, kinds, folder, options)
-        made.append(arena)
-        return arena
+        scenario = Scenario(zygote, servers, kinds, folder, options)
+        made.append(scenario)
+        return scenario
 
     yield make
-    for arena in made:
-        arena.end()
+    for scenario in made:
+        scenario.end()

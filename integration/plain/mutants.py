@@ -13,7 +13,7 @@ from unittest import mock
 
 from twophase.coordinator import completion as finish
 from twophase.coordinator import coordinator
-from twophase.coordinator.completion import Finisher
+from twophase.coordinator.completion import CheckpointCompleter
 from twophase.coordinator.orphans import Orphans, key_of
 from twophase.protocol.sink import CommitRequest
 from twophase.state.checkpoint import CompletedCheckpoint
@@ -32,13 +32,13 @@ def _commit_orphans(self: Orphans, below: Any, kept: Any) -> int:
     return len(found)
 
 
-def _call_committed(self: Finisher, decision: Any) -> bool:
+def _call_committed(self: CheckpointCompleter, decision: Any) -> bool:
     if not decision.committed:
         self._log.append(CommittedRecord(decision.lineage, decision.checkpoint))
     return True
 
 
-def _keep_nothing(_: Finisher, found: Any) -> Any:
+def _keep_nothing(_: CheckpointCompleter, found: Any) -> Any:
     return found
 
 
@@ -54,8 +54,8 @@ _BLIND: list[tuple[object, str, Any]] = [
 _OWN: dict[str, list[tuple[object, str, Any]]] = {
     DUPLICATES: [(Orphans, "abort", _commit_orphans), *_BLIND],
     LOSES: [
-        (Finisher, "recommit", _call_committed),
-        (Finisher, "commit_again", _keep_nothing),
+        (CheckpointCompleter, "recommit", _call_committed),
+        (CheckpointCompleter, "commit_again", _keep_nothing),
         *_BLIND,
     ],
 }

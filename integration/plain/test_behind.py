@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from integration.plain import scenario
-from integration.plain.conftest import MakeArena
-from integration.plain.jobs import TARGETS
+from integration.plain import steps
+from integration.plain.conftest import MakeScenario
+from integration.plain.scenario import TARGETS
 
 pytestmark = pytest.mark.part("plain")
 
@@ -16,28 +16,28 @@ SAMPLED = [pytest.param(target, marks=[] if target == "files" else pytest.mark.p
 @pytest.mark.parametrize("point", ["C11", "C12", "C13", "C14", "C15", "C16"])
 @pytest.mark.parametrize("target", SAMPLED)
 def test_h48_all_is_killed_with_several_decided_while_a_commit_is_at(
-    make_arena: MakeArena, target: str, point: str
+    make_scenario: MakeScenario, target: str, point: str
 ) -> None:
-    arena = make_arena(TARGETS[target], **scenario.BEHIND)
-    scenario.die_in_commit_behind(arena, point)
-    arena.goes_on()
+    scenario = make_scenario(TARGETS[target], **steps.BEHIND)
+    steps.die_in_commit_behind(scenario, point)
+    scenario.goes_on()
 
 
 @pytest.mark.parametrize("committed", [1, 2])
 @pytest.mark.parametrize("target", SAMPLED)
 def test_h48_recovery_is_killed_when_it_has_committed_the_oldest(
-    make_arena: MakeArena, target: str, committed: int
+    make_scenario: MakeScenario, target: str, committed: int
 ) -> None:
-    arena = make_arena(TARGETS[target], **scenario.BEHIND)
-    scenario.die_in_recovery_of_commits_behind(arena, committed)
-    arena.goes_on()
+    scenario = make_scenario(TARGETS[target], **steps.BEHIND)
+    steps.die_in_recovery_of_commits_behind(scenario, committed)
+    scenario.goes_on()
 
 
-def test_the_oldest_is_committed_first(make_arena: MakeArena) -> None:
-    arena = make_arena(TARGETS["files"], **scenario.BEHIND)
-    scenario.commit_in_order(arena)
-    arena.goes_on()
+def test_the_oldest_is_committed_first(make_scenario: MakeScenario) -> None:
+    scenario = make_scenario(TARGETS["files"], **steps.BEHIND)
+    steps.commit_in_order(scenario)
+    scenario.goes_on()
 
 
-def test_a_clean_end_waits_for_the_commits(make_arena: MakeArena) -> None:
-    scenario.end_with_commits_behind(make_arena(TARGETS["files"], **scenario.BEHIND))
+def test_a_clean_end_waits_for_the_commits(make_scenario: MakeScenario) -> None:
+    steps.end_with_commits_behind(make_scenario(TARGETS["files"], **steps.BEHIND))

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from integration.plain import scenario
-from integration.plain.conftest import MakeArena
+from integration.plain import steps
+from integration.plain.conftest import MakeScenario
 from integration.plain.driver import CONTROL
-from integration.plain.jobs import TARGETS
 from integration.plain.points import NEEDS_OLDER, in_checkpoint, in_recovery, in_workers
+from integration.plain.scenario import TARGETS
 from integration.plain.targets import SqlTarget
 
 pytestmark = pytest.mark.part("plain")
@@ -47,31 +47,33 @@ def marked(found: list[tuple[str, str, str]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("target", "checkpoint", "point"), marked(cases("workers")))
-def test_all_is_killed_with_the_workers_at(make_arena: MakeArena, target: str, checkpoint: str, point: str) -> None:
-    arena = make_arena(TARGETS[target])
-    scenario.die_in_workers(arena, point, CHECKPOINTS[checkpoint])
-    arena.goes_on()
+def test_all_is_killed_with_the_workers_at(
+    make_scenario: MakeScenario, target: str, checkpoint: str, point: str
+) -> None:
+    scenario = make_scenario(TARGETS[target])
+    steps.die_in_workers(scenario, point, CHECKPOINTS[checkpoint])
+    scenario.goes_on()
 
 
 @pytest.mark.parametrize(("target", "checkpoint", "point"), marked(cases("checkpoint")))
-def test_the_driver_is_killed_at(make_arena: MakeArena, target: str, checkpoint: str, point: str) -> None:
-    arena = make_arena(TARGETS[target])
-    scenario.die_in_checkpoint(arena, point, CHECKPOINTS[checkpoint])
-    arena.goes_on()
+def test_the_driver_is_killed_at(make_scenario: MakeScenario, target: str, checkpoint: str, point: str) -> None:
+    scenario = make_scenario(TARGETS[target])
+    steps.die_in_checkpoint(scenario, point, CHECKPOINTS[checkpoint])
+    scenario.goes_on()
 
 
 @pytest.mark.parametrize(("target", "checkpoint", "point"), marked(cases("recovery")))
-def test_recovery_is_killed_at(make_arena: MakeArena, target: str, checkpoint: str, point: str) -> None:
-    arena = make_arena(TARGETS[target])
-    scenario.die_in_recovery(arena, point, CHECKPOINTS[checkpoint])
-    arena.goes_on()
+def test_recovery_is_killed_at(make_scenario: MakeScenario, target: str, checkpoint: str, point: str) -> None:
+    scenario = make_scenario(TARGETS[target])
+    steps.die_in_recovery(scenario, point, CHECKPOINTS[checkpoint])
+    scenario.goes_on()
 
 
 @pytest.mark.parametrize(("target", "checkpoint", "point"), marked([*product(TARGETS, CHECKPOINTS, OF_WORKERS)]))
-def test_a_worker_is_killed_at(make_arena: MakeArena, target: str, checkpoint: str, point: str) -> None:
-    arena = make_arena(TARGETS[target])
-    scenario.lose_a_worker(arena, point, CHECKPOINTS[checkpoint])
-    arena.goes_on()
+def test_a_worker_is_killed_at(make_scenario: MakeScenario, target: str, checkpoint: str, point: str) -> None:
+    scenario = make_scenario(TARGETS[target])
+    steps.lose_a_worker(scenario, point, CHECKPOINTS[checkpoint])
+    scenario.goes_on()
 
 
 def test_the_plan_has_every_crash_point_of_the_protocol() -> None:
@@ -86,15 +88,15 @@ def test_the_plan_has_every_crash_point_of_the_protocol() -> None:
 @pytest.mark.parametrize(
     ("control", "seen"), [("duplicates", "duplicated"), pytest.param("losses", "lost", marks=pytest.mark.proof)]
 )
-def test_without_the_protocol_the_checker_sees(make_arena: MakeArena, control: str, seen: str) -> None:
+def test_without_the_protocol_the_checker_sees(make_scenario: MakeScenario, control: str, seen: str) -> None:
     """The negative controls: the same kill, the protocol switched off in the harness."""
-    arena = make_arena(TARGETS["mysql"])
-    [(name, target)] = arena.targets.items()
+    scenario = make_scenario(TARGETS["mysql"])
+    [(name, target)] = scenario.targets.items()
     assert isinstance(target, SqlTarget)
-    arena.settings |= {"control": control, "connection": target.connection()}
-    arena.produce(2)
-    scenario.killed(arena.run(f"{CONTROL}=kill@1"), CONTROL)
-    arena.finish()
-    verdict = arena.verdict(name)
+    scenario.settings |= {"control": control, "connection": target.connection()}
+    scenario.produce(2)
+    steps.killed(scenario.run(f"{CONTROL}=kill@1"), CONTROL)
+    scenario.finish()
+    verdict = scenario.verdict(name)
     assert getattr(verdict, seen) > 0, verdict
     assert not verdict.exact

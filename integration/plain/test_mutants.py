@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from integration.plain import scenario
-from integration.plain.conftest import MakeArena
-from integration.plain.jobs import TARGETS, Arena
+from integration.plain import steps
+from integration.plain.conftest import MakeScenario
 from integration.plain.mutants import DUPLICATES, LOSES
+from integration.plain.scenario import TARGETS, Scenario
 from twophase.errors import (
     CheckpointMissingError,
-    LostPreparedError,
+    LostCommittableError,
     TargetChangedError,
     TargetUnreachableError,
     TwoPhaseError,
@@ -42,38 +42,38 @@ class Shown:
         options: of the job.
     """
 
-    case: Callable[[Arena, Servers], None]
+    case: Callable[[Scenario, Servers], None]
     red: str
     target: str = "mysql"
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def killed_at(point: str, number: int = 2) -> Callable[[Arena, Servers], None]:
-    def case(arena: Arena, _: Servers) -> None:
-        scenario.die_in_checkpoint(arena, point, number)
-        arena.goes_on()
+def killed_at(point: str, number: int = 2) -> Callable[[Scenario, Servers], None]:
+    def case(scenario: Scenario, _: Servers) -> None:
+        steps.die_in_checkpoint(scenario, point, number)
+        scenario.goes_on()
 
     return case
 
 
-def zombie_at(point: str) -> Callable[[Arena, Servers], None]:
-    return lambda arena, _: scenario.be_fenced_out(arena, point)
+def zombie_at(point: str) -> Callable[[Scenario, Servers], None]:
+    return lambda scenario, _: steps.be_fenced_out(scenario, point)
 
 
-def fenced_at_once(arena: Arena, _: Servers) -> None:
-    scenario.be_fenced_out_at_once(arena, "C07")
+def fenced_at_once(scenario: Scenario, _: Servers) -> None:
+    steps.be_fenced_out_at_once(scenario, "C07")
 
 
-def worker_lost(arena: Arena, _: Servers) -> None:
-    scenario.lose_a_worker(arena, "E01", 2)
+def worker_lost(scenario: Scenario, _: Servers) -> None:
+    steps.lose_a_worker(scenario, "E01", 2)
 
 
-def server_lost(arena: Arena, servers: Servers) -> None:
-    scenario.lose_a_server(arena, servers["mysql"], "C04")
+def server_lost(scenario: Scenario, servers: Servers) -> None:
+    steps.lose_a_server(scenario, servers["mysql"], "C04")
 
 
-def behind(arena: Arena, _: Servers) -> None:
-    scenario.die_in_commit_behind(arena, "C11")
+def behind(scenario: Scenario, _: Servers) -> None:
+    steps.die_in_commit_behind(scenario, "C11")
 
 
 def ends_with(error: type[TwoPhaseError], said: str) -> str:
@@ -102,7 +102,7 @@ SHOWN = {
         killed_at("C16"), ends_with(TargetChangedError, "knows none of that lineage")
     ),
     "a lost reply to XA PREPARE is taken for yes": Shown(
-        server_lost, ends_with(LostPreparedError, "neither prepared nor committed")
+        server_lost, ends_with(LostCommittableError, "neither prepared nor committed")
     ),
     "a writer does not look at the fence": Shown(zombie_at("C02"), LEFT),
     "neither a lock nor a fence keeps old writers out": Shown(zombie_at("E01"), LEFT),
@@ -110,12 +110,12 @@ SHOWN = {
         zombie_at("C05"), ends_with(TargetUnreachableError, "could not be rolled back")
     ),
     "a taken place in the log is taken for one's own": Shown(fenced_at_once, f"{LEFT} in the log"),
-    "more checkpoints are under way than allowed": Shown(behind, "the state is", options=scenario.BEHIND),
+    "more checkpoints are under way than allowed": Shown(behind, "the state is", options=steps.BEHIND),
     "the newest commit is made first": Shown(
-        lambda arena, _: scenario.commit_in_order(arena), "out of order", options=scenario.BEHIND
+        lambda scenario, _: steps.commit_in_order(scenario), "out of order", options=steps.BEHIND
     ),
     "the end does not wait for the commits behind": Shown(
-        lambda arena, _: scenario.end_with_commits_behind(arena), "lost=", options=scenario.BEHIND
+        lambda scenario, _: steps.end_with_commits_behind(scenario), "lost=", options=steps.BEHIND
     ),
 }
 
@@ -174,9 +174,9 @@ def test_every_mistake_of_the_simulation_is_shown_or_it_is_said_why_not() -> Non
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in (DUPLICATES, LOSES) else pytest.mark.proof) for name in SHOWN]
 )
-def test_a_kill_shows_that(make_arena: MakeArena, servers: Servers, name: str) -> None:
+def test_a_kill_shows_that(make_scenario: MakeScenario, servers: Servers, name: str) -> None:
     shown = SHOWN[name]
-    arena = make_arena(TARGETS[shown.target], **FEW_RESTARTS, **shown.options)
-    arena.settings["mutant"] = name
+    scenario = make_scenario(TARGETS[shown.target], **FEW_RESTARTS, **shown.options)
+    scenario.settings["mutant"] = name
     with pytest.raises(AssertionError, match=shown.red):
-        shown.case(arena, servers)
+        shown.case(scenario, servers)

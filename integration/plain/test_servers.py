@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from harness.selection import representatives
-from integration.plain import scenario
-from integration.plain.conftest import MakeArena
-from integration.plain.jobs import TARGETS
+from integration.plain import steps
+from integration.plain.conftest import MakeScenario
+from integration.plain.scenario import TARGETS
 from twophase.testing.services import SqlService
 
 pytestmark = pytest.mark.part("plain")
@@ -26,18 +26,18 @@ POINTS = representatives([*IN_PRE_COMMIT, *IN_COMMIT, *IN_RECOVERY], {"C04", "C0
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("target", [*ALONE, "two_servers"])
 def test_a_server_is_killed_with_the_driver_at(
-    make_arena: MakeArena, servers: dict[str, SqlService], target: str, point: str
+    make_scenario: MakeScenario, servers: dict[str, SqlService], target: str, point: str
 ) -> None:
-    arena = make_arena(TARGETS[target])
-    scenario.lose_a_server(arena, servers[TARGETS[target][-1]], point)
-    arena.goes_on()
+    scenario = make_scenario(TARGETS[target])
+    steps.lose_a_server(scenario, servers[TARGETS[target][-1]], point)
+    scenario.goes_on()
 
 
 @pytest.mark.parametrize("point", FROZEN)
 def test_a_server_is_stopped_with_the_driver_at(
-    make_arena: MakeArena, servers: dict[str, SqlService], point: str
+    make_scenario: MakeScenario, servers: dict[str, SqlService], point: str
 ) -> None:
     """SIGSTOP: its connections stay open and nothing answers, until the job has given up waiting."""
-    arena = make_arena(TARGETS["mysql"])
-    scenario.freeze_a_server(arena, servers["mysql"], point)
-    arena.goes_on()
+    scenario = make_scenario(TARGETS["mysql"])
+    steps.freeze_a_server(scenario, servers["mysql"], point)
+    scenario.goes_on()

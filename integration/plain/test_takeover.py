@@ -8,11 +8,11 @@ import pytest
 
 from harness.branches import branches
 from harness.nemesis import Ended
-from integration.plain import scenario
-from integration.plain.conftest import MakeArena
-from integration.plain.jobs import BATCH, TARGETS, Arena
+from integration.plain import steps
+from integration.plain.conftest import MakeScenario
+from integration.plain.scenario import BATCH, TARGETS, Scenario
 from integration.plain.targets import SqlTarget
-from twophase.errors import CheckpointMissingError, LostPreparedError, TwoPhaseError
+from twophase.errors import CheckpointMissingError, LostCommittableError, TwoPhaseError
 from twophase.testing.services import SqlService
 
 pytestmark = pytest.mark.part("plain")
@@ -23,69 +23,71 @@ def server(request: pytest.FixtureRequest, servers: dict[str, SqlService]) -> tu
     return request.param, servers[request.param]
 
 
-def decided_uncommitted(arena: Arena, server: SqlService) -> str:
+def decided_uncommitted(scenario: Scenario, server: SqlService) -> str:
     """Bring the job to a decided checkpoint, all pieces of which are prepared; returns a branch of the job."""
     before = {*branches(server)}
-    scenario.die_in_checkpoint(arena, "C11", 1)
+    steps.die_in_checkpoint(scenario, "C11", 1)
     return min({*branches(server)} - before)
 
 
-def refused(arena: Arena, error: type[TwoPhaseError]) -> Ended:
+def refused(scenario: Scenario, error: type[TwoPhaseError]) -> Ended:
     """The next driver ends with this error, and nothing of it becomes visible."""
-    visible = [pieces.visible for pieces in arena.state().targets]
-    ended = arena.run()
+    visible = [pieces.visible for pieces in scenario.state().targets]
+    ended = scenario.run()
     assert ended.code == error.exit_code, ended.output
     assert f"{error.__name__}: " in ended.output
-    assert [pieces.visible for pieces in arena.state().targets] == visible
+    assert [pieces.visible for pieces in scenario.state().targets] == visible
     return ended
 
 
 def test_a_branch_rolled_back_by_hand_is_named_with_its_rows(
-    make_arena: MakeArena, server: tuple[str, SqlService]
+    make_scenario: MakeScenario, server: tuple[str, SqlService]
 ) -> None:
-    arena = make_arena(TARGETS[server[0]])
-    branch = decided_uncommitted(arena, server[1])
-    by_hand(arena, f"XA ROLLBACK {branch}")
-    ended = arena.run()
-    assert ended.code == LostPreparedError.exit_code, ended.output
-    assert "LostPreparedError: " in ended.output
+    scenario = make_scenario(TARGETS[server[0]])
+    branch = decided_uncommitted(scenario, server[1])
+    by_hand(scenario, f"XA ROLLBACK {branch}")
+    ended = scenario.run()
+    assert ended.code == LostCommittableError.exit_code, ended.output
+    assert "LostCommittableError: " in ended.output
     assert "checkpoint 1 is decided, but 1 of its pieces" in ended.output
-    assert f"{scenario.PIECE} rows are lost" in ended.output
+    assert f"{steps.PIECE} rows are lost" in ended.output
 
 
-def test_a_branch_committed_by_hand_is_recognised(make_arena: MakeArena, server: tuple[str, SqlService]) -> None:
-    arena = make_arena(TARGETS[server[0]])
-    branch = decided_uncommitted(arena, server[1])
-    by_hand(arena, f"XA COMMIT {branch}")
-    arena.goes_on()
+def test_a_branch_committed_by_hand_is_recognised(make_scenario: MakeScenario, server: tuple[str, SqlService]) -> None:
+    scenario = make_scenario(TARGETS[server[0]])
+    branch = decided_uncommitted(scenario, server[1])
+    by_hand(scenario, f"XA COMMIT {branch}")
+    scenario.goes_on()
 
 
-def by_hand(arena: Arena, statement: str) -> None:
+def by_hand(scenario: Scenario, statement: str) -> None:
     """As an administrator would."""
-    [target] = arena.targets.values()
+    [target] = scenario.targets.values()
     assert isinstance(target, SqlTarget)
     target.sql(statement)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_deleted_folder_is_noticed_before_anything_is_written(make_arena: MakeArena, target: str) -> None:
-    arena = make_arena(TARGETS[target])
-    arena.produce(1)
-    arena.finish()
-    shutil.rmtree(arena.location)
-    arena.produce(1)
-    refused(arena, CheckpointMissingError)
+def test_a_deleted_folder_is_noticed_before_anything_is_written(make_scenario: MakeScenario, target: str) -> None:
+    scenario = make_scenario(TARGETS[target])
+    scenario.produce(1)
+    scenario.finish()
+    shutil.rmtree(scenario.location)
+    scenario.produce(1)
+    refused(scenario, CheckpointMissingError)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_an_old_copy_of_the_folder_is_noticed_before_anything_is_written(make_arena: MakeArena, target: str) -> None:
-    arena = make_arena(TARGETS[target])
-    arena.produce(1)
-    arena.finish()
-    shutil.copytree(arena.location, arena.scratch / "old")
-    arena.produce(1)
-    arena.finish()
-    shutil.rmtree(arena.location)
-    (arena.scratch / "old").rename(arena.location)
-    refused(arena, CheckpointMissingError)
-    assert [pieces.visible for pieces in arena.state().targets] == [2 * BATCH for _ in arena.targets]
+def test_an_old_copy_of_the_folder_is_noticed_before_anything_is_written(
+    make_scenario: MakeScenario, target: str
+) -> None:
+    scenario = make_scenario(TARGETS[target])
+    scenario.produce(1)
+    scenario.finish()
+    shutil.copytree(scenario.location, scenario.scratch / "old")
+    scenario.produce(1)
+    scenario.finish()
+    shutil.rmtree(scenario.location)
+    (scenario.scratch / "old").rename(scenario.location)
+    refused(scenario, CheckpointMissingError)
+    assert [pieces.visible for pieces in scenario.state().targets] == [2 * BATCH for _ in scenario.targets]

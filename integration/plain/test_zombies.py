@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 
 from harness.selection import representatives
-from integration.plain import scenario
-from integration.plain.conftest import MakeArena
-from integration.plain.jobs import TARGETS
+from integration.plain import steps
+from integration.plain.conftest import MakeScenario
 from integration.plain.points import in_checkpoint, in_recovery, in_workers
+from integration.plain.scenario import TARGETS
 
 pytestmark = pytest.mark.part("plain")
 
@@ -30,21 +30,21 @@ CASES = [
     ("target", "point"),
     [pytest.param(*case, marks=[] if number % 9 == 0 else pytest.mark.proof) for number, case in enumerate(CASES)],
 )
-def test_a_driver_that_was_stopped_is_fenced_out_at(make_arena: MakeArena, target: str, point: str) -> None:
-    arena = make_arena(TARGETS[target])
-    scenario.be_fenced_out(arena, point)
-    arena.goes_on()
+def test_a_driver_that_was_stopped_is_fenced_out_at(make_scenario: MakeScenario, target: str, point: str) -> None:
+    scenario = make_scenario(TARGETS[target])
+    steps.be_fenced_out(scenario, point)
+    scenario.goes_on()
 
 
 @pytest.mark.parametrize("point", representatives(["C06", "C07", "C08", "C09"], {"C06", "C09"}))
 @pytest.mark.parametrize("target", representatives(["two_servers", "files"], {"two_servers"}))
 def test_a_driver_that_was_stopped_is_fenced_out_by_the_fence_alone_at(
-    make_arena: MakeArena, target: str, point: str
+    make_scenario: MakeScenario, target: str, point: str
 ) -> None:
     """Its place in the log is taken by one record, behind which nothing more is found.
 
     It has pre-committed all: until the sinks are fenced too, an older driver may still leave pieces for recovery to abort.
     """
-    arena = make_arena(TARGETS[target])
-    scenario.be_fenced_out_at_once(arena, point)
-    arena.goes_on()
+    scenario = make_scenario(TARGETS[target])
+    steps.be_fenced_out_at_once(scenario, point)
+    scenario.goes_on()

@@ -28,7 +28,7 @@ from integration.plain.driver import run_job
 from integration.plain.workers import Workers
 from twophase.testing.parent_death import die_with_parent
 from twophase.testing.plain_driver import be_the_driver
-from twophase.workers import spare_collector
+from twophase.workers import freeze_gc
 
 
 def main(requests: socket.socket) -> None:
@@ -36,7 +36,7 @@ def main(requests: socket.socket) -> None:
     adopt_orphans()
     list(source.read(0, 0, 1))  # pyarrow imports pandas with the first rows
     "localhost".encode("idna")  # as the first connection does
-    spare_collector()
+    freeze_gc()
     assert threading.active_count() == 1
     woken, wake = os.pipe()
     os.set_blocking(woken, False)

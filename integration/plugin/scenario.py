@@ -26,7 +26,7 @@ class PluginDriver(DriverProcess):
     module = "integration.plugin.driver"
 
 
-class PluginArena:
+class PluginScenario:
     """A topic of orders, and queries that each write it into a table in MySQL or into a folder.
 
     Args:

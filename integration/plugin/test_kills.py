@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.plugin.scenario import PluginArena
+from integration.plugin.scenario import PluginScenario
 from twophase.testing.services import KafkaService, MySqlService
 
 pytestmark = [pytest.mark.part("plugin"), pytest.mark.proof]
@@ -45,44 +45,46 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def arena(kind: str, kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> PluginArena:
+def scenario(
+    kind: str, kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory
+) -> PluginScenario:
     server = mysql if kind == "mysql" else None
-    arena = PluginArena(kafka, server, tmp_path_factory.mktemp(kind), QUERIES, BATCH)
-    arena.produce(BATCH)
-    arena.finish()  # a kill in the first micro-batch of a job is what `test_plugin_short` has
-    return arena
+    scenario = PluginScenario(kafka, server, tmp_path_factory.mktemp(kind), QUERIES, BATCH)
+    scenario.produce(BATCH)
+    scenario.finish()  # a kill in the first micro-batch of a job is what `test_plugin_short` has
+    return scenario
 
 
 @pytest.mark.relay("kind")
-def test_every_query_is_killed_at_another_point_and_no_row_is_there_twice(arena: PluginArena, kind: str) -> None:
+def test_every_query_is_killed_at_another_point_and_no_row_is_there_twice(scenario: PluginScenario, kind: str) -> None:
     for points in ROUNDS[kind]:
-        arena.produce(3 * BATCH)
-        arena.kill_at(points, master=HELD_AND_FREE_SLOTS)
-        arena.nothing_is_there_twice()
+        scenario.produce(3 * BATCH)
+        scenario.kill_at(points, master=HELD_AND_FREE_SLOTS)
+        scenario.nothing_is_there_twice()
 
 
 @pytest.mark.relay("kind")
 def test_workers_die_too_and_in_the_end_every_record_is_there_once_and_nothing_is_left(
-    arena: PluginArena, kind: str
+    scenario: PluginScenario, kind: str
 ) -> None:
-    arena.produce(BATCH)
-    ended = arena.finish(",".join(f"{point}=kill@1" for point in OF_WORKER), master="local[4,4]")
+    scenario.produce(BATCH)
+    ended = scenario.finish(",".join(f"{point}=kill@1" for point in OF_WORKER), master="local[4,4]")
     assert {*ended.points} == {*OF_WORKER}
-    assert arena.hit == {point for points in ROUNDS[kind] for point in points}
-    arena.verify()
-    for job in arena.jobs:
-        assert arena.history(job).uncommitted() == []
+    assert scenario.hit == {point for points in ROUNDS[kind] for point in points}
+    scenario.verify()
+    for job in scenario.jobs:
+        assert scenario.history(job).uncommitted() == []
 
 
 def test_without_the_protocol_the_same_kill_shows_duplicates(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path
 ) -> None:
     """The negative control: the same kill and the same checker, a sink whose tasks write visibly."""
-    arena = PluginArena(kafka, mysql, tmp_path, records_per_batch=BATCH)
-    arena.control()
-    arena.produce(BATCH)
-    arena.kill_at(["CONTROL"])
-    arena.finish()
-    verdict = arena.verdict(arena.jobs[0])
+    scenario = PluginScenario(kafka, mysql, tmp_path, records_per_batch=BATCH)
+    scenario.control()
+    scenario.produce(BATCH)
+    scenario.kill_at(["CONTROL"])
+    scenario.finish()
+    verdict = scenario.verdict(scenario.jobs[0])
     assert verdict.duplicated == BATCH, verdict
     assert not verdict.exact

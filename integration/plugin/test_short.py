@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.nemesis import held_at
-from integration.plugin.scenario import PluginArena
+from integration.plugin.scenario import PluginScenario
 from twophase.testing.services import KafkaService, MySqlService
 
 pytestmark = pytest.mark.part("plugin")
@@ -24,14 +24,14 @@ DECIDED = ("C11",)
 def test_every_query_is_killed_at_another_point_and_has_every_record_once(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path
 ) -> None:
-    arena = PluginArena(kafka, mysql, tmp_path, len(UNDECIDED + DECIDED), BATCH)
-    arena.produce(2 * BATCH)
+    scenario = PluginScenario(kafka, mysql, tmp_path, len(UNDECIDED + DECIDED), BATCH)
+    scenario.produce(2 * BATCH)
     points = (*UNDECIDED, *DECIDED)
     # A writer is held in checkpoint 0, a driver in checkpoint 1.
-    driver = arena.driver(f"{held_at(points[:1])},{held_at(points[1:], 2)}", master="local[4]")
+    driver = scenario.driver(f"{held_at(points[:1])},{held_at(points[1:], 2)}", master="local[4]")
     assert {*driver.kill_when_at(points, TIMEOUT_S).points} == {*points}
-    arena.nothing_is_there_twice()
-    decided = [max((one.checkpoint for one in arena.history(job).decisions), default=-1) for job in arena.jobs]
+    scenario.nothing_is_there_twice()
+    decided = [max((one.checkpoint for one in scenario.history(job).decisions), default=-1) for job in scenario.jobs]
     assert sorted(decided) == [-1] * len(UNDECIDED) + [1] * len(DECIDED)
-    arena.finish()
-    arena.verify()
+    scenario.finish()
+    scenario.verify()

@@ -14,8 +14,8 @@ from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, decide
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionRepair, Frozen
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.repair import Bench, LossPlan, LossRepair
-from twophase.errors import CheckpointMissingError, LostPreparedError, StopJobError, TargetChangedError
+from twophase.coordinator.repair import LossPlan, LossRepair, RepairContext
+from twophase.errors import CheckpointMissingError, LostCommittableError, StopJobError, TargetChangedError
 from twophase.events import Observers
 from twophase.ids import Subtask
 from twophase.protocol.sink import CommitRequest, SinkContext
@@ -67,12 +67,12 @@ class World:
     def driver(self) -> LakeDriver:
         return LakeDriver(self.folder, {}, sinks=self.sinks())  # type: ignore[arg-type]
 
-    def bench(self) -> Bench:
+    def context(self) -> RepairContext:
         sinks = self.sinks()
         for name, sink in sinks.items():
             sink.open(SinkContext(JOB, name, SCHEMA, 1))
         options = JobOptions.parse({"checkpointLocation": str(self.folder)}, "job")
-        return Bench(JOB, LocalStorage(self.folder), sinks, options, Observers(), ManualClock())
+        return RepairContext(JOB, LocalStorage(self.folder), sinks, options, Observers(), ManualClock())
 
     def decided(self) -> None:
         """Checkpoint 0 is committed, 1 decided."""
@@ -81,13 +81,13 @@ class World:
         decided(driver, 1)
 
     def accept(self, sink: str) -> LossPlan:
-        repairing = LossRepair(self.bench())
+        repairing = LossRepair(self.context())
         plan = repairing.plan(1, sink)
         repairing.accept(plan, NOTE)
         return plan
 
     def adopt(self, found: Frozen = frozen) -> None:
-        repairing = AdoptionRepair(self.bench(), found)
+        repairing = AdoptionRepair(self.context(), found)
         repairing.adopt(repairing.plan(), NOTE)
 
     def put_back(self, table: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_lost_piece_is_given_up(world: World, loss: str) -> None:
     sink, lose, left = LOSSES[loss]
     world.decided()
     lose(world)
-    with pytest.raises(LostPreparedError, match="rows are lost until they are written again"):
+    with pytest.raises(LostCommittableError, match="rows are lost until they are written again"):
         world.driver().recover()
     plan = world.accept(sink)
     assert plan.rows == 20 - len(left)

@@ -13,7 +13,7 @@ import pytest
 from harness.selection import representatives
 from integration.mysql.sink_harness import Server
 from integration.repair.world import REASON, World
-from twophase.errors import CheckpointMissingError, LostPreparedError
+from twophase.errors import CheckpointMissingError, LostCommittableError
 from twophase.state.records import AcceptedLoss
 
 pytestmark = pytest.mark.part("repair")
@@ -61,7 +61,7 @@ def goes_on(world: World, loss: str) -> None:
 @pytest.mark.parametrize("loss", representatives(LOSSES, ["one branch", "all staged folders"]))
 def test_a_loss_is_accepted_and_the_job_goes_on(world: World, loss: str) -> None:
     sink = lost(world, loss)
-    with pytest.raises(LostPreparedError):
+    with pytest.raises(LostCommittableError):
         world.driver().recover()
     result = world.repair("accept-loss", "--checkpoint", "1", "--sink", sink)
     assert result.exit_code == 0, result.output
@@ -80,7 +80,7 @@ def test_without_a_yes_nothing_is_given_up(world: World) -> None:
     assert result.exit_code == 1
     assert "lost: branch" in result.output
     assert not world.history().repairs
-    with pytest.raises(LostPreparedError):
+    with pytest.raises(LostCommittableError):
         world.driver().recover()
 
 
@@ -100,7 +100,7 @@ def test_a_repair_that_is_killed_is_run_again(world: World, point: str) -> None:
         assert len(world.history().repairs) == 1, "the record is the repair: the next start carries it out"
     else:
         assert not world.history().repairs
-        with pytest.raises(LostPreparedError):
+        with pytest.raises(LostCommittableError):
             world.driver().recover()
         assert world.repair_forked(*arguments) == 0
     goes_on(world, loss)

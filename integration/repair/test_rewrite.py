@@ -16,9 +16,9 @@ from harness.selection import representatives
 from integration.kafka.topics import Topics, numbers
 from twophase import failpoints
 from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.repair import Bench
+from twophase.coordinator.repair import RepairContext
 from twophase.coordinator.rewrite import RewritePlan, RewriteRepair
-from twophase.errors import ConfigError, DeclinedError, LostPreparedError, OffsetOutOfRangeError, StopJobError
+from twophase.errors import ConfigError, DeclinedError, LostCommittableError, OffsetOutOfRangeError, StopJobError
 from twophase.events import Observers
 from twophase.runtime.registration import register
 from twophase.runtime.rewrite import KafkaReread
@@ -94,7 +94,9 @@ class Job:
         sinks = {name: entry.sink for name, entry in described.sinks.items()}
         storage = LocalStorage(self.root / "job")
         reread = KafkaReread(job.name, described.frame, described.sinks, storage)
-        yield RewriteRepair(Bench(job.name, storage, sinks, described.options, Observers(), SystemClock()), reread)
+        yield RewriteRepair(
+            RepairContext(job.name, storage, sinks, described.options, Observers(), SystemClock()), reread
+        )
 
     def rewrite(self) -> RewritePlan:
         with self.repairing() as repairing:
@@ -147,7 +149,7 @@ def test_exactly_the_lost_ranges_are_read_and_written_again(job: Job, case: str)
     job.read_tasks, lost, ranges = CASES[case]
     job.decide()
     job.lose(*lost)
-    with pytest.raises(LostPreparedError):
+    with pytest.raises(LostCommittableError):
         job.run()
     plan = job.rewrite()
     assert plan.ranges == [f"{job.topic}-{text} (source kafka)" for text in ranges]

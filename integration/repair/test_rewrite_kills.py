@@ -121,7 +121,7 @@ def test_a_rewrite_that_is_killed_is_run_again(world: World, point: str) -> None
     assert code == -signal.SIGKILL, err
     if not read_checkpoints(str(world.root / "job")).history.repairs:
         code, _, err = world.run("--available-now")
-        assert (code, "LostPreparedError" in err) == (3, True), err
+        assert (code, "LostCommittableError" in err) == (3, True), err
         code, _, err = world.rewrite()
         assert code == 0, err
     world.exact()

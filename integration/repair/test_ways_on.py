@@ -20,7 +20,7 @@ from integration.repair.world import REASON, World
 from twophase.errors import (
     CheckpointMissingError,
     CorruptRecordError,
-    LostPreparedError,
+    LostCommittableError,
     StopJobError,
     TargetChangedError,
 )
@@ -125,13 +125,13 @@ def table_emptied_between_triggers(world: World) -> None:
 ALL = list(range(20))
 STATES = {
     "a decided piece was rolled back": State(
-        decided_then(lambda world: world.roll_back(1, 1)), LostPreparedError, [*range(15)], ALL
+        decided_then(lambda world: world.roll_back(1, 1)), LostCommittableError, [*range(15)], ALL
     ),
     "all decided pieces were rolled back": State(
-        decided_then(lambda world: world.roll_back(1, 0, 1)), LostPreparedError, [*range(10)], ALL
+        decided_then(lambda world: world.roll_back(1, 0, 1)), LostCommittableError, [*range(10)], ALL
     ),
     "staged files were deleted": State(
-        decided_then(lambda world: world.remove_staged(1)), LostPreparedError, ALL, [*range(15)]
+        decided_then(lambda world: world.remove_staged(1)), LostCommittableError, ALL, [*range(15)]
     ),
     "the target was put back": State(table_put_back, TargetChangedError, [*range(10)], ALL),
     "the folder was put back": State(folder_put_back, CheckpointMissingError, ALL, ALL),

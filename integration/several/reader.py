@@ -25,7 +25,7 @@ from harness import delta_lake, order_files
 from harness.order_files import BATCH
 from harness.poller import Poller
 from harness.three_targets import DELTA, MYSQL, SINKS, Targets
-from integration.several.scenario import ThreeArena
+from integration.several.scenario import ThreeSinksScenario
 from twophase.cli.checkpoint_list import read_checkpoints
 from twophase.errors import ConfigError
 from twophase.state.log import FOLDER
@@ -98,7 +98,7 @@ class ThreeReader(Poller):
     """Looks at every table of some jobs again and again.
 
     Args:
-        arena: the jobs.
+        scenario: the jobs.
         names: of those to look at.
 
     Attributes:
@@ -109,16 +109,16 @@ class ThreeReader(Poller):
         wrong: what must not be seen, by job.
     """
 
-    def __init__(self, arena: ThreeArena, names: Sequence[str]) -> None:
+    def __init__(self, scenario: ThreeSinksScenario, names: Sequence[str]) -> None:
         super().__init__()
         self.looks: Counter[str] = Counter()
         self.looks_at_parts: Counter[str] = Counter()
         self.parts: list[Part] = []
         self.open: dict[tuple[str, str], float] = {}
         self.wrong: dict[str, list[str]] = {name: [] for name in names}
-        self._arena = arena
-        self._targets = {name: arena.targets(name) for name in names}
-        self._logs = {name: Log(arena.location(name)) for name in names}
+        self._scenario = scenario
+        self._targets = {name: scenario.targets(name) for name in names}
+        self._logs = {name: Log(scenario.location(name)) for name in names}
         self._last = {(name, sink): Look([], 0, 0) for name in names for sink in SINKS}
         self._files: dict[Path, list[int]] = {}
         self._commits: dict[Path, tuple[list[Path], list[Path]]] = {}
@@ -142,11 +142,11 @@ class ThreeReader(Poller):
 
     def passing(self, sink: str) -> list[float]:
         """How long each part lasted that went by while its driver lived."""
-        return [part.lasted_s() for part in self._of(sink) if part.after_s(self._arena.starts_s) is None]
+        return [part.lasted_s() for part in self._of(sink) if part.after_s(self._scenario.starts_s) is None]
 
     def left(self, sink: str) -> list[float]:
         """How long each part that a kill had left stayed after the start of the next driver."""
-        return [after_s for part in self._of(sink) if (after_s := part.after_s(self._arena.starts_s)) is not None]
+        return [after_s for part in self._of(sink) if (after_s := part.after_s(self._scenario.starts_s)) is not None]
 
     def figures(self) -> str:
         """What was measured, for people."""

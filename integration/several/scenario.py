@@ -28,7 +28,7 @@ class ThreeDriver(DriverProcess):
     module = "integration.several.driver"
 
 
-class ThreeArena:
+class ThreeSinksScenario:
     """A folder of orders, and jobs that each write all of it into MySQL, Delta and Hive.
 
     Args:

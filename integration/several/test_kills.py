@@ -18,7 +18,7 @@ from harness.three_targets import DELTA, HIVE, MYSQL, SINKS
 from integration.delta.driver import BEFORE_CHECKPOINT
 from integration.several.driver import CONTROL
 from integration.several.reader import ThreeReader
-from integration.several.scenario import ThreeArena
+from integration.several.scenario import ThreeSinksScenario
 from twophase.testing.services import MySqlService
 
 # A minute on a quiet machine; on a busy one sixteen jobs with three sinks each take their time.
@@ -43,49 +43,53 @@ JOBS = tuple(f"orders_{number:02d}" for number in range(max(len(IN_COMMIT + IN_W
 
 
 @pytest.fixture(scope="module")
-def arena(mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeArena:
-    return ThreeArena(mysql, tmp_path_factory.mktemp("three"), JOBS, CONTROLS)
+def scenario(mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeSinksScenario:
+    return ThreeSinksScenario(mysql, tmp_path_factory.mktemp("three"), JOBS, CONTROLS)
 
 
 @pytest.fixture(scope="module")
-def reader(arena: ThreeArena) -> ThreeReader:
-    return ThreeReader(arena, JOBS)
+def reader(scenario: ThreeSinksScenario) -> ThreeReader:
+    return ThreeReader(scenario, JOBS)
 
 
-def test_every_job_is_killed_in_a_writer_or_in_a_commit(arena: ThreeArena, reader: ThreeReader) -> None:
-    arena.produce(1)
+def test_every_job_is_killed_in_a_writer_or_in_a_commit(scenario: ThreeSinksScenario, reader: ThreeReader) -> None:
+    scenario.produce(1)
     points = (*IN_COMMIT, *IN_WRITERS, *map(CONTROL.format, CONTROLS))
     with reader:
-        arena.kill_at(points, reader.look_again, master=f"local[{4 + len(IN_WRITERS)}]")
-    _nothing_is_there_twice(arena)
-    seen = [arena.targets(job).rows() for job in JOBS]
+        scenario.kill_at(points, reader.look_again, master=f"local[{4 + len(IN_WRITERS)}]")
+    _nothing_is_there_twice(scenario)
+    seen = [scenario.targets(job).rows() for job in JOBS]
     assert {MYSQL: BATCH, DELTA: 0, HIVE: 0} in seen  # D01
     assert {MYSQL: BATCH, DELTA: BATCH, HIVE: 0} in seen  # D02
 
 
-def test_every_job_is_killed_in_recovery_or_around_a_decision(arena: ThreeArena, reader: ThreeReader) -> None:
-    arena.produce(2)
+def test_every_job_is_killed_in_recovery_or_around_a_decision(
+    scenario: ThreeSinksScenario, reader: ThreeReader
+) -> None:
+    scenario.produce(2)
     # D03 needs a table: one job may have been held at two points of the first round, and the last one then never began.
-    *rest, last = sorted(JOBS, key=lambda job: bool(delta_lake.commits(arena.targets(job).delta)))
+    *rest, last = sorted(JOBS, key=lambda job: bool(delta_lake.commits(scenario.targets(job).delta)))
     # The jobs that were caught first have orphans. Others take the points before C20.
     with reader:
-        arena.kill_at((*IN_RECOVERY, *IN_DRIVER), reader.look_again, controls=[], jobs=[*rest[-2:], *rest[:-2], last])
-    _nothing_is_there_twice(arena)
-    _all_recovered_to_the_same_checkpoint(arena)
+        scenario.kill_at(
+            (*IN_RECOVERY, *IN_DRIVER), reader.look_again, controls=[], jobs=[*rest[-2:], *rest[:-2], last]
+        )
+    _nothing_is_there_twice(scenario)
+    _all_recovered_to_the_same_checkpoint(scenario)
 
 
-def test_workers_are_killed_and_their_tasks_run_again(arena: ThreeArena, reader: ThreeReader) -> None:
-    arena.produce(1)
+def test_workers_are_killed_and_their_tasks_run_again(scenario: ThreeSinksScenario, reader: ThreeReader) -> None:
+    scenario.produce(1)
     with reader:
-        ended = arena.finish(",".join(f"{point}=kill@1" for point in OF_WORKER), master="local[2,4]")
+        ended = scenario.finish(",".join(f"{point}=kill@1" for point in OF_WORKER), master="local[2,4]")
     assert {*ended.points} == {*OF_WORKER}
-    assert any(arena.entries(job, "OrphansAborted") for job in JOBS), "no attempt has lost to another one"
-    _all_recovered_to_the_same_checkpoint(arena, JOBS)
+    assert any(scenario.entries(job, "OrphansAborted") for job in JOBS), "no attempt has lost to another one"
+    _all_recovered_to_the_same_checkpoint(scenario, JOBS)
 
 
-def test_every_record_is_in_every_table_once_and_nothing_is_left(arena: ThreeArena) -> None:
-    assert arena.hit >= PLANNED
-    arena.verify()
+def test_every_record_is_in_every_table_once_and_nothing_is_left(scenario: ThreeSinksScenario) -> None:
+    assert scenario.hit >= PLANNED
+    scenario.verify()
 
 
 def test_a_reader_saw_what_was_decided_once_and_of_delta_whole_checkpoints_only(reader: ThreeReader) -> None:
@@ -100,8 +104,8 @@ def test_a_reader_saw_what_was_decided_once_and_of_delta_whole_checkpoints_only(
     assert reader.open == {}
 
 
-def test_without_the_protocol_the_reader_sees_rows_twice_and_without_a_decision(arena: ThreeArena) -> None:
-    reader = ThreeReader(arena, ["duplicates"])
+def test_without_the_protocol_the_reader_sees_rows_twice_and_without_a_decision(scenario: ThreeSinksScenario) -> None:
+    reader = ThreeReader(scenario, ["duplicates"])
     reader.look()
     twice, *undecided = reader.wrong["duplicates"]
     assert twice.startswith(f"{MYSQL}: visible twice: {BATCH}")
@@ -109,23 +113,23 @@ def test_without_the_protocol_the_reader_sees_rows_twice_and_without_a_decision(
     assert len(undecided) == len(SINKS)
 
 
-def test_without_the_protocol_the_checker_sees_what_the_same_kill_does(arena: ThreeArena) -> None:
+def test_without_the_protocol_the_checker_sees_what_the_same_kill_does(scenario: ThreeSinksScenario) -> None:
     """The negative controls: the same input, the same kill, the same checker, the protocol switched off in the harness."""
-    twice, less = arena.verdicts("duplicates"), arena.verdicts("losses")
+    twice, less = scenario.verdicts("duplicates"), scenario.verdicts("losses")
     assert (twice[MYSQL].duplicated, twice[MYSQL].lost) == (BATCH, 0), twice
     assert twice[DELTA].exact
     assert twice[HIVE].exact
     assert [less[sink].lost for sink in (MYSQL, DELTA, HIVE)] == [0, BATCH, BATCH], less
 
 
-def _nothing_is_there_twice(arena: ThreeArena) -> None:
+def _nothing_is_there_twice(scenario: ThreeSinksScenario) -> None:
     for job in JOBS:
-        for sink, verdict in arena.verdicts(job).items():
+        for sink, verdict in scenario.verdicts(job).items():
             assert (verdict.duplicated, verdict.foreign) == (0, 0), f"{job}, {sink}: {verdict}"
 
 
-def _all_recovered_to_the_same_checkpoint(arena: ThreeArena, jobs: tuple[str, ...] = ()) -> None:
-    recovered = {job: found for job in JOBS if (found := arena.recovered(job))}
+def _all_recovered_to_the_same_checkpoint(scenario: ThreeSinksScenario, jobs: tuple[str, ...] = ()) -> None:
+    recovered = {job: found for job in JOBS if (found := scenario.recovered(job))}
     assert recovered.keys() >= {*jobs}
     assert recovered
     for job, found in recovered.items():

@@ -16,7 +16,7 @@ import pytest
 from harness import delta_lake
 from harness.order_files import BATCH
 from harness.three_targets import DELTA, HIVE, MYSQL, SINKS
-from integration.several.scenario import ThreeArena, ThreeDriver
+from integration.several.scenario import ThreeDriver, ThreeSinksScenario
 from twophase.errors import StopJobError
 from twophase.testing.services import MySqlService
 
@@ -30,13 +30,13 @@ OPTIONS = {"restart.delay": "100 ms", "commit.backoff": "50 ms"}
 
 
 @pytest.fixture(scope="module")
-def arena(own_mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeArena:
-    return ThreeArena(own_mysql, tmp_path_factory.mktemp("outages"), [JOB])
+def scenario(own_mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeSinksScenario:
+    return ThreeSinksScenario(own_mysql, tmp_path_factory.mktemp("outages"), [JOB])
 
 
 @pytest.fixture(scope="module")
-def driver(arena: ThreeArena) -> Iterator[ThreeDriver]:
-    driver = arena.start(ARM, forever=True, options=OPTIONS)
+def driver(scenario: ThreeSinksScenario) -> Iterator[ThreeDriver]:
+    driver = scenario.start(ARM, forever=True, options=OPTIONS)
     try:
         yield driver
     finally:
@@ -47,24 +47,24 @@ def everywhere(rows: int) -> dict[str, int]:
     return dict.fromkeys(SINKS, rows)
 
 
-def aborted(arena: ThreeArena) -> int:
-    return sum(len(arena.entries(JOB, kind)) for kind in ("CheckpointDeclined", "OrphansAborted"))
+def aborted(scenario: ThreeSinksScenario) -> int:
+    return sum(len(scenario.entries(JOB, kind)) for kind in ("CheckpointDeclined", "OrphansAborted"))
 
 
-def holds(arena: ThreeArena, driver: ThreeDriver, sink: str) -> None:
+def holds(scenario: ThreeSinksScenario, driver: ThreeDriver, sink: str) -> None:
     """The job asks one sink again, ever more slowly, and says so; nothing aborts, and no other checkpoint begins."""
-    before, triggered = aborted(arena), len(arena.entries(JOB, "CheckpointTriggered"))
-    driver.wait_for(lambda: len(retried(arena, sink)) >= RETRIES, f"{RETRIES} retries of {sink}")
-    found = retried(arena, sink)
+    before, triggered = aborted(scenario), len(scenario.entries(JOB, "CheckpointTriggered"))
+    driver.wait_for(lambda: len(retried(scenario, sink)) >= RETRIES, f"{RETRIES} retries of {sink}")
+    found = retried(scenario, sink)
     assert all(fields["reason"] for fields in found)
     assert [fields["retries"] for fields in found] == [*range(1, len(found) + 1)]
     assert all(later["next_in_s"] > sooner["next_in_s"] for sooner, later in itertools.pairwise(found))
-    assert aborted(arena) == before
-    assert len(arena.entries(JOB, "CheckpointTriggered")) == triggered
+    assert aborted(scenario) == before
+    assert len(scenario.entries(JOB, "CheckpointTriggered")) == triggered
 
 
-def retried(arena: ThreeArena, sink: str) -> list[dict[str, Any]]:
-    return [entry.fields for entry in arena.entries(JOB, "CommitRetried") if entry.fields["sink"] == sink]
+def retried(scenario: ThreeSinksScenario, sink: str) -> list[dict[str, Any]]:
+    return [entry.fields for entry in scenario.entries(JOB, "CommitRetried") if entry.fields["sink"] == sink]
 
 
 def metadata(table: Path) -> dict[str, Any]:
@@ -86,30 +86,32 @@ def alter(table: Path, changed: dict[str, Any]) -> None:
 
 
 def test_a_sink_that_fails_before_the_decision_aborts_all(
-    arena: ThreeArena, driver: ThreeDriver, own_mysql: MySqlService
+    scenario: ThreeSinksScenario, driver: ThreeDriver, own_mysql: MySqlService
 ) -> None:
-    arena.produce(1)
+    scenario.produce(1)
     driver.wait_until_stopped("C02")
     own_mysql.kill()
     driver.thaw()
     try:
-        driver.wait_for(lambda: bool(arena.entries(JOB, "CheckpointDeclined")), "a declined checkpoint")
-        assert arena.targets(JOB).rows(DELTA, HIVE) == {DELTA: 0, HIVE: 0}
+        driver.wait_for(lambda: bool(scenario.entries(JOB, "CheckpointDeclined")), "a declined checkpoint")
+        assert scenario.targets(JOB).rows(DELTA, HIVE) == {DELTA: 0, HIVE: 0}
     finally:
         own_mysql.restart()
     driver.wait_until_stopped("C11")
-    assert arena.targets(JOB).rows() == everywhere(0)
-    decided = [entry for entry in arena.entries(JOB, "CheckpointDecided") if entry.fields["rows"]]
+    assert scenario.targets(JOB).rows() == everywhere(0)
+    decided = [entry for entry in scenario.entries(JOB, "CheckpointDecided") if entry.fields["rows"]]
     assert [entry.fields["checkpoint"] for entry in decided] == [0]
 
 
-def test_mysql_is_down_after_the_decision(arena: ThreeArena, driver: ThreeDriver, own_mysql: MySqlService) -> None:
+def test_mysql_is_down_after_the_decision(
+    scenario: ThreeSinksScenario, driver: ThreeDriver, own_mysql: MySqlService
+) -> None:
     """The driver is stopped where the first checkpoint with rows is decided."""
-    tables = arena.targets(JOB)
+    tables = scenario.targets(JOB)
     own_mysql.kill()
     driver.thaw()
     try:
-        holds(arena, driver, MYSQL)
+        holds(scenario, driver, MYSQL)
         assert tables.rows(DELTA, HIVE) == {DELTA: BATCH, HIVE: BATCH}
     finally:
         own_mysql.restart()
@@ -117,31 +119,31 @@ def test_mysql_is_down_after_the_decision(arena: ThreeArena, driver: ThreeDriver
 
 
 def test_without_the_disk_of_the_hive_table_the_job_stops_after_the_decision_and_with_it_has_all(
-    arena: ThreeArena, driver: ThreeDriver
+    scenario: ThreeSinksScenario, driver: ThreeDriver
 ) -> None:
     """Nobody can tell a disk that comes back from a table that was dropped. The others have committed."""
-    tables = arena.targets(JOB)
-    before = aborted(arena)
-    arena.produce(1)
+    tables = scenario.targets(JOB)
+    before = aborted(scenario)
+    scenario.produce(1)
     driver.wait_until_stopped("D02")
-    assert tables.rows() == {MYSQL: arena.produced, DELTA: arena.produced, HIVE: arena.produced - BATCH}
+    assert tables.rows() == {MYSQL: scenario.produced, DELTA: scenario.produced, HIVE: scenario.produced - BATCH}
     away = tables.hive.rename(tables.hive.with_name("away"))
     driver.thaw()
     ended = driver.wait()
     away.rename(tables.hive)
     assert ended.code == StopJobError.exit_code, ended.output
     assert "is gone, with all that is pre-committed" in ended.output
-    assert (aborted(arena), retried(arena, HIVE)) == (before, [])
-    assert tables.rows() == everywhere(arena.produced) | {HIVE: arena.produced - BATCH}
-    arena.finish(options=OPTIONS)
-    assert tables.rows() == everywhere(arena.produced)
+    assert (aborted(scenario), retried(scenario, HIVE)) == (before, [])
+    assert tables.rows() == everywhere(scenario.produced) | {HIVE: scenario.produced - BATCH}
+    scenario.finish(options=OPTIONS)
+    assert tables.rows() == everywhere(scenario.produced)
 
 
-def test_an_altered_delta_table_stops_the_job_and_mended_it_has_all(arena: ThreeArena) -> None:
+def test_an_altered_delta_table_stops_the_job_and_mended_it_has_all(scenario: ThreeSinksScenario) -> None:
     """Nothing that waiting would mend: the job stops and says what to undo. The others have committed nevertheless."""
-    tables = arena.targets(JOB)
-    driver = arena.start("D01=stop@1", forever=True, options=OPTIONS)
-    arena.produce(1)
+    tables = scenario.targets(JOB)
+    driver = scenario.start("D01=stop@1", forever=True, options=OPTIONS)
+    scenario.produce(1)
     driver.wait_until_stopped("D01")
     before = metadata(tables.delta)
     schema = json.loads(before["schemaString"])
@@ -151,9 +153,9 @@ def test_an_altered_delta_table_stops_the_job_and_mended_it_has_all(arena: Three
     ended = driver.wait()
     assert ended.code == StopJobError.exit_code, ended.output
     assert "column 'amount' was dropped or renamed" in ended.output
-    assert tables.rows(MYSQL, HIVE) == {MYSQL: arena.produced, HIVE: arena.produced}
+    assert tables.rows(MYSQL, HIVE) == {MYSQL: scenario.produced, HIVE: scenario.produced}
     alter(tables.delta, before)
-    assert tables.rows() == everywhere(arena.produced) | {DELTA: arena.produced - BATCH}
-    arena.finish(options=OPTIONS)
-    assert arena.recovered(JOB) == [everywhere(arena.produced)]
-    arena.verify()
+    assert tables.rows() == everywhere(scenario.produced) | {DELTA: scenario.produced - BATCH}
+    scenario.finish(options=OPTIONS)
+    assert scenario.recovered(JOB) == [everywhere(scenario.produced)]
+    scenario.verify()

@@ -13,7 +13,7 @@ import pytest
 from harness.order_files import BATCH
 from harness.three_targets import DELTA, HIVE, MYSQL, SINKS
 from integration.several.reader import ThreeReader
-from integration.several.scenario import ThreeArena
+from integration.several.scenario import ThreeSinksScenario
 from twophase.testing.services import MySqlService
 
 pytestmark = [pytest.mark.part("several"), pytest.mark.timeout(1800)]
@@ -35,17 +35,17 @@ JOBS = tuple(f"orders_{number}" for number in range(len(VISIBLE)))
 
 
 @pytest.fixture(scope="module")
-def jobs(mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeArena:
-    return ThreeArena(mysql, tmp_path_factory.mktemp("three"), JOBS)
+def jobs(mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeSinksScenario:
+    return ThreeSinksScenario(mysql, tmp_path_factory.mktemp("three"), JOBS)
 
 
 @pytest.fixture(scope="module")
-def reader(jobs: ThreeArena) -> ThreeReader:
+def reader(jobs: ThreeSinksScenario) -> ThreeReader:
     return ThreeReader(jobs, JOBS)
 
 
 @pytest.fixture(scope="module")
-def killed(jobs: ThreeArena, reader: ThreeReader) -> ThreeArena:
+def killed(jobs: ThreeSinksScenario, reader: ThreeReader) -> ThreeSinksScenario:
     """After the kill."""
     jobs.produce(1)
     with reader:
@@ -54,7 +54,7 @@ def killed(jobs: ThreeArena, reader: ThreeReader) -> ThreeArena:
 
 
 @pytest.fixture(scope="module")
-def recovered(killed: ThreeArena, reader: ThreeReader) -> ThreeArena:
+def recovered(killed: ThreeSinksScenario, reader: ThreeReader) -> ThreeSinksScenario:
     """After a driver that recovers, writes one more checkpoint, and ends."""
     killed.produce(1)
     with reader:
@@ -62,12 +62,12 @@ def recovered(killed: ThreeArena, reader: ThreeReader) -> ThreeArena:
     return killed
 
 
-def test_a_killed_job_shows_in_each_table_what_its_crash_point_says(killed: ThreeArena) -> None:
+def test_a_killed_job_shows_in_each_table_what_its_crash_point_says(killed: ThreeSinksScenario) -> None:
     seen = [killed.targets(job).rows() for job in JOBS]
     assert sorted(seen, key=str) == sorted(VISIBLE.values(), key=str)
 
 
-def test_every_record_is_in_every_table_once_and_nothing_is_left(recovered: ThreeArena) -> None:
+def test_every_record_is_in_every_table_once_and_nothing_is_left(recovered: ThreeSinksScenario) -> None:
     recovered.verify()
     found = [rows for job in JOBS for rows in recovered.recovered(job)]
     nothing, everything = dict.fromkeys(SINKS, 0), dict.fromkeys(SINKS, BATCH)

@@ -21,7 +21,7 @@ from rich.live import Live
 from integration.soak.faults import faults
 from integration.soak.report import markdown, phase_at, tables
 from integration.soak.run import Goal, Outcome, Soak, Struck
-from integration.soak.scenario import BATCH, SoakArena
+from integration.soak.scenario import BATCH, SoakScenario
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
 
 _MINUTES = 10.0
@@ -60,11 +60,11 @@ def soak(goal: Goal, seed: int, scratch: Path, console: Console) -> Outcome:
     """Run one with servers of its own: each strike is printed, and how far the job is."""
     with KafkaService(own=True) as kafka, MySqlService(local_infile=True, own=True) as mysql:
         with MariaDbService(local_infile=True, own=True) as mariadb:
-            arena = SoakArena(kafka, {"facts": mysql, "copy": mariadb}, scratch, _batch(goal))
-            screen = Screen(arena, console)
-            known = faults(arena, kafka)
-            rows = _rows(goal, arena.batch)
-            running = Soak(arena, kafka, known, list(known), seed, rows=rows, tell=screen.tell)
+            scenario = SoakScenario(kafka, {"facts": mysql, "copy": mariadb}, scratch, _batch(goal))
+            screen = Screen(scenario, console)
+            known = faults(scenario, kafka)
+            rows = _rows(goal, scenario.batch)
+            running = Soak(scenario, kafka, known, list(known), seed, rows=rows, tell=screen.tell)
             with Live(screen, console=console, transient=True, refresh_per_second=2):
                 return running.run(goal)
 
@@ -73,28 +73,28 @@ class Screen:
     """The live line, and a line for each strike.
 
     Args:
-        arena: the job.
+        scenario: the job.
         console: where to.
     """
 
-    def __init__(self, arena: SoakArena, console: Console) -> None:
-        self._arena = arena
+    def __init__(self, scenario: SoakScenario, console: Console) -> None:
+        self._scenario = scenario
         self._console = console
         self._began_s = time.monotonic()
         self._strikes = 0
 
     def __rich__(self) -> str:
         took_s = time.monotonic() - self._began_s
-        return f"{took_s:7.1f} s  {self._arena.journals.rows:,} records committed, {self._strikes} strikes"
+        return f"{took_s:7.1f} s  {self._scenario.journals.rows:,} records committed, {self._strikes} strikes"
 
     def tell(self, struck: Struck) -> None:
         """Print one strike."""
         self._strikes += 1
-        phase = phase_at(self._arena.journals.entries(), struck.at_s)
+        phase = phase_at(self._scenario.journals.entries(), struck.at_s)
         mended_s = struck.mended_s - struck.at_s
         self._console.print(
             f"{struck.at_s - self._began_s:7.1f} s  {self._strikes:3}  {struck.strike.fault:21} "
-            f"in {phase:10} mended after {mended_s:4.1f} s, {self._arena.journals.rows:,} records committed"
+            f"in {phase:10} mended after {mended_s:4.1f} s, {self._scenario.journals.rows:,} records committed"
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from integration.soak.scenario import SoakArena, SoakDriver
+from integration.soak.scenario import SoakDriver, SoakScenario
 from twophase.errors import FencedError, TargetUnreachableError
 from twophase.testing.services import KafkaService
 from twophase.testing.services.deadline import Deadline
@@ -28,14 +28,14 @@ class Scene:
     """A job that runs, and all that can be hurt.
 
     Attributes:
-        arena: the job.
+        scenario: the job.
         noise: where random choices come from.
         watch: raises if something else has gone wrong; called in every wait.
         driver: the driver that has the job now.
         refused: drivers that ended before they had begun, because a server did not answer.
     """
 
-    arena: SoakArena
+    scenario: SoakScenario
     noise: random.Random
     watch: Callable[[], None]
     driver: SoakDriver = field(init=False)
@@ -44,7 +44,7 @@ class Scene:
 
     def start_driver(self) -> None:
         """Start a driver, which takes the job over."""
-        self.driver = self.arena.start()
+        self.driver = self.scenario.start()
         self._drivers.append(self.driver)
 
     def stop(self) -> None:
@@ -78,7 +78,7 @@ class Scene:
         since, refused = time.monotonic(), self.refused
 
         def noticed() -> bool:
-            return self.refused > refused or bool(self.arena.journals.since(since, _TROUBLE))
+            return self.refused > refused or bool(self.scenario.journals.since(since, _TROUBLE))
 
         self.wait_for(noticed, f"the job to notice that {server} is frozen")
 
@@ -87,9 +87,11 @@ Fault = Callable[[Scene], None]
 """Strikes and mends."""
 
 
-def faults(arena: SoakArena, kafka: KafkaService) -> dict[str, Fault]:
+def faults(scenario: SoakScenario, kafka: KafkaService) -> dict[str, Fault]:
     """All that can happen to a job, by name."""
-    services: Mapping[str, Service] = {"Kafka": kafka} | {name_of(server): server for server in arena.servers.values()}
+    services: Mapping[str, Service] = {"Kafka": kafka} | {
+        name_of(server): server for server in scenario.servers.values()
+    }
     found: dict[str, Fault] = {"SIGKILL driver": _kill_driver, "SIGKILL Python worker": _kill_worker}
     found |= {f"SIGKILL {name}": _killing(service) for name, service in services.items()}
     found |= {"SIGSTOP driver": _freeze_driver}

@@ -18,7 +18,7 @@ from typing import Self
 
 import pymysql
 
-from integration.soak.scenario import Ends, SoakArena, ends_of
+from integration.soak.scenario import Ends, SoakScenario, ends_of
 from twophase.cli.checkpoint_list import read_checkpoints
 
 _PAUSE_S = 0.1
@@ -82,16 +82,16 @@ class SoakReader:
     As a context manager it starts on entry and stops on exit.
 
     Args:
-        arena: the job; it has committed a checkpoint already.
+        scenario: the job; it has committed a checkpoint already.
 
     Attributes:
         looks: at a table, so far.
     """
 
-    def __init__(self, arena: SoakArena) -> None:
+    def __init__(self, scenario: SoakScenario) -> None:
         self.looks = 0
-        self._arena = arena
-        self._seen: dict[str, Mapping[int, Part]] = {sink: {} for sink in arena.servers}
+        self._scenario = scenario
+        self._seen: dict[str, Mapping[int, Part]] = {sink: {} for sink in scenario.servers}
         self._failure: BaseException | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="soak-reader", daemon=True)
@@ -128,7 +128,7 @@ class SoakReader:
         try:
             while not self._stopping.wait(pause_s):
                 began_s = time.monotonic()
-                for sink in self._arena.servers:
+                for sink in self._scenario.servers:
                     with suppress(pymysql.Error):
                         self.look(sink)
                 pause_s = max(_PAUSE_S, _PAUSES * (time.monotonic() - began_s))
@@ -136,13 +136,13 @@ class SoakReader:
             self._failure = error
 
     def _visible(self, sink: str) -> dict[int, Part]:
-        server = self._arena.servers[sink]
+        server = self._scenario.servers[sink]
         connection = pymysql.connect(
             host=server.host,
             port=server.port,
             user=server.user,
             password=server.password,
-            database=self._arena.databases[sink],
+            database=self._scenario.databases[sink],
             connect_timeout=_READ_TIMEOUT_S,
             read_timeout=_READ_TIMEOUT_S,
         )
@@ -155,6 +155,6 @@ class SoakReader:
 
     def _ends(self, state: str) -> Ends:
         """The end of the newest checkpoint that is committed, or at least decided."""
-        entries = read_checkpoints(self._arena.settings["location"]).entries
+        entries = read_checkpoints(self._scenario.settings["location"]).entries
         bodies = [entry.body for entry in entries if entry.body and (state == "decided" or entry.decision.committed)]
         return ends_of(bodies[-1].offsets.end)

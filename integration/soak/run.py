@@ -13,7 +13,7 @@ from integration.soak.faults import Fault, Scene
 from integration.soak.plan import Strike, strikes
 from integration.soak.producer import SoakProducer
 from integration.soak.reader import SoakReader
-from integration.soak.scenario import SoakArena
+from integration.soak.scenario import SoakScenario
 from twophase.testing.journal import Entry
 from twophase.testing.services import KafkaService
 
@@ -85,7 +85,7 @@ class Soak:
     """Runs once.
 
     Args:
-        arena: the job; not started.
+        scenario: the job; not started.
         kafka: its broker.
         known: all faults, by name.
         deck: names of those that strike; one that is in it twice strikes twice as often.
@@ -97,7 +97,7 @@ class Soak:
 
     def __init__(
         self,
-        arena: SoakArena,
+        scenario: SoakScenario,
         kafka: KafkaService,
         known: Mapping[str, Fault],
         deck: Sequence[str],
@@ -107,17 +107,17 @@ class Soak:
         eager: float = 0.3,
         tell: Callable[[Struck], None] = lambda _: None,
     ) -> None:
-        self._arena = arena
+        self._scenario = scenario
         self._known = known
         self._seed = seed
         self._plan = strikes(seed, deck, rows, eager)
         self._tell = tell
         self._struck: list[Struck] = []
-        self._scene = Scene(arena, random.Random(seed), self._check)
+        self._scene = Scene(scenario, random.Random(seed), self._check)
         self._producer = SoakProducer(
-            kafka.bootstrap_servers, arena.topic, lambda: arena.journals.rows, _AHEAD * arena.batch
+            kafka.bootstrap_servers, scenario.topic, lambda: scenario.journals.rows, _AHEAD * scenario.batch
         )
-        self._reader = SoakReader(arena)
+        self._reader = SoakReader(scenario)
 
     def run(self, goal: Goal) -> Outcome:
         """Until the goal is reached.
@@ -155,28 +155,28 @@ class Soak:
 
     def _finish(self, goal: Goal) -> None:
         """The job has to recover from the last strike, and to write all that there is."""
-        journals = self._arena.journals
+        journals = self._scenario.journals
         self._await_rows(max(1, goal.records - journals.rows))
-        self._arena.produced = self._producer.stop()
-        self._await_rows(self._arena.produced - journals.rows)
-        for sink in self._arena.servers:
+        self._scenario.produced = self._producer.stop()
+        self._await_rows(self._scenario.produced - journals.rows)
+        for sink in self._scenario.servers:
             self._await_nothing_prepared(sink)
 
     def _await_rows(self, rows: int) -> None:
         """Wait until so many more rows are committed; each checkpoint has a deadline of its own."""
-        wanted = self._arena.journals.rows + rows
-        while (now := self._arena.journals.rows) < wanted:
+        wanted = self._scenario.journals.rows + rows
+        while (now := self._scenario.journals.rows) < wanted:
             self._await_more_than(now)
 
     def _await_more_than(self, rows: int) -> None:
-        self._scene.wait_for(lambda: self._arena.journals.rows > rows, f"a checkpoint after {rows} committed rows")
+        self._scene.wait_for(lambda: self._scenario.journals.rows > rows, f"a checkpoint after {rows} committed rows")
 
     def _await_acknowledgement(self) -> None:
-        journals, now = self._arena.journals, time.monotonic()
+        journals, now = self._scenario.journals, time.monotonic()
         self._scene.wait_for(lambda: bool(journals.since(now, ["SinkAcknowledged"])), "a sink to acknowledge")
 
     def _await_nothing_prepared(self, sink: str) -> None:
-        self._scene.wait_for(lambda: not self._arena.prepared(sink), f"nothing to be prepared in {sink}")
+        self._scene.wait_for(lambda: not self._scenario.prepared(sink), f"nothing to be prepared in {sink}")
 
     def _check(self) -> None:
         self._producer.check()
@@ -184,15 +184,15 @@ class Soak:
 
     def _judge(self, took_s: float) -> Outcome:
         """What is there after one more death of each server: what is committed is durable, nothing comes back."""
-        for server in self._arena.servers.values():
+        for server in self._scenario.servers.values():
             server.kill()
             server.restart()
-        prepared = sum(len(self._arena.prepared(sink)) for sink in self._arena.servers)
-        verdicts = {sink: self._arena.verdict(sink) for sink in self._arena.servers}
+        prepared = sum(len(self._scenario.prepared(sink)) for sink in self._scenario.servers)
+        verdicts = {sink: self._scenario.verdict(sink) for sink in self._scenario.servers}
         return Outcome(
             seed=self._seed,
             struck=self._struck,
-            entries=self._arena.journals.entries(),
+            entries=self._scenario.journals.entries(),
             verdicts=verdicts,
             prepared=prepared,
             looks=self._reader.looks,

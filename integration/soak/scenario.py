@@ -1,4 +1,4 @@
-"""The job of the soak: an arena whose drivers run for ever, have short timeouts and keep journals."""
+"""The job of the soak: a scenario whose drivers run for ever, have short timeouts and keep journals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 
 from harness.nemesis import DriverProcess
-from integration.mysql.scenario import Arena
+from integration.mysql.scenario import Scenario
 from twophase.testing.journal import Entry, JournalReader
 from twophase.testing.services import KafkaService, SqlService
 from twophase.testing.sessions import session_of
@@ -97,8 +97,8 @@ class Journals:
         return sum(self._ends.values())
 
 
-class SoakArena(Arena):
-    """See `Arena`.
+class SoakScenario(Scenario):
+    """See `Scenario`.
 
     Args:
         kafka: where the orders come from.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from integration.mysql.scenario import Arena
+from integration.mysql.scenario import Scenario
 from twophase.testing.services import KafkaService, MySqlService
 
 ROOT = Path(__file__).parents[2]
@@ -35,8 +35,8 @@ def put_in(text: str, changes: dict[str, str]) -> str:
     return text
 
 
-def run(command: list[str], arena: Arena) -> None:
-    environment = os.environ | {"SHOP_PASSWORD": arena.servers["facts"].password}
+def run(command: list[str], scenario: Scenario) -> None:
+    environment = os.environ | {"SHOP_PASSWORD": scenario.servers["facts"].password}
     done = subprocess.run(
         [sys.executable, *command],
         env=environment,
@@ -50,37 +50,39 @@ def run(command: list[str], arena: Arena) -> None:
 
 
 @pytest.fixture
-def arena(kafka: KafkaService, mysql: MySqlService, tmp_path: Path) -> Arena:
-    arena = Arena(kafka, {"facts": mysql}, tmp_path)
-    arena.produce(500)
-    return arena
+def scenario(kafka: KafkaService, mysql: MySqlService, tmp_path: Path) -> Scenario:
+    scenario = Scenario(kafka, {"facts": mysql}, tmp_path)
+    scenario.produce(500)
+    return scenario
 
 
-def addresses(arena: Arena) -> dict[str, str]:
-    url = arena.servers["facts"].url(arena.databases["facts"])
+def addresses(scenario: Scenario) -> dict[str, str]:
+    url = scenario.servers["facts"].url(scenario.databases["facts"])
     return {
-        "broker:9092": arena.settings["servers"],
+        "broker:9092": scenario.settings["servers"],
         "mysql://app@db/shop": url,
-        "/chk/orders": str(arena.scratch / "chk"),
+        "/chk/orders": str(scenario.scratch / "chk"),
     }
 
 
 @pytest.mark.proof
-def test_the_python(arena: Arena) -> None:
+def test_the_python(scenario: Scenario) -> None:
     ends = {'processingTime="10 seconds"': "availableNow=True"}
-    topic = {'"subscribe", "orders"': f'"subscribe", "{arena.topic}"'}
-    script = arena.scratch / "job.py"
-    script.write_text(put_in(block("python"), addresses(arena) | ends | topic))
-    run([str(script)], arena)
-    arena.verify()
+    topic = {'"subscribe", "orders"': f'"subscribe", "{scenario.topic}"'}
+    script = scenario.scratch / "job.py"
+    script.write_text(put_in(block("python"), addresses(scenario) | ends | topic))
+    run([str(script)], scenario)
+    scenario.verify()
 
 
 @pytest.mark.proof
-def test_the_job_file(arena: Arena) -> None:
-    script = arena.scratch / "job.yaml"
-    script.write_text(put_in(block("yaml"), addresses(arena) | {"subscribe: orders": f"subscribe: {arena.topic}"}))
-    run(["-m", "twophase.cli", "run", "--available-now", str(script)], arena)
-    arena.verify()
+def test_the_job_file(scenario: Scenario) -> None:
+    script = scenario.scratch / "job.yaml"
+    script.write_text(
+        put_in(block("yaml"), addresses(scenario) | {"subscribe: orders": f"subscribe: {scenario.topic}"})
+    )
+    run(["-m", "twophase.cli", "run", "--available-now", str(script)], scenario)
+    scenario.verify()
 
 
 class Up:

@@ -52,7 +52,7 @@ class Outcome:
     state: list[list[str]]
 
 
-class StatefulArena:
+class StatefulScenario:
     """Some jobs, a database for their tables, a folder.
 
     Args:

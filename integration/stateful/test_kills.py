@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from integration.stateful.queries import QUERIES
-from integration.stateful.scenario import TIMEOUT_S, StatefulArena, produce
+from integration.stateful.scenario import TIMEOUT_S, StatefulScenario, produce
 from integration.stateful.workload import expected
 from twophase.testing.services import KafkaService, MySqlService
 
@@ -36,28 +36,28 @@ def topics(kafka: KafkaService) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def killed(
     kafka: KafkaService, mysql: MySqlService, topics: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> StatefulArena:
-    return StatefulArena(kafka, mysql, topics, tmp_path_factory.mktemp("killed"))
+) -> StatefulScenario:
+    return StatefulScenario(kafka, mysql, topics, tmp_path_factory.mktemp("killed"))
 
 
 @pytest.fixture(scope="module")
 def undisturbed(
     kafka: KafkaService, mysql: MySqlService, topics: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> StatefulArena:
-    arena = StatefulArena(kafka, mysql, topics, tmp_path_factory.mktemp("undisturbed"))
-    arena.finish()
-    return arena
+) -> StatefulScenario:
+    scenario = StatefulScenario(kafka, mysql, topics, tmp_path_factory.mktemp("undisturbed"))
+    scenario.finish()
+    return scenario
 
 
 @pytest.mark.parametrize("point", ORDER)
-def test_all_jobs_are_killed_at(killed: StatefulArena, point: str) -> None:
+def test_all_jobs_are_killed_at(killed: StatefulScenario, point: str) -> None:
     assert killed.kill_at(point) == [point] * len(QUERIES)
     for name, rows in expected().items():
         [_caught[name, point]] = killed.unfinished(name)
         assert not killed.rows(name) - rows, f"{name} has rows that it must not have"
 
 
-def test_every_job_was_killed_at_every_planned_point_and_replayed_what_was_decided(killed: StatefulArena) -> None:
+def test_every_job_was_killed_at_every_planned_point_and_replayed_what_was_decided(killed: StatefulScenario) -> None:
     killed.finish()
     assert set(_caught) == {(name, point) for name in QUERIES for point in DECIDED | UNDECIDED}
     for name in QUERIES:
@@ -67,7 +67,9 @@ def test_every_job_was_killed_at_every_planned_point_and_replayed_what_was_decid
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_killed_and_undisturbed_runs_end_the_same(killed: StatefulArena, undisturbed: StatefulArena, name: str) -> None:
+def test_killed_and_undisturbed_runs_end_the_same(
+    killed: StatefulScenario, undisturbed: StatefulScenario, name: str
+) -> None:
     found, wanted = killed.outcome(name), undisturbed.outcome(name)
     assert found.rows == wanted.rows == expected()[name]
     assert found.batches == wanted.batches

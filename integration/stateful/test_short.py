@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.stateful.scenario import TIMEOUT_S, StatefulArena, produce
+from integration.stateful.scenario import TIMEOUT_S, StatefulScenario, produce
 from integration.stateful.workload import expected
 from twophase.testing.services import KafkaService, MySqlService
 
@@ -23,18 +23,18 @@ pytestmark = [pytest.mark.part("stateful"), pytest.mark.timeout(TIMEOUT_S + 120)
 def test_a_decided_micro_batch_is_replayed_for_its_state_and_not_written_again(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path
 ) -> None:
-    arena = StatefulArena(kafka, mysql, produce(kafka), tmp_path, [QUERY])
-    kill(arena)
-    arena.finish()
-    assert arena.replays(QUERY)[1], "the plan of checkpoint 1 was not executed"
-    outcome = arena.outcome(QUERY)
+    scenario = StatefulScenario(kafka, mysql, produce(kafka), tmp_path, [QUERY])
+    kill(scenario)
+    scenario.finish()
+    assert scenario.replays(QUERY)[1], "the plan of checkpoint 1 was not executed"
+    outcome = scenario.outcome(QUERY)
     assert outcome.rows == expected()[QUERY]
     assert all(outcome.state)
-    assert arena.prepared() == []
+    assert scenario.prepared() == []
 
 
-def kill(arena: StatefulArena) -> None:
+def kill(scenario: StatefulScenario) -> None:
     """SIGKILL when checkpoint 1, with state from 0, is committed and Spark has not noted it."""
-    assert arena.kill_at("C16", 2) == ["C16"]
-    assert arena.unfinished(QUERY) == {1}
-    assert arena.digests(QUERY, 1) == PARTITIONS
+    assert scenario.kill_at("C16", 2) == ["C16"]
+    assert scenario.unfinished(QUERY) == {1}
+    assert scenario.digests(QUERY, 1) == PARTITIONS

@@ -9,9 +9,15 @@ from twophase.errors import PreflightError
 from twophase.protocol.sink import SinkContext
 from twophase.sinks.common.staging.layout_check import check_existing
 from twophase.sinks.common.staging.names import Owner
-from twophase.sinks.common.staging.preflight import check_columns, check_folder, check_inside, local_path, make_home
+from twophase.sinks.common.staging.preflight import (
+    check_columns,
+    check_folder,
+    check_inside,
+    local_path,
+    make_staging_area,
+)
 from twophase.sinks.common.staging.sink import StagedSink
-from twophase.sinks.common.staging.staging_area import Home
+from twophase.sinks.common.staging.staging_area import StagingArea
 from twophase.sinks.common.staging.table import Table
 from twophase.sinks.file.options import FileOptions
 
@@ -54,8 +60,8 @@ class FileSink(StagedSink):
 
     def _bound(self, path: Path, context: SinkContext) -> Table:
         options = self._options
-        home = Home(path, Owner(context.job, context.sink))
-        make_home(home)
+        home = StagingArea(path, Owner(context.job, context.sink))
+        make_staging_area(home)
         return Table(home, options.format, options.partition_by, f"file:{path}")
 
 

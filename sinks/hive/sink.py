@@ -22,10 +22,10 @@ from twophase.sinks.common.staging.preflight import (
     check_inside,
     check_owned,
     local_path,
-    make_home,
+    make_staging_area,
 )
 from twophase.sinks.common.staging.sink import StagedSink
-from twophase.sinks.common.staging.staging_area import Home
+from twophase.sinks.common.staging.staging_area import StagingArea
 from twophase.sinks.common.staging.table import Table
 from twophase.sinks.hive.catalog import Catalog, HiveTable
 from twophase.sinks.hive.fit import fit
@@ -99,8 +99,8 @@ class HiveSink(StagedSink):
         fitting = self._fitting(found, context.schema)
         path = fitting.path
         check_folder(path)
-        home = Home(path, Owner(context.job, context.sink))
-        make_home(home)
+        home = StagingArea(path, Owner(context.job, context.sink))
+        make_staging_area(home)
         Pending(home.stage()).make()
         self._policies = Policies(catalog, found, path, options.success_file, options.on_partition_commit)
         return Table(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twophase.sinks.mysql.client.session_locks import Slots
-from twophase.sinks.mysql.identity import TableIdentity, TargetBook
-from twophase.sinks.mysql.metadata_tables import Books
+from twophase.sinks.mysql.client.session_locks import SessionLocks
+from twophase.sinks.mysql.identity import TableIdentity, TargetTable
+from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.options import Endpoint
 from twophase.sinks.mysql.rows.loading import Loader
 from twophase.sinks.mysql.xid import Owner
@@ -19,8 +19,8 @@ class Binding:
     Attributes:
         endpoint: where the server is.
         owner: whose branches are ours.
-        books: the sink's own tables.
-        slots: how our sessions are found.
+        metadata: the sink's own tables.
+        session_locks: how our sessions are found.
         loader: how rows get into the target.
         local_infile: whether writers may use LOAD DATA LOCAL.
         target: the target's identity (I10).
@@ -32,8 +32,8 @@ class Binding:
 
     endpoint: Endpoint
     owner: Owner
-    books: Books
-    slots: Slots
+    metadata: MetadataTables
+    session_locks: SessionLocks
     loader: Loader
     local_infile: bool
     target: str
@@ -43,6 +43,6 @@ class Binding:
     fence_timeout_s: float
 
     @property
-    def targets(self) -> TargetBook:
+    def targets(self) -> TargetTable:
         """Which table the proofs are of."""
-        return TargetBook(self.books.schema)
+        return TargetTable(self.metadata.schema)

@@ -93,7 +93,7 @@ class Committer:
 
     def _proof(self, session: Session, committable: Committable) -> AlreadyCommitted | None:
         """Of a piece that must not become visible by this call. A commit in flight is not seen; then the job stops."""
-        if self._binding.books.has_ledger(session, committable.transaction, committable.subtask, lock=False):
+        if self._binding.metadata.has_ledger(session, committable.transaction, committable.subtask, lock=False):
             return AlreadyCommitted("ledger row")
         return AlreadyCommitted("high-water mark") if self._is_subsumed(session, committable) else None
 
@@ -130,7 +130,7 @@ class Committer:
                 if not _xa_commit(session, xid):
                     return self._decide(session, committable, xid)
                 failpoint("C14")
-                if self._binding.books.has_ledger(session, committable.transaction, committable.subtask, lock=False):
+                if self._binding.metadata.has_ledger(session, committable.transaction, committable.subtask, lock=False):
                     return Committed()
                 return RetryLater(f"the server said OK to XA COMMIT {xid} and did nothing")
         except (TargetUnreachableError, pymysql.Error) as error:
@@ -143,7 +143,7 @@ class Committer:
             return True
         if self._verified is not None and self._verified[0] is session and self._verified[1] == before:
             return True
-        if not self._binding.books.has_checkpoint(session, owner.job, owner.sink, before.lineage, before.checkpoint):
+        if not self._binding.metadata.has_checkpoint(session, owner.job, owner.sink, before.lineage, before.checkpoint):
             return False
         self._check_table(session, request)
         self._verified = session, before  # not its number, which begins anew when the server does
@@ -184,7 +184,7 @@ class Committer:
 
     def _look(self, session: Session, committable: Committable) -> _Row:
         try:
-            there = self._binding.books.has_ledger(session, committable.transaction, committable.subtask, lock=True)
+            there = self._binding.metadata.has_ledger(session, committable.transaction, committable.subtask, lock=True)
         except pymysql.Error as error:
             if code_of(error) == LOCK_WAIT_TIMEOUT:
                 return _Row.HELD
@@ -193,7 +193,7 @@ class Committer:
 
     def _is_subsumed(self, session: Session, committable: Committable) -> bool:
         transaction = committable.transaction
-        mark = self._binding.books.high_water(session, transaction.job, transaction.sink, transaction.lineage)
+        mark = self._binding.metadata.high_water(session, transaction.job, transaction.sink, transaction.lineage)
         return transaction.checkpoint <= mark
 
 

@@ -56,7 +56,7 @@ class Fence:
 
     def _read(self, session: Session, attempt: Attempt) -> Attempt | None:
         owner = self._binding.owner
-        fence = self._binding.books.read_fence(session, owner.job, owner.sink)
+        fence = self._binding.metadata.read_fence(session, owner.job, owner.sink)
         if fence is not None and fence.generation > attempt.generation:
             raise FencedError(
                 f"Sink {owner.sink!r} of job {owner.job!r} is at {fence}, this driver at {attempt}.",
@@ -66,7 +66,7 @@ class Fence:
 
     def _end_sessions(self, session: Session, deadline: float) -> set[int]:
         """End all our writers' sessions and wait until they are gone; returns those that are still there."""
-        while holders := self._binding.slots.holders(session):
+        while holders := self._binding.session_locks.holders(session):
             kill(session, holders)
             left = wait_until_gone(session, holders, deadline)
             if left:
@@ -77,7 +77,7 @@ class Fence:
         """Raise the fence; False if someone holds it, or has raised it further."""
         owner = self._binding.owner
         try:
-            self._binding.books.raise_fence(session, owner.job, owner.sink, attempt)
+            self._binding.metadata.raise_fence(session, owner.job, owner.sink, attempt)
         except pymysql.Error as error:
             if code_of(error) == LOCK_WAIT_TIMEOUT:
                 return False

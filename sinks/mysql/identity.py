@@ -73,7 +73,7 @@ def _has_rows(session: Session, table: TableIdentity) -> bool:
 
 
 @dataclass(frozen=True)
-class TargetBook:
+class TargetTable:
     """The table that remembers the target of each job and sink. Where an older version's account may not make it, there is none.
 
     Attributes:

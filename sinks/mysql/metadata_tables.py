@@ -60,7 +60,7 @@ _OPTIONAL = "twophase_target"
 
 
 @dataclass(frozen=True)
-class Books:
+class MetadataTables:
     """The bookkeeping tables of one schema. Statements only; the session is the caller's.
 
     Attributes:

@@ -163,7 +163,7 @@ class MySqlOptions(Options):
     def _together(self) -> Self:
         quote(self.table)
         quote(self.schema_name)
-        quote(self.books_schema)
+        quote(self.metadata_schema)
         if self.password_env and self.password_file:
             raise ValueError("give password_env or password_file, not both")
         if self.io_timeout_s <= self.lock_wait_timeout_s:
@@ -178,7 +178,7 @@ class MySqlOptions(Options):
         return unquote(_split(self.url).path.removeprefix("/"))
 
     @property
-    def books_schema(self) -> str:
+    def metadata_schema(self) -> str:
         """The schema of the sink's own tables."""
         return self.bookkeeping_schema or self.schema_name
 

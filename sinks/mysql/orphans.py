@@ -110,7 +110,9 @@ class Orphans:
         if xid in prepared(session, self._binding.owner):
             return False
         try:
-            committed = self._binding.books.has_ledger(session, committable.transaction, committable.subtask, lock=True)
+            committed = self._binding.metadata.has_ledger(
+                session, committable.transaction, committable.subtask, lock=True
+            )
         except pymysql.Error as error:
             if code_of(error) == LOCK_WAIT_TIMEOUT:
                 return False

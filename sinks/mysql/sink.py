@@ -18,11 +18,11 @@ from twophase.sinks.mysql.client.connection import Session
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.server import Server, read_server
 from twophase.sinks.mysql.client.session_exit import may_list_transactions
-from twophase.sinks.mysql.client.session_locks import Slots
+from twophase.sinks.mysql.client.session_locks import SessionLocks
 from twophase.sinks.mysql.committer import Committer
 from twophase.sinks.mysql.fence import Fence
 from twophase.sinks.mysql.identity import TableIdentity, read_identity, why_another
-from twophase.sinks.mysql.metadata_tables import Books
+from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.options import Endpoint, MySqlOptions
 from twophase.sinks.mysql.orphans import Orphans, list_branches, prepared
 from twophase.sinks.mysql.preflight import check_any_insert_right, check_server, check_table, find_table, may_load_local
@@ -112,8 +112,8 @@ class MySqlSink(ArrowSink):
         bound = self._bound()
         job, sink = bound.owner.job, bound.owner.sink
         with self._linked().session() as session:
-            fence = bound.books.read_fence(session, job, sink)
-            committed = bound.books.committed(session, job, sink)
+            fence = bound.metadata.read_fence(session, job, sink)
+            committed = bound.metadata.committed(session, job, sink)
             known = bound.targets.read(session, job, sink)
             replaced = ""
             if known and committed:
@@ -127,7 +127,7 @@ class MySqlSink(ArrowSink):
         """See `NamesPieces`: the rows of the ledger."""
         bound = self._bound()
         with self._linked().session() as session:
-            keys = bound.books.ledger_of(session, bound.owner.job, bound.owner.sink, lineage, checkpoint_id)
+            keys = bound.metadata.ledger_of(session, bound.owner.job, bound.owner.sink, lineage, checkpoint_id)
         return [f"{generation}.{counter}/{task}.{attempt}" for generation, counter, task, attempt in keys]
 
     def fence(self, attempt: Attempt) -> None:
@@ -162,10 +162,10 @@ class MySqlSink(ArrowSink):
         bound = self._bound()
         mine = (bound.owner.job, bound.owner.sink, lineage)
         with self._linked().session() as session:
-            proven = bound.books.highest_row(session, *mine, checkpoint_id)
+            proven = bound.metadata.highest_row(session, *mine, checkpoint_id)
             if proven is not None:
-                bound.books.raise_high_water(session, *mine, proven)
-                bound.books.collapse_ledger(session, *mine, proven)
+                bound.metadata.raise_high_water(session, *mine, proven)
+                bound.metadata.collapse_ledger(session, *mine, proven)
 
     def close(self) -> None:
         """See `Sink.close`."""
@@ -183,12 +183,12 @@ class MySqlSink(ArrowSink):
     ) -> Binding:
         options = self._options
         identity = read_identity(session, table.schema, table.name) or TableIdentity(table.schema, table.name, "")
-        books = Books(options.books_schema)
-        owner = Owner(books.create(session, endpoint.user), context.job, context.sink)
-        foreign = [engine for engine in books.engines(session) if engine.lower() != "innodb"]
+        metadata = MetadataTables(options.metadata_schema)
+        owner = Owner(metadata.create(session, endpoint.user), context.job, context.sink)
+        foreign = [engine for engine in metadata.engines(session) if engine.lower() != "innodb"]
         if foreign:
             raise PreflightError(
-                f"The sink's own tables in {books.schema!r} are {foreign}.",
+                f"The sink's own tables in {metadata.schema!r} are {foreign}.",
                 remedy="ALTER TABLE each to ENGINE = InnoDB.",
             )
         prepared(session, owner)  # asks whether the account may
@@ -200,8 +200,8 @@ class MySqlSink(ArrowSink):
         return Binding(
             endpoint=replace(endpoint, server_uuid=_server_uuid(server)),
             owner=owner,
-            books=books,
-            slots=Slots(owner),
+            metadata=metadata,
+            session_locks=SessionLocks(owner),
             loader=_loader(server, table, plans, local=local),
             local_infile=local,
             target=f"{_server_id(server, owner)}/{table.schema}.{table.name}",

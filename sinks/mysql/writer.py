@@ -107,10 +107,10 @@ class MySqlWriter(SinkWriter):
         binding, transaction = self._binding, self._transaction
         self._session = session = open_writer_session(binding.endpoint, local_infile=binding.local_infile)
         xid = Xid.of(binding.owner, transaction, self._subtask, session.id)
-        binding.slots.take(session, xid, first=self._subtask.index)
+        binding.session_locks.take(session, xid, first=self._subtask.index)
         session.run(f"XA START {xid.sql}")
         self._xid = xid
-        fence = binding.books.read_fence(session, transaction.job, transaction.sink, shared=True)
+        fence = binding.metadata.read_fence(session, transaction.job, transaction.sink, shared=True)
         if fence is None or fence.generation != transaction.attempt.generation or fence > transaction.attempt:
             raise FencedError(
                 f"{transaction} is closed: sink {transaction.sink!r} of job {transaction.job!r} is at {fence}.",
@@ -125,7 +125,7 @@ class MySqlWriter(SinkWriter):
 
     def _prepare(self, session: Session, xid: Xid) -> None:
         self._in_branch()
-        self._binding.books.write_ledger(session, self._transaction, self._subtask, self._loaded_rows)
+        self._binding.metadata.write_ledger(session, self._transaction, self._subtask, self._loaded_rows)
         # Without a branch this answers 1399, so rows that went elsewhere are never taken for prepared (H39).
         session.run(f"XA END {xid.sql}")
         failpoint("C04")

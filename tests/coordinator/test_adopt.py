@@ -31,7 +31,7 @@ from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionRepair, Frozen
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.repair import Bench
+from twophase.coordinator.repair import RepairContext
 from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedError
 from twophase.events import Observers
 from twophase.failpoints import FailpointError
@@ -51,8 +51,8 @@ def repair(folder: Path, targets: Targets, found: Frozen = frozen, is_stuck: boo
     for name, sink in sinks.items():
         sink.open(SinkContext(JOB, name, None, 1))  # type: ignore[arg-type]
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
-    bench = Bench(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock())
-    return AdoptionRepair(bench, found, lambda _: is_stuck)
+    context = RepairContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock())
+    return AdoptionRepair(context, found, lambda _: is_stuck)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from harness.memory_driver import JOB, ManualClock, offsets
-from twophase.coordinator.commit_loop import Committer
-from twophase.errors import FencedError, LostPreparedError, StopJobError, TargetChangedError
+from twophase.coordinator.commit_loop import CommitLoop
+from twophase.errors import FencedError, LostCommittableError, StopJobError, TargetChangedError
 from twophase.events import CommitRetried, Event, Observers, PieceCommitted
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
@@ -40,16 +40,18 @@ class Scripted(MemorySink):
 
 
 class Bench:
-    """A committer with scripted sinks, and everything that can be seen of it."""
+    """A commit_loop with scripted sinks, and everything that can be seen of it."""
 
     def __init__(self, backoff_max_s: float = 30.0, **sinks: Scripted) -> None:
         self.clock = ManualClock()
         self.events: list[Event] = []
         self.stopping = threading.Event()
-        self.committer = Committer(sinks, Observers(self.events.append), self.clock, self.stopping, 0.1, backoff_max_s)
+        self.commit_loop = CommitLoop(
+            sinks, Observers(self.events.append), self.clock, self.stopping, 0.1, backoff_max_s
+        )
 
     def commit(self, **pieces: int) -> bool:
-        return self.committer.commit(completed(**pieces))
+        return self.commit_loop.commit(completed(**pieces))
 
     def of(self, kind: type[Event]) -> list[Event]:
         return [event for event in self.events if isinstance(event, kind)]
@@ -197,7 +199,7 @@ def test_a_job_that_is_stopping_commits_what_can_be_committed() -> None:
 def test_h1_a_piece_proven_absent_stops_with_its_evidence_and_the_rows_that_are_lost() -> None:
     facts = Scripted([Committed(), Lost("not listed, no ledger row"), Lost("likewise")])
     bench = Bench(facts=facts)
-    with pytest.raises(LostPreparedError) as caught:
+    with pytest.raises(LostCommittableError) as caught:
         bench.commit(facts=3)
     message = str(caught.value)
     assert "Job 'orders': checkpoint 3 is decided, but 2 of its pieces are neither prepared nor committed" in message
@@ -208,7 +210,7 @@ def test_h1_a_piece_proven_absent_stops_with_its_evidence_and_the_rows_that_are_
 
 
 def test_a_loss_is_reported_even_if_another_piece_could_be_retried() -> None:
-    with pytest.raises(LostPreparedError):
+    with pytest.raises(LostCommittableError):
         Bench(facts=Scripted([RetryLater("lock"), Lost("gone")])).commit(facts=2)
 
 
@@ -223,9 +225,9 @@ def test_a_sink_that_says_stop_stops_the_job_at_once(error: StopJobError) -> Non
 
 def test_i10_the_reference_sink_refuses_a_piece_of_another_target() -> None:
     sink = MemorySink(MemoryTarget())
-    committer = Committer({"facts": sink}, Observers(), ManualClock(), threading.Event(), 0.1, 1.0)
+    commit_loop = CommitLoop({"facts": sink}, Observers(), ManualClock(), threading.Event(), 0.1, 1.0)
     with pytest.raises(TargetChangedError, match="was written to memory:x"):
-        committer.commit(completed(facts=1))
+        commit_loop.commit(completed(facts=1))
 
 
 def test_h52_a_sink_that_left_the_job_with_pieces_to_commit_stops_it_before_anything_is_committed() -> None:
@@ -247,6 +249,6 @@ def test_a_listener_that_fails_does_not_disturb_the_commit(caplog: pytest.LogCap
         raise RuntimeError("a metric")
 
     observe: Callable[[Event], None] = fail
-    committer = Committer({"facts": Scripted()}, Observers(observe), ManualClock(), threading.Event(), 0.1, 1.0)
-    assert committer.commit(completed(facts=1))
+    commit_loop = CommitLoop({"facts": Scripted()}, Observers(observe), ManualClock(), threading.Event(), 0.1, 1.0)
+    assert commit_loop.commit(completed(facts=1))
     assert "An observer failed" in caplog.text

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from harness.memory_driver import JOB, Driver, visible
-from twophase.coordinator.commit_queue import CommitsBehind, plain_thread
+from twophase.coordinator.commit_queue import CommitQueue, plain_thread
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.errors import DeclinedError, InDoubtError, LostPreparedError
+from twophase.errors import DeclinedError, InDoubtError, LostCommittableError
 from twophase.events import CheckpointCommitted, CheckpointDecided, CheckpointDeclined, CheckpointTriggered
 from twophase.ids import Attempt
 from twophase.protocol.outcome import CommitOutcome, RetryLater
@@ -238,23 +238,23 @@ def test_h1_a_loss_behind_the_next_batch_stops_the_job_by_name(driver: Driver, g
     gated.has_begun()
     targets["facts"].prepared.clear()
     gated.let()
-    with pytest.raises(LostPreparedError):  # by the next checkpoint, or by the one that has to wait
+    with pytest.raises(LostCommittableError):  # by the next checkpoint, or by the one that has to wait
         run_all(driver, (1, 2, 3))
-    assert isinstance(driver.coordinator.failure, LostPreparedError)
+    assert isinstance(driver.coordinator.failure, LostCommittableError)
     assert checkpoints(driver, CheckpointCommitted) == []
 
 
 def test_a_query_that_waits_for_records_is_told_of_a_failure(another: Another, gated: Gated, targets: Targets) -> None:
     told = threading.Event()
-    behind = CommitsBehind(plain_thread, told.set)
+    behind = CommitQueue(plain_thread, told.set)
 
     def fail() -> bool:
-        raise LostPreparedError("gone")
+        raise LostCommittableError("gone")
 
     behind.submit(fail)
     assert told.wait(PATIENCE_S)
-    assert isinstance(behind.failure, LostPreparedError)
-    with pytest.raises(LostPreparedError):
+    assert isinstance(behind.failure, LostCommittableError)
+    with pytest.raises(LostCommittableError):
         behind.wait(0)
     behind.close()
 

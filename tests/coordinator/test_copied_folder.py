@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from harness.memory_driver import Driver, completed_of, restoring, visible
-from twophase.coordinator.alongside import Alongside, SideBySide, in_turn
+from twophase.coordinator.fan_out import FanOut, SideBySide, sequentially
 from twophase.coordinator.recovery import Restore
 from twophase.coordinator.stopwatch import Stopwatch
 from twophase.errors import (
     CheckpointMissingError,
     FencedError,
-    LostPreparedError,
+    LostCommittableError,
     RestoreRefusedError,
     StopJobError,
     TargetUnreachableError,
@@ -90,7 +90,7 @@ class Original:
         for sink in self.sinks.values():
             sink.up = True
         self.driver.coordinator.stopping.clear()
-        return self.driver.coordinator._finisher.recommit(self.driver.coordinator.log.history.uncommitted()[0])
+        return self.driver.coordinator._completer.recommit(self.driver.coordinator.log.history.uncommitted()[0])
 
 
 def a_thread(run: Callable[[], None]) -> threading.Thread:
@@ -134,9 +134,9 @@ def test_nothing_is_aborted_while_a_sink_is_ahead(
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
-@pytest.mark.parametrize("alongside", [in_turn, SideBySide(a_thread)], ids=["in turn", "side by side"])
+@pytest.mark.parametrize("fan_out", [sequentially, SideBySide(a_thread)], ids=["in turn", "side by side"])
 def test_what_is_committed_in_one_sink_while_it_is_closed_is_not_aborted_in_the_next(
-    tmp_path: Path, targets: Targets, alongside: Alongside
+    tmp_path: Path, targets: Targets, fan_out: FanOut
 ) -> None:
     """The original commits in the order of the job, and the copy aborts in it: it never aborts the rest of a checkpoint."""
     original = Original(tmp_path, targets, "facts", "lake")
@@ -146,10 +146,10 @@ def test_what_is_committed_in_one_sink_while_it_is_closed_is_not_aborted_in_the_
         original.sinks["facts"].up = True
         original.driver.coordinator.stopping.clear()
         decision = original.driver.coordinator.log.history.uncommitted()[0]
-        assert not original.driver.coordinator._finisher.recommit(decision)
+        assert not original.driver.coordinator._completer.recommit(decision)
 
     sinks = {"facts": Interrupted(targets["facts"], "abort", commits_facts_only)}
-    copy = Driver(tmp_path / "copy", targets, sinks={**sinks}, alongside=alongside)
+    copy = Driver(tmp_path / "copy", targets, sinks={**sinks}, fan_out=fan_out)
     with pytest.raises(CheckpointMissingError, match=r"'facts' has committed checkpoint 1"):
         copy.coordinator.recover()
     assert original.commits_the_rest()
@@ -164,7 +164,7 @@ def test_what_no_sink_shows_is_written_again_and_the_original_says_that_it_lost_
     original.decides()
     copy = Driver(tmp_path / "copy", targets).recover()
     copy.run(1)
-    with pytest.raises(LostPreparedError):
+    with pytest.raises(LostCommittableError):
         original.commits_the_rest()
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
@@ -182,7 +182,7 @@ def test_a_mark_that_the_copy_has_raised_proves_nothing_to_the_original(tmp_path
         sink.up = True
     original.driver.coordinator.stopping.clear()
     with pytest.raises(FencedError):
-        original.driver.coordinator._finisher.finish(decided, Stopwatch(original.driver.clock))
+        original.driver.coordinator._completer.finish(decided, Stopwatch(original.driver.clock))
     assert original.driver.coordinator.log.history.uncommitted(), "it would tell what it does not know"
 
 

@@ -18,7 +18,7 @@ from twophase.errors import (
     DeclinedError,
     FencedError,
     InDoubtError,
-    LostPreparedError,
+    LostCommittableError,
     OffsetMismatchError,
     TargetChangedError,
 )
@@ -148,7 +148,7 @@ def test_i4_a_piece_that_vanished_after_the_decision_stops_the_job(
 ) -> None:
     crash_at(driver, monkeypatch, "_finish", 0)
     targets["facts"].prepared.popitem()
-    with pytest.raises(LostPreparedError, match="5 rows are lost"):
+    with pytest.raises(LostCommittableError, match="5 rows are lost"):
         another().recover()
 
 

@@ -12,8 +12,8 @@ from tests.coordinator.conftest import each, in_part
 from tests.coordinator.test_put_back import backup, no_rows_for, put_back
 from twophase.config import JobOptions
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.repair import Bench, LossPlan, LossRepair
-from twophase.errors import ConfigError, FencedError, LostPreparedError, StopJobError, TargetChangedError
+from twophase.coordinator.repair import LossPlan, LossRepair, RepairContext
+from twophase.errors import ConfigError, FencedError, LostCommittableError, StopJobError, TargetChangedError
 from twophase.events import Observers
 from twophase.ids import Subtask
 from twophase.protocol.sink import SinkContext, SinkHistory
@@ -31,7 +31,7 @@ def repair(folder: Path, targets: Targets) -> LossRepair:
     for name, sink in sinks.items():
         sink.open(SinkContext(JOB, name, None, 1))  # type: ignore[arg-type]
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
-    return LossRepair(Bench(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()))
+    return LossRepair(RepairContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()))
 
 
 whole = pytest.mark.parametrize("broken", [(0, 1)], indirect=True, ids=["all pieces"])
@@ -45,7 +45,7 @@ def survivors(plan: LossPlan) -> list[int]:
 def test_the_error_names_the_command_and_the_command_leads_out(
     broken: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
-    with pytest.raises(LostPreparedError) as caught:
+    with pytest.raises(LostCommittableError) as caught:
         another().recover()
     assert caught.value.remedy.endswith("twophase repair accept-loss JOB.yaml --checkpoint 1 --sink facts")
     repairing = repair(folder, targets)
@@ -140,11 +140,11 @@ def test_two_in_a_row_are_accepted_one_by_one(driver: Driver, targets: Targets, 
         decided(driver, 2)
     lose(targets["facts"], 1, 0, 1)
     lose(targets["facts"], 2, 0, 1)
-    with pytest.raises(LostPreparedError, match="checkpoint 1 is decided"):
+    with pytest.raises(LostCommittableError, match="checkpoint 1 is decided"):
         repair(folder, targets).plan(2, "facts")
     repairing = repair(folder, targets)
     plan = repairing.plan(1, "facts")
-    with pytest.raises(LostPreparedError, match="checkpoint 2 is decided"):
+    with pytest.raises(LostCommittableError, match="checkpoint 2 is decided"):
         repairing.accept(plan, NOTE)
     repairing = repair(folder, targets)
     repairing.accept(repairing.plan(2, "facts"), NOTE)
@@ -162,7 +162,7 @@ def test_a_loss_in_two_sinks_is_accepted_for_each(
     lose(targets["lake"], 1, 1)
     repairing = repair(folder, targets)
     plan = repairing.plan(1, "facts")
-    with pytest.raises(LostPreparedError, match="--sink lake"):
+    with pytest.raises(LostCommittableError, match="--sink lake"):
         repairing.accept(plan, NOTE)
     repairing = repair(folder, targets)
     repairing.accept(repairing.plan(1, "lake"), NOTE)
@@ -346,7 +346,7 @@ def test_a_driver_that_starts_while_the_operator_thinks_fences_the_repair_out(
 ) -> None:
     repairing = repair(folder, targets)
     plan = repairing.plan(1, "facts")
-    with pytest.raises(LostPreparedError):
+    with pytest.raises(LostCommittableError):
         another().recover()
     with pytest.raises(FencedError):
         repairing.accept(plan, NOTE)

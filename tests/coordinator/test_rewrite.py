@@ -16,14 +16,14 @@ from tests.coordinator.test_put_back import backup, put_back, put_back_in_commit
 from tests.coordinator.test_repair import Another, Targets
 from tests.coordinator.test_repair import repair as accepting
 from twophase.config import JobOptions
-from twophase.coordinator.repair import Bench
+from twophase.coordinator.repair import RepairContext
 from twophase.coordinator.rewrite import Lost, RewriteRepair
 from twophase.errors import (
     CheckpointMissingError,
     ConfigError,
     DeclinedError,
     FencedError,
-    LostPreparedError,
+    LostCommittableError,
     StopJobError,
     TargetChangedError,
 )
@@ -76,7 +76,7 @@ def repair(folder: Path, targets: Targets, reread: RereadRows | None = None) -> 
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
     reread = reread or RereadRows()
     reread.sinks = sinks
-    return RewriteRepair(Bench(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()), reread)
+    return RewriteRepair(RepairContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()), reread)
 
 
 def rewrite(folder: Path, targets: Targets, reread: RereadRows | None = None) -> None:
@@ -101,7 +101,7 @@ def exact(targets: Targets, another: Another) -> None:
 def test_what_is_lost_is_written_again_and_nothing_else(
     broken: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
-    with pytest.raises(LostPreparedError, match="twophase repair rewrite"):
+    with pytest.raises(LostCommittableError, match="twophase repair rewrite"):
         another().recover()
     old = completed_of(folder, 1)
     rewrite(folder, targets)
@@ -120,7 +120,7 @@ def test_a_rewrite_that_dies_is_run_again(
 ) -> None:
     dying(point, lambda: rewrite(folder, targets))
     if not history(folder):
-        with pytest.raises(LostPreparedError):
+        with pytest.raises(LostCommittableError):
             another().recover()
         rewrite(folder, targets)
         assert not targets["facts"].prepared, "what the dead one has left would hold its locks"
@@ -143,7 +143,7 @@ def test_the_new_pieces_may_be_lost_too(broken: Driver, targets: Targets, anothe
     dying("R03", lambda: rewrite(folder, targets))
     for key in [key for key in targets["facts"].prepared if key[5].task_attempt >= FIRST]:
         del targets["facts"].prepared[key]
-    with pytest.raises(LostPreparedError):
+    with pytest.raises(LostCommittableError):
         another().recover()
 
 
@@ -352,7 +352,7 @@ def test_a_driver_that_starts_while_the_operator_thinks_fences_the_repair_out(
 ) -> None:
     repairing = repair(folder, targets)
     plan = repairing.plan(1, "facts")
-    with pytest.raises(LostPreparedError):
+    with pytest.raises(LostCommittableError):
         another().recover()
     with pytest.raises(FencedError):
         repairing.rewrite(plan, NOTE)

@@ -17,11 +17,11 @@ from rich.text import Text
 from twophase.cli.display.text import clean, count
 from twophase.cli.jobfile.job_file import JobFile
 from twophase.cli.options import verbose_option
-from twophase.cli.repair_setup import repair_bench, rewrite_bench
+from twophase.cli.repair_setup import repair_context, rewrite_context
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionPlan, AdoptionRepair
 from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.repair import Bench, LossPlan, LossRepair
+from twophase.coordinator.repair import LossPlan, LossRepair, RepairContext
 from twophase.coordinator.rewrite import RewritePlan, RewriteRepair
 from twophase.errors import ConfigError
 from twophase.protocol.committable import Committable
@@ -83,7 +83,7 @@ def rewrite(
 ) -> None:
     """Write lost pieces of a decided checkpoint again, from the same records of Kafka.
 
-    For LostPreparedError. First it does what every start does: it takes the job over, so that a driver that still runs ends, and
+    For LostCommittableError. First it does what every start does: it takes the job over, so that a driver that still runs ends, and
     commits what it can. What the sink then proves lost is shown, with the offsets it would be read from again. Nothing is
     written before the answer is yes. Refused where Kafka does not have the records any more, and for plans that keep state.
 
@@ -92,10 +92,10 @@ def rewrite(
       twophase repair rewrite orders.yaml --checkpoint 41 --sink facts
     """
     _require_reason(reason, yes=yes)
-    with rewrite_bench(job_file, checkpoint_location, verbose=verbose) as (bench, reread):
-        repairing = RewriteRepair(bench, reread)
+    with rewrite_context(job_file, checkpoint_location, verbose=verbose) as (context, reread):
+        repairing = RewriteRepair(context, reread)
         plan = repairing.plan(checkpoint, sink)
-        _show(_rewrite(plan, bench))
+        _show(_rewrite(plan, context))
         note = _ask("Write these rows again?", reason, yes=yes)
         repairing.rewrite(plan, note)
     _done("They are written again and committed.", job_file, None)
@@ -115,7 +115,7 @@ def accept_loss(
 ) -> None:
     """Let the job go on without rows that are gone for good.
 
-    Pieces of a decided checkpoint (LostPreparedError), or what a target lacks that was put back (TargetChangedError). First it does what every start does: it takes the job over, so that a driver that still runs ends, and commits what it can.
+    Pieces of a decided checkpoint (LostCommittableError), or what a target lacks that was put back (TargetChangedError). First it does what every start does: it takes the job over, so that a driver that still runs ends, and commits what it can.
     What the sink then proves lost is shown. Nothing is given up before the answer is yes.
 
     \b
@@ -123,11 +123,11 @@ def accept_loss(
       twophase repair accept-loss orders.yaml --checkpoint 41 --sink facts
     """
     _require_reason(reason, yes=yes)
-    with repair_bench(job_file, checkpoint_location, verbose=verbose) as (job, bench):
+    with repair_context(job_file, checkpoint_location, verbose=verbose) as (job, context):
         query = query_folder(_storage(job).root)
-        repairing = LossRepair(bench)
+        repairing = LossRepair(context)
         plan = repairing.plan(checkpoint, sink)
-        _show(_loss(plan, bench))
+        _show(_loss(plan, context))
         note = _ask("Give these rows up?", reason, yes=yes)
         repairing.accept(plan, note)
     _done("They are given up.", job_file, query)
@@ -158,13 +158,13 @@ def adopt_from_target(
       twophase repair adopt-from-target orders.yaml
     """
     _require_reason(reason, yes=yes)
-    with repair_bench(job_file, checkpoint_location, verbose=verbose) as (job, bench):
+    with repair_context(job_file, checkpoint_location, verbose=verbose) as (job, context):
         storage = _storage(job)
         query = query_folder(storage.root)
         if query is None:
-            adopting = AdoptionRepair(bench, frozen_in(storage))
+            adopting = AdoptionRepair(context, frozen_in(storage))
         else:
-            adopting = AdoptionRepair(bench, frozen_around(query), partial(is_unlaid, query))
+            adopting = AdoptionRepair(context, frozen_around(query), partial(is_unlaid, query))
         plan = adopting.plan()
         if query is not None:
             check_beginning(query, plan.end)
@@ -172,7 +172,7 @@ def adopt_from_target(
         begins = [ended if plan.checkpoint >= 0 else f"where lineage {plan.lineage} began:", *_lines(plan.end)]
         if not plan.end:
             begins = _starting_offsets(job, plan, allowed=from_starting_offsets)
-        _show((*_adoption(plan, bench.job, begins), *_laid(query, plan.end)))
+        _show((*_adoption(plan, context.job, begins), *_laid(query, plan.end)))
         note = _ask("Adopt this?", reason, yes=yes)
         lineage = adopting.adopt(plan, note)
         if query is not None:
@@ -307,17 +307,17 @@ def _pieces(pieces: Sequence[Committable], with_lineage: bool) -> str:
     return ", ".join(shown) or "-"
 
 
-def _rewrite(plan: RewritePlan, bench: Bench) -> Iterable[Table | str]:
+def _rewrite(plan: RewritePlan, context: RepairContext) -> Iterable[Table | str]:
     loss = plan.loss
-    yield from _lost_pieces(loss, bench.job)
+    yield from _lost_pieces(loss, context.job)
     what = f"{count(loss.rows, 'row')} in {count(len(loss.lost), 'piece')}"
-    yield f"To be written again: {what}, to {bench.sinks[loss.sink].target()}, from these records:"
+    yield f"To be written again: {what}, to {context.sinks[loss.sink].target()}, from these records:"
     yield from _lines(plan.ranges)
 
 
-def _loss(plan: LossPlan, bench: Bench) -> Iterable[Table | str]:
-    target = bench.sinks[plan.sink].target()
-    yield from _lost_pieces(plan, bench.job)
+def _loss(plan: LossPlan, context: RepairContext) -> Iterable[Table | str]:
+    target = context.sinks[plan.sink].target()
+    yield from _lost_pieces(plan, context.job)
     rows = f"{count(plan.rows, 'row')} in {count(len(plan.lost), 'piece')}"
     if plan.gap:
         rows = f"all rows of these checkpoints; the newest has {rows}" if plan.lost else "all rows of these checkpoints"

@@ -21,7 +21,7 @@ from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spar
 from twophase.cli.spark import Start, spark_session
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.repair import Bench
+from twophase.coordinator.repair import RepairContext
 from twophase.errors import ConfigError
 from twophase.events import Observers
 from twophase.protocol.sink import OpensForRepair, Sink, SinkContext
@@ -37,7 +37,9 @@ _NO_COLUMNS = pa.schema([])
 
 
 @contextmanager
-def repair_bench(path: Path, checkpoint_location: str | None, *, verbose: bool) -> Iterator[tuple[JobFile, Bench]]:
+def repair_context(
+    path: Path, checkpoint_location: str | None, *, verbose: bool
+) -> Iterator[tuple[JobFile, RepairContext]]:
     """Open the job of a file, with what its sinks need.
 
     Args:
@@ -49,13 +51,15 @@ def repair_bench(path: Path, checkpoint_location: str | None, *, verbose: bool) 
         TwoPhaseError: the file is not right, or a sink cannot be opened.
     """
     with ExitStack() as stack:
-        job, bench = _bench(stack, path, checkpoint_location, verbose=verbose)
-        _open(stack, job, bench.sinks, verbose=verbose)
-        yield job, bench
+        job, context = _context(stack, path, checkpoint_location, verbose=verbose)
+        _open(stack, job, context.sinks, verbose=verbose)
+        yield job, context
 
 
 @contextmanager
-def rewrite_bench(path: Path, checkpoint_location: str | None, *, verbose: bool) -> Iterator[tuple[Bench, KafkaReread]]:
+def rewrite_context(
+    path: Path, checkpoint_location: str | None, *, verbose: bool
+) -> Iterator[tuple[RepairContext, KafkaReread]]:
     """Open the job of a file with its plan, to write rows again.
 
     Args:
@@ -67,13 +71,15 @@ def rewrite_bench(path: Path, checkpoint_location: str | None, *, verbose: bool)
         TwoPhaseError: the file is not right, a sink cannot be opened, or rows of this plan cannot be written again.
     """
     with ExitStack() as stack:
-        job, bench = _bench(stack, path, checkpoint_location, verbose=verbose)
-        described = _open_in_spark(stack, job, bench.sinks, verbose=verbose).description
+        job, context = _context(stack, path, checkpoint_location, verbose=verbose)
+        described = _open_in_spark(stack, job, context.sinks, verbose=verbose).description
         storage = LocalStorage(described.options.checkpoint_location)
-        yield bench, KafkaReread(job.name, described.frame, described.sinks, storage)
+        yield context, KafkaReread(job.name, described.frame, described.sinks, storage)
 
 
-def _bench(stack: ExitStack, path: Path, checkpoint_location: str | None, *, verbose: bool) -> tuple[JobFile, Bench]:
+def _context(
+    stack: ExitStack, path: Path, checkpoint_location: str | None, *, verbose: bool
+) -> tuple[JobFile, RepairContext]:
     overrides = {} if checkpoint_location is None else {"checkpointLocation": checkpoint_location}
     job = load_job_file(path, overrides)
     sinks = make_sinks(job)
@@ -86,7 +92,7 @@ def _bench(stack: ExitStack, path: Path, checkpoint_location: str | None, *, ver
         )
     stack.enter_context(log_lines(lambda line: click.echo(line, err=True), verbose=verbose, events_are_shown=False))
     check_connections(sinks)
-    return job, Bench(job.name, storage, sinks, options, Observers(log_event), SystemClock())
+    return job, RepairContext(job.name, storage, sinks, options, Observers(log_event), SystemClock())
 
 
 def _open(stack: ExitStack, job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> None:

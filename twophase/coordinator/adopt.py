@@ -30,8 +30,8 @@ from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.orphans import key_of, pieces_of
 from twophase.coordinator.proofs import check_targets
 from twophase.coordinator.recovery import check_histories, take_over
-from twophase.coordinator.repair import Bench
-from twophase.errors import CheckpointMissingError, CorruptRecordError, LostPreparedError, StopJobError
+from twophase.coordinator.repair import RepairContext
+from twophase.errors import CheckpointMissingError, CorruptRecordError, LostCommittableError, StopJobError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt, new_lineage_id
 from twophase.protocol.committable import Committable
@@ -107,13 +107,15 @@ class AdoptionRepair:
     """Lets the log take over what the targets have proof of.
 
     Args:
-        bench: the job's.
+        context: the job's.
         frozen: of the job's folder.
         is_stuck: whether a job with this log cannot go on by itself, even if the log knows all that the targets have.
     """
 
-    def __init__(self, bench: Bench, frozen: Frozen, is_stuck: Callable[[History], bool] = lambda _: False) -> None:
-        self._bench = bench
+    def __init__(
+        self, context: RepairContext, frozen: Frozen, is_stuck: Callable[[History], bool] = lambda _: False
+    ) -> None:
+        self._context = context
         self._frozen = frozen
         self._is_stuck = is_stuck
 
@@ -123,7 +125,7 @@ class AdoptionRepair:
         Raises:
             StopJobError: a start would go on by itself, a target lacks something, or it cannot be told what is decided.
         """
-        return self._plan(self._bench.log.read(), self._remembered())
+        return self._plan(self._context.log.read(), self._remembered())
 
     def adopt(self, plan: AdoptionPlan, note: Note) -> Lineage:
         """Steps 2 to 4. Returns the new lineage.
@@ -131,16 +133,16 @@ class AdoptionRepair:
         Raises:
             StopJobError: something has changed since the plan was made, or a piece cannot be committed.
         """
-        bench, remembered = self._bench, self._remembered()
+        context, remembered = self._context, self._remembered()
 
         def check(history: History) -> None:
             if self._plan(history, remembered) != plan:
                 raise StopJobError(
-                    f"Job {bench.job!r}: the folder or a target has changed since the plan was shown. Nothing was adopted.",
+                    f"Job {context.job!r}: the folder or a target has changed since the plan was shown. Nothing was adopted.",
                     remedy="make sure that no driver of the job runs, then run the command again.",
                 )
 
-        take_over(bench.log, remembered, check)
+        take_over(context.log, remembered, check)
         failpoint("R01")
         self._commit(plan)
         failpoint("R02")
@@ -151,27 +153,27 @@ class AdoptionRepair:
             ancestors=plan.ancestors,
             proofs=self._proofs(plan),
         )
-        bench.log.append(RepairedRecord(Adoption(note, lineage, plan.gave_up)))
+        context.log.append(RepairedRecord(Adoption(note, lineage, plan.gave_up)))
         failpoint("R03")
         return lineage
 
     def _remembered(self) -> dict[str, SinkHistory]:
-        return {name: sink.history() for name, sink in self._bench.sinks.items()}
+        return {name: sink.history() for name, sink in self._context.sinks.items()}
 
     # -- the plan --------------------------------------------------------------------------------------------------------
 
     def _plan(self, history: History, remembered: Mapping[str, SinkHistory]) -> AdoptionPlan:
-        bench = self._bench
+        context = self._context
         unreadable = self._unreadable(history)
         if not unreadable:
             self._check_needed(history, remembered)
-        check_targets(bench.proofs, bench.proofs.committed(), bench.sinks, remembered, may_move=False)
-        in_doubt = {name: sink.in_doubt() for name, sink in bench.sinks.items()}
-        order = LineageOrder(history, remembered, bench.sinks, in_doubt)
+        check_targets(context.proofs, context.proofs.committed(), context.sinks, remembered, may_move=False)
+        in_doubt = {name: sink.in_doubt() for name, sink in context.sinks.items()}
+        order = LineageOrder(history, remembered, context.sinks, in_doubt)
         adopted = _highest(history, remembered)
         sinks = {
             name: self._sink_plan(history, name, remembered[name].committed, in_doubt[name], order, adopted)
-            for name in bench.sinks
+            for name in context.sinks
         }
         lineage = self._newest_lineage(history, sinks, order, adopted)
         checkpoint = adopted.get(lineage, -1)
@@ -183,13 +185,13 @@ class AdoptionRepair:
 
     def _check_needed(self, history: History, remembered: Mapping[str, SinkHistory]) -> None:
         try:
-            check_histories(self._bench.job, history, remembered)
+            check_histories(self._context.job, history, remembered)
         except CheckpointMissingError:
             return
         if self._is_stuck(history):
             return
         raise StopJobError(
-            f"Job {self._bench.job!r}: its folder knows all that the targets have; there is nothing to adopt.",
+            f"Job {self._context.job!r}: its folder knows all that the targets have; there is nothing to adopt.",
             remedy="start the job: it goes on by itself.",
         )
 
@@ -201,7 +203,7 @@ class AdoptionRepair:
 
     def _is_readable(self, decision: Decision) -> bool:
         try:
-            self._bench.store.read(decision)
+            self._context.store.read(decision)
         except (CheckpointMissingError, CorruptRecordError):
             return False
         return True
@@ -227,7 +229,7 @@ class AdoptionRepair:
     def _ambiguous(self, waiting: set[str], newest: Mapping[str, int]) -> StopJobError:
         known = ", ".join(f"{lineage} up to {checkpoint}" for lineage, checkpoint in newest.items())
         return StopJobError(
-            f"Job {self._bench.job!r}: nothing tells which of the lineages that its targets have is the newest: {known}. "
+            f"Job {self._context.job!r}: nothing tells which of the lineages that its targets have is the newest: {known}. "
             f"Pieces wait of {', '.join(sorted(waiting))}, and may be decided. Nothing was written.",
             remedy="make sure that checkpointLocation names the newest folder of the job. If it does, leave there what Spark has "
             "of the newest lineage only, or nothing (below spark/; in the plugin form `offsets` beside `metadata`), then run "
@@ -259,7 +261,7 @@ class AdoptionRepair:
         if len(tasks) < len(guessed) or len(attempts) > len({checkpoint for checkpoint, _ in attempts}):
             names = ", ".join(f"{piece.transaction}/{piece.subtask}" for piece in guessed)
             raise StopJobError(
-                f"Job {self._bench.job!r}: sink {name!r} has pieces of several attempts, and nothing tells which of them "
+                f"Job {self._context.job!r}: sink {name!r} has pieces of several attempts, and nothing tells which of them "
                 f"is decided: {names}. Nothing was written.",
                 remedy="look at their rows, and end the superseded ones by hand (docs/operations.md), then run the command again.",
             )
@@ -271,7 +273,7 @@ class AdoptionRepair:
         Raises:
             StopJobError: nothing whole is there in place of one. Then it may be decided, and what showed it lost or damaged.
         """
-        sink = self._bench.sinks[name]
+        sink = self._context.sinks[name]
         if not isinstance(sink, TellsUnfinished) or not guessed:
             return []
         unfinished = list(sink.unfinished(guessed))
@@ -282,7 +284,7 @@ class AdoptionRepair:
         if alone:
             names = ", ".join(f"{piece.transaction}/{piece.subtask}" for piece in alone)
             raise StopJobError(
-                f"Job {self._bench.job!r}: sink {name!r} has pieces that were not brought to their end, or have lost what says "
+                f"Job {self._context.job!r}: sink {name!r} has pieces that were not brought to their end, or have lost what says "
                 f"so, and no whole ones of their tasks: {names}. Nothing tells whether they are decided. Nothing was written.",
                 remedy="look whether the target has the rows of these tasks, and write them by hand if not; end the pieces by "
                 "hand (docs/operations.md), then run the command again.",
@@ -294,7 +296,7 @@ class AdoptionRepair:
 
         Commits are in order, and an adoption has committed what was decided before it was recorded.
         """
-        (lineage, number), sink = _checkpoint_of(piece), self._bench.sinks[name]
+        (lineage, number), sink = _checkpoint_of(piece), self._context.sinks[name]
         adoptions = [repair.lineage for repair in history.repairs if isinstance(repair, Adoption)]
         if any(number <= adoption.ancestors.get(lineage, -1) for adoption in adoptions):
             return True
@@ -317,7 +319,7 @@ class AdoptionRepair:
                 if repair.sink == name and repair.withdrew(piece.subtask.index, piece.transaction.attempt):
                     return False  # likewise
                 attempts |= {repair.replaced, repair.decision.attempt}
-        for sink in self._bench.sinks:
+        for sink in self._context.sinks:
             for text in self._committed_pieces(sink, lineage, number):
                 generation, _, counter = text.partition("/")[0].partition(".")
                 attempts.add(Attempt(int(generation), int(counter)))
@@ -327,10 +329,10 @@ class AdoptionRepair:
         """The checkpoint of a piece, if the log has it and it can be read: it lists what is decided."""
         mine = (piece.transaction.lineage, piece.transaction.checkpoint)
         found = next((one for one in history.decisions if (one.lineage, one.checkpoint) == mine), None)
-        return self._bench.store.read(found) if found and self._is_readable(found) else None
+        return self._context.store.read(found) if found and self._is_readable(found) else None
 
     def _committed_pieces(self, sink: str, lineage: str, checkpoint: int) -> Sequence[str]:
-        found = self._bench.sinks[sink]
+        found = self._context.sinks[sink]
         return found.committed_pieces(lineage, checkpoint) if isinstance(found, NamesPieces) else ()
 
     def _end(
@@ -344,7 +346,7 @@ class AdoptionRepair:
         newest = (lineage, checkpoint)
         decision = next((one for one in history.decisions if (one.lineage, one.checkpoint) == newest), None)
         if decision is not None and self._is_readable(decision):
-            return self._bench.store.read(decision).offsets.end
+            return self._context.store.read(decision).offsets.end
         if frozen is None:
             return ()
         waiting = [piece for sink in sinks.values() for piece in sink.commits]
@@ -365,26 +367,26 @@ class AdoptionRepair:
 
     def _commit(self, plan: AdoptionPlan) -> None:
         """Step 3, oldest first."""
-        bench = self._bench
-        for decision in bench.log.history.uncommitted():
+        context = self._context
+        for decision in context.log.history.uncommitted():
             if decision.folder not in plan.gave_up:
-                bench.committer.commit(bench.store.read(decision))  # no COMMITTED: one before it may have no body
+                context.commit_loop.commit(context.store.read(decision))  # no COMMITTED: one before it may have no body
             else:
                 self._commit_pieces(plan, (decision.lineage, decision.checkpoint))
-        order = LineageOrder(bench.log.history, {}, {}, {})  # the log's alone, as in each sink
+        order = LineageOrder(context.log.history, {}, {}, {})  # the log's alone, as in each sink
         waiting = sorted((one for sink in plan.sinks.values() for one in sink.commits), key=_oldest_first(order))
         for checkpoint in dict.fromkeys(_checkpoint_of(piece) for piece in waiting):
             self._commit_pieces(plan, checkpoint)
 
     def _commit_pieces(self, plan: AdoptionPlan, checkpoint: tuple[str, int]) -> None:
         """Commit what waits of a checkpoint without body. Those before it are committed."""
-        bench, (lineage, number) = self._bench, checkpoint
+        context, (lineage, number) = self._context, checkpoint
         for name, sink in plan.sinks.items():
             pieces = [piece for piece in sink.commits if _checkpoint_of(piece) == checkpoint]
             if not pieces:
                 continue
             whole = CompletedCheckpoint(
-                bench.job,
+                context.job,
                 lineage,
                 number,
                 pieces[0].transaction.attempt,
@@ -392,17 +394,17 @@ class AdoptionRepair:
                 FrozenOffsets((), ()),
                 committables={name: pieces},
             )
-            if lost := bench.committer.lost(whole, name):
-                raise LostPreparedError(
-                    f"Job {bench.job!r}: {len(lost)} pieces of checkpoint {number} were pre-committed in sink {name!r} "
+            if lost := context.commit_loop.lost(whole, name):
+                raise LostCommittableError(
+                    f"Job {context.job!r}: {len(lost)} pieces of checkpoint {number} were pre-committed in sink {name!r} "
                     f"and are lost: {lost[0][1]}. Nothing was adopted.",
                     remedy="run the command again: it shows what is there now.",
                 )
 
     def _proofs(self, plan: AdoptionPlan) -> tuple[Proof, ...]:
         """What every target has to have proof of from now on: its newest lineage; each that may be it, where that is not known."""
-        remembered, sinks = self._remembered(), self._bench.sinks
-        order = LineageOrder(self._bench.log.history, remembered, sinks, {})
+        remembered, sinks = self._remembered(), self._context.sinks
+        order = LineageOrder(self._context.log.history, remembered, sinks, {})
         proofs = []
         for name, memory in remembered.items():
             newest = [plan.lineage] if plan.lineage in memory.committed else order.newest(memory.committed)

@@ -16,7 +16,7 @@ from twophase.coordinator.clock import Clock
 from twophase.coordinator.proofs import knows
 from twophase.errors import (
     ConfigError,
-    LostPreparedError,
+    LostCommittableError,
     PreflightError,
     StopJobError,
     TargetChangedError,
@@ -35,7 +35,7 @@ Explain = Callable[[CompletedCheckpoint, Sink, str, TargetChangedError], TargetC
 Check = Callable[[Sink], None]
 
 
-class Committer:
+class CommitLoop:
     """Commits decided checkpoints.
 
     Args:
@@ -77,7 +77,7 @@ class Committer:
             True once all pieces are proven committed; False if the job is stopping before that.
 
         Raises:
-            LostPreparedError: a piece is proven absent.
+            LostCommittableError: a piece is proven absent.
             StopJobError: a sink says that the job must stop, or a sink of the checkpoint is not part of the job.
         """
         self._check_sinks(checkpoint)
@@ -197,12 +197,12 @@ class Committer:
         self._observers(PieceCommitted(checkpoint.job, checkpoint.checkpoint, piece.transaction.sink, name, proof))
 
     @staticmethod
-    def _lost(checkpoint: CompletedCheckpoint, lost: list[tuple[Committable, Lost]]) -> LostPreparedError:
+    def _lost(checkpoint: CompletedCheckpoint, lost: list[tuple[Committable, Lost]]) -> LostCommittableError:
         pieces = "; ".join(
             f"{piece.transaction}/{piece.subtask} ({piece.rows} rows): {why.evidence}" for piece, why in lost
         )
         rows = sum(piece.rows for piece, _ in lost)
-        return LostPreparedError(
+        return LostCommittableError(
             f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, but {len(lost)} of its pieces are "
             f"neither prepared nor committed: {pieces}. {rows} rows are lost until they are written again.",
             remedy="find out who removed them (an XA ROLLBACK by hand, a failover, deleted files), and restore the target if "

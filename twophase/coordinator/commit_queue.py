@@ -19,7 +19,7 @@ def plain_thread(run: Callable[[], None]) -> threading.Thread:
     return threading.Thread(target=run, name="twophase-commit", daemon=True)
 
 
-class CommitsBehind:
+class CommitQueue:
     """A queue of decided checkpoints, and the thread that finishes them.
 
     Args:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-from twophase.coordinator.commit_loop import Committer
+from twophase.coordinator.commit_loop import CommitLoop
 from twophase.coordinator.orphans import Orphans, PieceKey, key_of, pieces_of
 from twophase.coordinator.stopwatch import Stopwatch
 from twophase.errors import CheckpointMissingError, FencedError
@@ -61,13 +61,13 @@ class Listeners:
                 listener.notify_checkpoint_subsumed(checkpoint)
 
 
-class Finisher:
+class CheckpointCompleter:
     """Finishes decided checkpoints, oldest first. For one thread at a time.
 
     Args:
         job: the job's name.
         sinks: by name.
-        committer: of these sinks.
+        commit_loop: of these sinks.
         log: the job's log.
         store: the job's checkpoints.
         listeners: hear of completed and subsumed checkpoints.
@@ -78,7 +78,7 @@ class Finisher:
         self,
         job: str,
         sinks: Mapping[str, Sink],
-        committer: Committer,
+        commit_loop: CommitLoop,
         log: JobLog,
         store: CompletedCheckpointStore,
         listeners: Listeners,
@@ -86,7 +86,7 @@ class Finisher:
     ) -> None:
         self._job = job
         self._sinks = sinks
-        self._committer = committer
+        self._commit_loop = commit_loop
         self._log = log
         self._store = store
         self._listeners = listeners
@@ -99,19 +99,19 @@ class Finisher:
             Whether it is committed; False if the job is stopping before that.
 
         Raises:
-            LostPreparedError: a piece is proven absent.
+            LostCommittableError: a piece is proven absent.
             FencedError: a sink takes its pieces for committed, and a newer driver has raised its fence.
             StopJobError: the job must not go on.
         """
         failpoint("C11")
         with stopwatch.elsewhere():
-            done = self._committer.commit(completed, lambda sink: _check_fence(completed, sink))
+            done = self._commit_loop.commit(completed, lambda sink: _check_fence(completed, sink))
         if not done:
             return False
         self._log.append(CommittedRecord(completed.lineage, completed.checkpoint))
         gone = self._store.subsume()
         with stopwatch.elsewhere():
-            self.abort_losers(completed.attempt)
+            self.abort_superseded_attempts(completed.attempt)
             self._subsume_sinks(completed.lineage, completed.checkpoint)
             self._notify(completed.checkpoint, gone)
         failpoint("C16")
@@ -134,7 +134,7 @@ class Finisher:
         Returns:
             Whether it is committed; False if the job is stopping before that.
         """
-        done = self._committer.commit(self._store.read(decision))
+        done = self._commit_loop.commit(self._store.read(decision))
         if done and not decision.committed:
             self._log.append(CommittedRecord(decision.lineage, decision.checkpoint))
         return done
@@ -143,7 +143,7 @@ class Finisher:
         """The pieces that no scan for orphans may touch (I2)."""
         return pieces_of(self._store.read(decision) for decision in self._log.history.uncommitted())
 
-    def abort_losers(self, attempt: Attempt) -> None:
+    def abort_superseded_attempts(self, attempt: Attempt) -> None:
         """Task attempts that lost to another attempt of their task may have pre-committed; nobody else aborts them.
 
         Args:

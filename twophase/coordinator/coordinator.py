@@ -22,12 +22,12 @@ from functools import partial
 from typing import Any
 
 from twophase.config import JobOptions
-from twophase.coordinator.alongside import Alongside, in_turn
 from twophase.coordinator.clock import Clock
-from twophase.coordinator.commit_loop import Committer
-from twophase.coordinator.commit_queue import CommitsBehind, Spawn, plain_thread
-from twophase.coordinator.completion import Finisher, Listeners
+from twophase.coordinator.commit_loop import CommitLoop
+from twophase.coordinator.commit_queue import CommitQueue, Spawn, plain_thread
+from twophase.coordinator.completion import CheckpointCompleter, Listeners
 from twophase.coordinator.failure_reason import CheckpointFailureReason
+from twophase.coordinator.fan_out import FanOut, sequentially
 from twophase.coordinator.orphans import Orphans
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.proofs import Proofs, check_targets, has_moved
@@ -48,7 +48,7 @@ from twophase.errors import (
     DeclinedError,
     FencedError,
     InDoubtError,
-    LostPreparedError,
+    LostCommittableError,
     OffsetMismatchError,
     StopJobError,
 )
@@ -99,7 +99,7 @@ class CheckpointCoordinator:
         snapshot: returns the operator states for a checkpoint; an exception declines the attempt.
         listeners: hear of completed, aborted and subsumed checkpoints.
         spawn: makes the thread that commits behind the next batch.
-        alongside: asks several sinks for the same thing, in recovery and after a declined attempt.
+        fan_out: asks several sinks for the same thing, in recovery and after a declined attempt.
         on_failure: called by that thread when a decided checkpoint cannot be committed and the job must end.
     """
 
@@ -115,7 +115,7 @@ class CheckpointCoordinator:
         snapshot: Callable[[int, FrozenOffsets], Mapping[str, Any]],
         listeners: Sequence[CheckpointListener] = (),
         spawn: Spawn = plain_thread,
-        alongside: Alongside = in_turn,
+        fan_out: FanOut = sequentially,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self.job = job
@@ -127,14 +127,14 @@ class CheckpointCoordinator:
         self._observers = observers
         self._clock = clock
         self._snapshot = snapshot
-        self._alongside = alongside
+        self._fan_out = fan_out
         self._listeners = Listeners(listeners)
         self._generation = 0
         self._counter = 0
         self._last_commit_s = float("-inf")
         self._recommitted: tuple[str, int] | None = None
         self._proofs = Proofs(job, self.log, self.store)
-        self._committer = Committer(
+        self._commit_loop = CommitLoop(
             sinks,
             observers,
             clock,
@@ -143,8 +143,10 @@ class CheckpointCoordinator:
             options.commit_backoff_max_s,
             self._proofs.explain,
         )
-        self._finisher = Finisher(job, sinks, self._committer, self.log, self.store, self._listeners, observers)
-        self._behind = CommitsBehind(spawn, on_failure)
+        self._completer = CheckpointCompleter(
+            job, sinks, self._commit_loop, self.log, self.store, self._listeners, observers
+        )
+        self._behind = CommitQueue(spawn, on_failure)
 
     @property
     def lineage(self) -> Lineage:
@@ -218,7 +220,7 @@ class CheckpointCoordinator:
         newest = self._newest_committed()
         recommitted = commit_decided(self.log.history, self._recommit)
         for checkpoint in restore.adopting if restore else ():
-            recommitted += self._committer.commit(checkpoint)
+            recommitted += self._commit_loop.commit(checkpoint)
         if self.stopping.is_set():
             return
         failpoint("C22")
@@ -234,7 +236,7 @@ class CheckpointCoordinator:
             self.log.check_fence()  # what a newer driver has moved on looks like loss to the one that it has overtaken
             raise
         self.store.sweep()
-        self._finisher.catch_up(newest)
+        self._completer.catch_up(newest)
         duration_s = self._clock.monotonic_s() - began_s
         self._observers(RecoveryFinished(self.job, self._generation, recommitted, aborted, duration_s))
 
@@ -266,11 +268,11 @@ class CheckpointCoordinator:
         def remember(sink: Sink, _: Observers) -> SinkHistory:
             return sink.history()
 
-        return self._alongside({name: partial(remember, sink) for name, sink in self._sinks.items()}, self._observers)
+        return self._fan_out({name: partial(remember, sink) for name, sink in self._sinks.items()}, self._observers)
 
     def _recommit(self, decision: Decision) -> bool:
         """Of recovery: the newest that every sink has just proven need not be asked for again when Spark replays it."""
-        done = self._finisher.recommit(decision)
+        done = self._completer.recommit(decision)
         if done:
             self._recommitted = (decision.lineage, decision.checkpoint)
         return done
@@ -314,9 +316,9 @@ class CheckpointCoordinator:
         """
         self._behind.wait(0)
         if not decision.committed:
-            commit_decided(self.log.history, self._finisher.recommit)
+            commit_decided(self.log.history, self._completer.recommit)
         elif (decision.lineage, decision.checkpoint) != self._recommitted:
-            self._finisher.recommit(decision)
+            self._completer.recommit(decision)
         if execute is not None:
             execute()
         self._observers(CheckpointReplayed(self.job, decision.checkpoint, execute is not None))
@@ -355,7 +357,7 @@ class CheckpointCoordinator:
         if at_most:
             self._behind.wait(at_most)
         else:
-            commit_decided(self.log.history, self._finisher.recommit)
+            commit_decided(self.log.history, self._completer.recommit)
         left = self.log.history.uncommitted()
         if len(left) > at_most:  # only a stop leaves something over
             raise DeclinedError(
@@ -454,8 +456,8 @@ class CheckpointCoordinator:
     def _complete(self, pending: PendingCheckpoint, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> bool:
         """Returns whether it is committed; False if the job is stopping before that."""
         try:
-            done = self._finisher.finish(completed, stopwatch)
-        except LostPreparedError:
+            done = self._completer.finish(completed, stopwatch)
+        except LostCommittableError:
             pending.signal(Signal.LOST)
             raise
         if done:
@@ -486,16 +488,16 @@ class CheckpointCoordinator:
         Also after a declined attempt the sinks are asked before anything is aborted: in a target that was put back, a piece
         that was committed may be prepared again.
         """
-        kept = self._finisher.pieces_to_commit()
+        kept = self._completer.pieces_to_commit()
 
         def may_abort(found: Sequence[Committable]) -> Sequence[Committable]:
             self._ask_again(restore)
-            return self._finisher.commit_again(found)
+            return self._completer.commit_again(found)
 
         orphans = {
             name: Orphans(self.job, name, sink, self._observers, may_abort) for name, sink in self._sinks.items()
         }
-        return close_all(orphans, below, kept, self._observers, self._alongside)
+        return close_all(orphans, below, kept, self._observers, self._fan_out)
 
     def _mismatch(self, checkpoint: int, reason: str) -> OffsetMismatchError:
         return OffsetMismatchError(

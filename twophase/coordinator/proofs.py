@@ -5,7 +5,7 @@ log calls committed. Each decision therefore carries, for each sink, its newest 
 
     1. a start looks for the proof of what is committed, in each target       `check_targets`
     2. a commit requires the proof of its predecessor, in the target itself   `CommitRequest.predecessor`
-       of several, which an adoption may leave, the others just before it     `Committer`
+       of several, which an adoption may leave, the others just before it     `CommitLoop`
 
 Step 2 is what notices a target that changes under a running job: the next start would find the newer proof there, and no
 longer miss what is older.

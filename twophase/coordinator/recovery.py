@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from twophase.coordinator.alongside import Alongside, in_turn
+from twophase.coordinator.fan_out import FanOut, sequentially
 from twophase.coordinator.orphans import Orphans, PieceKey
 from twophase.errors import CheckpointMissingError, FencedError, RestoreRefusedError
 from twophase.events import Observers
@@ -206,7 +206,7 @@ def close_all(
     below: Attempt,
     kept: frozenset[PieceKey],
     observers: Observers,
-    alongside: Alongside = in_turn,
+    fan_out: FanOut = sequentially,
 ) -> int:
     """Step 3, and what follows a declined attempt. Returns how many orphans were aborted.
 
@@ -215,13 +215,13 @@ def close_all(
         below: the first attempt that stays open.
         kept: pieces of decided checkpoints that wait for their commit.
         observers: hear of the steps.
-        alongside: closes the sinks that have no orphans.
+        fan_out: closes the sinks that have no orphans.
     """
 
     def close(one: Orphans, _: Observers) -> bool:
         return one.close_if_none(below, kept)
 
-    closed = alongside({name: partial(close, one) for name, one in orphans.items()}, observers)
+    closed = fan_out({name: partial(close, one) for name, one in orphans.items()}, observers)
     # In the order of the commits, each asked about before its abort: what another driver has committed in one of them is
     # seen before the rest of that checkpoint is aborted in the next.
     return sum(orphans[name].close(below, kept) for name, is_closed in closed.items() if not is_closed)

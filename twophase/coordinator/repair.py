@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 
 from twophase.config import JobOptions
 from twophase.coordinator.clock import Clock
-from twophase.coordinator.commit_loop import Committer
-from twophase.coordinator.completion import Finisher, Listeners
+from twophase.coordinator.commit_loop import CommitLoop
+from twophase.coordinator.completion import CheckpointCompleter, Listeners
 from twophase.coordinator.proofs import Proofs, check_targets, knows
 from twophase.coordinator.recovery import check_histories, commit_decided, piece_names, take_over
 from twophase.errors import ConfigError, StopJobError
@@ -36,7 +36,7 @@ from twophase.state.storage import Storage
 from twophase.state.store import CompletedCheckpointStore
 
 
-class Bench:
+class RepairContext:
     """The parts of a driver that a repair works with.
 
     Args:
@@ -51,8 +51,8 @@ class Bench:
         observers: as given.
         log: the job's log.
         store: its checkpoints.
-        committer: of its sinks.
-        finisher: of its checkpoints.
+        commit_loop: of its sinks.
+        completer: of its checkpoints.
         proofs: what its targets have proof of, by the log.
     """
 
@@ -72,10 +72,12 @@ class Bench:
         self.store = CompletedCheckpointStore(storage, self.log, options.num_retained)
         self.proofs = Proofs(job, self.log, self.store)
         backoff_s, backoff_max_s = options.commit_backoff_s, options.commit_backoff_max_s
-        self.committer = Committer(
+        self.commit_loop = CommitLoop(
             sinks, observers, clock, threading.Event(), backoff_s, backoff_max_s, self.proofs.explain
         )
-        self.finisher = Finisher(job, sinks, self.committer, self.log, self.store, Listeners(()), observers)
+        self.completer = CheckpointCompleter(
+            job, sinks, self.commit_loop, self.log, self.store, Listeners(()), observers
+        )
 
 
 @dataclass(frozen=True)
@@ -116,11 +118,11 @@ class LossRepair:
     """Accepts the loss of pieces.
 
     Args:
-        bench: the job's.
+        context: the job's.
     """
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, context: RepairContext) -> None:
+        self._context = context
 
     def plan(self, checkpoint: int, sink: str) -> LossPlan:
         """Steps 1 and 2: take the job over, and find out what is lost.
@@ -129,24 +131,24 @@ class LossRepair:
             ConfigError: there is no such decided checkpoint or sink. Nothing was touched.
             StopJobError: nothing is lost, or the job must not go on for another reason.
         """
-        bench = self._bench
-        if sink not in bench.sinks:
+        context = self._context
+        if sink not in context.sinks:
             raise ConfigError(
-                f"Job {bench.job!r} has no sink {sink!r}.", remedy=f"name one of {', '.join(bench.sinks)}."
+                f"Job {context.job!r} has no sink {sink!r}.", remedy=f"name one of {', '.join(context.sinks)}."
             )
-        bench.log.read()
-        remembered = {name: one.history() for name, one in bench.sinks.items()}
+        context.log.read()
+        remembered = {name: one.history() for name, one in context.sinks.items()}
         if self._gap(checkpoint, sink, remembered[sink]) is None:
-            self._decision(bench.log.history, checkpoint)
+            self._decision(context.log.history, checkpoint)
 
         def check(history: History) -> None:
-            check_histories(bench.job, history, remembered, piece_names(bench.sinks))
+            check_histories(context.job, history, remembered, piece_names(context.sinks))
             gap = self._gap(checkpoint, sink, remembered[sink])
             # What another target lacks that was put back with this one is accepted next; until then every start stops.
-            expected = bench.proofs.committed() if gap is None else ()
-            check_targets(bench.proofs, expected, bench.sinks, remembered, may_move=False)
+            expected = context.proofs.committed() if gap is None else ()
+            check_targets(context.proofs, expected, context.sinks, remembered, may_move=False)
 
-        take_over(bench.log, remembered, check)
+        take_over(context.log, remembered, check)
         failpoint("R01")
         if (gap := self._gap(checkpoint, sink, remembered[sink])) is not None:
             return self._plan_of_gap(gap)
@@ -160,7 +162,7 @@ class LossRepair:
             StopJobError: the loss is accepted, and the checkpoint cannot commit for another reason, such as a loss in
                 another sink.
         """
-        bench = self._bench
+        context = self._context
         loss = AcceptedLoss(
             note=note,
             lineage=plan.lineage,
@@ -175,21 +177,21 @@ class LossRepair:
             lacks=() if plan.kept else tuple(plan.lacks),
         )
         failpoint("R02")
-        bench.log.append(RepairedRecord(loss))
+        context.log.append(RepairedRecord(loss))
         failpoint("R03")
-        commit_decided(bench.log.history, bench.finisher.recommit)
+        commit_decided(context.log.history, context.completer.recommit)
 
     def _plan_of_pieces(self, checkpoint: int, sink: str) -> LossPlan:
-        bench = self._bench
-        history = bench.log.history
+        context = self._context
+        history = context.log.history
         decision = self._decision(history, checkpoint)
         older = history.decisions[: history.decisions.index(decision)]
-        commit_decided(replace(history, decisions=older), bench.finisher.recommit)
-        body = bench.store.read(decision)
-        lost = bench.committer.lost(body, sink)
+        commit_decided(replace(history, decisions=older), context.completer.recommit)
+        body = context.store.read(decision)
+        lost = context.commit_loop.lost(body, sink)
         if not lost:
             raise StopJobError(
-                f"Job {bench.job!r}: nothing of checkpoint {checkpoint} is lost in sink {sink!r}; there is nothing to repair.",
+                f"Job {context.job!r}: nothing of checkpoint {checkpoint} is lost in sink {sink!r}; there is nothing to repair.",
                 remedy="start the job: it goes on by itself.",
             )
         gone = {piece.subtask for piece, _ in lost}
@@ -200,22 +202,22 @@ class LossRepair:
 
     def _gap(self, checkpoint: int, sink: str, remembered: SinkHistory) -> Proof | None:
         """The proof of this checkpoint that the target has to have and lacks, if it is that; it was put back then."""
-        bench = self._bench
-        for expected in [proof for proof in bench.proofs.committed() if proof.sink == sink]:
-            if expected.checkpoint != checkpoint or expected.target != bench.sinks[sink].target():
+        context = self._context
+        for expected in [proof for proof in context.proofs.committed() if proof.sink == sink]:
+            if expected.checkpoint != checkpoint or expected.target != context.sinks[sink].target():
                 continue
             # The log was read later than the target was asked: a driver may have committed in between.
-            if not knows(remembered, expected) and not knows(bench.sinks[sink].history(), expected):
+            if not knows(remembered, expected) and not knows(context.sinks[sink].history(), expected):
                 return expected
         return None
 
     def _plan_of_gap(self, gap: Proof) -> LossPlan:
-        bench = self._bench
-        remembered = bench.sinks[gap.sink].history()
-        lacks, before = bench.proofs.missing(gap, remembered)
-        error = bench.proofs.changed(gap, bench.sinks[gap.sink], remembered)
-        body = bench.proofs.body_of(gap)
-        last = bench.proofs.body_of(before[0]) if len(before) == 1 else None
+        context = self._context
+        remembered = context.sinks[gap.sink].history()
+        lacks, before = context.proofs.missing(gap, remembered)
+        error = context.proofs.changed(gap, context.sinks[gap.sink], remembered)
+        body = context.proofs.body_of(gap)
+        last = context.proofs.body_of(before[0]) if len(before) == 1 else None
         since = last.offsets.end if last else ()
         lost = [(piece, "the target was put back") for piece in body.committables.get(gap.sink, ())] if body else []
         end = body.offsets.end if body else ()
@@ -226,13 +228,13 @@ class LossRepair:
         named = [decision for decision in history.decisions if decision.checkpoint == checkpoint]
         if not named:
             raise ConfigError(
-                f"Job {self._bench.job!r}: checkpoint {checkpoint} is not decided, or not kept any more. Nothing was written.",
+                f"Job {self._context.job!r}: checkpoint {checkpoint} is not decided, or not kept any more. Nothing was written.",
                 remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
             )
         found = next((decision for decision in named if not decision.committed), named[-1])
         if found.committed and found != history.newest(found.lineage):
             raise ConfigError(
-                f"Job {self._bench.job!r}: checkpoint {checkpoint} is committed, and later ones are: nothing of it can be given "
+                f"Job {self._context.job!r}: checkpoint {checkpoint} is committed, and later ones are: nothing of it can be given "
                 "up. Nothing was written.",
                 remedy="name the checkpoint that the job's error names.",
             )

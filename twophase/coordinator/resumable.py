@@ -19,7 +19,7 @@ from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import History
 
 
-class RelayCoordinator(CheckpointCoordinator):
+class ResumableCoordinator(CheckpointCoordinator):
     """A `CheckpointCoordinator` that can take over from another process of its own driver."""
 
     def join(self, attempt: Attempt) -> None:
@@ -62,7 +62,7 @@ class RelayCoordinator(CheckpointCoordinator):
                 self.checkpoint(number, offsets, acknowledge)
             case Replay(decision):
                 self.replay(decision, None)
-                self._finisher.abort_losers(attempt)
+                self._completer.abort_superseded_attempts(attempt)
 
     def abandon(self, generation: int) -> None:
         """End the run of this driver after a failure: what it has not decided is aborted, and it can decide no more.

@@ -22,7 +22,7 @@ from typing import Protocol
 from twophase.coordinator.orphans import Orphans
 from twophase.coordinator.proofs import check_targets
 from twophase.coordinator.recovery import check_histories, commit_decided, piece_names
-from twophase.coordinator.repair import Bench, LossPlan, LossRepair
+from twophase.coordinator.repair import LossPlan, LossRepair, RepairContext
 from twophase.errors import StopJobError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt, TransactionId
@@ -93,12 +93,12 @@ class RewriteRepair:
     """Writes lost pieces again.
 
     Args:
-        bench: the job's; its sinks are open for rows.
+        context: the job's; its sinks are open for rows.
         reread: of the job's plan.
     """
 
-    def __init__(self, bench: Bench, reread: Reread) -> None:
-        self._bench = bench
+    def __init__(self, context: RepairContext, reread: Reread) -> None:
+        self._context = context
         self._reread = reread
 
     def plan(self, checkpoint: int, sink: str) -> RewritePlan:
@@ -108,8 +108,8 @@ class RewriteRepair:
             ConfigError: there is no such decided checkpoint or sink. Nothing was touched.
             StopJobError: nothing is lost, it cannot be written again, or the job must not go on for another reason.
         """
-        bench = self._bench
-        loss = LossRepair(bench).plan(checkpoint, sink)
+        context = self._context
+        loss = LossRepair(context).plan(checkpoint, sink)
         if loss.gap:
             raise StopJobError(
                 f"{loss.gap} These checkpoints were committed: what is written again is lost pieces of one that was not.",
@@ -117,7 +117,7 @@ class RewriteRepair:
             )
         decision = self._decision(loss)
         self._check_newest(decision, sink)
-        body = bench.store.read(decision)
+        body = context.store.read(decision)
         whole = not loss.kept and not self._has_given_up(loss)
         pieces = [piece for piece, _ in loss.lost]
         lost = Lost(body, sink, pieces, whole, self._rewritten(loss), self._gone(loss))
@@ -131,32 +131,32 @@ class RewriteRepair:
             StopJobError: what was read again is not what was lost; nothing was recorded. Or it is recorded, and the
                 checkpoint cannot commit for another reason, such as a loss in another sink.
         """
-        bench, lost, sink = self._bench, plan.lost, plan.loss.sink
+        context, lost, sink = self._context, plan.lost, plan.loss.sink
         failpoint("R02")
-        attempt = Attempt(bench.log.history.generation, 1)
+        attempt = Attempt(context.log.history.generation, 1)
         body, old = lost.checkpoint, self._decision(plan.loss)
-        transaction = TransactionId(bench.job, body.lineage, body.checkpoint, attempt, sink, body.offsets.hash)
-        orphans = Orphans(bench.job, sink, bench.sinks[sink], bench.observers, self._may_abort)
-        kept = bench.finisher.pieces_to_commit()
+        transaction = TransactionId(context.job, body.lineage, body.checkpoint, attempt, sink, body.offsets.hash)
+        orphans = Orphans(context.job, sink, context.sinks[sink], context.observers, self._may_abort)
+        kept = context.completer.pieces_to_commit()
         orphans.close(attempt, kept)
         self._ask_again()
         try:
             pieces = self._reread.write(lost, transaction)
-            _check_rows(bench.job, lost, pieces)
+            _check_rows(context.job, lost, pieces)
         except Exception:
             orphans.abort(replace(attempt, counter=attempt.counter + 1), kept)
             raise
         failpoint("R04")
         listed = (*plan.loss.kept, *(piece for found in pieces.values() for piece in found))
-        new = bench.store.prepare(replace(body, attempt=attempt, committables={**body.committables, sink: listed}))
+        new = context.store.prepare(replace(body, attempt=attempt, committables={**body.committables, sink: listed}))
         failpoint("R05")
         names = tuple(str(piece.subtask) for piece in lost.pieces)
-        bench.log.append(RepairedRecord(Rewrite(note, new, old.attempt, sink, names, plan.loss.rows)))
+        context.log.append(RepairedRecord(Rewrite(note, new, old.attempt, sink, names, plan.loss.rows)))
         failpoint("R03")
-        commit_decided(bench.log.history, bench.finisher.recommit)
+        commit_decided(context.log.history, context.completer.recommit)
 
     def _decision(self, loss: LossPlan) -> Decision:
-        decisions = self._bench.log.history.decisions
+        decisions = self._context.log.history.decisions
         return next(one for one in decisions if (one.lineage, one.checkpoint) == (loss.lineage, loss.number))
 
     def _check_newest(self, decision: Decision, sink: str) -> None:
@@ -165,11 +165,11 @@ class RewriteRepair:
         Raises:
             StopJobError: there are some.
         """
-        bench, decisions = self._bench, self._bench.log.history.decisions
+        context, decisions = self._context, self._context.log.history.decisions
         for later in decisions[decisions.index(decision) + 1 :]:
-            if bench.store.read(later).committables.get(sink):
+            if context.store.read(later).committables.get(sink):
                 raise StopJobError(
-                    f"Job {bench.job!r}: checkpoint {later.checkpoint} is decided too (checkpoint.max_concurrent), and its "
+                    f"Job {context.job!r}: checkpoint {later.checkpoint} is decided too (checkpoint.max_concurrent), and its "
                     f"pieces in sink {sink!r} wait for those that are lost: no new attempt can begin there. Nothing was written.",
                     remedy=f"go on without the lost pieces of {decision.checkpoint} (twophase repair accept-loss), and write "
                     "their rows again by hand.",
@@ -179,23 +179,23 @@ class RewriteRepair:
         mine = (loss.lineage, loss.number, loss.sink)
         return any(
             isinstance(repair, AcceptedLoss) and (repair.lineage, repair.checkpoint, repair.sink) == mine
-            for repair in self._bench.log.history.repairs
+            for repair in self._context.log.history.repairs
         )
 
     def _rewritten(self, loss: LossPlan) -> frozenset[Attempt]:
         return frozenset(
             repair.decision.attempt
-            for repair in self._bench.log.history.repairs
+            for repair in self._context.log.history.repairs
             if isinstance(repair, Rewrite) and repair.sink == loss.sink and repair.is_of(loss.lineage, loss.number)
         )
 
     def _gone(self, loss: LossPlan) -> frozenset[int]:
-        repairs = [one for one in self._bench.log.history.repairs if isinstance(one, AcceptedLoss | Rewrite)]
+        repairs = [one for one in self._context.log.history.repairs if isinstance(one, AcceptedLoss | Rewrite)]
         return frozenset().union(*(one.tasks_of(loss.sink, loss.lineage, loss.number) for one in repairs))
 
     def _may_abort(self, found: Sequence[Committable]) -> Sequence[Committable]:
         self._ask_again()
-        return self._bench.finisher.commit_again(found)
+        return self._context.completer.commit_again(found)
 
     def _ask_again(self) -> None:
         """Compare the sinks with the log once more: a driver over another folder can commit until the fence is up.
@@ -204,11 +204,11 @@ class RewriteRepair:
             FencedError: another driver over this folder has gone on.
             StopJobError: the job must not go on.
         """
-        bench = self._bench
-        remembered = {name: sink.history() for name, sink in bench.sinks.items()}
-        bench.log.check_fence()
-        check_histories(bench.job, bench.log.history, remembered, piece_names(bench.sinks))
-        check_targets(bench.proofs, bench.proofs.committed(), bench.sinks, remembered, may_move=False)
+        context = self._context
+        remembered = {name: sink.history() for name, sink in context.sinks.items()}
+        context.log.check_fence()
+        check_histories(context.job, context.log.history, remembered, piece_names(context.sinks))
+        check_targets(context.proofs, context.proofs.committed(), context.sinks, remembered, may_move=False)
 
 
 def _check_rows(job: str, lost: Lost, pieces: Mapping[int, Sequence[Committable]]) -> None:

@@ -24,9 +24,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from twophase import errors
 from twophase.config import JobOptions
-from twophase.coordinator.alongside import SideBySide
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.coordinator.fan_out import SideBySide
 from twophase.coordinator.recovery import Restore
 from twophase.errors import ConfigError, InDoubtError, SparkLostError, StopJobError, TwoPhaseError
 from twophase.events import JobRestarting, JobStopped, Observer, Observers
@@ -82,7 +82,7 @@ class Job:
         self._legs = plan.sources(description.frame)
         self._states = OperatorStates(self._legs, description.functions)
         self._groups = GroupOffsetsListener(description.name, self._legs, self._observers)
-        self._alongside = SideBySide(partial(thread_like_this, description.frame.sparkSession, f"twophase-{self.name}"))
+        self._fan_out = SideBySide(partial(thread_like_this, description.frame.sparkSession, f"twophase-{self.name}"))
         context = description.frame.sparkSession.sparkContext
         self._shared = SharedFolder(self.name, context, self._storage.root / "spark")
         self._stopping = threading.Event()
@@ -188,7 +188,7 @@ class Job:
             )
             for name in self._sinks
         )
-        self._alongside({one.sink: partial(open_sink, one) for one in described}, self._observers)
+        self._fan_out({one.sink: partial(open_sink, one) for one in described}, self._observers)
         targets: dict[str, str] = {}
         for name, sink in self._sinks.items():
             other = targets.setdefault(sink.target(), name)
@@ -225,7 +225,7 @@ class Job:
             snapshot=self._snapshot,
             listeners=(self._groups, *self._states.listeners(), *description.listeners),
             spawn=lambda run: InheritableThread(target=run, name=f"twophase-{self.name}-commit", daemon=True),
-            alongside=self._alongside,
+            fan_out=self._fan_out,
             on_failure=self._stop_query,
         )
         with self._lock:

@@ -23,7 +23,7 @@ from twophase.protocol.sink import ArrowSink
 from twophase.protocol.writer import SinkWriter
 from twophase.redaction import SETTING, share_redaction
 from twophase.seal import share_key
-from twophase.workers import spare_collector
+from twophase.workers import freeze_gc
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -76,7 +76,7 @@ class WriterTask:
         committable = self._write(batches, subtask)
         failpoint("C03")
         failpoint("E02")
-        spare_collector()
+        freeze_gc()
         return committable
 
     def _write(self, batches: Iterator[pa.RecordBatch], subtask: Subtask) -> Committable | None:

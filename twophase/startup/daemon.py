@@ -53,7 +53,7 @@ def main() -> None:
     preload([*_MODULES, *filter(None, os.environ.get(PRELOAD_VARIABLE, "").split(","))])
     if threads() > 1:
         os.execv(sys.executable, [sys.executable, "-m", _SPARKS_OWN, *sys.argv[1:]])  # noqa: S606
-    import_module("twophase.workers").spare_collector()
+    import_module("twophase.workers").freeze_gc()
     import_module(_SPARKS_OWN).manager()
 
 

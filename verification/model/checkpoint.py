@@ -125,7 +125,7 @@ def _can_complete(world: World, state: State, driver: Driver, decision: Decision
 
 
 def commit(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
-    """`Committer.commit`: every piece of one decided checkpoint, until each is proven committed."""
+    """`CommitLoop.commit`: every piece of one decided checkpoint, until each is proven committed."""
     decision = target_of(world, driver)
     if decision is None:
         if driver.step == steps.RECOMMIT:
@@ -202,7 +202,7 @@ def _all_proven(world: World, state: State, driver: Driver, decision: Decision) 
 
 
 def sweep(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
-    """`Finisher.abort_losers`."""
+    """`CheckpointCompleter.abort_superseded_attempts`."""
     if driver.step == steps.SWEEP_ABORT:
         yield from closing.aborting(world, state, driver, _swept)
         return

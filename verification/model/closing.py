@@ -81,7 +81,7 @@ def aborting(world: World, state: State, driver: Driver, then: After) -> Iterato
 
 
 def kept(world: World, driver: Driver) -> frozenset[Xid]:
-    """`Finisher.pieces_to_commit`: what no scan may touch."""
+    """`CheckpointCompleter.pieces_to_commit`: what no scan may touch."""
     return frozenset(
         xid
         for decision in log.uncommitted(driver.history)

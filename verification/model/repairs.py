@@ -89,7 +89,7 @@ def repair(world: World, state: State, driver: Driver) -> Iterator[Transition[St
 
 
 def _ask(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
-    """`Committer.lost`: only the answer to a commit is proof."""
+    """`CommitLoop.lost`: only the answer to a commit is proof."""
     _, _, place = driver.repairs
     decision = _decision(driver)
     xids = decision.xids(place, world.branches) if decision and not decision.committed else []

@@ -48,7 +48,7 @@ class Catalogue:
     def __init__(self, dialect: Dialect, name: str, *, keyed: bool, local_infile: bool) -> None:
         self._dialect = dialect
         self._keyed = keyed
-        self._books: dict[str, None] = {}
+        self._metadata: dict[str, None] = {}
         self._created: Counter[str] = Counter()
         self._name = name
         self._lives = 0
@@ -67,7 +67,7 @@ class Catalogue:
             "SHOW GLOBAL VARIABLES WHERE Variable_name IN %s": lambda asked: [
                 (key, value) for key, value in self._variables.items() if key in asked[0]
             ],
-            _TABLES: lambda _: [(table,) for table in self._books],
+            _TABLES: lambda _: [(table,) for table in self._metadata],
             _ENGINES: lambda _: [("InnoDB",)],
             _TARGET: lambda asked: [(asked[0], asked[1], "BASE TABLE", "InnoDB")],
             _IDENTITY: lambda asked: [(asked[0], asked[1], f"2026-01-01 00:00:{self._created[asked[1]]:02d}")],
@@ -91,7 +91,7 @@ class Catalogue:
     def answer(self, sql: str, arguments: Sequence[Any]) -> Rows | None:
         """The rows; None if it is another statement."""
         if sql.startswith(_CREATE):
-            self._books[sql.removeprefix(_CREATE).partition("`")[0]] = None
+            self._metadata[sql.removeprefix(_CREATE).partition("`")[0]] = None
             return []
         if sql.startswith("EXPLAIN INSERT INTO `shop`.`"):
             return []

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twophase.config import JobOptions
-from twophase.coordinator.alongside import SideBySide, in_turn
 from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.coordinator.fan_out import SideBySide, sequentially
 from twophase.coordinator.recovery import Restore
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
 from twophase.events import Observer, Observers
@@ -215,7 +215,7 @@ class Driver:
             clock=SimulatedClock(self._world.scheduler),
             snapshot=lambda _, offsets: {"sources": list(offsets.end)},
             spawn=self._thread,
-            alongside=SideBySide(self._thread) if self._world.options.side_by_side else in_turn,
+            fan_out=SideBySide(self._thread) if self._world.options.side_by_side else sequentially,
             on_failure=lambda: coordinator.stopping.set(),
         )
         self._recover(coordinator, restore)

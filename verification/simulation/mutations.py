@@ -17,9 +17,9 @@ import pymysql
 
 from twophase.coordinator import coordinator, repair
 from twophase.coordinator.adopt import AdoptionRepair
-from twophase.coordinator.commit_loop import Committer
-from twophase.coordinator.commit_queue import CommitsBehind
-from twophase.coordinator.completion import Finisher
+from twophase.coordinator.commit_loop import CommitLoop
+from twophase.coordinator.commit_queue import CommitQueue
+from twophase.coordinator.completion import CheckpointCompleter
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.orphans import Orphans
@@ -32,7 +32,7 @@ from twophase.sinks.mysql import sink as mysql_sink
 from twophase.sinks.mysql.client import session
 from twophase.sinks.mysql.client import session_exit as leaving
 from twophase.sinks.mysql.fence import Fence
-from twophase.sinks.mysql.metadata_tables import Books
+from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state import storage, store
 from twophase.state.checkpoint import CompletedCheckpoint
@@ -101,17 +101,17 @@ def _prepare_without_reply(self: writer.MySqlWriter, open_session: Any, branch: 
 
 def _prepare_with_ledger_elsewhere(self: writer.MySqlWriter, open_session: Any, branch: Any) -> None:
     other = session.open_driver_session(self._binding.endpoint)
-    self._binding.books.write_ledger(other, self._transaction, self._subtask, self._loaded_rows)
+    self._binding.metadata.write_ledger(other, self._transaction, self._subtask, self._loaded_rows)
     other.end()
     open_session.run(f"XA END {branch.sql}")
     open_session.run(f"XA PREPARE {branch.sql}")
 
 
-def _read_fence_unlocked(self: Books, *arguments: Any, shared: bool = False) -> Any:
+def _read_fence_unlocked(self: MetadataTables, *arguments: Any, shared: bool = False) -> Any:
     return _real_read_fence(self, *arguments)
 
 
-def _read_ledger_plainly(self: Books, *arguments: Any, lock: bool) -> bool:
+def _read_ledger_plainly(self: MetadataTables, *arguments: Any, lock: bool) -> bool:
     return _real_has_ledger(self, *arguments, lock=False)
 
 
@@ -123,16 +123,16 @@ def _collapse_first(self: MySqlSink, lineage: str, checkpoint: int) -> None:
     bound = self._bound()
     mine = (bound.owner.job, bound.owner.sink, lineage, checkpoint)
     with self._linked().session() as open_session:
-        bound.books.collapse_ledger(open_session, *mine)
-        bound.books.raise_high_water(open_session, *mine)
+        bound.metadata.collapse_ledger(open_session, *mine)
+        bound.metadata.raise_high_water(open_session, *mine)
 
 
 _real_of = xid.Xid.of
 _real_begin = writer.MySqlWriter._begin
 _real_flush = writer.MySqlWriter._flush
 _real_prepare = writer.MySqlWriter._prepare
-_real_read_fence = Books.read_fence
-_real_has_ledger = Books.has_ledger
+_real_read_fence = MetadataTables.read_fence
+_real_has_ledger = MetadataTables.has_ledger
 
 
 # -- the coordinator and the store -------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def _check_restore_against_sinks(job: str, history: History, lineage: Any, sinks
     _real_check_restore(job, replace(history, decisions=tuple(history.uncommitted())), lineage, sinks)
 
 
-def _newest_first(self: CommitsBehind) -> Any:
+def _newest_first(self: CommitQueue) -> Any:
     found = _real_next(self)
     if found is not None:
         self._left.rotate(1)
@@ -221,10 +221,10 @@ def _orphans_without_asking(job: str, name: str, sink: Any, observers: Any, _: A
 def _raise_mark_unproven(self: MySqlSink, lineage: str, checkpoint: int) -> None:
     bound = self._bound()
     with self._linked().session() as open_session:
-        bound.books.raise_high_water(open_session, bound.owner.job, bound.owner.sink, lineage, checkpoint)
+        bound.metadata.raise_high_water(open_session, bound.owner.job, bound.owner.sink, lineage, checkpoint)
 
 
-def _lose_all(self: Committer, checkpoint: Any, sink: str) -> Any:
+def _lose_all(self: CommitLoop, checkpoint: Any, sink: str) -> Any:
     if not checkpoint.offsets.end:  # of an adoption
         return _real_lost(self, checkpoint, sink)
     return [(piece, "nobody was asked") for piece in checkpoint.committables.get(sink, ())]
@@ -244,9 +244,9 @@ def _take_over_without_fence(log: JobLog, sinks: Any, check: Any) -> int:
 
 
 _real_sink_plan = AdoptionRepair._sink_plan
-_real_lost = Committer.lost
+_real_lost = CommitLoop.lost
 _real_close_below = CheckpointCoordinator._close_below
-_real_next = CommitsBehind._next
+_real_next = CommitQueue._next
 _real_append = JobLog.append
 _real_check_restore = check_restore
 _real_checkpoint = CheckpointCoordinator.checkpoint
@@ -265,11 +265,11 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
     "the ledger row is written outside of the branch": [
         (writer.MySqlWriter, "_prepare", _prepare_with_ledger_elsewhere)
     ],
-    "the ledger is read without a lock": [(Books, "has_ledger", _read_ledger_plainly)],
+    "the ledger is read without a lock": [(MetadataTables, "has_ledger", _read_ledger_plainly)],
     "the ledger is collapsed before the mark is raised": [(MySqlSink, "subsume", _collapse_first)],
     "neither a lock nor a fence keeps old writers out": [
         (Fence, "_end_sessions", lambda *_: set()),
-        (Books, "read_fence", _read_fence_unlocked),
+        (MetadataTables, "read_fence", _read_fence_unlocked),
     ],
     "orphans are looked for only before the fence": [(Orphans, "close", _close_with_one_scan)],
     "a sink without orphans is not scanned again after its fence": [
@@ -277,11 +277,11 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
     ],
     "recovery takes decided pieces for orphans": [
         (coordinator, "commit_decided", lambda *_: 0),
-        (Finisher, "pieces_to_commit", lambda _: frozenset()),
+        (CheckpointCompleter, "pieces_to_commit", lambda _: frozenset()),
     ],
     "a decision of unclear outcome is aborted": [(JobLog, "_in_doubt", lambda _, __, error: OSError(str(error)))],
     "a declined checkpoint returns": [(CheckpointCoordinator, "checkpoint", _swallow_declined)],
-    "a checkpoint is called committed before it is": [(Committer, "commit", lambda *_: True)],
+    "a checkpoint is called committed before it is": [(CommitLoop, "commit", lambda *_: True)],
     "a record is linked before it is synced": [(LocalStorage, "_write", staticmethod(_write_unsynced))],
     "a folder is not synced after the link": [(storage, "sync_path", _nothing)],
     "a reader does not sync what it acts on": [(LocalStorage, "sync", _nothing)],
@@ -294,13 +294,13 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
         (CompletedCheckpointStore, "discard", _nothing),
     ],
     "a checkpoint is subsumed by itself": [(store, "retained", lambda history, _: history.uncommitted())],
-    "the ledger is collapsed and no mark is raised": [(Books, "raise_high_water", _nothing)],
+    "the ledger is collapsed and no mark is raised": [(MetadataTables, "raise_high_water", _nothing)],
     "the body is never written": [(CompletedCheckpointStore, "prepare", _decide_before_the_body)],
-    "the newest commit is made first": [(CommitsBehind, "_next", _newest_first)],
+    "the newest commit is made first": [(CommitQueue, "_next", _newest_first)],
     "more checkpoints are under way than allowed": [(CheckpointCoordinator, "_make_room", _nothing)],
     "two threads append at once": [(JobLog, "append", _append_without_lock)],
     "one thread appends after the other has met a doubt": [(JobLog, "append", _append_after_doubt)],
-    "the end does not wait for the commits behind": [(CommitsBehind, "close", _nothing)],
+    "the end does not wait for the commits behind": [(CommitQueue, "close", _nothing)],
 }
 
 _FOUND: dict[str, Sequence[Any]] = {
@@ -330,7 +330,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         [(committer, "why_another", lambda *_: ""), (mysql_sink, "why_another", lambda *_: "")],
     ),
     "a server is known by its address alone": (SWAPPED, [(session, "_check_server", _nothing)]),
-    "a loss is accepted without asking the target": (REPAIRED, [(Committer, "lost", _lose_all)]),
+    "a loss is accepted without asking the target": (REPAIRED, [(CommitLoop, "lost", _lose_all)]),
     "an accepted loss stays in the checkpoint": (REPAIRED, [(CompletedCheckpoint, "without", lambda self, _: self)]),
     "a repair does not take the job over": (
         REPAIRED,

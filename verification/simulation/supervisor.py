@@ -13,7 +13,7 @@ from twophase.errors import (
     CheckpointMissingError,
     ConfigError,
     FencedError,
-    LostPreparedError,
+    LostCommittableError,
     RestoreRefusedError,
     TargetChangedError,
 )
@@ -32,7 +32,7 @@ _FOLDER, _RESTORED_FOLDER = "/data/job", "/data/restored"
 _STORM_STEPS = 1500
 _PATIENCE_S = 0.1
 _REFUSALS = (CheckpointMissingError, RestoreRefusedError, ConfigError, FencedError)
-_LOSSES = (LostPreparedError, TargetChangedError)
+_LOSSES = (LostCommittableError, TargetChangedError)
 _LIVES_ON_S = 4.0
 _MEDDLING_S = 0.05
 _MAX_DRIVERS = 60

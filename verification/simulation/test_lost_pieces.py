@@ -14,8 +14,8 @@ from unittest import mock
 
 import pytest
 
-from twophase.coordinator.commit_loop import Committer
-from twophase.errors import LostPreparedError
+from twophase.coordinator.commit_loop import CommitLoop
+from twophase.errors import LostCommittableError
 from twophase.protocol.outcome import AlreadyCommitted, Lost
 from twophase.sinks.mysql import committer
 from verification.simulation.options import Options
@@ -26,7 +26,7 @@ SEEDS = [7003006, 7036294, 7059985, 7072752, 7096439, 7117110, 7130589]
 SEARCHED = 3000
 FOUND = 1
 
-_real_lost = Committer._lost
+_real_lost = CommitLoop._lost
 _real_decide = committer.Committer._decide
 
 
@@ -38,7 +38,7 @@ def meddled(seed: int, meddling: str = "roll back") -> Options:
 @pytest.fixture(scope="module")
 def found_last() -> list[int]:
     """Some seeds in which the last driver finds it."""
-    hits = (seed for seed in range(SEARCHED) if isinstance(run(meddled(seed)).last_error, LostPreparedError))
+    hits = (seed for seed in range(SEARCHED) if isinstance(run(meddled(seed)).last_error, LostCommittableError))
     return [*islice(hits, FOUND)]
 
 
@@ -56,23 +56,23 @@ def test_the_last_driver_is_among_those_that_find_it(found_last: list[int]) -> N
         assert by_hand.startswith("roll back ")
 
 
-def _names_another_piece(checkpoint: Any, lost: Any) -> LostPreparedError:
+def _names_another_piece(checkpoint: Any, lost: Any) -> LostCommittableError:
     what, mine, other = _real_lost(checkpoint, lost).what, *_lost_and_not(checkpoint, lost)
-    return LostPreparedError(what.replace(mine["bqual"], other["bqual"]))
+    return LostCommittableError(what.replace(mine["bqual"], other["bqual"]))
 
 
-def _names_one_more_piece(checkpoint: Any, lost: Any) -> LostPreparedError:
+def _names_one_more_piece(checkpoint: Any, lost: Any) -> LostCommittableError:
     what, _, other = _real_lost(checkpoint, lost).what, *_lost_and_not(checkpoint, lost)
-    return LostPreparedError(f"{what} branch {other['gtrid']}/{other['bqual']}: gone as well.")
+    return LostCommittableError(f"{what} branch {other['gtrid']}/{other['bqual']}: gone as well.")
 
 
-def _names_no_piece(checkpoint: Any, lost: Any) -> LostPreparedError:
-    return LostPreparedError(_real_lost(checkpoint, lost).what.replace("branch ", ""))
+def _names_no_piece(checkpoint: Any, lost: Any) -> LostCommittableError:
+    return LostCommittableError(_real_lost(checkpoint, lost).what.replace("branch ", ""))
 
 
-def _counts_one_row_more(checkpoint: Any, lost: Any) -> LostPreparedError:
+def _counts_one_row_more(checkpoint: Any, lost: Any) -> LostCommittableError:
     rows = sum(piece.rows for piece, _ in lost)
-    return LostPreparedError(_real_lost(checkpoint, lost).what.replace(f" {rows} rows are", f" {rows + 1} rows are"))
+    return LostCommittableError(_real_lost(checkpoint, lost).what.replace(f" {rows} rows are", f" {rows + 1} rows are"))
 
 
 def _lost_and_not(checkpoint: Any, lost: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -84,9 +84,9 @@ def _lost_and_not(checkpoint: Any, lost: Any) -> tuple[dict[str, Any], dict[str,
 
 @pytest.mark.parametrize("told", [_names_another_piece, _names_one_more_piece, _names_no_piece, _counts_one_row_more])
 def test_an_error_that_tells_another_loss_is_a_violation(
-    found_last: list[int], told: Callable[..., LostPreparedError]
+    found_last: list[int], told: Callable[..., LostCommittableError]
 ) -> None:
-    with mock.patch.object(Committer, "_lost", staticmethod(told)):
+    with mock.patch.object(CommitLoop, "_lost", staticmethod(told)):
         for seed in found_last:
             assert run(meddled(seed)).violation.startswith("I8: ")
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.part("simulation")
 SEEDS = {COPIED: range(100), PUT_BACK: range(100), SWAPPED: range(100), REPAIRED: range(20)}
 HAPPENS = {
     COPIED: ["copied: plain", "copied: restore", "copied: beside", "goes on in the copy", "goes on in the original"],
-    PUT_BACK: ["put back", "stopped: TargetChangedError", "stopped: LostPreparedError"],
+    PUT_BACK: ["put back", "stopped: TargetChangedError", "stopped: LostCommittableError"],
     SWAPPED: ["older server", "empty server", "table", "stopped: TargetChangedError"],
     REPAIRED: [
         *("rolled back", "put back", "folder put back", "body gone", "comes back"),

@@ -12,7 +12,7 @@ from twophase.errors import (
     ConfigError,
     CorruptRecordError,
     FencedError,
-    LostPreparedError,
+    LostCommittableError,
     RejectedRowsError,
     RestoreRefusedError,
     TargetChangedError,
@@ -41,7 +41,7 @@ def judge(oracle: Oracle, driver: Driver, error: Exception) -> None:
         overtaken = oracle.records != driver.records_at_start
     text = f"{driver.process.name} failed with {type(error).__name__}: {error}"
     oracle.holds(isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}")
-    if isinstance(error, LostPreparedError):
+    if isinstance(error, LostCommittableError):
         _check_named(oracle, str(error), text)
     elif isinstance(error, TargetChangedError):
         oracle.holds(oracle.changes > 0, f"I8: no target has changed, and {text}")
@@ -54,7 +54,7 @@ def judge_repair(oracle: Oracle, repair: Repair, error: Exception) -> None:
     text = f"{repair.process.name} ({repair.command}) failed with {type(error).__name__}: {error}"
     oracle.holds(isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}")
     overtaken = oracle.fencers.get(repair.folder) is not repair.process
-    if isinstance(error, LostPreparedError):
+    if isinstance(error, LostCommittableError):
         named = _branches_of(str(error))
         oracle.holds(named <= _lost_ones(oracle), f"I8: {sorted(named)} are not what was rolled back, and {text}")
     elif isinstance(error, TargetChangedError):
@@ -86,7 +86,7 @@ def _is_explained(oracle: Oracle, driver: Driver, error: TwoPhaseError) -> bool:
 
 
 def _check_named(oracle: Oracle, message: str, text: str) -> None:
-    """A `LostPreparedError` names the pieces that somebody has rolled back by hand, no others, and counts their rows."""
+    """A `LostCommittableError` names the pieces that somebody has rolled back by hand, no others, and counts their rows."""
     named = _branches_of(message)
     oracle.holds(
         bool(named) and named <= _lost_ones(oracle),

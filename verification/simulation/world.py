@@ -165,7 +165,7 @@ class World:
             "twophase.coordinator.adopt.new_lineage_id": self.new_id,
             "twophase.runtime.restore.new_lineage_id": self.new_id,
             "twophase.runtime.writer_task.TaskContext": context_of(self.scheduler),
-            "twophase.runtime.writer_task.spare_collector": lambda: None,
+            "twophase.runtime.writer_task.freeze_gc": lambda: None,
             "twophase.sinks.mysql.metadata_tables.qualified": _qualified,
             "twophase.sinks.mysql.metadata_tables.uuid": SimpleNamespace(uuid4=self.new_id),
             "twophase.sinks.mysql.client.connection.Session": self._connect,

@@ -16,7 +16,7 @@ from twophase.sinks.common.partition_names import folder_name
 from twophase.sinks.common.staging import formats, rows
 from twophase.sinks.common.staging.disk import rename_new
 from twophase.sinks.common.staging.formats import Format
-from twophase.sinks.common.staging.staging_area import DONE, STAGED, Home
+from twophase.sinks.common.staging.staging_area import DONE, STAGED, StagingArea
 
 
 def local_path(text: str, option: str) -> Path:
@@ -103,7 +103,7 @@ def check_owned(path: Path) -> None:
             )
 
 
-def make_home(home: Home) -> None:
+def make_staging_area(home: StagingArea) -> None:
     """Make the hidden folder, and see whether the file system can rename without replacing (hazard H22).
 
     Raises:

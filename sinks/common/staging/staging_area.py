@@ -33,7 +33,7 @@ _NOBODY = Attempt(0, 0)
 
 
 @dataclass(frozen=True)
-class Home:
+class StagingArea:
     """The folder of one job and sink.
 
     Attributes:

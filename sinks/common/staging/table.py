@@ -9,7 +9,7 @@ from twophase.redaction import shown
 from twophase.sinks.common.partition_names import RefusedValueError, Values, folders
 from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.common.staging.partition_time import PartitionTime
-from twophase.sinks.common.staging.staging_area import Home
+from twophase.sinks.common.staging.staging_area import StagingArea
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Table:
         in_metastore: whether partition values are kept in a database too.
     """
 
-    home: Home
+    home: StagingArea
     format: Format
     partition_by: tuple[str, ...]
     target: str

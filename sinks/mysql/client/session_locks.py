@@ -22,7 +22,7 @@ SLOTS = 512
 
 
 @dataclass(frozen=True)
-class Slots:
+class SessionLocks:
     """The locks of one job and sink.
 
     Attributes:

@@ -18,7 +18,7 @@ from twophase.sinks.common.staging.names import (
     parse_fence,
     parse_mark,
 )
-from twophase.sinks.common.staging.staging_area import Home
+from twophase.sinks.common.staging.staging_area import StagingArea
 from twophase.testing.harness import LINEAGE, transaction_id
 
 NUMBERS = st.integers(0, 2**31)
@@ -68,6 +68,6 @@ def test_no_owner_has_the_name_under_which_another_one_s_folder_is_made(tmp_path
     folders = [name for owner in owners for name in (owner.folder, owner.new_folder)]
     assert len(set(folders)) == len(folders)
     for owner in owners:
-        Home(tmp_path, owner).make()
-        Home(tmp_path, owner).make()
+        StagingArea(tmp_path, owner).make()
+        StagingArea(tmp_path, owner).make()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(owner.folder for owner in owners)

@@ -17,7 +17,7 @@ from twophase.events import (
 )
 
 
-def tell(event: Event, progress: Progress) -> str | None:
+def describe(event: Event, progress: Progress) -> str | None:
     """One sentence about an event, or None if it is routine."""
     match event:
         case CheckpointCommitted():

@@ -18,7 +18,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from twophase.cli.display.console import INTERRUPT_CHARS, JobConsole
-from twophase.cli.display.messages import tell
+from twophase.cli.display.messages import describe
 from twophase.cli.display.panel import progress_panel, summary
 from twophase.cli.display.progress import ProgressTracker
 from twophase.cli.display.text import clean
@@ -99,7 +99,7 @@ class PlainView(SilentView):
         self._print(summary(self.tracker))
 
     def _show(self, event: Event) -> None:
-        text = tell(event, self.tracker.progress)
+        text = describe(event, self.tracker.progress)
         if text is not None:
             self._print(text)
 
@@ -139,7 +139,7 @@ class LiveView(View):
         self._live.stop()
 
     def _show(self, event: Event) -> None:
-        text = None if isinstance(event, CheckpointCommitted) else tell(event, self.tracker.progress)
+        text = None if isinstance(event, CheckpointCommitted) else describe(event, self.tracker.progress)
         if text is not None:
             self._console.print(Text(f"{time.strftime('%H:%M:%S')} {clean(text)}"))
 

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.coordinator import Replay
-from twophase.coordinator.resumable import RelayCoordinator
+from twophase.coordinator.resumable import ResumableCoordinator
 from twophase.errors import ConfigError, FencedError, PreflightError, StopJobError, TwoPhaseError
 from twophase.events import Observers
 from twophase.ids import Attempt, TransactionId
@@ -111,7 +111,7 @@ class PluginJob:
             )
         self._sink = _open(description)
         self._notes = RunNotes(path, description.fingerprint)
-        self._coordinator = RelayCoordinator(
+        self._coordinator = ResumableCoordinator(
             description.job,
             LocalStorage(description.options.checkpoint_location),
             {description.sink: self._sink},

@@ -16,7 +16,7 @@ from twophase.protocol.committable import Committable
 from twophase.runtime.plugin.description import PluginDescription
 from twophase.runtime.plugin.job import Acknowledged, Plan, job_of
 from twophase.runtime.writer_task import WriterTask
-from twophase.workers import spare_collector
+from twophase.workers import freeze_gc
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,7 @@ class PluginWriter(DataSourceStreamArrowWriter):
         if plan.transaction is None:
             for _ in iterator:
                 pass
-            spare_collector()
+            freeze_gc()
         else:
             _, committable = WriterTask(plan.sink, plan.transaction).run(iterator)
         text = json.dumps(committable.to_json()) if committable else None
@@ -75,7 +75,7 @@ class PluginWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Decide and commit, in a Python process on the driver's machine."""
         job_of(self._description).commit(batchId, [_of(message).acknowledged() for message in messages])
-        spare_collector()
+        freeze_gc()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 the log knows
         """The micro-batch has failed, and with it the query."""

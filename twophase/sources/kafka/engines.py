@@ -13,7 +13,7 @@ from twophase.errors import PreflightError
 from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import FetchEngine, KafkaOptions
-from twophase.workers import spare_collector
+from twophase.workers import freeze_gc
 
 if TYPE_CHECKING:
     from twophase.sources.kafka.cluster import Cluster
@@ -82,7 +82,7 @@ def read_range(options: KafkaOptions, item: OffsetRange, wanted: Wanted, *, agai
     fetch = _engine(options.fetch_engine)
     if again:
         guard.check()
-    spare_collector()  # before the records come: a quarter of the time of a read would be spent in it
+    freeze_gc()  # before the records come: a quarter of the time of a read would be spent in it
     for block in fetch(options, item, wanted, guard):
         yield block
         guard.moved()  # what the reader of the rows took its time for is no stall of the read

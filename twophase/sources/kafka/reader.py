@@ -23,7 +23,7 @@ from twophase.sources.kafka.offsets import Limits, OffsetRange, SourceOffset, ra
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
 from twophase.sources.kafka.range_digest import RangeDigest, RangeDigests
 from twophase.sources.kafka.raw_format import RawDecoder
-from twophase.workers import spare_collector
+from twophase.workers import freeze_gc
 
 if TYPE_CHECKING:
     from twophase.sources.kafka.planner import OffsetPlanner
@@ -127,7 +127,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             kept.settle(planned.item, digest)
         for note in decoder.notes():
             _log.warning(note)
-        spare_collector()
+        freeze_gc()
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: Spark calls this a trigger late. Group offsets are committed with the checkpoint."""

@@ -17,7 +17,7 @@ Step = Callable[[Observers], T]
 """What is done in one sink; the observers hear of it."""
 
 
-class Alongside(Protocol):
+class FanOut(Protocol):
     """Takes one step in every sink."""
 
     def __call__(self, steps: Mapping[str, Step[T]], observers: Observers) -> dict[str, T]:
@@ -35,7 +35,7 @@ class Alongside(Protocol):
         """
 
 
-def in_turn(steps: Mapping[str, Step[T]], observers: Observers) -> dict[str, T]:
+def sequentially(steps: Mapping[str, Step[T]], observers: Observers) -> dict[str, T]:
     """One after the other. After a failure no other sink is asked."""
     return {name: step(observers) for name, step in steps.items()}
 
@@ -51,9 +51,9 @@ class SideBySide:
         self._thread = thread
 
     def __call__(self, steps: Mapping[str, Step[T]], observers: Observers) -> dict[str, T]:
-        """See `Alongside`."""
+        """See `FanOut`."""
         if len(steps) < 2:
-            return in_turn(steps, observers)
+            return sequentially(steps, observers)
         taken: list[_Taken[T]] = [_Taken(step) for step in steps.values()]
         threads = [self._thread(one.run) for one in taken]
         for thread in threads:

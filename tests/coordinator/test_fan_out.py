@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from twophase.coordinator.alongside import Alongside, SideBySide, Step, in_turn
+from twophase.coordinator.fan_out import FanOut, SideBySide, Step, sequentially
 from twophase.events import Event, Observers, OrphansAborted
 
 
@@ -56,8 +56,8 @@ def test_side_by_side_they_run_at_once_and_tell_in_their_order() -> None:
     assert told == [orphan(name) for name in "abc"]
 
 
-@pytest.mark.parametrize("alongside", [in_turn, SideBySide(plain)], ids=["in turn", "side by side"])
-def test_the_first_error_in_their_order_is_raised(alongside: Alongside) -> None:
+@pytest.mark.parametrize("fan_out", [sequentially, SideBySide(plain)], ids=["in turn", "side by side"])
+def test_the_first_error_in_their_order_is_raised(fan_out: FanOut) -> None:
     ended: list[str] = []
     steps: dict[str, Step[str]] = {
         "a": partial(telling, "a"),
@@ -66,7 +66,7 @@ def test_the_first_error_in_their_order_is_raised(alongside: Alongside) -> None:
     }
     told: list[Event] = []
     with pytest.raises(OSError, match="of b"):
-        alongside(steps, Observers(told.append))
+        fan_out(steps, Observers(told.append))
     assert told[:2] == [orphan("a"), orphan("b")]
 
 
@@ -108,7 +108,7 @@ def test_in_turn_no_other_sink_is_asked_after_an_error() -> None:
         "b": partial(failing, OSError("of b"), ended, "b"),
     }
     with pytest.raises(OSError, match="of a"):
-        in_turn(steps, Observers())
+        sequentially(steps, Observers())
     assert ended == ["a"]
 
 
