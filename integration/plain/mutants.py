@@ -11,8 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from twophase.coordinator import completion as finish
-from twophase.coordinator import coordinator
+from twophase.coordinator import completion, validation
 from twophase.coordinator.completion import CheckpointCompleter
 from twophase.coordinator.orphans import Orphans, key_of
 from twophase.protocol.sink import CommitRequest
@@ -47,8 +46,8 @@ def _look_at_nothing(*_: object, **__: object) -> None:
 
 
 _BLIND: list[tuple[object, str, Any]] = [
-    (coordinator, "check_histories", _look_at_nothing),
-    (coordinator, "check_targets", _look_at_nothing),
+    (validation, "check_histories", _look_at_nothing),
+    (validation, "check_targets", _look_at_nothing),
     (CompletedCheckpoint, "predecessor", _look_at_nothing),
 ]
 _OWN: dict[str, list[tuple[object, str, Any]]] = {
@@ -61,7 +60,7 @@ _OWN: dict[str, list[tuple[object, str, Any]]] = {
 }
 _CHANGED: dict[str, list[tuple[object, str, Any]]] = {
     # A job of three checkpoints is to subsume, as one of sixteen does.
-    "the ledger is collapsed and no mark is raised": [(finish, "_SUBSUME_SINKS_EVERY", 1)],
+    "the ledger is collapsed and no mark is raised": [(completion, "_SUBSUME_SINKS_EVERY", 1)],
     "the newest commit is made first": _BLIND,
 }
 

@@ -220,7 +220,7 @@ def test_i2_the_scan_for_losers_spares_pieces_of_an_older_checkpoint_that_waits(
     stopping: Driver, down: Down, targets: Targets, another: Another
 ) -> None:
     down.up = True
-    stopping.coordinator._completer.abort_superseded_attempts(Attempt(stopping.coordinator.generation, 9))
+    stopping.coordinator.context.completer.abort_superseded_attempts(Attempt(stopping.coordinator.generation, 9))
     another().recover()
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10))
 

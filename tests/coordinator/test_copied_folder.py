@@ -90,7 +90,7 @@ class Original:
         for sink in self.sinks.values():
             sink.up = True
         self.driver.coordinator.stopping.clear()
-        return self.driver.coordinator._completer.recommit(self.driver.coordinator.log.history.uncommitted()[0])
+        return self.driver.coordinator.context.completer.recommit(self.driver.coordinator.log.history.uncommitted()[0])
 
 
 def a_thread(run: Callable[[], None]) -> threading.Thread:
@@ -146,7 +146,7 @@ def test_what_is_committed_in_one_sink_while_it_is_closed_is_not_aborted_in_the_
         original.sinks["facts"].up = True
         original.driver.coordinator.stopping.clear()
         decision = original.driver.coordinator.log.history.uncommitted()[0]
-        assert not original.driver.coordinator._completer.recommit(decision)
+        assert not original.driver.coordinator.context.completer.recommit(decision)
 
     sinks = {"facts": Interrupted(targets["facts"], "abort", commits_facts_only)}
     copy = Driver(tmp_path / "copy", targets, sinks={**sinks}, fan_out=fan_out)
@@ -182,7 +182,7 @@ def test_a_mark_that_the_copy_has_raised_proves_nothing_to_the_original(tmp_path
         sink.up = True
     original.driver.coordinator.stopping.clear()
     with pytest.raises(FencedError):
-        original.driver.coordinator._completer.finish(decided, Stopwatch(original.driver.clock))
+        original.driver.coordinator.context.completer.commit(decided, Stopwatch(original.driver.clock))
     assert original.driver.coordinator.log.history.uncommitted(), "it would tell what it does not know"
 
 

@@ -92,11 +92,11 @@ class CheckpointCompleter:
         self._listeners = listeners
         self._observers = observers
 
-    def finish(self, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> bool:
-        """All steps, for a checkpoint that this driver has decided.
+    def commit(self, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> bool:
+        """Step 4, for a checkpoint that this driver has decided.
 
         Returns:
-            Whether it is committed; False if the job is stopping before that.
+            Whether every sink has proven it committed; False if the job is stopping before that.
 
         Raises:
             LostCommittableError: a piece is proven absent.
@@ -105,9 +105,15 @@ class CheckpointCompleter:
         """
         failpoint("C11")
         with stopwatch.elsewhere():
-            done = self._commit_loop.commit(completed, lambda sink: _check_fence(completed, sink))
-        if not done:
-            return False
+            return self._commit_loop.commit(completed, lambda sink: _check_fence(completed, sink))
+
+    def conclude(self, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> None:
+        """Record that the checkpoint is committed, then steps 5 and 6.
+
+        Raises:
+            FencedError: a newer driver has taken the job over.
+            StopJobError: the job must not go on.
+        """
         self._log.append(CommittedRecord(completed.lineage, completed.checkpoint))
         gone = self._store.subsume()
         with stopwatch.elsewhere():
@@ -126,7 +132,6 @@ class CheckpointCompleter:
                 completed.rows_by_sink,
             )
         )
-        return True
 
     def recommit(self, decision: Decision) -> bool:
         """Commit a decided checkpoint of whatever driver; sinks answer from proof what is committed already.

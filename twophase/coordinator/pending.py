@@ -28,6 +28,8 @@ class PendingCheckpoint:
 
     Attributes:
         operator_states: the states snapshotted for it.
+        phase: where the attempt stands.
+        action: what follows, by the state machine.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class PendingCheckpoint:
         self.attempt = attempt
         self.offsets = offsets
         self.phase = Phase.PENDING
+        self.action = Action.WAIT
         self.operator_states: Mapping[str, Any] = {}
         self._sinks = tuple(sinks)
         self._trigger_time_ms = trigger_time_ms
@@ -105,8 +108,8 @@ class PendingCheckpoint:
         )
 
     def _on(self, signal: Signal) -> Action:
-        self.phase, action = step(self.phase, signal)
-        return action
+        self.phase, self.action = step(self.phase, signal)
+        return self.action
 
     def _check_pieces(self, sink: str, committables: Sequence[Committable]) -> None:
         expected = self.transaction(sink)

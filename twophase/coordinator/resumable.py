@@ -19,8 +19,15 @@ from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.records import History
 
 
-class ResumableCoordinator(CheckpointCoordinator):
-    """A `CheckpointCoordinator` that can take over from another process of its own driver."""
+class ResumableCoordinator:
+    """Lets a coordinator go on where another process of its own driver stopped.
+
+    Args:
+        coordinator: of this process.
+    """
+
+    def __init__(self, coordinator: CheckpointCoordinator) -> None:
+        self._coordinator = coordinator
 
     def join(self, attempt: Attempt) -> None:
         """Go on as the driver of `attempt`'s generation, which another process of it has recovered.
@@ -31,8 +38,9 @@ class ResumableCoordinator(CheckpointCoordinator):
         Raises:
             FencedError: another driver has taken the job over.
         """
-        self._check_generation(self.log.refresh(), attempt.generation)
-        self._generation, self._counter = attempt.generation, attempt.counter
+        self._check_generation(self._coordinator.log.refresh(), attempt.generation)
+        attempts = self._coordinator.attempts
+        attempts.generation, attempts.counter = attempt.generation, attempt.counter
 
     def acknowledged(
         self, number: int, offsets: FrozenOffsets, attempt: Attempt, sink: str, pieces: Sequence[Committable]
@@ -56,13 +64,14 @@ class ResumableCoordinator(CheckpointCoordinator):
         def acknowledge(pending: PendingCheckpoint) -> None:
             pending.acknowledge(sink, pieces)
 
+        coordinator = self._coordinator
         self.join(Attempt(attempt.generation, attempt.counter - 1))
-        match self.classify(number, offsets):
+        match coordinator.classify(number, offsets):
             case Write():
-                self.checkpoint(number, offsets, acknowledge)
+                coordinator.checkpoint(number, offsets, acknowledge)
             case Replay(decision):
-                self.replay(decision, None)
-                self._completer.abort_superseded_attempts(attempt)
+                coordinator.replay(decision, None)
+                coordinator.context.completer.abort_superseded_attempts(attempt)
 
     def abandon(self, generation: int) -> None:
         """End the run of this driver after a failure: what it has not decided is aborted, and it can decide no more.
@@ -74,18 +83,22 @@ class ResumableCoordinator(CheckpointCoordinator):
             generation: of the run.
 
         Raises:
-            FencedError: another driver has taken the job over, and this is its business.
+            FencedError: another driver has taken the job over, and the rest is up to it.
             Exception: of a sink; pieces may be left, for the next recovery.
         """
-        self._generation = take_over(self.log, {}, lambda history: self._check_generation(history, generation))
-        if self.log.history.uncommitted():
+        coordinator = self._coordinator
+        coordinator.attempts.generation = take_over(
+            coordinator.log, {}, lambda history: self._check_generation(history, generation)
+        )
+        if coordinator.log.history.uncommitted():
             return
-        self._close_below(Attempt(self._generation, 0))
-        self.store.sweep()
+        coordinator.closer.close_below(Attempt(coordinator.generation, 0))
+        coordinator.store.sweep()
 
     def _check_generation(self, history: History, generation: int) -> None:
         if history.generation != generation:
             raise FencedError(
-                f"Job {self.job!r}: a driver of generation {history.generation} has taken over from {generation}.",
+                f"Job {self._coordinator.job!r}: a driver of generation {history.generation} has taken over from "
+                f"{generation}.",
                 remedy="leave this driver stopped.",
             )

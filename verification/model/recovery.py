@@ -135,7 +135,7 @@ def _to_fence(world: World, driver: Driver) -> Driver:
 
 
 def asked_again(world: World, state: State, driver: Driver) -> str:
-    """`CheckpointCoordinator._ask_again`: how the driver ends, if it does."""
+    """`SinkValidation.check_again`: how the driver ends, if it does."""
     if not world.asks or world.mistake in _STOPPED_BY_ASKING:
         return ""
     if targets.is_overtaken(state, driver):

@@ -64,7 +64,7 @@ class ToldDriver(SteppingDriver):
         super().__init__(folder, targets)
         self.process = Process("driver")
         self._tell = telling.begin(self.process, Started(JOB, str(folder), tuple(targets), restores=False))
-        self.coordinator._observers.add(self._tell)
+        self.coordinator.context.observers.add(self._tell)
 
     def write(self, pending: PendingCheckpoint) -> None:
         """As `twophase.runtime.batch` tells of it."""

@@ -15,8 +15,9 @@ from unittest import mock
 
 import pymysql
 
-from twophase.coordinator import coordinator, repair
+from twophase.coordinator import closing, coordinator, driver_recovery, repair, validation
 from twophase.coordinator.adopt import AdoptionRepair
+from twophase.coordinator.closing import AttemptCloser
 from twophase.coordinator.commit_loop import CommitLoop
 from twophase.coordinator.commit_queue import CommitQueue
 from twophase.coordinator.completion import CheckpointCompleter
@@ -29,8 +30,7 @@ from twophase.ids import Subtask
 from twophase.protocol.outcome import AlreadyCommitted
 from twophase.sinks.mysql import committer, orphans, writer, xid
 from twophase.sinks.mysql import sink as mysql_sink
-from twophase.sinks.mysql.client import session
-from twophase.sinks.mysql.client import session_exit as leaving
+from twophase.sinks.mysql.client import session, session_exit
 from twophase.sinks.mysql.fence import Fence
 from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.sink import MySqlSink
@@ -207,10 +207,10 @@ def _append_after_doubt(self: JobLog, record: Any) -> None:
     _real_append(self, record)
 
 
-def _close_and_ask_no_more(self: CheckpointCoordinator, *arguments: Any) -> int:
+def _close_and_ask_no_more(self: AttemptCloser, *arguments: Any) -> int:
     aborted = _real_close_below(self, *arguments)
-    with_sinks: Any = self
-    with_sinks._ask_again = lambda _: self.log.check_fence()
+    validation: Any = self._validation
+    validation.check_again = lambda *_: self._context.log.check_fence()
     return aborted
 
 
@@ -245,7 +245,7 @@ def _take_over_without_fence(log: JobLog, sinks: Any, check: Any) -> int:
 
 _real_sink_plan = AdoptionRepair._sink_plan
 _real_lost = CommitLoop.lost
-_real_close_below = CheckpointCoordinator._close_below
+_real_close_below = AttemptCloser.close_below
 _real_next = CommitQueue._next
 _real_append = JobLog.append
 _real_check_restore = check_restore
@@ -277,6 +277,7 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
     ],
     "recovery takes decided pieces for orphans": [
         (coordinator, "commit_decided", lambda *_: 0),
+        (driver_recovery, "commit_decided", lambda *_: 0),
         (CheckpointCompleter, "pieces_to_commit", lambda _: frozenset()),
     ],
     "a decision of unclear outcome is aborted": [(JobLog, "_in_doubt", lambda _, __, error: OSError(str(error)))],
@@ -288,7 +289,7 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
     "a taken place in the log is taken for one's own": [(JobLog, "_create", _create_unchecked)],
     "a folded log is not noticed": [(JobLog, "_check_predecessor", _nothing)],
     "an xid leaves out the task attempt": [(xid.Xid, "of", classmethod(_xid_without_task_attempt))],
-    "an empty folder is taken for a fresh start": [(coordinator, "check_histories", _nothing)],
+    "an empty folder is taken for a fresh start": [(validation, "check_histories", _nothing)],
     "bodies that were not decided are left behind": [
         (CompletedCheckpointStore, "sweep", _nothing),
         (CompletedCheckpointStore, "discard", _nothing),
@@ -308,22 +309,22 @@ _FOUND: dict[str, Sequence[Any]] = {
         (LocalStorage, "_make_folder", _make_folder_that_is_not_there)
     ],
     "the first record of a folded log is written anew": [(JobLog, "_newest_beside", lambda _, sequence: sequence)],
-    "a restore is held against what sinks knew before": [(coordinator, "check_restore", _check_restore_against_sinks)],
-    "MySQL is asked as soon as a session is off the list": [(leaving, "_is_closing", lambda *_: False)],
-    "MariaDB is asked as soon as a session is off the list": [(leaving, "_wait_until_released", lambda *_: set())],
+    "a restore is held against what sinks knew before": [(validation, "check_restore", _check_restore_against_sinks)],
+    "MySQL is asked as soon as a session is off the list": [(session_exit, "_is_closing", lambda *_: False)],
+    "MariaDB is asked as soon as a session is off the list": [(session_exit, "_wait_until_released", lambda *_: set())],
 }
 
 _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     "the sinks are not asked again after the fences": (
         COPIED,
-        [(CheckpointCoordinator, "_close_below", _close_and_ask_no_more)],
+        [(AttemptCloser, "close_below", _close_and_ask_no_more)],
     ),
-    "orphans are aborted without asking the other sinks": (COPIED, [(coordinator, "Orphans", _orphans_without_asking)]),
+    "orphans are aborted without asking the other sinks": (COPIED, [(closing, "Orphans", _orphans_without_asking)]),
     "a commit does not require its predecessor": (
         PUT_BACK,
         [(committer.Committer, "_has_predecessor", lambda *_: True)],
     ),
-    "a start does not look for what its targets should have": (PUT_BACK, [(coordinator, "check_targets", _nothing)]),
+    "a start does not look for what its targets should have": (PUT_BACK, [(validation, "check_targets", _nothing)]),
     "the mark is raised to what a target lacks": (PUT_BACK, [(MySqlSink, "subsume", _raise_mark_unproven)]),
     "a table is known by its name alone": (
         SWAPPED,

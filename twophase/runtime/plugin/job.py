@@ -21,7 +21,7 @@ from pathlib import Path
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.coordinator import Replay
+from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
 from twophase.coordinator.resumable import ResumableCoordinator
 from twophase.errors import ConfigError, FencedError, PreflightError, StopJobError, TwoPhaseError
 from twophase.events import Observers
@@ -111,7 +111,7 @@ class PluginJob:
             )
         self._sink = _open(description)
         self._notes = RunNotes(path, description.fingerprint)
-        self._coordinator = ResumableCoordinator(
+        self._coordinator = CheckpointCoordinator(
             description.job,
             LocalStorage(description.options.checkpoint_location),
             {description.sink: self._sink},
@@ -120,6 +120,7 @@ class PluginJob:
             clock=SystemClock(),
             snapshot=lambda _, __: {},
         )
+        self._resumable = ResumableCoordinator(self._coordinator)
 
     def close(self) -> None:
         """Release the sink's connections."""
@@ -141,7 +142,7 @@ class PluginJob:
             last = Attempt(coordinator.generation, 0)
         else:
             last = note.attempt
-            coordinator.join(last)
+            self._resumable.join(last)
         attempt = Attempt(last.generation, last.counter + 1)
         offsets = self._folder(coordinator.lineage).offsets(number)
         found = coordinator.classify(number, offsets)
@@ -194,7 +195,7 @@ class PluginJob:
         if note is None:
             return
         self._notes.delete()
-        self._coordinator.abandon(note.generation)
+        self._resumable.abandon(note.generation)
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -240,12 +241,12 @@ class PluginJob:
         folder = self._folder(coordinator.lineage)
         offsets = folder.offsets(number)
         folder.sync(number)
-        coordinator.acknowledged(number, offsets, note.attempt, self.description.sink, pieces)
+        self._resumable.acknowledged(number, offsets, note.attempt, self.description.sink, pieces)
 
     def _replay(self, number: int, note: RunNote) -> None:
         """Its tasks wrote nothing: it must be decided."""
         coordinator = self._coordinator
-        coordinator.join(note.attempt)
+        self._resumable.join(note.attempt)
         offsets = self._folder(coordinator.lineage).offsets(number)
         found = coordinator.classify(number, offsets)
         if not isinstance(found, Replay):

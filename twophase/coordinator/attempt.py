@@ -1,0 +1,181 @@
+"""One attempt at a checkpoint, from its trigger to its decision.
+
+    1. trigger      a pending checkpoint with frozen offsets under a new attempt
+    2. pre-commit   the caller's function lets every sink write, and acknowledges for each
+    3. decide       the body, then the record DECIDED(n) in the log. This is the decision
+
+The state machine says what follows each step (`coordinator.state_machine`): the attempt signals what has happened, and does
+what the answer is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from twophase.coordinator.context import JobContext
+from twophase.coordinator.failure_reason import CheckpointFailureReason
+from twophase.coordinator.pending import PendingCheckpoint
+from twophase.coordinator.state_machine import Action, Signal
+from twophase.coordinator.stopwatch import Stopwatch
+from twophase.errors import CheckpointExpiredError, DeclinedError, FencedError, InDoubtError
+from twophase.events import CheckpointDecided
+from twophase.failpoints import failpoint
+from twophase.ids import Attempt
+from twophase.redaction import shown
+from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.storage import AlreadyExistsError, UnclearOutcomeError
+
+Snapshot = Callable[[int, FrozenOffsets], Mapping[str, Any]]
+"""Returns the operator states for a checkpoint; an exception declines the attempt."""
+
+
+class AttemptSequence:
+    """Numbers the attempts of a driver; no number is used twice (I5).
+
+    Attributes:
+        generation: the generation with which this driver took the job over; 0 before.
+        counter: the counter of its last attempt.
+    """
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.counter = 0
+
+    def next(self) -> Attempt:
+        """Return a new attempt."""
+        self.counter += 1
+        return Attempt(self.generation, self.counter)
+
+
+class CheckpointAttempt:
+    """One attempt at a checkpoint.
+
+    Args:
+        context: the job.
+        pending: the checkpoint, triggered.
+        snapshot: of the operator states.
+
+    Attributes:
+        pending: as given.
+        stopwatch: runs since the trigger.
+    """
+
+    def __init__(self, context: JobContext, pending: PendingCheckpoint, snapshot: Snapshot) -> None:
+        self.pending = pending
+        self.stopwatch = Stopwatch(context.clock)
+        self._context = context
+        self._snapshot = snapshot
+        self._completed: CompletedCheckpoint | None = None
+        self._error: Exception | None = None
+
+    @property
+    def completed(self) -> CompletedCheckpoint:
+        """The decided checkpoint; only after the decision."""
+        if self._completed is None:
+            raise AssertionError(f"checkpoint {self.pending.checkpoint} is not decided")
+        return self._completed
+
+    @property
+    def error(self) -> Exception:
+        """Why the attempt was declined or must stop; only after ABORT or STOP."""
+        if self._error is None:
+            raise AssertionError(f"checkpoint {self.pending.checkpoint} has not failed: {self.pending.phase.name}")
+        return self._error
+
+    def run(self, pre_commit: Callable[[PendingCheckpoint], None]) -> Action:
+        """Steps 2 and 3.
+
+        Args:
+            pre_commit: lets every sink write and acknowledges for each; when it raises, all its tasks have ended.
+
+        Returns:
+            COMMIT: it is decided. ABORT: it is declined, and its pieces must be aborted. STOP: the job must stop. With the
+            last two `error` says why.
+
+        Raises:
+            StopJobError: raised by `pre_commit` or by the log; the job must stop.
+        """
+        try:
+            action = self._pre_commit(pre_commit)
+        except DeclinedError as error:
+            return self._decline(error)
+        return self._decide() if action is Action.DECIDE else action
+
+    def _pre_commit(self, pre_commit: Callable[[PendingCheckpoint], None]) -> Action:
+        """Step 2."""
+        pending = self.pending
+        pending.operator_states = self._states()
+        failpoint("C02")
+        with self.stopwatch.elsewhere():
+            pre_commit(pending)
+        failpoint("C06")
+        if missing := pending.missing():
+            raise DeclinedError(f"Checkpoint {pending.checkpoint} was not acknowledged by {', '.join(missing)}.")
+        return pending.action
+
+    def _states(self) -> Mapping[str, Any]:
+        number = self.pending.checkpoint
+        try:
+            with self._context.listeners.lock:
+                return self._snapshot(number, self.pending.offsets)
+        except Exception as error:
+            raise DeclinedError(
+                f"Checkpoint {number}: an operator state could not be snapshotted: {shown(str(error))}."
+            ) from error
+
+    def _decide(self) -> Action:
+        """Step 3: the decision. Before the record's create is tried everything may abort; after it nothing may."""
+        pending, store = self.pending, self._context.store
+        completed = pending.completed(int(self.stopwatch.total_s * 1000), self._context.proofs.decided())
+        try:
+            decision = store.prepare(completed)
+        except (OSError, AlreadyExistsError, UnclearOutcomeError) as error:
+            return self._decline(_not_written(pending, error))
+        pending.signal(Signal.TRIED)
+        try:
+            store.decide(decision)
+        except InDoubtError as error:
+            return self._end(Signal.UNCLEAR, error)
+        except FencedError as error:
+            return self._end(Signal.FENCED, error)
+        except OSError as error:
+            return self._end(Signal.NOT_WRITTEN, _not_written(pending, error))
+        self._completed = completed
+        action = pending.signal(Signal.WRITTEN)
+        self._context.observers(
+            CheckpointDecided(
+                completed.job,
+                completed.checkpoint,
+                completed.attempt,
+                completed.rows,
+                self.stopwatch.total_s,
+                completed.rows_by_sink,
+            )
+        )
+        return action
+
+    def _decline(self, error: DeclinedError) -> Action:
+        expired = isinstance(error, CheckpointExpiredError)
+        return self._end(Signal.EXPIRED if expired else Signal.DECLINED, error)
+
+    def _end(self, signal: Signal, error: Exception) -> Action:
+        self._error = error
+        return self.pending.signal(signal)
+
+
+def reason_of(error: DeclinedError, *, stopping: bool) -> CheckpointFailureReason:
+    """Return the reason why an attempt failed, as Flink names it."""
+    if isinstance(error, CheckpointExpiredError):
+        return CheckpointFailureReason.CHECKPOINT_EXPIRED
+    if isinstance(error.__cause__, OSError | UnclearOutcomeError):
+        return CheckpointFailureReason.IO_EXCEPTION
+    if stopping:
+        return CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN
+    return CheckpointFailureReason.CHECKPOINT_DECLINED
+
+
+def _not_written(pending: PendingCheckpoint, error: Exception) -> DeclinedError:
+    declined = DeclinedError(f"Checkpoint {pending.checkpoint} could not be written: {error}.")
+    declined.__cause__ = error
+    return declined

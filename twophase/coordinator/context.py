@@ -1,0 +1,78 @@
+"""The parts of one job that every step of the protocol works with, assembled once for a driver or for a repair."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from twophase.config import JobOptions
+from twophase.coordinator.clock import Clock
+from twophase.coordinator.commit_loop import CommitLoop
+from twophase.coordinator.completion import CheckpointCompleter, Listeners
+from twophase.coordinator.fan_out import FanOut, sequentially
+from twophase.coordinator.proofs import Proofs
+from twophase.events import Observers
+from twophase.protocol.listener import CheckpointListener
+from twophase.protocol.sink import Sink
+from twophase.state.log import JobLog
+from twophase.state.storage import Storage
+from twophase.state.store import CompletedCheckpointStore
+
+
+class JobContext:
+    """One job as one driver or one repair sees it.
+
+    Args:
+        job: the job's name.
+        storage: the job's folder.
+        sinks: the sinks by name, in the user's order; opened.
+        options: the job's options.
+        observers: receive every event.
+        clock: the time.
+        listeners: notified of completed, aborted and subsumed checkpoints.
+        fan_out: calls several sinks, one after the other or side by side.
+
+    Attributes:
+        stopping: set when the job is to stop; waits and retries end then.
+        log: the job's log.
+        store: the completed checkpoints.
+        proofs: the proofs that the log expects in the targets.
+        commit_loop: commits decided checkpoints in the sinks.
+        completer: takes decided checkpoints to their end.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        storage: Storage,
+        sinks: Mapping[str, Sink],
+        options: JobOptions,
+        observers: Observers,
+        clock: Clock,
+        *,
+        listeners: Sequence[CheckpointListener] = (),
+        fan_out: FanOut = sequentially,
+    ) -> None:
+        self.job = job
+        self.sinks = sinks
+        self.options = options
+        self.observers = observers
+        self.clock = clock
+        self.fan_out = fan_out
+        self.listeners = Listeners(listeners)
+        self.stopping = threading.Event()
+        self.log = JobLog(storage, job)
+        self.store = CompletedCheckpointStore(storage, self.log, options.num_retained)
+        self.proofs = Proofs(job, self.log, self.store)
+        self.commit_loop = CommitLoop(
+            sinks,
+            observers,
+            clock,
+            self.stopping,
+            options.commit_backoff_s,
+            options.commit_backoff_max_s,
+            self.proofs.explain,
+        )
+        self.completer = CheckpointCompleter(
+            job, sinks, self.commit_loop, self.log, self.store, self.listeners, observers
+        )

@@ -1,0 +1,117 @@
+"""A driver's recovery: it takes the job over and finishes what older drivers left. `coordinator.recovery` has the order."""
+
+from __future__ import annotations
+
+from twophase.coordinator.attempt import AttemptSequence
+from twophase.coordinator.closing import AttemptCloser
+from twophase.coordinator.context import JobContext
+from twophase.coordinator.recovery import Restore, commit_decided, take_over
+from twophase.coordinator.validation import SinkValidation
+from twophase.errors import FencedError, StopJobError
+from twophase.events import RecoveryFinished, RecoveryStarted
+from twophase.failpoints import failpoint
+from twophase.ids import Attempt
+from twophase.state.records import Decision, History
+
+
+class DriverRecovery:
+    """Recovers a job for one driver.
+
+    Args:
+        context: the job.
+        attempts: gets the new generation.
+        validation: of the sinks against the log.
+        closer: closes the attempts of older drivers.
+
+    Attributes:
+        recommitted: lineage and number of the checkpoint that the last recovery committed last; None if there was none.
+    """
+
+    def __init__(
+        self, context: JobContext, attempts: AttemptSequence, validation: SinkValidation, closer: AttemptCloser
+    ) -> None:
+        self.recommitted: tuple[str, int] | None = None
+        self._context = context
+        self._attempts = attempts
+        self._validation = validation
+        self._closer = closer
+
+    def run(self, previous_generation: int | None, restore: Restore | None) -> None:
+        """Recover.
+
+        Args:
+            previous_generation: the generation of this very driver before a restart; it is fenced if the log has a newer one.
+            restore: the restore whose lineage is about to begin, if any.
+
+        Raises:
+            StopJobError: the job must not go on.
+        """
+        context = self._context
+        began_s = context.clock.monotonic_s()
+        self._take_over(previous_generation, restore)
+        generation = self._attempts.generation
+        context.observers(RecoveryStarted(context.job, generation))
+        failpoint("C18")
+        context.store.subsume()  # nothing grows, whatever this recovery or the drivers before it die of
+        context.log.sweep()
+        newest = self._newest_committed()
+        recommitted = self._commit_decided(restore)
+        if context.stopping.is_set():
+            return
+        failpoint("C22")
+        aborted = self._close(restore)
+        context.store.sweep()
+        context.completer.catch_up(newest)
+        duration_s = context.clock.monotonic_s() - began_s
+        context.observers(RecoveryFinished(context.job, generation, recommitted, aborted, duration_s))
+
+    def _take_over(self, previous_generation: int | None, restore: Restore | None) -> None:
+        """Step 1, with the sinks validated before the fence is appended."""
+        context = self._context
+        remembered = self._validation.histories()
+
+        def check(history: History) -> None:
+            if previous_generation is not None and history.generation != previous_generation:
+                raise FencedError(
+                    f"Job {context.job!r}: a driver of generation {history.generation} has taken over from "
+                    f"{previous_generation}.",
+                    remedy="leave this driver stopped.",
+                )
+            self._validation.check(history, remembered, restore)
+
+        self._attempts.generation = take_over(context.log, remembered, check)
+
+    def _commit_decided(self, restore: Restore | None) -> int:
+        """Step 2; returns how many checkpoints were committed."""
+        context = self._context
+        recommitted = commit_decided(context.log.history, self._recommit)
+        for checkpoint in restore.adopting if restore else ():
+            recommitted += context.commit_loop.commit(checkpoint)
+        return recommitted
+
+    def _recommit(self, decision: Decision) -> bool:
+        """The newest that every sink has just proven is not asked for again when Spark replays it."""
+        done = self._context.completer.recommit(decision)
+        if done:
+            self.recommitted = (decision.lineage, decision.checkpoint)
+        return done
+
+    def _close(self, restore: Restore | None) -> int:
+        """Step 3; returns how many orphans were aborted."""
+        try:
+            aborted = self._closer.close_below(Attempt(self._attempts.generation, 0), restore)
+            self._validation.check_again(restore)
+        except StopJobError:
+            # What could not be aborted may be what another driver has committed: then that is the error. If a sink does not
+            # answer, that is: the next start asks, and until then nobody is advised to remove rows that are decided.
+            self._validation.check_again(restore)
+            raise
+        except Exception:
+            self._context.log.check_fence()  # a newer driver's progress looks like loss to the driver that it has overtaken
+            raise
+        return aborted
+
+    def _newest_committed(self) -> Decision | None:
+        """The newest committed checkpoint of the current lineage."""
+        history = self._context.log.history
+        return history.newest_committed(history.lineage.id) if history.lineage else None
