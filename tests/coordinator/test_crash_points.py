@@ -21,8 +21,10 @@ MODULES = [
     "twophase.state.storage",
     "twophase.state.store",
     "twophase.state.log",
-    "twophase.coordinator.coordinator",
+    "twophase.coordinator.attempt",
     "twophase.coordinator.completion",
+    "twophase.coordinator.coordinator",
+    "twophase.coordinator.driver_recovery",
     "twophase.coordinator.recovery",
     "twophase.testing.memory",
 ]

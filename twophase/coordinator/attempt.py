@@ -98,9 +98,9 @@ class CheckpointAttempt:
         """
         try:
             action = self._pre_commit(pre_commit)
+            return self._decide() if action is Action.DECIDE else action
         except DeclinedError as error:
             return self._decline(error)
-        return self._decide() if action is Action.DECIDE else action
 
     def _pre_commit(self, pre_commit: Callable[[PendingCheckpoint], None]) -> Action:
         """Step 2."""
@@ -131,7 +131,7 @@ class CheckpointAttempt:
         try:
             decision = store.prepare(completed)
         except (OSError, AlreadyExistsError, UnclearOutcomeError) as error:
-            return self._decline(_not_written(pending, error))
+            raise _not_written(pending, error) from error
         pending.signal(Signal.TRIED)
         try:
             store.decide(decision)
@@ -140,7 +140,9 @@ class CheckpointAttempt:
         except FencedError as error:
             return self._end(Signal.FENCED, error)
         except OSError as error:
-            return self._end(Signal.NOT_WRITTEN, _not_written(pending, error))
+            declined = _not_written(pending, error)
+            declined.__cause__ = error
+            return self._end(Signal.NOT_WRITTEN, declined)
         self._completed = completed
         action = pending.signal(Signal.WRITTEN)
         self._context.observers(
@@ -176,6 +178,4 @@ def reason_of(error: DeclinedError, *, stopping: bool) -> CheckpointFailureReaso
 
 
 def _not_written(pending: PendingCheckpoint, error: Exception) -> DeclinedError:
-    declined = DeclinedError(f"Checkpoint {pending.checkpoint} could not be written: {error}.")
-    declined.__cause__ = error
-    return declined
+    return DeclinedError(f"Checkpoint {pending.checkpoint} could not be written: {error}.")

@@ -45,8 +45,10 @@ _WITH_FAILPOINTS = (
     "twophase.sinks.mysql.orphans",
     "twophase.sinks.mysql.writer",
     "twophase.coordinator.adopt",
-    "twophase.coordinator.coordinator",
+    "twophase.coordinator.attempt",
     "twophase.coordinator.completion",
+    "twophase.coordinator.coordinator",
+    "twophase.coordinator.driver_recovery",
     "twophase.coordinator.recovery",
     "twophase.coordinator.repair",
     "twophase.coordinator.rewrite",
@@ -56,7 +58,7 @@ _WITH_FAILPOINTS = (
     "twophase.state.store",
 )
 _qualified = lru_cache(qualified)
-_WITH_TIME = tuple(f"twophase.sinks.mysql.{name}" for name in ("committer", "driver", "fence", "leaving", "orphans"))
+_WITH_TIME = tuple(f"twophase.sinks.mysql.{name}" for name in ("committer", "client.driver_session", "fence", "client.session_exit", "orphans"))
 
 
 class World:
