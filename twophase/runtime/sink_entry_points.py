@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from twophase.errors import ConfigError
+from twophase.errors import ConfigError, TwoPhaseError
 
 GROUP = "twophase.sinks"
 
@@ -40,6 +41,26 @@ def load_sink(where: str, name: str) -> Any:
         raise ConfigError(
             f"{where}: the sink type {name!r} cannot be loaded: {error}.", remedy=f"run: {_install(found[name])}"
         ) from error
+
+
+def make_sink(where: str, kind: Any, options: Mapping[str, Any], remedy: str = "correct the options.") -> Any:
+    """Make a sink of a class that the user has named; it is neither opened nor known to be a sink.
+
+    Args:
+        where: what asks for it, for the error.
+        kind: the class.
+        options: its arguments.
+        remedy: of an error that has none of its own.
+
+    Raises:
+        ConfigError: the options are not right.
+    """
+    try:
+        return kind(**options)
+    except TwoPhaseError as error:
+        raise ConfigError(f"{where}: {error.what}", remedy=error.remedy or remedy) from error
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{where}: {kind.__name__} does not take these options: {error}.", remedy=remedy) from error
 
 
 def _install(entry: EntryPoint) -> str:

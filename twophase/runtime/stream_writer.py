@@ -21,7 +21,9 @@ from twophase.ids import check_name
 from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
 from twophase.runtime.batch import JobSink
-from twophase.runtime.job import Job, JobDescription
+from twophase.runtime.job import Job
+from twophase.runtime.job_parts import JobDescription
+from twophase.runtime.sink_entry_points import load_sink, make_sink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,17 +63,32 @@ class StreamWriter:
         self._functions: dict[str, CheckpointedFunction] = {}
         self._observers: list[Observer] = []
 
-    def sink(self, name: str, sink: Sink, transform: Callable[[DataFrame], DataFrame] | None = None) -> Self:
+    def sink(
+        self,
+        name: str,
+        sink: Sink | str,
+        transform: Callable[[DataFrame], DataFrame] | None = None,
+        **options: Any,
+    ) -> Self:
         """Add a sink. All sinks of a job commit each checkpoint together.
 
         Args:
             name: the sink's name within the job; with it the target recognises its pieces after a restart, so keep it.
-            sink: the sink, not yet opened.
-            transform: what this sink is to see of the rows, such as a filter.
+            sink: the sink, not yet opened; or its type, such as "mysql", the name of an entry point in `twophase.sinks`.
+            transform: selects what this sink sees of the rows, such as a filter.
+            options: of a sink that is given by its type, such as `table="orders"`.
 
         Raises:
-            ConfigError: the name is taken or cannot be used, or `sink` is no sink.
+            ConfigError: the name is taken or cannot be used, `sink` is no sink, or its type or options are not right.
         """
+        where = f"Job {self._name!r}, sink {name!r}"
+        if isinstance(sink, str):
+            sink = make_sink(where, load_sink(where, sink), options)
+        elif options:
+            raise ConfigError(
+                f"{where}: {', '.join(sorted(options))} given beside a {type(sink).__name__}.",
+                remedy="give the options to the sink itself.",
+            )
         if check_name("sink", name) in self._sinks:
             raise ConfigError(f"Job {self._name!r} has two sinks named {name!r}.", remedy="give each its own name.")
         if not isinstance(sink, ArrowSink | BatchSink):

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from twophase.cli.jobfile.job_file import JobFile, SinkSection
-from twophase.errors import ConfigError, TwoPhaseError
+from twophase.errors import ConfigError
 from twophase.protocol.sink import ArrowSink, NeedsSparkConf, Sink
-from twophase.runtime.sink_entry_points import load_sink
+from twophase.runtime.sink_entry_points import load_sink, make_sink
 
 
 def make_sinks(job: JobFile) -> Mapping[str, Sink]:
@@ -58,14 +58,7 @@ def modules_of_workers(job: JobFile, sinks: Mapping[str, Sink]) -> Sequence[str]
 
 def _make(where: str, section: SinkSection) -> Sink:
     kind = _find_class(where, section.type) if ":" in section.type else load_sink(where, section.type)
-    try:
-        sink = kind(**section.options)
-    except TwoPhaseError as error:
-        raise ConfigError(f"{where}: {error.what}", remedy=error.remedy or _correct(where)) from error
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"{where}: {kind.__name__} does not take these options: {error}.", remedy=_correct(where)
-        ) from error
+    sink = make_sink(where, kind, section.options, _correct(where))
     if not isinstance(sink, Sink):
         raise ConfigError(f"{where}: {section.type} is no sink.", remedy="name a subclass of twophase.ArrowSink.")
     return sink

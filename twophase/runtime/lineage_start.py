@@ -1,0 +1,81 @@
+"""The beginning of a lineage: a fresh start, or the restore that the options ask for."""
+
+from __future__ import annotations
+
+from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.coordinator.recovery import Restore
+from twophase.errors import ConfigError
+from twophase.ids import new_lineage_id
+from twophase.runtime.adopted import begins_without_state
+from twophase.runtime.job_parts import JobParts
+from twophase.runtime.restore import load_restore, restored_checkpoint
+from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.records import Lineage
+
+
+class LineageStart:
+    """Begins the lineage of one run of a job, unless the job's folder has begun it already.
+
+    Args:
+        parts: of the job.
+        stateful: whether the plan keeps state in Spark, or may.
+
+    Raises:
+        ConfigError: the job cannot go on from what `restore.path` names.
+    """
+
+    def __init__(self, parts: JobParts, *, stateful: bool) -> None:
+        self._parts = parts
+        self._stateful = stateful
+        self.restore = self._load()
+
+    def begin(self, coordinator: CheckpointCoordinator) -> None:
+        """Begin the restored lineage, or a fresh one if the job has none.
+
+        Raises:
+            ConfigError: the options rule out a fresh start, or a start without Spark's state.
+        """
+        name, options = self._parts.name, self._parts.description.options
+        if self.restore is not None:
+            coordinator.begin_lineage(self.restore.lineage)
+        elif coordinator.log.history.lineage is None:
+            if options.error_if_no_checkpoint:
+                raise ConfigError(
+                    f"Job {name!r}: {self._parts.storage.root} has no checkpoint, and restore.error_if_no_checkpoint is set.",
+                    remedy="set restore.path, or unset restore.error_if_no_checkpoint for a fresh start.",
+                )
+            coordinator.begin_lineage(Lineage(new_lineage_id()))
+        if self._stateful and begins_without_state(coordinator.log.history) and not options.allow_non_restored_state:
+            raise ConfigError(
+                f"Job {name!r}: its log was adopted from the targets, which hold nothing of the state that the plan keeps "
+                "in Spark, or may. Nothing was written.",
+                remedy="if the plan keeps none (a join with a static table, say), set restore.allow_non_restored_state.",
+            )
+
+    def checkpoint(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
+        """The checkpoint whose operator states the run begins with; None for a fresh start.
+
+        A lineage may have been begun by a driver that died before its first checkpoint.
+        """
+        if newest := coordinator.newest():
+            return coordinator.store.read(newest)
+        if self.restore is not None:
+            return self.restore.checkpoint
+        description = self._parts.description
+        if not description.functions:
+            return None
+        return restored_checkpoint(self._parts.name, coordinator.lineage, description.options)
+
+    def _load(self) -> Restore | None:
+        name, options = self._parts.name, self._parts.description.options
+        if options.restore_path is None:
+            return None
+        restore = load_restore(name, options.restore_path, self._parts.storage, self._parts.states, options)
+        if restore is not None and self._stateful and not options.allow_non_restored_state:
+            raise ConfigError(
+                f"Job {name!r}: the plan keeps state in Spark, or may, and {options.restore_path} holds none of it. "
+                "Nothing was written.",
+                remedy="if the plan keeps none (a join with a static table, say), set restore.allow_non_restored_state; a "
+                "stateful job goes on in its own folder only.",
+            )
+        return restore

@@ -1,0 +1,165 @@
+"""One run of a job's query, from the recovery of the job to the end of the query. A restart is another run.
+
+3. recover    fence, commit what is decided, abort orphans (coordinator/recovery.py)
+4. lineage    the current one, or a new one: a fresh start or a restore
+5. folder     Spark's folder of the lineage is written, or validated against the store
+6. query      Spark replays the newest micro-batch where needed
+
+Steps 1, 2 and 7 are the job's (runtime/job.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from pyspark import InheritableThread
+
+from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.coordinator.recovery import Restore
+from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
+from twophase.runtime import plan, shuffles
+from twophase.runtime.batch import BatchHandler, declined
+from twophase.runtime.job_parts import JobParts
+from twophase.runtime.lineage_start import LineageStart
+from twophase.runtime.spark_folder import SparkFolder, delete_abandoned, noted_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class QueryRun:
+    """One run of the query. `stop` is safe to call from any thread.
+
+    Args:
+        parts: of the job.
+        stopping: set when the job is to stop.
+        previous: the run before this one, if it is a restart.
+
+    Attributes:
+        query: Spark's query; that of the previous run until this one has started its own.
+        generation: the newest generation with which this driver took the job over; None if that is not known.
+    """
+
+    def __init__(self, parts: JobParts, stopping: threading.Event, previous: QueryRun | None = None) -> None:
+        self.query: StreamingQuery | None = previous.query if previous else None
+        self.generation: int | None = previous.generation if previous else None
+        self._parts = parts
+        self._stopping = stopping
+        self._handler: BatchHandler | None = None
+        self._lock = threading.Lock()
+        self._coordinator = CheckpointCoordinator(
+            parts.name,
+            parts.storage,
+            parts.sinks,
+            parts.description.options,
+            observers=parts.observers,
+            clock=SystemClock(),
+            snapshot=parts.snapshot,
+            listeners=tuple(parts.listeners()),
+            spawn=lambda run: InheritableThread(target=run, name=f"twophase-{parts.name}-commit", daemon=True),
+            fan_out=parts.fan_out,
+            on_failure=self.stop,
+        )
+
+    def start(self) -> None:
+        """Steps 3 to 6, if Spark's settings allow; the query is not started if the job is stopping.
+
+        Raises:
+            ConfigError: the job cannot go on with these options or settings; nothing was written.
+            StopJobError: the job must not go on.
+        """
+        description = self._parts.description
+        frame, session = description.frame, self._parts.spark
+        shuffles.check(self._parts.name, session, (entry.rows(frame) for entry in description.sinks.values()))
+        stateful, keeps_state = plan.is_stateful(frame), plan.keeps_state(plan.analyzed(frame))
+        lineage = LineageStart(self._parts, stateful=stateful)
+        if self._stopping.is_set():
+            self._coordinator.stopping.set()
+        self._recover(lineage.restore)
+        if self._stopping.is_set():
+            return
+        if keeps_state:
+            self._parts.shared.check()
+        lineage.begin(self._coordinator)
+        folder = self._prepare_folder()
+        self._parts.states.initialize(lineage.checkpoint(self._coordinator))
+        handler = BatchHandler(
+            self._coordinator,
+            description.sinks,
+            folder,
+            self._parts.shared,
+            description.options,
+            stateful=stateful,
+            keeps_state=keeps_state,
+            observers=self._parts.observers,
+        )
+        self._start_query(folder, handler)
+
+    def wait(self) -> None:
+        """Wait for the end of the query, and of the commits behind it; raise what made either fail."""
+        query, handler, coordinator = self.query, self._handler, self._coordinator
+        if query is None or handler is None:
+            return
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            coordinator.close()
+            what = f"The query of job {self._parts.name!r}"
+            raise coordinator.failure or handler.error or declined(error, what) from error
+        coordinator.close(retry=True)
+        if coordinator.failure is not None:
+            raise coordinator.failure
+        if isinstance(handler.error, StopJobError):
+            raise handler.error  # found while the query was being stopped, which then ended cleanly
+
+    def stop(self) -> None:
+        """Let no further micro-batch begin. The thread that commits behind the query calls it too, when it has failed."""
+        self._coordinator.stopping.set()
+        with self._lock:
+            query = self.query
+        if query is not None:
+            query.stop()
+
+    def _recover(self, restore: Restore | None) -> None:
+        """Step 3. A restart must not take a fence of its own, of a recovery that failed half-way, for a rival's."""
+        coordinator = self._coordinator
+        try:
+            coordinator.recover(self.generation, restore)
+        except InDoubtError:
+            self.generation = None
+            raise
+        except Exception:
+            self.generation = coordinator.generation or self.generation
+            raise
+        self.generation = coordinator.generation
+
+    def _prepare_folder(self) -> SparkFolder:
+        """Step 5."""
+        coordinator, parts = self._coordinator, self._parts
+        path = parts.storage.root / "spark" / coordinator.lineage.id
+        folder = SparkFolder(path, coordinator.lineage, conf=noted_conf(parts.spark))
+        newest = coordinator.newest()
+        try:
+            folder.prepare(newest)
+            if not plan.has_watermark(plan.analyzed(parts.description.frame)):
+                folder.finish(newest)
+        except TwoPhaseError:
+            coordinator.log.check_fence()
+            raise
+        delete_abandoned(folder.path.parent, coordinator.log.history, parts.description.options.num_retained)
+        parts.shared.delete_abandoned()
+        return folder
+
+    def _start_query(self, folder: SparkFolder, handler: BatchHandler) -> None:
+        """Step 6."""
+        description = self._parts.description
+        writer = description.frame.writeStream.queryName(description.name).foreachBatch(handler)
+        writer = writer.option("checkpointLocation", folder.uri)
+        if description.trigger:
+            writer = writer.trigger(**description.trigger)
+        with self._lock:
+            if not self._stopping.is_set():
+                self._handler = handler
+                self.query = writer.start()
