@@ -113,7 +113,7 @@ def _is_closing(session: Session, number: int) -> bool:
     try:
         session.run(f"KILL QUERY {int(number)}")
     except pymysql.Error as error:
-        if code_of(error) in (UNKNOWN_THREAD, KILL_DENIED):  # denied: it belongs to another account, after a restart of the server
+        if code_of(error) in (UNKNOWN_THREAD, KILL_DENIED):  # denied: another account's, after a server restart
             return False
         raise
     return True
