@@ -108,7 +108,7 @@ class NewFile:
 
     @property
     def sha256(self) -> str:
-        """Return the hex digest of the bytes written so far."""
+        """The hex digest of the bytes written so far."""
         return self._sha256.hexdigest()
 
     def write(self, data: bytes | memoryview) -> int:
