@@ -3,11 +3,15 @@
 Every name is imported when it is first used: Spark's Python processes import this package too, and need a tenth of it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from twophase.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from twophase.errors import TwoPhaseError
+    from twophase.config import Options
+    from twophase.errors import DeclinedError, TwoPhaseError
+    from twophase.events import Event
+    from twophase.ids import Attempt, Subtask, TransactionId
     from twophase.protocol.committable import Committable
     from twophase.protocol.listener import (
         CheckpointedFunction,
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AlreadyCommitted",
     "ArrowSink",
+    "Attempt",
     "BatchSink",
     "CheckpointListener",
     "CheckpointedFunction",
@@ -32,9 +37,12 @@ __all__ = [
     "CommitRequest",
     "Committable",
     "Committed",
+    "DeclinedError",
+    "Event",
     "InitializationContext",
     "Job",
     "Lost",
+    "Options",
     "RetryLater",
     "Sink",
     "SinkContext",
@@ -42,13 +50,18 @@ __all__ = [
     "SinkWriter",
     "SnapshotContext",
     "StreamWriter",
+    "Subtask",
+    "TransactionId",
     "TwoPhaseError",
     "register",
     "write_stream",
 ]
 
 _HOMES = {
-    "twophase.errors": ("TwoPhaseError",),
+    "twophase.config": ("Options",),
+    "twophase.errors": ("DeclinedError", "TwoPhaseError"),
+    "twophase.events": ("Event",),
+    "twophase.ids": ("Attempt", "Subtask", "TransactionId"),
     "twophase.protocol.committable": ("Committable",),
     "twophase.protocol.listener": (
         "CheckpointListener",
@@ -64,14 +77,4 @@ _HOMES = {
     "twophase.runtime.stream_writer": ("StreamWriter", "write_stream"),
 }
 
-
-def __getattr__(name: str) -> Any:
-    home = next((module for module, names in _HOMES.items() if name in names), None)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found = getattr(import_module(home), name)
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(__name__, {name: module for module, names in _HOMES.items() for name in names})

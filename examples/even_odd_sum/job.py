@@ -4,7 +4,7 @@ import os
 
 import twophase
 from examples.even_odd_sum.query import start_spark, sums
-from twophase.sinks.mysql.sink import MySqlSink
+from twophase.sinks.mysql import MySqlSink
 
 job = (
     twophase.write_stream(sums(start_spark()), name="even-odd-sum")

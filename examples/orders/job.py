@@ -8,9 +8,9 @@ import os
 from pyspark.sql import SparkSession
 
 import twophase
-from twophase.sinks.delta.sink import DeltaSink
-from twophase.sinks.hive.sink import HiveSink
-from twophase.sinks.mysql.sink import MySqlSink
+from twophase.sinks.delta import DeltaSink
+from twophase.sinks.hive import HiveSink
+from twophase.sinks.mysql import MySqlSink
 from twophase.testing.journal import Journal
 
 spark = (

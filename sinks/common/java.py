@@ -10,18 +10,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PYTHON_UTILS = "org.apache.spark.api.python.PythonUtils"
-"""The class that makes Scala's collections of Python's."""
+"""The class that converts Python's collections to Scala's."""
 
 
 def java_class(session: SparkSession, name: str) -> Any:
-    """A class, or a Scala object, that is known to be there.
+    """Return a Java class, or a Scala object, that is known to exist.
 
-    `jvm.org.apache.Name` asks for `org`, `org.apache` and so on in turn, and Java looks for each in every jar: 1 to 3 ms each
+    `jvm.org.apache.Name` asks for `org`, `org.apache` and so on in turn, and Java searches every jar for each: 1 to 3 ms each
     time. A full name needs no search.
 
     Args:
-        session: in whose JVM.
-        name: with its package; `Outer$Inner` for a class within a class.
+        session: the session in whose JVM it is.
+        name: with its package; `Outer$Inner` for a nested class.
     """
     jvm: Any = session._jvm
     return JavaClass(name, jvm._gateway_client)

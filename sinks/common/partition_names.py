@@ -1,8 +1,8 @@
 """Partition values as folder names, the way Hive and Spark write them.
 
-Spark's table of characters is in `ExternalCatalogUtils.charToEscape`; NUL, which no file name can hold, is added. A value
-of null is a name of its own. What would read back as another value is refused: an empty string, that very name, and a
-name longer than file systems take.
+The characters to escape are those of Spark's `ExternalCatalogUtils.charToEscape`, and NUL, which no file name can hold. Null
+has a name of its own. Values that would read back as other values are refused: an empty string, the name of null itself, and
+names longer than file systems allow.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from twophase.redaction import shown
 
 NULL_NAME = "__HIVE_DEFAULT_PARTITION__"
-"""What stands for a null value, and for Hive and Spark also for an empty string."""
+"""The name of a null value, and for Hive and Spark also of an empty string."""
 
 MAX_NAME_BYTES = 255
 
@@ -28,12 +28,12 @@ class RefusedValueError(ValueError):
 
 
 def escape(text: str) -> str:
-    """Replace what Hive replaces in the name of a partition's folder."""
+    """Escape the characters that Hive escapes in the name of a partition's folder."""
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def folder_name(column: str, value: str | None) -> str:
-    """The folder of one partition value.
+    """Return the folder name of one partition value.
 
     The name begins with the column's, so it is never `.` or `..`, and holds no `/`: it cannot leave its parent.
 
@@ -55,7 +55,7 @@ def folder_name(column: str, value: str | None) -> str:
 
 
 def folders(columns: Sequence[str], values: Values) -> tuple[str, ...]:
-    """The folders of one partition, from the outermost to the innermost.
+    """Return the folder names of one partition, from the outermost to the innermost.
 
     Raises:
         RefusedValueError: as `folder_name`.

@@ -1,4 +1,4 @@
-"""Statements that make a table or add columns to it. The one place where names become part of SQL."""
+"""Statements that create a table or add columns to it. The only place where names become part of SQL."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from twophase.sinks.delta.log import Log
 
 
 def quoted(name: str) -> str:
-    """`name` as a quoted identifier."""
+    """Return `name` as a quoted identifier."""
     return f"`{name.replace('`', '``')}`"
 
 
 def by_path(folder: str) -> str:
-    """The table in a folder, as SQL names it."""
+    """Return the SQL name of the table in a folder."""
     return f"delta.{quoted(folder)}"
 
 
 def by_name(jvm: Jvm, table: str) -> str:
-    """A table's name, each part quoted. Raises what Spark raises if it is no name."""
+    """Return a table's name with each part quoted. Raises Spark's own error if it is no name."""
     parts = jvm.java_session.sessionState().sqlParser().parseMultipartIdentifier(table)
     return ".".join(quoted(parts.apply(number)) for number in range(parts.size()))
 
 
 def create_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[str]) -> None:
-    """Make a table for rows, every column nullable, unless it is there already. `table` is quoted."""
+    """Create a table for rows, with every column nullable, unless it exists. `table` is quoted."""
     columns = StructType([StructField(field.name, field.dataType) for field in rows.fields])
     partitioned = f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
     jvm.session.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns.toDDL()}) USING delta{partitioned}")
 
 
 def add_columns(log: Log, columns: Sequence[StructField]) -> None:
-    """Add nullable columns to a table, in a commit of their own.
+    """Add nullable columns to a table, in a separate commit.
 
     Raises:
         TimeoutError: another driver has held the table's lock too long.
-        JvmLockedError: this very JVM has it, for as long as it lives.
+        JvmLockedError: this JVM itself holds it for as long as it lives.
     """
     added = StructType([StructField(field.name, field.dataType) for field in columns])
     with log.storage.commit_lock():

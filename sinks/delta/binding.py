@@ -1,4 +1,4 @@
-"""What `open` found out, in one value."""
+"""The result of `open`, in one value."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from twophase.sinks.delta.pieces import Pieces
 
 @dataclass(frozen=True)
 class Binding:
-    """A sink of a job, bound to its table.
+    """A job's sink, bound to its table.
 
     Attributes:
         owner: job and sink.
         log: the table's log.
         pieces: the records beside the table.
         table: the table's id.
-        merge_schema: whether columns that the table has not are added.
-        speculation: whether Spark may run a task twice at the same time.
+        merge_schema: columns that the table lacks are added.
+        speculation: Spark may run a task twice at the same time.
     """
 
     owner: Owner
@@ -33,14 +33,14 @@ class Binding:
 
     @property
     def target(self) -> str:
-        """The target's identity (I10): the same folder with a new table in it is another target."""
+        """The target's identity (I10): a new table in the same folder is another target."""
         return f"delta:{self.table}:{self.log.storage.root}"
 
     def check(self, snapshot: Snapshot) -> None:
-        """The table is still the one that was opened.
+        """Check that the table is still the one that was opened.
 
         Raises:
-            TargetChangedError: it was dropped, or made anew.
+            TargetChangedError: it was dropped or recreated.
         """
         if snapshot.version >= 0 and snapshot.table == self.table:
             return
@@ -52,7 +52,7 @@ class Binding:
         )
 
     def committed(self, snapshot: Snapshot) -> dict[str, int]:
-        """For each lineage, the highest checkpoint that the table has proof of."""
+        """Return, for each lineage, the highest checkpoint that the table proves."""
         highest = Marks(self.owner, self.log.storage).highest(snapshot) if snapshot.retention_ms is not None else {}
         for app_id, version in snapshot.transactions.items():
             if (lineage := self.owner.lineage_of(app_id)) is not None:
@@ -60,19 +60,19 @@ class Binding:
         return highest
 
     def has(self, lineage: str, checkpoint: int, snapshot: Snapshot) -> bool:
-        """Whether the table has proof that a checkpoint is committed."""
+        """Return whether the table proves that a checkpoint is committed."""
         return self.committed(snapshot).get(lineage, -1) >= checkpoint
 
     def mark(self, lineage: str, snapshot: Snapshot) -> None:
-        """Keep what the table proves of a lineage, if it is set to forget that."""
+        """Save what the table proves about a lineage, if the table is set to forget it."""
         highest = snapshot.transactions.get(self.owner.app_id(lineage), -1)
         if snapshot.retention_ms is not None and highest >= 0:
             Marks(self.owner, self.log.storage).raise_to(lineage, highest, snapshot)
 
     def folder_depth(self) -> int:
-        """How many folders lie between the table's and its data files, at the most.
+        """Return the maximum number of folders between the table's folder and its data files.
 
-        One for each partition column; or one with a random name in their place; one more if Delta was told to keep data
-        in a folder of its own.
+        One for each partition column, or one with a random name instead; one more if Delta is set to keep data in a separate
+        folder.
         """
         return max(1, len(self.log.snapshot().shape.partition_columns)) + 1

@@ -1,8 +1,8 @@
-"""The session in which Delta commits if it counts: a copy of the job's, whose jobs over the table's log are no larger than the log.
+"""The session for commits in which Delta counts files: a copy of the job's, with no more tasks than the log's size needs.
 
 With every tenth version Delta counts the table's files, by Spark jobs over the state of its log. They have
-`spark.databricks.delta.snapshotPartitions` tasks, 50 unless somebody says otherwise: for a log of a few hundred kilobytes, in
-a JVM that has just started, twenty seconds within the fence or the first commit.
+`spark.databricks.delta.snapshotPartitions` tasks, 50 by default: for a log of a few hundred kilobytes, in a JVM that has
+just started, that takes twenty seconds within the fence or the first commit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BYTES_A_TASK = 8 * 2**20
 
 
 class CommitSession:
-    """Copies the session when it is made.
+    """A copy of the session, taken on construction.
 
     Args:
         jvm: the job's session.
@@ -34,7 +34,7 @@ class CommitSession:
         """Make the copy the active session of this thread.
 
         Args:
-            log_bytes: the length of the files that the table's state is read from.
+            log_bytes: the total length of the files that hold the table's state.
         """
         tasks = tasks_for(log_bytes, self._most)
         self._java.sessionState().conf().setConfString(PARTITIONS, str(tasks))
@@ -43,5 +43,5 @@ class CommitSession:
 
 
 def tasks_for(log_bytes: int, most: int) -> int:
-    """How many tasks read a log: one for every 8 MiB, and no more than the session says."""
+    """Return the number of tasks that read a log: one for every 8 MiB, up to the session's setting."""
     return min(most, 1 + log_bytes // BYTES_A_TASK)

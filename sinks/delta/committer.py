@@ -1,16 +1,16 @@
-"""Phase 2: one commit that names the data files and says that the checkpoint is committed, both or neither (I4).
+"""Phase 2: one commit that atomically names the data files and records the checkpoint as committed (I4).
 
     1. a commit since the piece was begun names its files       committed; the log is the proof
        it is another table, or lacks the predecessor            stop
     2. no manifest, or the log was cleaned since                committed if the lineage's mark says so; else lost, or stop
-    3. the table was put back, or is altered                    stop, and say what to undo
+    3. the table was restored, or is altered                    stop, and say what to undo
     4. a data file is gone                                      lost
-    5. commit on the latest snapshot, as a blind append         others' appends, deletes, OPTIMIZE: no matter
+    5. commit on the latest snapshot, as a blind append         compatible with others' appends, deletes, OPTIMIZE
     6. read the commit back
 
-The mark is the version of the lineage's application id, committed in 5 with the files. The transaction watches it: of two
-drivers that commit one checkpoint at once, one fails. Never from the version of phase 1: with two checkpoints under way the
-second would conflict for ever.
+The mark is the version of the lineage's application id, committed in 5 with the files. The transaction reads it: of two
+drivers that commit one checkpoint at once, one fails. The transaction never starts from the version of phase 1: with two
+checkpoints under way, the second would conflict for ever.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Committer:
     """Commits pieces.
 
     Args:
-        binding: what `open` found out.
-        recovering: whether the job has yet to begin; then nothing is done that a later commit can do.
+        binding: the result of `open`.
+        recovering: the job has not started yet; work that a later commit can do is left to it.
     """
 
     def __init__(self, binding: Binding, *, recovering: bool) -> None:
@@ -87,7 +87,7 @@ class Committer:
     def _by_mark(
         self, request: CommitRequest, piece: Piece, named: InLog, transaction: Transaction
     ) -> AlreadyCommitted | Lost:
-        """Step 2. The high-water mark speaks for all below it: a lineage's checkpoints are committed in order."""
+        """Step 2. The high-water mark proves every checkpoint below it: a lineage's checkpoints are committed in order."""
         committable = request.committable
         app_id = self._app_id(committable)
         highest = transaction.snapshot.transactions.get(app_id, -1)
@@ -130,17 +130,17 @@ class Committer:
 
     @staticmethod
     def _was_put_back(manifest: Manifest, highest: int, transaction: Transaction) -> bool:
-        """A table that forgets application ids may have forgotten this one; the log was asked for the files then."""
+        """A table that forgets application ids may have forgotten this one; then the log was searched for the files."""
         forgotten = highest < 0 and transaction.snapshot.retention_ms is not None
         return transaction.snapshot.version < manifest.intent.base or (
             highest < manifest.intent.after and not forgotten
         )
 
     def _append(self, committable: Committable, manifest: Manifest, transaction: Transaction) -> Committed | RetryLater:
-        """Steps 5 and 6. Whatever fails here may have been committed: the next call looks, if need be of the next JVM.
+        """Steps 5 and 6. After any error here the commit may exist: the next call looks, if need be in the next JVM.
 
         Raises:
-            StopJobError: this JVM cannot commit to the table any more.
+            StopJobError: this JVM can no longer commit to the table.
         """
         piece = committable.transaction
         note = {
@@ -172,12 +172,12 @@ class Committer:
                 f"{piece} is decided and waits for its commit to {self._binding.target}: {error.what}",
                 remedy=error.remedy,
             ) from error
-        except Exception as error:  # noqa: BLE001 conflicts, lost replies, a full disk: the log tells what became of it
+        except Exception as error:  # noqa: BLE001 conflicts, lost replies, a full disk: the log shows the outcome
             return RetryLater(f"{type(error).__name__}: {_brief(error)}")
         return Committed()
 
     def _check_target(self, request: CommitRequest, transaction: Transaction) -> None:
-        """For a piece without proof: this is its table, and it has what was committed before."""
+        """Check that this is the table of a piece without proof, and that the table has the piece's predecessor."""
         committable, before = request.committable, request.predecessor
         if committable.target != self._binding.target:
             raise TargetChangedError(

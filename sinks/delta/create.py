@@ -1,4 +1,4 @@
-"""Making a table: what can be wrong is looked for first, what Spark refuses has a name, and nothing stays behind."""
+"""Creates a table: checks first, names what Spark refuses, and leaves nothing behind after an error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STAGED_COMMITS = "_staged_commits"
 
 
 def make_by_path(jvm: Jvm, folder: str, rows: StructType, partition_by: Sequence[str]) -> None:
-    """Make a table in a folder that is empty, or not there.
+    """Create a table in a folder that is empty or does not exist.
 
     Args:
         jvm: the JVM of Spark.
@@ -30,7 +30,7 @@ def make_by_path(jvm: Jvm, folder: str, rows: StructType, partition_by: Sequence
         partition_by: the partition columns.
 
     Raises:
-        ConfigError: a column cannot be as it is, or the folder is inside another table.
+        ConfigError: a column is not allowed, or the folder is inside another table.
         PreflightError: the folder cannot be written.
     """
     path = jvm.hadoop("Path")(folder)
@@ -38,7 +38,7 @@ def make_by_path(jvm: Jvm, folder: str, rows: StructType, partition_by: Sequence
     missing = _missing(files, path)
     _check_parents(jvm, files, path)
     _check_rights(jvm, files, missing[-1].getParent() if missing else path)
-    _tidy(jvm, files, path, missing)  # Spark takes a log without a commit for a table that is there
+    _tidy(jvm, files, path, missing)  # to Spark, a log without a commit is an existing table
     try:
         make_table(jvm, by_path(folder), rows, partition_by)
     except PreflightError:
@@ -47,7 +47,7 @@ def make_by_path(jvm: Jvm, folder: str, rows: StructType, partition_by: Sequence
 
 
 def make_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[str]) -> None:
-    """Make a table, unless it is there already.
+    """Create a table, unless it exists.
 
     Args:
         jvm: the JVM of Spark.
@@ -56,10 +56,10 @@ def make_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[st
         partition_by: the partition columns.
 
     Raises:
-        ConfigError: Spark does not take its name or a column.
+        ConfigError: Spark does not accept its name or a column.
         PreflightError: it cannot be written.
     """
-    # Spark would find a column of another case, and the table's partition columns would not be those of the option.
+    # Spark would find a column in another case, and the table's partition columns would differ from the option.
     unknown = [name for name in partition_by if name not in rows.names]
     if unknown:
         raise ConfigError(
@@ -81,13 +81,13 @@ def make_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[st
 
 
 def first_line(error: Exception) -> str:
-    """What an error of Spark says first, 300 characters at most."""
+    """Return the first line of a Spark error, 300 characters at most."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0][:300] if lines else type(error).__name__
 
 
 def _missing(files: Any, path: Any) -> list[Any]:
-    """A folder and those above it, as far as they are not there."""
+    """Return a folder and those above it that do not exist."""
     missing = []
     while path.getParent() is not None and not files.exists(path):
         missing.append(path)
@@ -106,7 +106,7 @@ def _check_parents(jvm: Jvm, files: Any, path: Any) -> None:
 
 
 def _check_rights(jvm: Jvm, files: Any, folder: Any) -> None:
-    """A folder that is there can be written, as far as its file system says so without a write."""
+    """Check that an existing folder can be written, as far as its file system tells without a write."""
     try:
         files.access(folder, jvm.hadoop("permission.FsAction").WRITE)
         refused = "" if files.getScheme() != "file" else refused_locally(Path(folder.toUri().getPath()))
@@ -120,7 +120,7 @@ def _check_rights(jvm: Jvm, files: Any, folder: Any) -> None:
 
 
 def _tidy(jvm: Jvm, files: Any, path: Any, missing: Sequence[Any]) -> None:
-    """Remove what is left of a table that was not made. Another driver may make it now: what is not empty stays."""
+    """Remove the rest of a table that was not created. Another driver may be creating it now: non-empty folders stay."""
     log = jvm.hadoop("Path")(path, _LOG_FOLDER)
     with suppress(Py4JJavaError):
         for name in _names(files, log):
@@ -132,7 +132,7 @@ def _tidy(jvm: Jvm, files: Any, path: Any, missing: Sequence[Any]) -> None:
 
 
 def is_vacant(jvm: Jvm, files: Any, path: Any) -> bool:
-    """Whether a folder holds nothing, or only what is left of a table whose maker died before its first commit.
+    """Return whether a folder is empty, or holds only the rest of a table whose creator died before its first commit.
 
     Args:
         jvm: the JVM of Spark.
@@ -147,7 +147,7 @@ def is_vacant(jvm: Jvm, files: Any, path: Any) -> bool:
 
 
 def _is_unwritten(name: str) -> bool:
-    """Whether a file of a table's log is a commit that Delta began to write."""
+    """Return whether a file of a table's log is a commit that Delta had begun to write."""
     return name.startswith(".") and name.endswith(".tmp")
 
 
@@ -156,7 +156,7 @@ def _names(files: Any, folder: Any) -> list[str]:
 
 
 def _cause(error: Exception) -> str:
-    """What went wrong in the first place."""
+    """Return the message of the original error."""
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     text = first_line(error)
     while java is not None:

@@ -1,7 +1,7 @@
-"""Which Delta tables this sink writes to: an allow-list, each entry with a test on a real table.
+"""The Delta table features that this sink supports: an allow-list, each entry with a test on a real table.
 
-What is not on it is refused by name before any write. A feature that is new to Delta may ask something of writers that
-phase 1 and phase 2, in two transactions, do not give it.
+A feature that is not on it is refused by name before any write. A new feature of Delta may require something of writers
+that phase 1 and phase 2, in two transactions, do not provide.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 
 
 def refusals(shape: TableShape) -> list[str]:
-    """Why this sink does not write to a table of that shape; empty if it does."""
+    """Return why this sink does not write to a table of that shape; empty if it does."""
     found = [f"table feature {name!r} is not supported" for name in shape.features if name not in SUPPORTED]
     found += [
         f"column {name!r} is an identity column: its numbers are given out in the transaction that writes the files, "

@@ -1,10 +1,10 @@
 """The fence of a job and sink: the version of an application id in the table's own log (I7).
 
-Raised by a transaction that has read it, so that two drivers cannot raise it past each other. A writer of a closed attempt
-announces itself (its intent), reads the fence, writes, lists what it wrote (its manifest) and reads the fence again. If
-it saw the old fence that second time, its manifest was there before the fence was raised, and the scan that follows the
-raise finds it. If it did not, it takes its own piece away. A task that goes on after that leaves a data file that no
-commit names: no reader sees it, and VACUUM removes it.
+A transaction that has read it raises it, so that two drivers cannot raise it past each other. A writer announces itself
+(its intent), reads the fence, writes, lists its files (its manifest) and reads the fence again. If it sees the old fence the
+second time, its manifest existed before the fence was raised, and the scan after the raise finds it. Otherwise the writer
+removes its own piece. A task that goes on after that leaves a data file that no commit names: no reader sees it, and VACUUM
+removes it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Fence:
     """The fence of one job and sink.
 
     Args:
-        binding: what `open` found out.
+        binding: the result of `open`.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -34,7 +34,7 @@ class Fence:
         self._owner = binding.owner
 
     def read(self, snapshot: Snapshot) -> Attempt | None:
-        """The attempt below which nobody may pre-commit; None if the table has not seen the job."""
+        """Return the fence: attempts below it may not pre-commit; None if the table has not seen the job."""
         return self._of(snapshot.transactions)
 
     def _of(self, transactions: Mapping[str, int]) -> Attempt | None:
@@ -42,11 +42,11 @@ class Fence:
         return None if version is None else fence_attempt(version)
 
     def check(self, snapshot: Snapshot, attempt: Attempt) -> None:
-        """An attempt is open, as far as the table's notes say: a piece that passes wrongly is found in doubt.
+        """Check that an attempt is open, by the table's notes: a piece that passes wrongly is found in doubt.
 
         Raises:
             FencedError: it is closed.
-            DeclinedError: there is no fence: the table forgets application ids, and has. The next attempt raises it anew.
+            DeclinedError: there is no fence: the table has forgotten its application id. The next attempt raises it again.
         """
         fence = self._of(snapshot.noted_transactions)
         if fence is None:
@@ -92,7 +92,7 @@ class Fence:
                     f"The fence of sink {owner.sink!r} of job {owner.job!r} cannot be raised to {attempt}: {error.what}",
                     remedy=error.remedy,
                 ) from error
-            except Exception as error:  # noqa: BLE001 whatever became of it, the next look at the log tells
+            except Exception as error:  # noqa: BLE001 the next look at the log shows the outcome
                 failure = error
                 locked += isinstance(error, TimeoutError)
         raise TargetUnreachableError(

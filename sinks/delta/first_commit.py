@@ -1,8 +1,8 @@
-"""What Delta pays once in the first commits of a start, paid while sinks are opened instead.
+"""Does Delta's one-time work of the first commits while sinks are being opened.
 
-Delta derives the columns of its log from its own classes by Scala's reflection, within the first commit: over half a second
-of processor time, in the fence of every start. And with every tenth version it counts the table's files: seconds of Spark
-jobs whose code a JVM that has just started has yet to load and compile. Nothing is written by either.
+In the first commit Delta derives the columns of its log from its own classes by Scala's reflection: over half a second of
+processor time, in the fence of every start. And with every tenth version it counts the table's files: seconds of Spark jobs
+whose code a JVM that has just started has yet to load and compile. Neither writes anything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twophase.sinks.delta.log import Log, Snapshot
 
 
 def derive_columns(jvm: Jvm) -> None:
-    """Begin to derive the columns of Delta's log. A commit that comes sooner waits for it, or does the rest itself.
+    """Start to derive the columns of Delta's log. A commit that comes sooner waits for it, or does the rest itself.
 
     Args:
         jvm: the JVM of Spark.
@@ -26,14 +26,14 @@ def derive_columns(jvm: Jvm) -> None:
 
 
 def count_files(log: Log, snapshot: Snapshot, commits: int) -> None:
-    """Begin to count the files of a table whose log one task reads, if one of its next commits is to count them.
+    """Start to count the files of a table whose log one task reads, if one of its next commits will count them.
 
-    A longer log takes its time to be read, and reading it twice gains nothing.
+    A longer log takes long to read, and reading it twice gains nothing.
 
     Args:
         log: of the table.
         snapshot: the table as it is now.
-        commits: how many commits recovery makes at most.
+        commits: the maximum number of commits in recovery.
     """
     counted = snapshot.counted_bytes(commits)
     if counted is None or counted >= BYTES_A_TASK:
@@ -49,7 +49,7 @@ def count_files(log: Log, snapshot: Snapshot, commits: int) -> None:
 
 def _begin(what: str, run: Callable[[], object]) -> None:
     def quietly() -> None:
-        with suppress(Exception):  # the commit meets it again, and reports it
+        with suppress(Exception):  # the commit fails in the same way, and reports it
             run()
 
     Thread(target=quietly, name=f"twophase-delta-{what}", daemon=True).start()

@@ -1,4 +1,4 @@
-"""A file of Hadoop's file system for Python's readers, which fetch only what they ask for."""
+"""A file of Hadoop's file system for Python's readers, which fetches only the parts that they read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class HadoopFile(io.RawIOBase):
     """Reads a file in parts.
 
     Args:
-        stream: Hadoop's FSDataInputStream. It is closed with this object.
+        stream: Hadoop's FSDataInputStream; closed with this object.
         size: the length of the file, in bytes.
         read_exactly: reads a number of bytes from a stream, or raises.
     """
@@ -23,25 +23,25 @@ class HadoopFile(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """It can be read."""
+        """True: it can be read."""
         return True
 
     def seekable(self) -> bool:
-        """It can be read from anywhere."""
+        """True: it can be read from any position."""
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """Return the position of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to where the next read begins."""
+        """Set the position of the next read."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = base + offset
         return self._position
 
     def readinto(self, buffer: Any) -> int:
-        """Fill a buffer, as far as the file goes."""
+        """Fill a buffer, up to the end of the file."""
         length = max(0, min(len(buffer), self._size - self._position))
         if length:
             self._stream.seek(self._position)

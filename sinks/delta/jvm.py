@@ -1,4 +1,4 @@
-"""The way into Spark's JVM. Scala has no other door for Python than py4j."""
+"""Access to Spark's JVM through py4j, Python's only way to Scala."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from twophase.errors import PreflightError
 from twophase.sinks.common.java import PYTHON_UTILS, java_class
 
 VERSION = "4.4.0"
-"""The one version of Delta whose classes below the public API are as this sink expects them."""
+"""The only version of Delta whose classes below the public API are known to this sink."""
 
 SPARK_CONF = {
     "spark.jars.packages": f"io.delta:delta-spark_4.2_2.13:{VERSION}",
-    # For Unity Catalog and the kernel API: thirty more jars, some of other versions than Spark's own.
+    # For Unity Catalog and the kernel API: thirty more jars, some in other versions than Spark's own.
     "spark.jars.excludes": (
         "io.delta:delta-kernel-api,io.delta:delta-kernel-defaults,io.delta:delta-kernel-unitycatalog,"
         "io.unitycatalog:unitycatalog-client,io.unitycatalog:unitycatalog-hadoop"
@@ -28,31 +28,31 @@ SPARK_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-"""What Spark has to be started with. It fetches the package on its first start, and finds it in its Ivy cache after that."""
+"""The settings to start Spark with. It fetches the package on its first start, and finds it in its Ivy cache after that."""
 
 _ANSWERED = ". Trace:\n"
-"""In py4j's errors of what Java answered without an exception; a connection that ends within a call has no such text."""
+"""The text in py4j's errors for an answer of Java without an exception; an error of a lost connection lacks it."""
 
 
 class Jvm:
-    """One Spark session, seen from below.
+    """One Spark session, on the JVM's side.
 
     Args:
-        session: whose configuration and catalog count.
+        session: the session whose configuration and catalog are used.
     """
 
     def __init__(self, session: SparkSession) -> None:
         self.session = session
-        # py4j makes attributes as it goes; there is nothing to check types against.
+        # py4j creates attributes dynamically; there is nothing to check types against.
         self._jvm: Any = session._jvm
         self.java_session: Any = session._jsparkSession
 
     def delta(self, name: str) -> Any:
-        """A class of Delta's."""
+        """Return a class of Delta."""
         return self._class(f"org.apache.spark.sql.delta.{name}")
 
     def check_delta(self) -> None:
-        """Delta is there, in the version that this sink knows.
+        """Check that Delta is there, in the version that this sink knows.
 
         Raises:
             PreflightError: it is not.
@@ -66,7 +66,7 @@ class Jvm:
             )
 
     def hadoop(self, name: str) -> Any:
-        """A class of Hadoop's file system."""
+        """Return a class of Hadoop's file system."""
         return self._class(f"org.apache.hadoop.fs.{name}")
 
     @property
@@ -75,23 +75,23 @@ class Jvm:
         return self._class("org.apache.spark.sql.streaming.OutputMode").Append()
 
     def option(self, value: Any = None) -> Any:
-        """A Scala Option."""
+        """Return a Scala Option."""
         return self._class("scala.Option").apply(value)
 
     def seq(self, items: Sequence[Any]) -> Any:
-        """A Scala Seq."""
+        """Return a Scala Seq."""
         return self._class(PYTHON_UTILS).toSeq(list(items))
 
     def map(self, items: Mapping[str, str]) -> Any:
-        """A Scala Map."""
+        """Return a Scala Map."""
         return self._class(PYTHON_UTILS).toScalaMap(dict(items))
 
     def open_file(self, path: Path) -> Any:
-        """A local file, as a `java.io.RandomAccessFile` to read and write."""
+        """Open a local file as a `java.io.RandomAccessFile` for reading and writing."""
         return self._class("java.io.RandomAccessFile")(str(path), "rw")
 
     def set_property(self, key: str, value: str) -> str | None:
-        """Set a system property of the JVM, whichever Python it serves. Returns the value that it had."""
+        """Set a system property of the JVM, whichever Python it serves. Return its previous value."""
         before = self._class("java.lang.System").setProperty(key, value)
         return None if before is None else str(before)
 
@@ -100,19 +100,19 @@ class Jvm:
         self._class("java.lang.System").clearProperty(key)
 
     def read_all(self, stream: Any) -> bytes:
-        """What is left in an input stream."""
+        """Return the rest of an input stream."""
         return bytes(self._class("org.apache.commons.io.IOUtils").toByteArray(stream))
 
     def read_exactly(self, stream: Any, length: int) -> bytes:
-        """A number of bytes from an input stream. Raises if it has fewer."""
+        """Return a number of bytes from an input stream. Raises if it has fewer."""
         return bytes(self._class("org.apache.commons.io.IOUtils").toByteArray(stream, length))
 
     @contextmanager
     def active(self, java_session: Any = None) -> Iterator[None]:
-        """Make a session the active one of this thread: Delta looks its settings up there.
+        """Make a session the active one of this thread: Delta reads its settings there.
 
         Args:
-            java_session: which; this one, unless it is given.
+            java_session: the session; by default this one.
         """
         sessions = self._class("org.apache.spark.sql.SparkSession")
         before = sessions.getActiveSession()
@@ -136,7 +136,7 @@ class Jvm:
             context.removeJobTag(tag)
 
     def has_failed_tasks(self, tag: str) -> bool:
-        """Whether a task of the jobs with a tag has failed; also if Spark is too busy to tell."""
+        """Return whether a task of the jobs with a tag has failed; True also if Spark is too busy to tell."""
         context: Any = self.session.sparkContext._jsc.sc()
         try:
             context.listenerBus().waitUntilEmpty()
@@ -151,7 +151,7 @@ class Jvm:
 
     @contextmanager
     def local_property(self, key: str, value: str) -> Iterator[None]:
-        """Set a property of the Spark jobs that this thread starts, and of no other thread's."""
+        """Set a property of the Spark jobs that this thread starts, but not of other threads' jobs."""
         context = self.session.sparkContext
         before = context.getLocalProperty(key)
         context.setLocalProperty(key, value)
@@ -165,26 +165,26 @@ class Jvm:
 
 
 def keep(thing: Any) -> None:
-    """Keep a Java object alive in the JVM until `drop`, also when nothing in Python names it any more, or Python has ended."""
+    """Keep a Java object alive in the JVM until `drop`, even when nothing in Python refers to it any more, or Python has ended."""
     client = thing._gateway_client
     ThreadSafeFinalizer.remove_finalizer(f"{client.address}{client.port}{thing._target_id}")
 
 
 def drop(thing: Any) -> None:
-    """Tell the JVM that Python has no more use for a Java object."""
+    """Tell the JVM that Python no longer needs a Java object."""
     thing._detach()
 
 
 def may_be_running(error: BaseException, older: BaseException | None = None) -> bool:
-    """Whether the JVM may still be at a call that ended with an error in Python: it has not answered.
+    """Return whether the JVM may still be running a call that ended with an error in Python: it has not answered.
 
-    So it is after an interrupt, in the main thread, and where the connection has ended. py4j then goes on over another one,
-    which another thread of the JVM serves.
+    This happens after an interrupt in the main thread, and when the connection has ended. py4j then goes on over another
+    connection, which another thread of the JVM serves.
 
     Args:
-        error: what came of one call, or of several; also what was raised when that was dealt with.
-        older: what was being dealt with before the first of the calls. It is the context of all that they raise, and with
-            what led to it says nothing of them.
+        error: the error of one or several calls, or one that was raised while handling it.
+        older: the error that was being handled before the first of the calls. It is in the context of all errors of the
+            calls; it and its own causes say nothing about them.
     """
     if not isinstance(error, Exception):
         return True
@@ -195,20 +195,20 @@ def may_be_running(error: BaseException, older: BaseException | None = None) -> 
 
 
 def items(seq: Any) -> Iterator[Any]:
-    """The items of a Scala Seq."""
+    """Return the items of a Scala Seq."""
     iterator = seq.iterator()
     while iterator.hasNext():
         yield iterator.next()
 
 
 def class_name(thing: Any) -> str:
-    """The class of a Java object."""
+    """Return the class name of a Java object."""
     return str(thing.getClass().getName())
 
 
 def messages(error: Exception) -> Iterator[str]:
-    """The message of a Java exception and of each of its causes, the outermost first; none of an error of Python's."""
-    # py4j's errors have the one, those that PySpark makes of them the other.
+    """Return the messages of a Java exception and its causes, the outermost first; none for a Python error."""
+    # py4j's errors have the one, those that PySpark makes of them have the other.
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     while java is not None:
         yield str(java.getMessage())
@@ -216,5 +216,5 @@ def messages(error: Exception) -> Iterator[str]:
 
 
 def is_java(error: Py4JJavaError, name: str) -> bool:
-    """Whether a Java exception is of a class."""
+    """Return whether a Java exception is an instance of a class."""
     return class_name(error.java_exception) == name

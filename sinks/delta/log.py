@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("twophase.sinks.delta")
 
 # Delta's own hook for the names of data files. A property of the writing thread reaches its tasks, so that two sinks that
-# write side by side in one session do not meet. Phase 1 checks the names that come back.
+# write side by side in one session do not interfere. Phase 1 checks the names that come back.
 _NAME_PREFIX = "spark.databricks.delta.testOnly.dataFileNamePrefix"
 _LOG_FOLDER = "_delta_log"
 _FAR_BEHIND = 100
@@ -51,53 +51,53 @@ class Snapshot:
 
     @property
     def table(self) -> str:
-        """The table's id, new whenever it is made anew."""
+        """The table's id; a recreated table has a new one."""
         return str(self._java.metadata().id())
 
     @cached_property
     def shape(self) -> TableShape:
-        """What a data file has to fit."""
+        """The shape that a data file has to fit."""
         return TableShape.read(self._java.protocol().json(), self._java.metadata().json())
 
     @cached_property
     def schema(self) -> str:
-        """The columns as Spark writes them in JSON."""
+        """The columns, in Spark's JSON format."""
         return str(self._java.metadata().schemaString())
 
     @property
     def retention_ms(self) -> int | None:
-        """After how long the table forgets application ids; None: never."""
+        """The time after which the table forgets application ids; None: never."""
         found = self._jvm.delta("DeltaLog").minSetTransactionRetentionInterval(self._java.metadata())
         return int(found.get()) if found.isDefined() else None
 
     @property
     def names_folders_by_value(self) -> bool:
-        """Whether a data file is in a folder that is named after its partition; otherwise the folder's name is random."""
+        """True if a data file is in a folder named after its partition; otherwise the folder has a random name."""
         mapped = self.shape.properties.get("delta.columnMapping.mode", "none") != "none"
         randomised = self._jvm.delta("DeltaConfigs").RANDOMIZE_FILE_PREFIXES().fromMetaData(self._java.metadata())
         return not (mapped or randomised)
 
     @cached_property
     def transactions(self) -> dict[str, int]:
-        """The version of every application id, from the files of the log that this snapshot is made of.
+        """The version of every application id, from the log files of this snapshot.
 
-        Where they are not as this reader knows them, Delta answers, by Spark jobs that read the state of the whole table.
+        If they are not as this reader knows them, Delta answers, by Spark jobs that read the state of the whole table.
         """
         try:
             return self._log.files.transactions(self._segment(), self._forgotten_until_ms())
-        except Exception as error:  # noqa: BLE001 whatever it is, Delta's own answer stands in for it, or its own error
+        except Exception as error:  # noqa: BLE001 whatever it is, Delta's own answer, or error, replaces it
             _logger.info("Delta is asked for the application ids of the table: %s: %s", type(error).__name__, error)
             return _versions(self._java.setTransactions())
 
     def counted_bytes(self, commits: int = 1) -> int | None:
-        """How much of the log Delta reads, if it counts the table's files with one of the next commits; None if it does not."""
+        """Return how much of the log Delta reads if one of the next commits counts the table's files; None if none does."""
         interval = self._log.checkpoint_interval(self._java.metadata())
         if interval - 1 - self.version % interval >= commits:
             return None
         return int(self._java.checkpointSizeInBytes()) + sum(file.size for file in self._segment().commits)
 
     def count_files(self) -> int:
-        """The number of data files in the table, by Spark jobs over the state of its log."""
+        """Return the number of data files in the table, by Spark jobs over the state of its log."""
         return int(self._java.numOfFiles())
 
     def _forgotten_until_ms(self) -> int | None:
@@ -116,9 +116,9 @@ class Snapshot:
 
     @cached_property
     def noted_transactions(self) -> dict[str, int]:
-        """The same as Delta notes it beside every commit, where it does; no job.
+        """The same from the note that Delta leaves beside a commit, if there is one; no job.
 
-        Whoever writes commits writes that note, so nothing rests on it alone: `transactions` is what proves.
+        Every writer of commits writes that note, so it is no proof by itself; `transactions` is.
         """
         checksum = self._java.checksumOpt()
         noted = checksum.get().setTransactions() if checksum.isDefined() else self._jvm.option()
@@ -134,7 +134,7 @@ def _versions(entries: Any) -> dict[str, int]:
 
 
 class Transaction:
-    """An optimistic transaction on the latest snapshot; commit checks what others have committed since.
+    """An optimistic transaction on the latest snapshot; the commit is checked against others' commits since.
 
     Args:
         jvm: the JVM of Spark.
@@ -151,12 +151,12 @@ class Transaction:
 
     def watch(self, app_id: str) -> None:
         """Make the commit fail if anybody commits a version of this application id after this transaction began."""
-        self._java.readTxn().addOne(app_id)  # what txnVersion does, which reads the table's state as well
+        self._java.readTxn().addOne(app_id)  # as txnVersion does, which also reads the table's state
 
     def defer_checkpoint(self) -> None:
-        """Leave the checkpoint of the log to a later commit, if it is due with this one and the last is not far behind.
+        """Leave the checkpoint of the log to a later commit, if it is due with this one and the last one is recent.
 
-        Delta makes it within every tenth commit. That takes seconds, and twenty of them in a JVM that has just started.
+        Delta makes it within every tenth commit. That takes seconds, or twenty seconds in a JVM that has just started.
         """
         last = int(self._java.snapshot().logSegment().checkpointProvider().version())
         if self.snapshot.version - last < _FAR_BEHIND:
@@ -165,7 +165,7 @@ class Transaction:
     def write_files(self, rows: DataFrame, prefix: str) -> list[str]:
         """Write data files whose names begin with `prefix`; return the action of each as JSON. Nothing is committed.
 
-        The Spark jobs that do it have the prefix as a tag.
+        The Spark jobs that write them have the prefix as a tag.
         """
         with self.jvm.local_property(_NAME_PREFIX, prefix), self.jvm.job_tag(prefix):
             actions = self._java.writeFiles(rows._jdf, self.jvm.option())
@@ -207,7 +207,7 @@ class Log:
 
     @cached_property
     def commit_session(self) -> CommitSession:
-        """Made when it is first needed: each is a session to Spark, with listeners of its own, for as long as this lives."""
+        """The session for commits, created on first use: to Spark it is a session with its own listeners for as long as this lives."""
         return CommitSession(self.jvm)
 
     @property
@@ -221,7 +221,7 @@ class Log:
         return class_name(store)
 
     def snapshot(self) -> Snapshot:
-        """The table as it is now."""
+        """Return the table's current snapshot."""
         return Snapshot(self.jvm, self._java.update(False, self.jvm.option(), self.jvm.option()), self)
 
     def transaction(self) -> Transaction:
@@ -230,18 +230,18 @@ class Log:
         return Transaction(self.jvm, java, self)
 
     def checkpoint_interval(self, metadata: Any) -> int:
-        """With every how many versions Delta makes a checkpoint of the log, by the table's metadata."""
+        """Return the number of versions between two checkpoints of the log, by the table's metadata."""
         return int(self._java.checkpointInterval(metadata))
 
     def commit_text(self, version: int) -> str | None:
-        """What one commit wrote, one action a line; None if the log has been cleaned of it, or is not there yet."""
+        """Return the actions of one commit, one a line; None if it was cleaned from the log, or does not exist yet."""
         data = self.storage.read(f"{_LOG_FOLDER}/{version:020d}.json")
         return None if data is None else data.decode()
 
     def shows(self, version: int, transaction: Transaction) -> bool:
-        """Whether a commit is what a transaction wrote; then it is also on the disk.
+        """Return whether a commit is the one that a transaction wrote; if so, it is also durable.
 
-        On a local disk two processes can write one version, and the second silently replaces the first.
+        On a local disk two processes can write the same version, and the second silently replaces the first.
         """
         if transaction.nonce not in (self.commit_text(version) or ""):
             return False
@@ -249,5 +249,5 @@ class Log:
         return True
 
     def sync(self, version: int) -> None:
-        """Bring a commit to a local disk."""
+        """Sync a commit to a local disk."""
         self.storage.sync([f"{_LOG_FOLDER}/{version:020d}.json"])

@@ -1,4 +1,4 @@
-"""The files of a table's log, and what has been read of them."""
+"""The files of a table's log, with a cache of what was read from them."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from twophase.sinks.delta.log_segment import LogFile, LogSegment, Marks, Reads, 
 
 
 class LogFiles:
-    """Reads each file once, as long as Delta lists it unchanged: from one snapshot to the next only the new commits.
+    """Reads each file once while Delta lists it unchanged: from one snapshot to the next, only the new commits.
 
     Args:
-        storage: of the table.
+        storage: the table's storage.
     """
 
     def __init__(self, storage: Reads) -> None:
         self._storage = storage
-        self._known: dict[LogFile, Marks] = {}  # of the last segment, and no others
+        self._known: dict[LogFile, Marks] = {}  # only of the last segment
 
     def transactions(self, segment: LogSegment, forgotten_until_ms: int | None) -> dict[str, int]:
-        """The version of every application id.
+        """Return the version of every application id.
 
         Args:
             segment: the files of a snapshot.

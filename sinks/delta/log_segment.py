@@ -1,16 +1,16 @@
 """The application ids of a table, read from the files of its log; no Spark job.
 
-Delta's snapshot names the files that it is made of: the newest checkpoint, and the commits after it. Delta answers which
-version each application id is at by replaying the table's whole state. The `txn` actions are a few lines of the same
-files, and the same rules apply to them (PROTOCOL.md of Delta, "Action Reconciliation"):
+Delta's snapshot lists its files: the newest checkpoint, and the commits after it. Delta finds the version of each
+application id by replaying the table's whole state. The `txn` actions are a few lines of the same files, and the same rules
+apply to them (PROTOCOL.md of Delta, "Action Reconciliation"):
 
     checkpoint     at most one `txn` for each application id; in a V2 checkpoint all of them are in the main file, because
                    a sidecar holds file actions only
     commits        in the order of their versions; the latest `txn` of an application id wins
     compaction     `<x>.<y>.compacted.json` stands for the commits x to y
-    retention      what was last updated before the table's limit is forgotten, after the latest has won
+    retention      an id last updated before the table's limit is forgotten, after the latest `txn` has won
 
-Whatever does not fit that picture is for Delta to answer: `UnreadableLogError`, never a guess.
+Anything else is left to Delta: `UnreadableLogError`, never a guess.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
 
 _MOST_FILES = 250
 _MOST_JSON_BYTES = 16 * 2**20
-"""Beyond these, Delta's own jobs are quicker, and hold less in the driver's memory."""
+"""Above these limits, Delta's own jobs are faster and use less of the driver's memory."""
 _BATCH_ROWS = 65_536
 
 
 class UnreadableLogError(Exception):
-    """The log is not as this reader knows it, or too long for it."""
+    """The log is not in a form that this reader knows, or too long for it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Mark:
 
     Attributes:
         version: of the application.
-        updated_ms: when it was written, as its writer says; None if it does not.
+        updated_ms: when it was written, according to its writer; None if not recorded.
     """
 
     version: int
@@ -59,7 +59,7 @@ Marks = Mapping[str, Mark]
 
 @dataclass(frozen=True)
 class LogFile:
-    """A file of the log, as Delta has listed it. Two listings that agree in all of it name one content, for Delta too.
+    """A file of the log, as Delta has listed it. Equal listings mean equal content, for Delta too.
 
     Attributes:
         name: relative to the table's folder.
@@ -79,7 +79,7 @@ class LogFile:
 
 @dataclass(frozen=True)
 class LogSegment:
-    """The files that one snapshot is made of.
+    """The files that make up one snapshot.
 
     Attributes:
         version: of the snapshot.
@@ -95,11 +95,11 @@ class LogSegment:
 
     @property
     def files(self) -> tuple[LogFile, ...]:
-        """All of them, oldest first."""
+        """All files, oldest first."""
         return self.checkpoint_files + self.commits
 
     def check(self) -> None:
-        """The files make up the version, without a gap.
+        """Check that the files make up the version, without a gap.
 
         Raises:
             UnreadableLogError: they do not, or they are too many.
@@ -139,11 +139,11 @@ def _commit_range(name: str) -> tuple[int, int]:
 
 
 def replay(marks: Iterable[Marks], forgotten_until_ms: int | None) -> dict[str, int]:
-    """The version of every application id.
+    """Return the version of every application id.
 
     Args:
-        marks: of each file of a segment, oldest first.
-        forgotten_until_ms: what was last updated then or before, or at an unknown time, is forgotten; None: nothing is.
+        marks: the marks of each file of a segment, oldest first.
+        forgotten_until_ms: ids last updated then or before, or at an unknown time, are forgotten; None: none are.
     """
     latest: dict[str, Mark] = {}
     for found in marks:
@@ -156,7 +156,7 @@ def replay(marks: Iterable[Marks], forgotten_until_ms: int | None) -> dict[str, 
 
 
 def check_parts(parts: Sequence[Marks]) -> None:
-    """The parts of a checkpoint name every application id once.
+    """Check that the parts of a checkpoint name every application id only once.
 
     Raises:
         UnreadableLogError: they do not; which part wins is not defined.
@@ -167,17 +167,17 @@ def check_parts(parts: Sequence[Marks]) -> None:
 
 
 class Reads(Protocol):
-    """Where the files are."""
+    """The storage of the files."""
 
     def read(self, name: str) -> bytes | None:
-        """The content of a file; None if it is not there."""
+        """Return the content of a file; None if it does not exist."""
 
     def opened(self, name: str) -> AbstractContextManager[io.IOBase]:
-        """A file for reading in parts."""
+        """Open a file for reading in parts."""
 
 
 def read_marks(file: LogFile, storage: Reads) -> Marks:
-    """The `txn` actions of one file: a commit, a compaction, or a file of a checkpoint.
+    """Return the `txn` actions of one file: a commit, a compaction, or a file of a checkpoint.
 
     Raises:
         UnreadableLogError: it is not as expected.
@@ -208,7 +208,7 @@ def _in_json(data: bytes) -> Iterable[Any]:
 
 
 def _in_parquet(stream: io.IOBase) -> Iterable[Any]:
-    """Reads the footer and the column `txn`; the file actions beside it can be gigabytes."""
+    """Read only the footer and the column `txn`; the file actions beside it can be gigabytes."""
     with pq.ParquetFile(stream) as file:
         if "txn" not in file.schema_arrow.names:
             raise UnreadableLogError("a checkpoint without the column txn")

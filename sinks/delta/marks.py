@@ -1,13 +1,13 @@
 """Marks beside the table, for a table that forgets application ids (`delta.setTransactionRetentionDuration`).
 
 The version of a lineage's application id proves its highest committed checkpoint. A table may be set to drop it after a
-while; then an older copy of the table, or an empty one, could not be told from one that has forgotten. So each commit to
-such a table also leaves an empty file in the folder of the records:
+while; then an older copy of the table, or an empty table, looks the same as one that has forgotten. So each commit to such a
+table also leaves an empty file in the folder of the records:
 
     <lineage>-<checkpoint>.<version of the table>.<id of the table>.proof
 
-It is written after the commit, never before, and counts only in the table of that id, at that version or later: an older
-copy of the table's log proves nothing, whatever lies beside it.
+It is written after the commit, never before, and is valid only in the table with that id, at that version or later: an older
+copy of the table's log proves nothing, whatever is beside it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Marks:
         self._storage = storage
 
     def highest(self, snapshot: Snapshot) -> dict[str, int]:
-        """For each lineage, the highest checkpoint that a mark proves for the table as it is."""
+        """Return, for each lineage, the highest checkpoint that a mark proves for the current table."""
         highest: dict[str, int] = {}
         for found in self._found():
             if found["table"] == snapshot.table and int(found["version"]) <= snapshot.version:
@@ -44,7 +44,7 @@ class Marks:
         return highest
 
     def raise_to(self, lineage: str, checkpoint: int, snapshot: Snapshot) -> None:
-        """Leave a mark for what `snapshot` proves, then remove those of the lineage that it stands for."""
+        """Leave a mark for what `snapshot` proves, then remove the lineage's marks that it replaces."""
         if self.highest(snapshot).get(lineage, -1) < checkpoint:
             name = f"{lineage}-{checkpoint}.{snapshot.version}.{snapshot.table}.proof"
             self._storage.create(self._path(name), b"")

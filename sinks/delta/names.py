@@ -1,4 +1,4 @@
-"""Names: how a piece is recognised in a table by whoever finds it.
+"""The names by which pieces are recognised in a table.
 
     twophase/<job>/<sink>/<lineage>                        application id: its version is the highest committed checkpoint
     twophase-fence/<job>/<sink>                            application id: its version is the fence
@@ -24,7 +24,7 @@ _PIECE = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-(\d{1,18})-(
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose pieces they are.
+    """The owner of pieces: one sink of one job.
 
     Attributes:
         job: the job's name.
@@ -36,7 +36,7 @@ class Owner:
 
     @property
     def folder(self) -> str:
-        """Of the records, below the table's folder."""
+        """The folder of the records, below the table's folder."""
         return f"{FOLDER}/{self.job}/{self.sink}"
 
     @property
@@ -45,18 +45,18 @@ class Owner:
         return f"twophase-fence/{self.job}/{self.sink}"
 
     def app_id(self, lineage: str) -> str:
-        """The application id whose version is the highest committed checkpoint of a lineage."""
+        """Return the application id whose version is the highest committed checkpoint of a lineage."""
         return f"twophase/{self.job}/{self.sink}/{lineage}"
 
     def lineage_of(self, app_id: str) -> str | None:
-        """The lineage of one of this owner's application ids; None for any other."""
+        """Return the lineage of one of this owner's application ids; None for any other."""
         start = self.app_id("")
         return app_id.removeprefix(start) if app_id.startswith(start) else None
 
 
 @dataclass(frozen=True, order=True)
 class PieceName:
-    """What tells one piece of an owner from another."""
+    """The name of a piece, unique among its owner's pieces."""
 
     lineage: str
     checkpoint: int
@@ -67,10 +67,10 @@ class PieceName:
 
     @classmethod
     def of(cls, transaction: TransactionId) -> Self:
-        """The name of the one piece of a transaction.
+        """Return the name of the one piece of a transaction.
 
         Raises:
-            ValueError: the lineage is no UUID.
+            ValueError: the lineage is not a UUID.
         """
         name = cls(transaction.lineage, transaction.checkpoint, transaction.attempt)
         if cls.parse(str(name)) != name:
@@ -79,7 +79,7 @@ class PieceName:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """The reverse of `str`; None if `text` is not of this form."""
+        """Return the name that `text` holds; None if it is not in this format. The reverse of `str`."""
         match = _PIECE.fullmatch(text)
         if match is None:
             return None
@@ -87,20 +87,20 @@ class PieceName:
         return name if str(name) == text else None
 
     def data_files(self, owner: Owner) -> str:
-        """What the names of all its data files begin with, and no other file's."""
+        """Return the prefix that all its data files have, and no other file."""
         return f"twophase-{short_hash(f'{owner.job}/{owner.sink}')}-{self}-"
 
 
 def data_prefix(owner: Owner, transaction: TransactionId) -> str:
-    """What Delta is told to put before its own name of each data file."""
+    """Return the prefix that Delta puts before its own name of each data file."""
     return f"{PieceName.of(transaction).data_files(owner)}{transaction.offsets_hash[:12]}-"
 
 
 def fence_version(attempt: Attempt) -> int:
-    """An attempt as the version of an application id: of two attempts the later has the greater one.
+    """Return an attempt as the version of an application id: later attempts have greater versions.
 
     Raises:
-        ValueError: it does not fit; two thousand million drivers of one job, or attempts of one driver.
+        ValueError: it does not fit: over two thousand million drivers of one job, or attempts of one driver.
     """
     if not (0 <= attempt.generation < 1 << 31 and 0 <= attempt.counter < 1 << _COUNTER_BITS):
         raise ValueError(f"attempt {attempt} cannot be kept in a fence")
@@ -108,5 +108,5 @@ def fence_version(attempt: Attempt) -> int:
 
 
 def fence_attempt(version: int) -> Attempt:
-    """The reverse of `fence_version`."""
+    """Return the attempt in a version; the reverse of `fence_version`."""
     return Attempt(version >> _COUNTER_BITS, version & ((1 << _COUNTER_BITS) - 1))

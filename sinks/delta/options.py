@@ -16,10 +16,10 @@ class DeltaOptions(Options):
         path: folder of the table, absolute or a URI such as `s3a://bucket/orders`; or
         table: its name in Spark's catalog.
         root: `path` has to be this folder or inside it.
-        create: make the table from the rows' columns if it is not there.
-        partition_by: partition columns of a table that is made; an existing one must have exactly these.
-        merge_schema: add columns that the rows have and the table has not, before the first rows are written.
-        allow_single_driver_log_store: accept a storage on which Delta keeps commits apart within one process only.
+        create: create the table from the rows' columns if it does not exist.
+        partition_by: partition columns of a table that is created; an existing one must have exactly these.
+        merge_schema: add columns that the rows have and the table lacks, before the first rows are written.
+        allow_single_driver_log_store: accept a storage on which Delta's commits are atomic only within one process.
     """
 
     path: str | None = Field(default=None, min_length=1)

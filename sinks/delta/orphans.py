@@ -1,6 +1,6 @@
-"""Pieces that no commit names: what is in doubt, and how one is aborted.
+"""Pieces that no commit names: finds those in doubt and aborts them.
 
-Only files that carry a piece's own name, or stand in its manifest, are ever deleted, and only if the log shows that no
+Only files that bear a piece's own name, or are listed in its manifest, are ever deleted, and only if the log shows that no
 commit since the piece was begun names one of them.
 """
 
@@ -23,7 +23,7 @@ class Orphans:
     """Finds and aborts pieces.
 
     Args:
-        binding: what `open` found out.
+        binding: the result of `open`.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -36,7 +36,7 @@ class Orphans:
         return [piece.committable(owner, target) for piece in self._pieces.all() if not self._is_committed(piece)]
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
-        """See `TellsUnfinished`: without a manifest, and no commit names a file of it."""
+        """See `TellsUnfinished`: a piece without a manifest, of which no commit names a file."""
         return [piece for piece in pieces if self._is_unfinished(PieceName.of(piece.transaction))]
 
     def abort(self, committables: Sequence[Committable]) -> None:

@@ -1,8 +1,8 @@
-"""Partition values that Delta would change, or could not write, are refused before they are written.
+"""Refuses partition values that Delta would change or could not write, before they are written.
 
-Delta keeps a partition value as text: in its log, and in the name of a folder unless the table's folders have random
-names. An empty text comes back as null, and so does Hive's name for null; bytes that are no UTF-8 come back as others.
-A folder's name holds no NUL and has a limit.
+Delta stores a partition value as text: in its log, and in the name of a folder unless the table's folders have random
+names. An empty text reads back as null, and so does Hive's name for null; bytes that are not UTF-8 read back as others.
+A folder's name cannot hold NUL, and its length is limited.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from twophase.sinks.common.partition_names import MAX_NAME_BYTES, NULL_NAME, esc
 from twophase.sinks.delta.alter import quoted
 
 REFUSED = "TWOPHASE_PARTITION_VALUE"
-"""Stands in the text of the error that Spark raises for a row: before what is wrong, and before the value."""
+"""A marker in the text of the error that Spark raises for a row: before the problem, and before the value."""
 
 _ESCAPED = "".join(character for character in map(chr, range(1, 128)) if escape(character) != character)
 _SHOWN = 40
 
 
 def refusing(rows: DataFrame, partition_columns: Sequence[str], *, in_folder_names: bool) -> DataFrame:
-    """The same rows; Spark raises an error with `REFUSED` for one with a partition value that would not read back equal.
+    """Return the same rows; Spark raises an error with `REFUSED` for a partition value that would not read back equal.
 
     Args:
         rows: to be written.
-        partition_columns: of the table; those that the rows do not have are Delta's to compute.
-        in_folder_names: whether the values become names of folders.
+        partition_columns: of the table; Delta computes those that the rows do not have.
+        in_folder_names: the values become names of folders.
     """
     partitioned = {name.lower() for name in partition_columns}
     texts = [
@@ -56,6 +56,6 @@ def _checked(name: str, value: Column, in_folder_names: bool) -> Column:
 
 
 def _name_bytes(name: str, text: Column) -> Column:
-    """The length of the folder's name. Each character that is escaped is one byte, and three afterwards."""
+    """Return the length of the folder's name. Escaping turns a character of one byte into three."""
     kept = F.translate(text, _ESCAPED, "")
     return F.lit(len(escape(name).encode()) + 1) + F.octet_length(text) + 2 * (F.length(text) - F.length(kept))

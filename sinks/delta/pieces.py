@@ -1,7 +1,7 @@
 """The pieces of one job and sink, as the records beside the table show them.
 
-What is pre-committed is found here by whoever looks, never in memory. A piece is in doubt from its intent on: a driver that
-dies while Spark writes leaves data files that are in no list, and the intent is what tells of them.
+Every driver finds pre-committed pieces here, never in memory. A piece is in doubt from its intent on: a driver that dies while
+Spark writes leaves data files that no list names, and only the intent shows that they exist.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MANIFEST = ".manifest"
 
 
 class InLog(Enum):
-    """What the log says of a piece whose name cannot be proven absent or present otherwise."""
+    """The log's answer for a piece that it can neither prove absent nor present."""
 
     ABSENT = "no commit since the piece was begun names a file of it"
     UNKNOWN = "the log has been cleaned of commits that may name a file of it"
@@ -42,12 +42,12 @@ class InLog(Enum):
 
 @dataclass(frozen=True)
 class Piece:
-    """One piece as its records show it.
+    """One piece, as its records describe it.
 
     Attributes:
         name: its identity within job and sink.
         intent: None if it is torn: then no data file was begun.
-        manifest: None if it is not there or torn: then nothing is pre-committed.
+        manifest: None if it is missing or torn: then nothing is pre-committed.
         manifest_sha256: of its bytes; empty if there is none.
     """
 
@@ -57,7 +57,7 @@ class Piece:
     manifest_sha256: str = ""
 
     def committable(self, owner: Owner, target: str) -> Committable:
-        """Its handle; without rows if it was not pre-committed."""
+        """Return its committable; without rows if it was not pre-committed."""
         if self.manifest is not None:
             return self.manifest.committable(target)
         name = self.name
@@ -82,7 +82,7 @@ class Pieces:
         return self._log.storage
 
     def make_folder(self) -> None:
-        """Where the records go."""
+        """Return the folder of the records."""
         self._storage.make_folder(self.owner.folder)
 
     def begin(self, intent: Intent) -> None:
@@ -90,7 +90,7 @@ class Pieces:
         self._storage.create(self._record(PieceName.of(intent.transaction), _INTENT), encode_intent(intent))
 
     def finish(self, manifest: Manifest) -> None:
-        """Bring the data files to the disk, then write the manifest."""
+        """Sync the data files, then write the manifest."""
         self._storage.sync(_paths(manifest))
         failpoint("F01")
         name = PieceName.of(manifest.intent.transaction)
@@ -98,13 +98,13 @@ class Pieces:
         failpoint("F02")
 
     def all(self) -> list[Piece]:
-        """Every piece that has a record, oldest checkpoint first."""
+        """Return every piece that has a record, oldest checkpoint first."""
         stems = {name.removesuffix(_INTENT).removesuffix(_MANIFEST) for name in self._storage.names(self.owner.folder)}
         names = [name for stem in stems if (name := PieceName.parse(stem)) is not None]
         return [self.get(name) for name in sorted(names, key=lambda name: (name.checkpoint, name))]
 
     def get(self, name: PieceName) -> Piece:
-        """One piece, whatever is there of it."""
+        """Return one piece, with whatever records it has."""
         intent, data = self._read_intent(name), self._storage.read(self._record(name, _MANIFEST)) or b""
         try:
             manifest = decode_manifest(data)
@@ -113,20 +113,20 @@ class Pieces:
         return Piece(name, intent or manifest.intent, manifest, digest(data))
 
     def has_manifest(self, name: PieceName) -> bool:
-        """Whether a piece has a manifest, whole or damaged: a torn one may have been whole when the piece was decided."""
+        """Return whether a piece has a manifest, whole or damaged: a torn one may have been whole when the piece was decided."""
         return self._storage.read(self._record(name, _MANIFEST)) is not None
 
     def missing_files(self, manifest: Manifest) -> list[str]:
-        """Data files that are not there any more, or not of their length."""
+        """Return data files that are missing or have another length."""
         files = [data_file(action) for action in manifest.actions]
         return [file.path for file in files if self._storage.size(file.local_path) != file.size]
 
     def forget(self, name: PieceName) -> None:
-        """Remove the records of a piece; the intent last, so that a crash in between leaves it in doubt."""
+        """Remove the records of a piece, the intent last, so that a crash in between leaves the piece in doubt."""
         self._storage.delete([self._record(name, _MANIFEST), self._record(name, _INTENT)])
 
     def delete_data(self, piece: Piece, depth: int) -> None:
-        """Delete all data files that carry the name of a piece, in its manifest or not."""
+        """Delete all data files that bear the name of a piece, whether its manifest lists them or not."""
         if piece.intent is not None:
             self._storage.delete(self._storage.starting_with(piece.name.data_files(self.owner), depth))
 
@@ -136,10 +136,10 @@ class Pieces:
         self._storage.delete({*self._storage.starting_with(start, depth)} - {*_paths(manifest)})
 
     def named_by(self, piece: Piece) -> int | InLog:
-        """The version of the log that names a data file of a piece, or why there is none.
+        """Return the version of the log that names a data file of a piece, or why there is none.
 
-        Every commit since the piece was begun is read: before it no version could name a file of it, because the names are
-        new for every attempt.
+        Every commit since the piece was begun is read: no earlier version can name a file of it, because every attempt uses
+        new names.
         """
         if piece.intent is None:
             return InLog.ABSENT
@@ -153,7 +153,7 @@ class Pieces:
         return InLog.ABSENT
 
     def data_prefix(self, transaction: TransactionId) -> str:
-        """What the names of a transaction's data files begin with."""
+        """Return the prefix of the names of a transaction's data files."""
         return data_prefix(self.owner, transaction)
 
     def _read_intent(self, name: PieceName) -> Intent | None:

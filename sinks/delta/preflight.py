@@ -1,4 +1,4 @@
-"""What is checked before any row is written: the session, where the table is, and whether it can be written safely."""
+"""Checks before any row is written: of the session, the table's place, and whether it can be written safely."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RETENTION_DAYS = 30
 
 
 def find_session() -> Jvm:
-    """The Spark session of the job, with Delta in it.
+    """Return the Spark session of the job, with Delta set up.
 
     Raises:
         PreflightError: there is none, or Delta is not set up in it.
@@ -61,7 +61,7 @@ def find_session() -> Jvm:
 
 
 def open_table(jvm: Jvm, options: DeltaOptions, context: SinkContext) -> Log:
-    """Find the table, or make it, and check that it can be written.
+    """Find or create the table, and check that it can be written.
 
     Raises:
         ConfigError: an option or the rows do not fit it.
@@ -82,10 +82,10 @@ def open_table(jvm: Jvm, options: DeltaOptions, context: SinkContext) -> Log:
 
 
 def _folder(jvm: Jvm, options: DeltaOptions, rows: StructType) -> str:
-    """Where the table is or will be."""
+    """Return where the table is or will be."""
     if options.path is not None:
         return _qualified(jvm, options.path)
-    assert options.table is not None  # noqa: S101 the options say so
+    assert options.table is not None  # noqa: S101 the options ensure it
     try:
         name = by_name(jvm, options.table)
         if options.create and not jvm.session.catalog.tableExists(name):
@@ -114,7 +114,7 @@ def _configuration(jvm: Jvm) -> Any:
 
 
 def _check_root(jvm: Jvm, options: DeltaOptions, folder: str) -> None:
-    """The folder is inside `root`, also after links are followed."""
+    """Check that the folder is inside `root`, even after links are followed."""
     if options.root is None:
         return
     root, inside = _resolved(jvm, _qualified(jvm, options.root)), _resolved(jvm, folder)
@@ -128,7 +128,7 @@ def _resolved(jvm: Jvm, folder: str) -> str:
 
 
 def _check_vacant(jvm: Jvm, folder: str, options: DeltaOptions) -> None:
-    """A table may be made here."""
+    """Check that a table may be created here."""
     path = jvm.hadoop("Path")(folder)
     files = path.getFileSystem(_configuration(jvm))
     if not is_vacant(jvm, files, path):
@@ -176,7 +176,7 @@ def _check_store(log: Log, options: DeltaOptions) -> None:
 
 
 def _check_rights(log: Log) -> None:
-    """The folder can be written, as far as its file system says so without a write."""
+    """Check that the folder can be written, as far as its file system tells without a write."""
     refused = log.storage.refuses_writing()
     if refused:
         raise PreflightError(

@@ -1,15 +1,15 @@
 """The two records of a piece beside the table: durable bytes with version, kind, length and SHA-256 (invariant I9).
 
-    intent      written before the first data file: whose they will be, and the table's version before them
-    manifest    written after the last one: every data file as the action that Delta made of it. With it the piece is
+    intent      written before the first data file: their transaction, and the table's version before them
+    manifest    written after the last one: every data file as Delta's action for it. With it the piece is
                 pre-committed
 
     twophase-delta/1 manifest 5120 9f86d081884c7d65...\n
     {"after":41,"base":107,"shape":{...},"table":"...","transaction":{...}}
     {"add":{"path":"dt=2026-08-01/twophase-...-part-00000-....c000.snappy.parquet", ...}}
 
-The actions are not in the checkpoint's body: there can be thousands, each a kilobyte with its statistics, and the body has
-a limit. The committable carries the SHA-256 of the manifest instead.
+The actions are not in the checkpoint's body: there can be thousands, each of a kilobyte with its statistics, and the body
+has a limit. The committable carries the SHA-256 of the manifest instead.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from twophase.protocol.committable import Committable
 from twophase.sinks.delta.shape import TableShape
 
 ONLY_SUBTASK = Subtask(0, 0)
-"""A piece is what all tasks of a checkpoint wrote: Delta's driver collects their files."""
+"""The subtask of every piece, which holds the rows of all tasks of a checkpoint: Delta's driver collects their files."""
 
 _MAGIC = b"twophase-delta/1"
 
 
 class DamagedRecordError(Exception):
-    """The bytes are not what was written: torn, changed, or another record."""
+    """The bytes are not those that were written: they are torn, changed, or another record."""
 
 
 @dataclass(frozen=True)
 class Intent:
-    """What is about to be written.
+    """The announcement of a piece that is about to be written.
 
     Attributes:
-        transaction: whose piece it is.
+        transaction: the transaction of the piece.
         table: the table's id.
         base: the table's version before the first data file: no older version can name one.
         after: the highest committed checkpoint of the lineage at that time; -1 if there is none.
@@ -54,12 +54,12 @@ class Intent:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What was written.
+    """The list of what was written.
 
     Attributes:
-        intent: as it was announced.
-        shape: what the files were written for.
-        actions: one a data file, each the JSON text that Delta made.
+        intent: the announcement.
+        shape: the table's shape that the files were written for.
+        actions: one per data file, each the JSON text that Delta made.
     """
 
     intent: Intent
@@ -67,7 +67,7 @@ class Manifest:
     actions: tuple[str, ...]
 
     def committable(self, target: str) -> Committable:
-        """The handle of the piece: the manifest by its SHA-256, and what an operator wants to know."""
+        """Return the piece's committable: the manifest's SHA-256, and details for operators."""
         files = [data_file(action) for action in self.actions]
         handle = {
             "manifest_sha256": digest(encode_manifest(self)),
@@ -84,7 +84,7 @@ class DataFile:
     Attributes:
         path: relative to the table's folder, as a URI.
         size: bytes.
-        rows: how many.
+        rows: the number of rows.
     """
 
     path: str
@@ -93,12 +93,12 @@ class DataFile:
 
     @property
     def local_path(self) -> str:
-        """Relative to the table's folder, as a file system takes it."""
+        """The path relative to the table's folder, as file systems write it."""
         return unquote(self.path)
 
 
 def data_file(action: str) -> DataFile:
-    """What an `add` action says of its file.
+    """Return the data file that an `add` action describes.
 
     Raises:
         ValueError: it is no `add`, or Delta counted no rows.
@@ -119,7 +119,7 @@ def encode_intent(intent: Intent) -> bytes:
 
 
 def decode_intent(data: bytes) -> Intent:
-    """The reverse of `encode_intent`.
+    """Return the intent in some bytes; the reverse of `encode_intent`.
 
     Raises:
         DamagedRecordError: the bytes are not what was written.
@@ -135,7 +135,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """The reverse of `encode_manifest`.
+    """Return the manifest in some bytes; the reverse of `encode_manifest`.
 
     Raises:
         DamagedRecordError: the bytes are not what was written.

@@ -1,6 +1,6 @@
-"""Whether rows fit a table, before any is written.
+"""Checks that rows fit a table, before any is written.
 
-Delta's `writeFiles` takes any column types: the check that `df.write` makes before it is made here. A column may be
+Delta's `writeFiles` accepts any column types, so the check that `df.write` makes before it is made here. A column may be
 widened without loss (int to bigint, float to double, more digits); everything else is an error that names the column.
 """
 
@@ -38,11 +38,11 @@ _DIGITS: dict[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10
 
 @dataclass(frozen=True)
 class Fit:
-    """How rows fit a table.
+    """The result of validating rows against a table.
 
     Attributes:
-        problems: why they do not; empty if they do.
-        missing: columns of the rows that the table has not.
+        problems: why they do not fit; empty if they do.
+        missing: columns of the rows that the table lacks.
         casts: columns to widen, by their name in the rows.
     """
 
@@ -51,12 +51,12 @@ class Fit:
     casts: dict[str, DataType]
 
     def apply(self, rows: DataFrame) -> DataFrame:
-        """The rows with the types of the table."""
+        """Return the rows with the types of the table."""
         return rows.withColumns({name: rows[quoted(name)].cast(kind) for name, kind in self.casts.items()})
 
 
 def fit(rows: StructType, table: StructType, shape: TableShape) -> Fit:
-    """Hold the columns of rows against those of a table. Names are compared as Delta does: without case."""
+    """Validate the columns of rows against those of a table. Names are compared without case, as in Delta."""
     columns = {field.name.lower(): field for field in table.fields}
     problems = _duplicates(rows)
     missing, casts = [], {}
@@ -81,7 +81,7 @@ def _duplicates(rows: StructType) -> list[str]:
 
 
 def _needed(column: StructField, shape: TableShape) -> str:
-    """Why a column of the table cannot be left out of the rows."""
+    """Return why a column of the table cannot be left out of the rows."""
     if column.name in shape.generated_columns():
         return ""
     if column.name in shape.partition_columns:
@@ -92,7 +92,7 @@ def _needed(column: StructField, shape: TableShape) -> str:
 
 
 def _mismatch(rows: DataType, table: DataType) -> str:
-    """Why values of one type cannot be written as another without a cast; empty if they can."""
+    """Return why values of one type cannot be written as another without a cast; empty if they can."""
     match rows, table:
         case StructType(), StructType():
             return _struct_mismatch(rows.fields, table.fields)
@@ -120,7 +120,7 @@ def _struct_mismatch(rows: Sequence[StructField], table: Sequence[StructField]) 
 
 
 def _widens(rows: DataType, table: DataType) -> bool:
-    """Whether every value of a type fits another one, unchanged."""
+    """Return whether every value of a type fits another type unchanged."""
     if type(rows) in _INTEGERS and type(table) in _INTEGERS:
         return _INTEGERS.index(type(rows)) < _INTEGERS.index(type(table))
     if isinstance(table, DecimalType):
@@ -130,7 +130,7 @@ def _widens(rows: DataType, table: DataType) -> bool:
 
 
 def _digits(kind: DataType) -> tuple[int, int]:
-    """Digits before and behind the point; -1 for what has none."""
+    """Return the digits before and after the decimal point; -1 for a type that has none."""
     if isinstance(kind, DecimalType):
         return kind.precision - kind.scale, kind.scale
     return _DIGITS.get(type(kind), -1), 0

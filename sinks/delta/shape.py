@@ -1,6 +1,6 @@
-"""What a data file was written for: the parts of a table's metadata and protocol that decide whether it fits.
+"""The shape of a table: the parts of its metadata and protocol that decide whether a data file fits it.
 
-Between the two phases anybody may alter the table. Commit compares the shape at phase 1 with the shape of the latest
+Between the two phases anybody may alter the table. The commit compares the shape of phase 1 with the shape of the latest
 snapshot. Equal, or wider by nullable columns: the files read as if written now. Anything else: the job stops (H26).
 """
 
@@ -28,8 +28,8 @@ class TableShape:
     Attributes:
         fields: its columns as Spark writes them in JSON: name, type, nullable, metadata.
         partition_columns: in order.
-        features: the table features that its protocol names; empty where the protocol is older than features.
-        properties: the table properties that say what a data file must be.
+        features: the table features that its protocol names; empty if the protocol predates features.
+        properties: the table properties that constrain data files.
     """
 
     fields: tuple[Field, ...]
@@ -39,7 +39,7 @@ class TableShape:
 
     @classmethod
     def read(cls, protocol: str, metadata: str) -> Self:
-        """From the two actions as Delta writes them in JSON."""
+        """Return the shape in the two actions that Delta writes in JSON."""
         named = json.loads(protocol)["protocol"]
         table = json.loads(metadata)["metaData"]
         features = {*named.get("readerFeatures", ()), *named.get("writerFeatures", ())}
@@ -56,12 +56,12 @@ class TableShape:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the shape as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The reverse of `to_json`."""
+        """Return the shape in JSON values; the reverse of `to_json`."""
         return cls(
             fields=tuple(value["fields"]),
             partition_columns=tuple(value["partition_columns"]),
@@ -70,16 +70,16 @@ class TableShape:
         )
 
     def identity_columns(self) -> list[str]:
-        """Columns whose values Delta counts up itself."""
+        """Return the columns whose values Delta numbers itself."""
         return [field["name"] for field in self.fields if _has(field, _IDENTITY)]
 
     def generated_columns(self) -> list[str]:
-        """Columns that Delta computes from others."""
+        """Return the columns that Delta computes from others."""
         return [field["name"] for field in self.fields if _GENERATION in field["metadata"]]
 
 
 def differences(written: TableShape, now: TableShape) -> list[str]:
-    """Why files that were written for one shape do not fit another; empty if they do."""
+    """Return why files written for one shape do not fit another; empty if they do."""
     found = [*_field_differences(written, now)]
     if written.partition_columns != now.partition_columns:
         found.append(f"partition columns {list(written.partition_columns)} are now {list(now.partition_columns)}")

@@ -125,7 +125,7 @@ class DeltaSink(BatchSink):
             return Orphans(bound).unfinished(pieces)
 
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
-        """See `Sink.subsume`. The mark of a lineage is kept by every commit; only records may have been left behind."""
+        """See `Sink.subsume`. Every commit raises the mark of its lineage; only records may have been left behind."""
         bound = self._bound()
         with bound.log.jvm.active():
             Orphans(bound).forget_committed(lineage, checkpoint_id)

@@ -1,13 +1,13 @@
 """Phase 1: data files that no commit names.
 
-    1. intent        whose files will come, and the table's version before them
+    1. intent        the transaction of the files to come, and the table's version before them
     2. fence         closed: nothing is written
-    3. data files    by Delta's own writer: statistics, constraints, generated columns, column mapping as the table wants
-                     those that it does not list are deleted: of task attempts that lost, and without rows
-    4. manifest      what was written; from here on the piece is pre-committed
-    5. fence         raised in the meantime: the piece is taken away again (fence.py)
+    3. data files    by Delta's own writer: statistics, constraints, generated columns, column mapping as the table needs
+                     files that it does not list are deleted: of superseded task attempts, and without rows
+    4. manifest      the list of files; from here on the piece is pre-committed
+    5. fence         raised in the meantime: the piece is removed again (fence.py)
 
-A death after 1 leaves a piece that recovery finds in doubt.
+A crash after 1 leaves a piece that recovery finds in doubt.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _FIRST_TASK = "-part-00000-"
 _SPARK_SHOWN = 600
 _OURS = f"[USER_RAISED_EXCEPTION] {REFUSED} "
-# How a message begins: further on it may quote a row.
+# The start of a message: its later part may quote a row.
 _REJECTED = ("[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] ", "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] ", _OURS)
 
 
@@ -48,7 +48,7 @@ class Staging:
     """Writes the rows of one checkpoint.
 
     Args:
-        binding: what `open` found out.
+        binding: the result of `open`.
     """
 
     def __init__(self, binding: Binding) -> None:
@@ -89,7 +89,7 @@ class Staging:
         return intent
 
     def _check_open(self, name: PieceName, log: Log, transaction: TransactionId) -> None:
-        """Steps 2 and 5. What a closed attempt has left so far is taken away: the scan may be over."""
+        """Steps 2 and 5. Remove what a closed attempt has left so far: the scan may be over."""
         try:
             self._fence.check(log.snapshot(), transaction.attempt)
         except (FencedError, DeclinedError):
@@ -117,7 +117,7 @@ class Staging:
         return manifest
 
     def _fitted(self, batch: DataFrame, log: Log) -> DataFrame:
-        """The rows with the table's types; columns that the table has not are added to it, in a commit of their own."""
+        """Return the rows with the table's types; add columns that the table lacks, in a separate commit."""
         snapshot = log.snapshot()
         self._binding.check(snapshot)
         refused = refusals(snapshot.shape)
@@ -137,12 +137,12 @@ class Staging:
 
 
 def _has_empty_file(manifest: Manifest) -> bool:
-    """Spark's first task writes a file without rows too, unless the table is partitioned; Delta does not list it."""
+    """Spark's first task writes a file even without rows, unless the table is partitioned; Delta does not list it."""
     return not manifest.shape.partition_columns and not any(_FIRST_TASK in action for action in manifest.actions)
 
 
 def _check_name(action: str, prefix: str) -> None:
-    """The file can be found by its name, which is what abort and recovery go by."""
+    """Check that a file can be found by its name, which abort and recovery rely on."""
     try:
         named = data_file(action).local_path.rpartition("/")[2].startswith(prefix)
     except ValueError as error:
@@ -155,7 +155,7 @@ def _check_name(action: str, prefix: str) -> None:
 
 
 def _rejection(error: Exception) -> str:
-    """Why a row is not taken; empty if something else went wrong."""
+    """Return why a row was refused; empty if something else went wrong."""
     found = next((message for message in messages(error) if message.startswith(_REJECTED)), "")
     if not found.startswith(_OURS):
         return found and shown(found, _SPARK_SHOWN)

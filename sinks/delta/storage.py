@@ -1,7 +1,7 @@
-"""The table's storage through Hadoop's file system, so that it is wherever Delta finds it.
+"""The table's storage through Hadoop's file system, so that it works wherever Delta works.
 
-On a local disk everything is synced before it counts: Delta and Spark do not. Object stores and HDFS are durable when a
-file is closed.
+On a local disk everything is synced before it counts, which Delta and Spark do not do. On object stores and HDFS a file is
+durable when it is closed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Storage:
     Args:
         jvm: the JVM of Spark.
         root: the table's folder as Delta names it, qualified.
-        configuration: Hadoop's, of that table.
+        configuration: Hadoop's configuration for that table.
     """
 
     def __init__(self, jvm: Jvm, root: str, configuration: Any) -> None:
@@ -40,11 +40,11 @@ class Storage:
         self._local = Path(self._path(root).toUri().getPath()) if self._fs.getScheme() == "file" else None
 
     def absolute(self, name: str) -> str:
-        """The name of a file below the table's folder, in full."""
+        """Return the full name of a file below the table's folder."""
         return f"{self.root}/{name}"
 
     def refuses_writing(self) -> str:
-        """What the file system says against writing into the table's folder; empty if nothing."""
+        """Return the file system's objection to writing into the table's folder; empty if none."""
         try:
             self._fs.access(self._path(self.root), self._jvm.hadoop("permission.FsAction").WRITE)
         except Py4JJavaError as error:
@@ -52,12 +52,12 @@ class Storage:
         return "" if self._local is None else refused_locally(self._local)
 
     def make_folder(self, name: str) -> None:
-        """Make a folder and those above it."""
+        """Create a folder and those above it."""
         if not self._fs.mkdirs(self._at(name)):
             raise OSError(f"the folder {self.absolute(name)} could not be made")
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder; none if it is not there."""
+        """Return the names of the files in a folder; none if it does not exist."""
         try:
             return sorted(status.getPath().getName() for status in self._fs.listStatus(self._at(folder)))
         except Py4JJavaError as error:
@@ -66,7 +66,7 @@ class Storage:
             raise
 
     def create(self, name: str, data: bytes) -> None:
-        """Write a new file, durably. Raises if it is there already."""
+        """Write a new file durably. Raises if it exists."""
         stream = self._fs.create(self._at(name), False)
         try:
             stream.write(bytearray(data))
@@ -75,7 +75,7 @@ class Storage:
         self.sync([name])
 
     def read(self, name: str) -> bytes | None:
-        """The content of a file; None if it is not there; nothing if its local checksum says that it is torn."""
+        """Return the content of a file; None if it does not exist; empty if its local checksum shows that it is torn."""
         try:
             stream = self._fs.open(self._at(name))
             try:
@@ -91,18 +91,18 @@ class Storage:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[HadoopFile]:
-        """A file for reading in parts; only those come over. Raises if it is not there."""
+        """Open a file for reading in parts; only those are transferred. Raises if it does not exist."""
         path = self._at(name)
         size = int(self._fs.getFileStatus(path).getLen())
         with HadoopFile(self._fs.open(path), size, self._jvm.read_exactly) as file:
             yield file
 
     def relative(self, path: Any) -> str:
-        """The name of a file below the table's folder, from Hadoop's path."""
+        """Return the name of a file below the table's folder, given Hadoop's path."""
         return str(path.toString()).removeprefix(f"{self.root}/")
 
     def size(self, name: str) -> int | None:
-        """The length of a file; None if it is not there."""
+        """Return the length of a file; None if it does not exist."""
         try:
             return int(self._fs.getFileStatus(self._at(name)).getLen())
         except Py4JJavaError as error:
@@ -111,14 +111,14 @@ class Storage:
             raise
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete files, their local checksums with them. What is not there is done."""
+        """Delete files and their local checksums; ignore those that do not exist."""
         for name in names:
             path = self._at(name)
             if not self._fs.delete(path, False) and self._fs.exists(path):
                 raise OSError(f"the file {self.absolute(name)} could not be deleted")
 
     def starting_with(self, prefix: str, depth: int) -> list[str]:
-        """Files whose names start with `prefix`, up to `depth` folders below the table's; relative to it."""
+        """Return files whose names start with `prefix`, up to `depth` folders below the table's; relative to it."""
         found = []
         for level in range(depth + 1):
             pattern = f"{_literal(self.root)}/{'*/' * level}{_literal(prefix)}*"
@@ -127,7 +127,7 @@ class Storage:
         return found
 
     def sync(self, names: Iterable[str]) -> None:
-        """Bring files, and the folders that name them, to a local disk."""
+        """Sync files, and the folders that name them, to a local disk."""
         if self._local is None:
             return
         folders: set[Path] = set()
@@ -143,22 +143,22 @@ class Storage:
 
     @contextmanager
     def commit_lock(self) -> Iterator[None]:
-        """Keep all commits to this table apart on a local disk, where Delta's own way is not atomic.
+        """Serialise all commits to this table on a local disk, where Delta's own way is not atomic.
 
         Raises:
             TimeoutError: another driver has held the table's lock too long.
-            JvmLockedError: this very JVM has it, for as long as it lives.
+            JvmLockedError: this JVM itself holds it for as long as it lives.
         """
         with nullcontext() if self._local is None else table_lock(self._local, self._jvm):
             yield
 
     def _at(self, name: str) -> Any:
-        # The constructor with three parts takes a name as it is: no colon in it makes a scheme.
+        # The constructor with three parts takes a name literally: a colon in it makes no scheme.
         return self._path(self._path(self.root), self._path(None, None, name))
 
 
 def refused_locally(folder: Path) -> str:
-    """What the kernel says against writing into a local folder, a read-only mount for one; empty if nothing."""
+    """Return the kernel's objection to writing into a local folder, such as a read-only mount; empty if none."""
     return "" if os.access(folder, os.W_OK | os.X_OK) else "the operating system refuses it"
 
 

@@ -1,30 +1,30 @@
-"""One lock for all commits to a table on a local disk, whichever job and process makes them.
+"""One lock for all commits to a table on a local disk, from any job and process.
 
-There Delta's own way is not atomic: its log store asks whether a version is taken, and then renames over it. Two drivers
+There Delta's own way is not atomic: its log store checks whether a version is taken, and then renames over it. Two drivers
 that do so at once both succeed, and the second replaces the first one's commit (`HDFSLogStore.writeInternal`).
 
 Two files below the table's folder are locked, one after the other:
 
-    1. `_twophase/.lock`      by Python with `flock`, which keeps the sinks of one process apart too
+    1. `_twophase/.lock`      by Python with `flock`, which also separates the sinks of one process
     2. `_twophase/.lock-jvm`  by Spark's JVM with `fcntl`, as Java locks files
 
-The second is there because the JVM writes the commit, and can outlive the Python that asked for it: a killed driver's JVM ends when
-it reads the end of its standard input, which is late if its disk hangs. The kernel releases a lock with its process, so the table is
-free when nobody is left who could write. There are two files because NFS makes one kind of lock of both, in which the two
-processes of one driver would wait for each other. Closing any descriptor of a file releases the `fcntl` locks of the whole process:
-the JVM opens the second file only under the first lock.
+The second is needed because the JVM writes the commit, and can outlive the Python that asked for it: a killed driver's JVM ends
+when it reads the end of its standard input, which is late if its disk hangs. The kernel releases a lock with its process, so the
+table is free when no process is left that could write. There are two files because NFS treats both kinds of lock as one, in which
+the two processes of one driver would wait for each other. Closing any descriptor of a file releases the `fcntl` locks of the whole
+process, so the JVM opens the second file only under the first lock.
 
 A JVM can outlive its Python and serve another one (a gateway of PYSPARK_GATEWAY_PORT, Livy, notebooks). It then has the second file
-open for the dead one, and may still be at its commit. So a system property of the JVM, named for the file, says that it has the file
-open; while it does nobody opens the file again.
+open for the dead one, and may still be committing. So a system property of the JVM, named after the file, says that it has the file
+open; as long as it is set, nobody opens the file again.
 
-The JVM may be at a commit, too, whose answer its Python does not wait for: Ctrl-C in the main thread, or a connection that ended.
-py4j goes on over another connection, so to close the file would release the lock under the commit. It stays open, and the property set,
-for as long as the JVM lives; the first lock is released, and whoever gets it finds the second.
+The JVM may also be at a commit whose answer its Python does not wait for: after Ctrl-C in the main thread, or a lost connection.
+py4j goes on over another connection, so closing the file would release the lock under the commit. The file stays open, and the
+property set, for as long as the JVM lives; the first lock is released, and its next holder finds the second one taken.
 
-Delta never deletes the files: VACUUM passes over folders whose names begin with `_` or `.` (`DeltaTableUtils.isHiddenDirectory`),
-readers know data files from the log alone, and the log's own clean-up lists `_delta_log` only. Whoever takes no lock, such as a
-writer of Delta's own, is not kept apart.
+Delta never deletes the files: VACUUM skips folders whose names begin with `_` or `.` (`DeltaTableUtils.isHiddenDirectory`),
+readers know data files only from the log, and the log's own clean-up lists only `_delta_log`. A writer that does not take the lock,
+such as Delta's own, is not excluded.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _READ_AND_WRITE = 0o666
 
 
 class JvmLockedError(StopJobError):
-    """This very JVM has the lock for a commit that nobody waits for: no retry gets it, another JVM does."""
+    """This JVM itself holds the lock for a commit that nobody waits for: no retry gets it, only another JVM."""
 
 
 @contextmanager
@@ -64,12 +64,12 @@ def table_lock(folder: Path, jvm: Jvm) -> Iterator[None]:
     """Hold both locks of the table in a local folder.
 
     Args:
-        folder: of the table; holds `_twophase`.
-        jvm: that writes the commit.
+        folder: the table's folder, which holds `_twophase`.
+        jvm: the JVM that writes the commit.
 
     Raises:
         TimeoutError: another driver has held one too long. A commit that is paused would overwrite ours.
-        JvmLockedError: this JVM has the second one for a commit that it has not answered, and would overwrite ours with that.
+        JvmLockedError: this JVM holds the second one for a commit that it has not answered and that would overwrite ours.
         PermissionError: this account cannot lock them.
     """
     deadline_s = time.monotonic() + _TIMEOUT_S
@@ -79,7 +79,7 @@ def table_lock(folder: Path, jvm: Jvm) -> Iterator[None]:
 
 @contextmanager
 def python_lock(folder: Path, deadline_s: float) -> Iterator[None]:
-    """Hold the first lock. Raises as `table_lock` does, but for what is the JVM's."""
+    """Hold the first lock. Raises as `table_lock` does, except for the JVM's errors."""
     path = folder / NAME
     descriptor = _open(path)
     try:
@@ -107,9 +107,9 @@ def _jvm_lock(folder: Path, jvm: Jvm, deadline_s: float) -> Iterator[None]:
 
 
 def _announce(path: Path, jvm: Jvm) -> str:
-    """Say that this JVM is to open the file, which it may do once at a time; return the property that says so.
+    """Record that this JVM will open the file, which it may have open only once; return the property that records it.
 
-    Whoever else had it open has died, or has given up a commit that may go on: we hold the first lock.
+    Any other holder has died, or has given up a commit that may go on: we hold the first lock.
 
     Raises:
         JvmLockedError: it has it open.
@@ -128,12 +128,12 @@ def _announce(path: Path, jvm: Jvm) -> str:
 def _open_locked(path: Path, key: str, jvm: Jvm, deadline_s: float) -> Any:
     """Open and lock the second file; leave nothing behind if that fails. Raises as `table_lock` does.
 
-    Where it cannot be told whether the JVM has opened it, as after an interrupt in that call, the property stays set.
+    If it is unknown whether the JVM has opened it, as after an interrupt in that call, the property stays set.
     """
     older = sys.exception()
     try:
         file = jvm.open_file(path)
-        keep(file)  # Java closes what nobody has
+        keep(file)  # Java closes what nobody refers to
     except Exception as error:
         if not may_be_running(error, older):
             jvm.clear_property(key)
@@ -141,7 +141,7 @@ def _open_locked(path: Path, key: str, jvm: Jvm, deadline_s: float) -> Any:
     try:
         channel = file.getChannel()
         _wait(lambda: channel.tryLock() is not None, path, deadline_s)
-    except BaseException:  # an interrupt too: no commit has begun
+    except BaseException:  # even an interrupt: no commit has begun
         _release(file, key, jvm)
         raise
     return file
@@ -154,9 +154,9 @@ def _release(file: Any, key: str, jvm: Jvm) -> None:
 
 
 def make_jvm_file(path: Path) -> None:
-    """Make the second file. Whoever may write into its folder may write it: Java locks only what it may write.
+    """Create the second file, writable for all who may write into its folder: Java locks only files that it may write.
 
-    Where the file system refuses the group or the rights they stay; an account for which that is too little is told so.
+    If the file system refuses the group or the mode, they stay as they are; an account that then lacks access gets an error.
 
     Raises:
         PermissionError: this account may not write it.
@@ -181,7 +181,7 @@ def make_jvm_file(path: Path) -> None:
 
 
 def _open(path: Path) -> int:
-    """With the rights of any file of the table, so that jobs of other accounts can lock it: to read it is enough for that."""
+    """Create it with the mode of any file of the table, so that jobs of other accounts can lock it: read access is enough."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except PermissionError:

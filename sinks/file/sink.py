@@ -60,9 +60,9 @@ class FileSink(StagedSink):
 
     def _bound(self, path: Path, context: SinkContext) -> Table:
         options = self._options
-        home = StagingArea(path, Owner(context.job, context.sink))
-        make_staging_area(home)
-        return Table(home, options.format, options.partition_by, f"file:{path}")
+        area = StagingArea(path, Owner(context.job, context.sink))
+        make_staging_area(area)
+        return Table(area, options.format, options.partition_by, f"file:{path}")
 
 
 def _make(path: Path) -> None:

@@ -99,12 +99,12 @@ class HiveSink(StagedSink):
         fitting = self._fitting(found, context.schema)
         path = fitting.path
         check_folder(path)
-        home = StagingArea(path, Owner(context.job, context.sink))
-        make_staging_area(home)
-        Pending(home.stage()).make()
+        area = StagingArea(path, Owner(context.job, context.sink))
+        make_staging_area(area)
+        Pending(area.stage()).make()
         self._policies = Policies(catalog, found, path, options.success_file, options.on_partition_commit)
         return Table(
-            home,
+            area,
             found.format,
             found.partition_columns,
             f"hive:{found.name}:file:{path}",

@@ -1,4 +1,4 @@
-"""What `open` found out, in one value: the driver works with it, and it travels to the executors inside the sink."""
+"""The result of `open` in one value: the driver works with it, and the sink carries it to the executors."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from twophase.sinks.mysql.xid import Owner
 
 @dataclass(frozen=True)
 class Binding:
-    """A sink of a job, bound to its target.
+    """A job's sink, bound to its target.
 
     Attributes:
         endpoint: where the server is.
-        owner: whose branches are ours.
+        owner: the job and sink that our branches belong to.
         metadata: the sink's own tables.
-        session_locks: how our sessions are found.
-        loader: how rows get into the target.
+        session_locks: the locks by which our sessions are found.
+        loader: loads rows into the target.
         local_infile: whether writers may use LOAD DATA LOCAL.
         target: the target's identity (I10).
         table: the table when the sink was opened.
-        load_rows: rows in one statement, at the most.
-        load_bytes: bytes in one statement, roughly.
+        load_rows: rows in one statement, at most.
+        load_bytes: approximate bytes in one statement.
         fence_timeout_s: how long to wait for sessions of older attempts to end.
     """
 
@@ -44,5 +44,5 @@ class Binding:
 
     @property
     def targets(self) -> TargetTable:
-        """Which table the proofs are of."""
+        """The record of the table that the proofs belong to."""
         return TargetTable(self.metadata.schema)

@@ -1,13 +1,13 @@
-"""Phase 2, on the driver: XA COMMIT, and what its answers are worth.
+"""Phase 2, on the driver: XA COMMIT, and the proof that it took effect.
 
-Neither answer proves anything. "OK" may come from a branch that its session has not yet let go of, with nothing
+Neither reply proves anything. "OK" may come for a branch that its session has not released yet, with nothing
 committed (session_exit.py); "unknown branch" (1397) may mean committed before, rolled back by hand, never there, or held by
-a session. What decides is the row that the branch wrote into the ledger (H1, H4, H11, H49):
+a session. The row that the branch wrote into the ledger decides (H1, H4, H11, H49):
 
-    0. wait until the session that prepared the branch is gone; later end it (H2)
-       the predecessor         a row of it or the mark, in the session of 1: no server changes under a session
+    0. wait until the session that prepared the branch is gone; on a retry end it (H2)
+       the predecessor         its row or the mark, in the session of 1: a session never changes its server
     1. XA COMMIT               OK: committed if the row is there
-    2. the row, with a lock    there: committed; somebody holds it: not yet
+    2. the row, with a lock    there: committed; locked by somebody: not yet
     3. the high-water mark     covers the checkpoint: committed
     4. XA RECOVER              lists the branch: not yet
     5. 2 and 3 again           committed in between; else the piece is lost
@@ -48,12 +48,12 @@ class Committer:
     """Commits branches.
 
     Args:
-        binding: what `open` found out.
+        binding: the result of `open`.
         link: the driver's session.
         table: the table that has the rows of the predecessor.
 
     Attributes:
-        table: likewise, as far as this object has seen: the same one may have been rebuilt.
+        table: the same table as last seen; it may have been rebuilt since.
     """
 
     def __init__(self, binding: Binding, link: DriverLink, table: TableIdentity) -> None:
@@ -82,7 +82,7 @@ class Committer:
         return outcomes
 
     def _elsewhere(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """Pieces of another target. A server that has taken over from it may have them committed: its ledger tells."""
+        """Decide about pieces of another target. If this server has taken over from it, its ledger shows what is committed."""
         outcomes: list[CommitOutcome] = []
         with self._link.session() as session:
             for request in requests:
@@ -92,7 +92,7 @@ class Committer:
         return outcomes
 
     def _proof(self, session: Session, committable: Committable) -> AlreadyCommitted | None:
-        """Of a piece that must not become visible by this call. A commit in flight is not seen; then the job stops."""
+        """Return the proof of a piece that this call must not commit. It misses a commit in flight; then the job stops."""
         if self._binding.metadata.has_ledger(session, committable.transaction, committable.subtask, lock=False):
             return AlreadyCommitted("ledger row")
         return AlreadyCommitted("high-water mark") if self._is_subsumed(session, committable) else None
@@ -114,7 +114,7 @@ class Committer:
         )
 
     def _still_held(self, requests: Sequence[CommitRequest], xids: Collection[Xid]) -> set[Xid]:
-        """The branches whose sessions are still there. The first time they are given time to close by themselves."""
+        """Return the branches whose sessions still exist. On the first try, sessions get time to close by themselves."""
         again = any(request.retries > 0 for request in requests)
         with self._link.session() as session:
             return wait_until_left(session, xids, time.monotonic() + _LEAVING_S, killing=again)
@@ -137,7 +137,7 @@ class Committer:
             return _not_now(error)
 
     def _has_predecessor(self, session: Session, request: CommitRequest) -> bool:
-        """Asked once a session: what is there stays there while the session lives."""
+        """Return whether the predecessor is proven. Asked once per session: a proof does not go away while the session lives."""
         before, owner = request.predecessor, self._binding.owner
         if before is None:
             return True
@@ -146,14 +146,14 @@ class Committer:
         if not self._binding.metadata.has_checkpoint(session, owner.job, owner.sink, before.lineage, before.checkpoint):
             return False
         self._check_table(session, request)
-        self._verified = session, before  # not its number, which begins anew when the server does
+        self._verified = session, before  # not its number: numbering restarts with the server
         return True
 
     def _check_table(self, session: Session, request: CommitRequest) -> None:
-        """The rows of the predecessor are in the table of this name; a branch that is prepared keeps it from being dropped."""
+        """Check that this table has the rows of the predecessor. A prepared branch keeps a table from being dropped."""
         now = read_identity(session, self.table.schema, self.table.name)
         if now is None or now == self.table:
-            return  # no table: XA COMMIT tells what becomes of the branch
+            return  # no table: the reply to XA COMMIT tells what happens to the branch
         if reason := why_another(session, self.table, now):
             raise TargetChangedError(
                 f"{request.committable.transaction} is decided and is not committed to {self._binding.target}: {reason}.",
@@ -163,7 +163,7 @@ class Committer:
         self._binding.targets.write(session, self._binding.owner.job, self._binding.owner.sink, now)
 
     def _decide(self, session: Session, committable: Committable, xid: Xid) -> CommitOutcome:
-        """What an unknown branch means."""
+        """Decide what an unknown branch means."""
         for look in ("first", "second"):
             row = self._look(session, committable)
             if row is _Row.THERE:
@@ -198,7 +198,7 @@ class Committer:
 
 
 def _xa_commit(session: Session, xid: Xid) -> bool:
-    """Ask for the commit; False if the server says that there is no such branch."""
+    """Send XA COMMIT; return False if the server knows no such branch."""
     try:
         session.run(f"XA COMMIT {xid.sql}")
     except pymysql.Error as error:
@@ -209,9 +209,9 @@ def _xa_commit(session: Session, xid: Xid) -> bool:
 
 
 def _not_now(error: TargetUnreachableError | pymysql.Error) -> RetryLater:
-    """The branch stays as it is, or is committed and the reply lost (H4): the next call asks the ledger.
+    """Retry later: the branch is unchanged, or it is committed and the reply was lost (H4). The next call asks the ledger.
 
-    The data is never written again. Any other error is a defect or an operator's matter and is raised.
+    The data is never written again. Any other error is a defect, or needs an operator, and is raised.
     """
     if isinstance(error, TargetUnreachableError):
         return RetryLater(str(error))

@@ -1,11 +1,11 @@
-"""Closing older attempts for good (H44, I7).
+"""The fence, which closes older attempts for good (H44, I7).
 
-    1. read the fence          a higher generation: we are the ones who are closed
-    2. end our sessions        all of them are of older attempts: those of this one begin later
-    3. raise the fence         an open branch of an older attempt holds it back; then from 1 again
+    1. read the fence          a higher generation: this driver is the one that is closed
+    2. end our sessions        all belong to older attempts: those of this attempt start later
+    3. raise the fence         an open branch of an older attempt blocks it; then from 1 again
     4. end our sessions        those that read the old fence have prepared (and are found in doubt) or are ended here
 
-When 4 finds no session any more, whoever comes later reads the new fence.
+Once 4 finds no session, every later session reads the new fence.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Fence:
     """The fence of one job and sink.
 
     Args:
-        binding: what `open` found out.
+        binding: the result of `open`.
         link: the driver's session.
     """
 
@@ -65,7 +65,7 @@ class Fence:
         return fence
 
     def _end_sessions(self, session: Session, deadline: float) -> set[int]:
-        """End all our writers' sessions and wait until they are gone; returns those that are still there."""
+        """End all our writers' sessions and wait until they are gone; return those that remain."""
         while holders := self._binding.session_locks.holders(session):
             kill(session, holders)
             left = wait_until_gone(session, holders, deadline)
@@ -74,7 +74,7 @@ class Fence:
         return set()
 
     def _try(self, session: Session, attempt: Attempt) -> bool:
-        """Raise the fence; False if someone holds it, or has raised it further."""
+        """Raise the fence; return False if somebody holds it locked or has raised it further."""
         owner = self._binding.owner
         try:
             self._binding.metadata.raise_fence(session, owner.job, owner.sink, attempt)

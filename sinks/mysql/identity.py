@@ -1,11 +1,11 @@
-"""Which table the proofs are of: the ledger is beside the table and says nothing of it (docs/decisions/0026).
+"""The identity of the table that the proofs belong to; the ledger does not record it (docs/decisions/0026).
 
-    twophase_target     per job and sink: the table's name and when it was made
+    twophase_target     per job and sink: the table's name and creation time
 
-`information_schema.TABLES.CREATE_TIME` changes when a table is dropped and made anew, but also when it is rebuilt: ALTER,
-OPTIMIZE, CREATE INDEX. TRUNCATE and an exchange of partitions keep it, RENAME does on MySQL. So a table of the same name and
-another time is another one if it is empty although rows were committed. One of another name is the same one if it has the
-same time and the old name is gone.
+`information_schema.TABLES.CREATE_TIME` changes when a table is dropped and recreated, but also when it is rebuilt: ALTER,
+OPTIMIZE, CREATE INDEX. TRUNCATE and EXCHANGE PARTITION keep it; so does RENAME on MySQL. So a table with the same name and
+a different time is another table if it is empty although rows were committed. A table with a different name is the same
+table if it has the same time and the old name is gone.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from twophase.sinks.mysql.client.connection import Session
 from twophase.sinks.mysql.client.identifiers import qualified
 
 _NOT_OURS = DENIED | {NO_SUCH_TABLE}
-"""There is no such book for this account; `open` has said so."""
+"""This account has no `twophase_target` table; `open` has warned about it."""
 
 
 @dataclass(frozen=True)
 class TableIdentity:
-    """A table, and something of its creation.
+    """A table's name and creation time.
 
     Attributes:
         schema: as the server spells it.
         name: as the server spells it.
-        created: when it was made or rebuilt, as the server says it.
+        created: when it was created or rebuilt, as the server reports it.
     """
 
     schema: str
@@ -41,7 +41,7 @@ class TableIdentity:
 
 
 def read_identity(session: Session, schema: str, name: str) -> TableIdentity | None:
-    """The table of a name as it is now; None if there is none."""
+    """Return the current identity of the table with this name; None if there is no such table."""
     found = session.rows(
         "SELECT TABLE_SCHEMA, TABLE_NAME, CREATE_TIME FROM information_schema.TABLES"
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
@@ -51,7 +51,7 @@ def read_identity(session: Session, schema: str, name: str) -> TableIdentity | N
 
 
 def why_another(session: Session, known: TableIdentity, now: TableIdentity) -> str:
-    """Why a table is not the one that was known, which had rows committed; empty if it is that one."""
+    """Return why a table is not the known one, which had rows committed to it; empty if it is."""
     if known == now:
         return ""
     if (known.schema, known.name) != (now.schema, now.name):
@@ -63,7 +63,7 @@ def why_another(session: Session, known: TableIdentity, now: TableIdentity) -> s
 
 
 def _has_rows(session: Session, table: TableIdentity) -> bool:
-    """Whether it shows a row; where we may not look, it is taken for empty."""
+    """Return whether the table has a row that we can see; one that we may not read counts as empty."""
     try:
         return bool(session.rows(f"SELECT 1 FROM {qualified(table.schema, table.name)} LIMIT 1"))
     except pymysql.Error as error:
@@ -74,16 +74,16 @@ def _has_rows(session: Session, table: TableIdentity) -> bool:
 
 @dataclass(frozen=True)
 class TargetTable:
-    """The table that remembers the target of each job and sink. Where an older version's account may not make it, there is none.
+    """The metadata table that records the target of each job and sink. An account set up for an older version may lack it.
 
     Attributes:
-        schema: of the bookkeeping tables.
+        schema: the schema of the metadata tables.
     """
 
     schema: str
 
     def read(self, session: Session, job: str, sink: str) -> TableIdentity | None:
-        """What the proofs of a job and sink are of; None if nobody has said."""
+        """Return the table that the proofs of a job and sink belong to; None if it is not recorded."""
         try:
             found = session.rows(
                 f"SELECT table_schema_name, table_name, created FROM {self._table} WHERE job = %s AND sink = %s",
@@ -96,7 +96,7 @@ class TargetTable:
         return TableIdentity(*map(str, found[0])) if found else None
 
     def write(self, session: Session, job: str, sink: str, table: TableIdentity) -> None:
-        """Let the proofs be of a table from now on."""
+        """Record the table that the proofs belong to from now on."""
         try:
             session.run(
                 f"INSERT INTO {self._table} (job, sink, table_schema_name, table_name, created) VALUES (%s, %s, %s, %s, %s)"

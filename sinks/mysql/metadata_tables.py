@@ -1,12 +1,12 @@
-"""The sink's own tables, in the target's server: what makes "already committed" a fact instead of a guess (I4).
+"""The metadata tables, on the target's server: they make "already committed" a fact instead of a guess (I4).
 
     twophase_schema      one row: a random id of this set of tables
-    twophase_fence       per job and sink: the attempt below which nobody may write
+    twophase_fence       per job and sink: attempts below this one may not write
     twophase_ledger      per committed branch: a row written inside the branch itself
-    twophase_high_water  per job, sink and lineage: up to where all is committed; kept for ever (H50)
-    twophase_target      per job and sink: which table all that is of (`identity`)
+    twophase_high_water  per job, sink and lineage: everything up to this checkpoint is committed; kept for ever (H50)
+    twophase_target      per job and sink: the table that the rest describes (`identity`)
 
-Names of jobs and sinks and lineage ids are ASCII, so the keys are short whatever the schema's character set is.
+Job names, sink names and lineage ids are ASCII, so the keys stay short whatever the schema's character set.
 """
 
 from __future__ import annotations
@@ -56,33 +56,33 @@ _TABLES = {
     ),
 }
 _OPTIONAL = "twophase_target"
-"""Added later: an account that may not make it goes on without it."""
+"""Added later: an account that may not create it goes on without it."""
 
 
 @dataclass(frozen=True)
 class MetadataTables:
-    """The bookkeeping tables of one schema. Statements only; the session is the caller's.
+    """The metadata tables in one schema. Runs statements only; the caller owns the session.
 
     Attributes:
-        schema: where they are.
+        schema: the schema they are in.
     """
 
     schema: str
 
     def create(self, session: Session, user: str) -> str:
-        """Make what is missing and return the id of this set of tables.
+        """Create the tables that are missing and return the id of this set of tables.
 
-        Other jobs may be making the same tables, and hold them locked meanwhile.
+        Other jobs may be creating the same tables, and lock them meanwhile.
 
         Raises:
-            PreflightError: rights are missing; prints the SQL that an administrator has to run.
-            TargetUnreachableError: somebody keeps them locked.
+            PreflightError: privileges are missing; the message has the SQL that an administrator has to run.
+            TargetUnreachableError: somebody keeps the tables locked.
         """
         deadline_s = time.monotonic() + _LOCKED_TIMEOUT_S
         while True:
             try:
                 return self._create(session, user)
-            except pymysql.Error as error:  # every try has waited for the session's lock timeout
+            except pymysql.Error as error:  # each try has already waited for the session's lock timeout
                 if code_of(error) != LOCK_WAIT_TIMEOUT:
                     raise
                 if time.monotonic() >= deadline_s:
@@ -100,7 +100,7 @@ class MetadataTables:
                 )
             }
             for name in _TABLES:
-                if name not in present:  # CREATE ... IF NOT EXISTS wants the right even if the table exists
+                if name not in present:  # CREATE ... IF NOT EXISTS needs the privilege even if the table exists
                     self._make(session, name, others_present=present >= {*_TABLES} - {_OPTIONAL}, user=user)
             if not session.rows(f"SELECT id FROM {self._table('schema')}"):
                 session.run(
@@ -134,23 +134,23 @@ class MetadataTables:
             )
 
     def setup_sql(self, user: str) -> str:
-        """What makes the tables and grants the rights on them.
+        """Return the SQL that creates the tables and grants privileges on them.
 
-        For the whole schema: with rights on single tables MySQL 8.0.12 denies every locking read (1143).
+        The grant is for the whole schema: with privileges on single tables MySQL 8.0.12 denies every locking read (1143).
         """
         account = "'" + user.replace("\\", "\\\\").replace("'", "''") + "'"
         grant = f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quote(self.schema)}.* TO {account};"
         return " ".join([*(f"{self._ddl(name)};" for name in _TABLES), grant])
 
     def _try_locking_reads(self, session: Session) -> None:
-        """They need more rights than plain ones do; better to hear it now than from the first writer."""
+        """Locking reads need more privileges than plain ones: fail now rather than in the first writer."""
         self.read_fence(session, "", "", shared=True)
         session.rows(
             f"SELECT row_count FROM {self._table('ledger')} WHERE {_KEY} FOR UPDATE", ("", "", "", 0, 0, 0, 0, 0)
         )
 
     def engines(self, session: Session) -> Sequence[str]:
-        """The storage engines of the tables."""
+        """Return the storage engines of the tables."""
         rows = session.rows(
             "SELECT DISTINCT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN %s",
             (self.schema, tuple(_TABLES)),
@@ -160,7 +160,7 @@ class MetadataTables:
     # -- fence -------------------------------------------------------------------------------------------------------
 
     def read_fence(self, session: Session, job: str, sink: str, *, shared: bool = False) -> Attempt | None:
-        """The fence of a sink; with `shared`, locked against being raised until the transaction is prepared."""
+        """Return the fence of a sink. With `shared`, lock it so that nobody can raise it until the transaction is prepared."""
         lock = " LOCK IN SHARE MODE" if shared else ""
         found = session.rows(
             f"SELECT generation, counter FROM {self._table('fence')} WHERE job = %s AND sink = %s{lock}", (job, sink)
@@ -168,7 +168,7 @@ class MetadataTables:
         return Attempt(*found[0]) if found else None
 
     def raise_fence(self, session: Session, job: str, sink: str, attempt: Attempt) -> None:
-        """Set the fence to `attempt` unless it is there or beyond already."""
+        """Raise the fence to `attempt`, unless it is already there or above."""
         session.run(
             f"INSERT INTO {self._table('fence')} (job, sink, generation, counter) VALUES (%s, %s, %s, %s)"
             # Counter first: MySQL assigns from left to right, and the test reads the old generation.
@@ -189,10 +189,10 @@ class MetadataTables:
         )
 
     def has_ledger(self, session: Session, transaction: TransactionId, subtask: Subtask, *, lock: bool) -> bool:
-        """Whether a branch is committed.
+        """Return whether a branch is committed.
 
-        With `lock` an absent row proves that it is not: the read sees the newest state and waits for who holds the row,
-        where a plain one would overlook a commit in flight (H49).
+        With `lock`, a missing row proves that it is not: the read sees the newest state and waits for whoever holds the
+        row, where a plain read would overlook a commit in flight (H49).
 
         Raises:
             pymysql.Error: 1205: a branch, prepared or open, still holds the row.
@@ -205,7 +205,7 @@ class MetadataTables:
         )
 
     def has_checkpoint(self, session: Session, job: str, sink: str, lineage: str, checkpoint: int) -> bool:
-        """Whether a checkpoint is committed: a row of it, or the mark. One statement, so that no collapse comes in between."""
+        """Return whether a row or the mark proves a checkpoint. One statement, so that no collapse can happen in between."""
         mine = (job, sink, lineage, checkpoint)
         [(there,)] = session.rows(
             f"SELECT EXISTS (SELECT 1 FROM {self._table('ledger')}"
@@ -219,7 +219,7 @@ class MetadataTables:
     def ledger_of(
         self, session: Session, job: str, sink: str, lineage: str, checkpoint: int
     ) -> list[tuple[int, int, int, int]]:
-        """Generation, counter, subtask and task attempt of each row of a checkpoint."""
+        """Return generation, counter, subtask and task attempt of each row of a checkpoint."""
         rows = session.rows(
             f"SELECT generation, counter, subtask, task_attempt FROM {self._table('ledger')}"
             " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s",
@@ -228,7 +228,7 @@ class MetadataTables:
         return [(int(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in rows]
 
     def highest_row(self, session: Session, job: str, sink: str, lineage: str, up_to: int) -> int | None:
-        """The highest checkpoint up to `up_to` that has rows; None if there is none."""
+        """Return the highest checkpoint up to `up_to` that has rows; None if there is none."""
         [(highest,)] = session.rows(
             f"SELECT MAX(checkpoint) FROM {self._table('ledger')}"
             " WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint <= %s",
@@ -237,7 +237,7 @@ class MetadataTables:
         return None if highest is None else int(highest)
 
     def high_water(self, session: Session, job: str, sink: str, lineage: str) -> int:
-        """Up to which checkpoint of a lineage all is committed; -1 if there is no mark."""
+        """Return the checkpoint up to which all of a lineage is committed; -1 if there is no mark."""
         found = session.rows(
             f"SELECT checkpoint FROM {self._table('high_water')} WHERE job = %s AND sink = %s AND lineage = %s",
             (job, sink, lineage),
@@ -245,7 +245,7 @@ class MetadataTables:
         return int(found[0][0]) if found else -1
 
     def committed(self, session: Session, job: str, sink: str) -> dict[str, int]:
-        """For each lineage, the highest checkpoint that there is proof of."""
+        """Return, for each lineage, the highest checkpoint that is proven."""
         found = session.rows(
             "SELECT lineage, MAX(checkpoint) FROM ("
             f" SELECT lineage, checkpoint FROM {self._table('ledger')} WHERE job = %s AND sink = %s UNION ALL"
@@ -256,7 +256,7 @@ class MetadataTables:
         return {str(lineage): int(checkpoint) for lineage, checkpoint in found}
 
     def raise_high_water(self, session: Session, job: str, sink: str, lineage: str, checkpoint: int) -> None:
-        """Set the mark, durably, before any row that it stands for may go."""
+        """Raise the mark durably; only then may the rows that it replaces be deleted."""
         session.run(
             f"INSERT INTO {self._table('high_water')} (job, sink, lineage, checkpoint) VALUES (%s, %s, %s, %s)"
             " ON DUPLICATE KEY UPDATE checkpoint = GREATEST(checkpoint, VALUES(checkpoint))",
@@ -264,7 +264,7 @@ class MetadataTables:
         )
 
     def collapse_ledger(self, session: Session, job: str, sink: str, lineage: str, checkpoint: int) -> None:
-        """Delete the rows that the mark stands for, a bounded number at a time."""
+        """Delete the rows that the mark replaces, a bounded number at a time."""
         while True:
             keys = session.rows(
                 f"SELECT job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt"
@@ -274,7 +274,7 @@ class MetadataTables:
             )
             if not keys:
                 return
-            # One by one: a range would also wait for the row behind its end, which a prepared branch may hold.
+            # One by one: a range would also wait for the row after its end, which a prepared branch may hold.
             session.begin()
             for key in keys:
                 session.run(f"DELETE FROM {self._table('ledger')} WHERE {_KEY}", key)

@@ -1,4 +1,4 @@
-"""The options of the sink, parsed once, and where a connection goes."""
+"""The options of the sink, parsed once, and the endpoint of its connections."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Load(StrEnum):
 
 
 class Secret:
-    """A password: shown by nothing, found in no error."""
+    """A password that appears in no representation and no error."""
 
     def __init__(self, value: str) -> None:
         self._value = value
@@ -63,7 +63,7 @@ class Secret:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where and as whom to connect, with every deadline. Travels to the executors inside the opened sink.
+    """The server, the account and every deadline of a connection. The opened sink carries it to the executors.
 
     Attributes:
         host: name or address.
@@ -77,7 +77,7 @@ class Endpoint:
         connect_timeout_s: deadline of a connection attempt, handshake included.
         io_timeout_s: deadline of one wait for the server.
         lock_wait_timeout_s: how long a statement waits for a row or table lock; whole seconds.
-        server_uuid: the id of the server that was checked, which every later session has to find; None where there is none.
+        server_uuid: the id of the server that was checked, which every later session must match; None if the server has none.
     """
 
     host: str
@@ -109,10 +109,10 @@ class MySqlOptions(Options):
         tls: `verify_identity` (default for any host but the local one), `verify_ca`, `insecure`, `off`.
         tls_ca: file with the certificates of the authorities to trust.
         unix_socket: path of the server's socket; the executors must see it too.
-        bookkeeping_schema: schema of the sink's own tables; default: the target's.
+        bookkeeping_schema: schema of the metadata tables; default: the target's.
         load: `local` (LOAD DATA LOCAL), `insert`, or `auto`: local where the server allows it.
-        load_rows: rows in one statement, at the most.
-        load_bytes: bytes in one statement, roughly; also bounds a writer's memory.
+        load_rows: rows in one statement, at most.
+        load_bytes: approximate bytes in one statement; also bounds a writer's memory.
         lock_wait_timeout_s: how long a statement waits for a lock before the attempt is declined.
         fence_timeout_s: how long recovery may wait for sessions of older attempts to end.
         connect_timeout_s: deadline of a connection attempt.
@@ -179,14 +179,14 @@ class MySqlOptions(Options):
 
     @property
     def metadata_schema(self) -> str:
-        """The schema of the sink's own tables."""
+        """The schema of the metadata tables."""
         return self.bookkeeping_schema or self.schema_name
 
     def endpoint(self) -> Endpoint:
         """Resolve the password and the TLS policy. Driver only.
 
         Raises:
-            ConfigError: the password's reference leads nowhere.
+            ConfigError: the referenced password cannot be read.
         """
         parts = _split(self.url)
         host = parts.hostname or ""

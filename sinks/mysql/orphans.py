@@ -1,4 +1,4 @@
-"""Prepared branches on the server: which are ours, and how one is rolled back."""
+"""Prepared branches on the server: finds ours and rolls them back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _POLL_S = 0.05
 
 
 def prepared(session: Session, owner: Owner) -> list[Xid]:
-    """All prepared branches of a job and sink, oldest checkpoint first.
+    """Return all prepared branches of a job and sink, oldest checkpoint first.
 
     Raises:
         PreflightError: the account may not ask.
@@ -32,7 +32,7 @@ def prepared(session: Session, owner: Owner) -> list[Xid]:
 
 
 def list_branches(session: Session) -> list[Row]:
-    """All prepared branches on the server, as XA RECOVER lists them.
+    """Return all prepared branches on the server, as XA RECOVER lists them.
 
     Raises:
         PreflightError: the account may not ask.
@@ -49,15 +49,15 @@ def list_branches(session: Session) -> list[Row]:
 
 
 def xid_of(committable: Committable) -> Xid:
-    """The branch of a committable. What is not of our form never reaches the server."""
+    """Return the branch of a committable. Text that is not in our format never reaches the server."""
     return Xid(str(committable.handle.get("gtrid", "")), str(committable.handle.get("bqual", "")))
 
 
 class Orphans:
-    """Finds and aborts what is prepared.
+    """Finds and aborts prepared branches.
 
     Args:
-        binding: what `open` found out.
+        binding: the result of `open`.
         link: the driver's session.
     """
 
@@ -66,7 +66,7 @@ class Orphans:
         self._link = link
 
     def in_doubt(self) -> Sequence[Committable]:
-        """See `Sink.in_doubt`. How many rows a branch holds is not known to the server."""
+        """See `Sink.in_doubt`. The server does not know how many rows a branch holds."""
         owner = self._binding.owner
         with self._link.session() as session:
             found = prepared(session, owner)
@@ -103,9 +103,9 @@ class Orphans:
             time.sleep(_POLL_S)
 
     def _is_gone(self, session: Session, committable: Committable, xid: Xid) -> bool:
-        """Whether nothing is left of a branch that the server does not know any more, or says it has rolled back.
+        """Return whether nothing is left of a branch that the server no longer knows, or reports as rolled back.
 
-        Its ledger row tells: locked, the engine still has it, whatever the server says (session_exit.py).
+        A locked ledger row means that the engine still has the branch, whatever the server reports (session_exit.py).
         """
         if xid in prepared(session, self._binding.owner):
             return False
@@ -127,7 +127,7 @@ class Orphans:
 
 
 def _xa_rollback(session: Session, xid: Xid) -> None:
-    """Ask for the rollback. What became of it is for the ledger to tell."""
+    """Send XA ROLLBACK; the ledger tells whether it took effect."""
     try:
         session.run(f"XA ROLLBACK {xid.sql}")
     except pymysql.Error as error:

@@ -1,6 +1,6 @@
-"""Everything that can be checked before the first row, in `open`.
+"""All checks that can be made before the first row, in `open`.
 
-What is found wrong is collected, so that one start names all of it.
+Problems are collected, so that one start names all of them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def check_server(server: Server, options: MySqlOptions, context: SinkContext | N
     """Refuse a server that may lose what it has acknowledged (H6), or that has too few connections (H38).
 
     Args:
-        server: as it describes itself.
-        options: of the sink.
-        context: of the job; without one it is not known yet how many connections are needed.
+        server: the server's description of itself.
+        options: the sink's options.
+        context: the job's context; without it the number of connections needed is not known yet.
 
     Raises:
-        PreflightError: names each setting that stands in the way.
+        PreflightError: a setting is unsafe or too small; the message names each.
     """
     problems = _version_problems(server) + (_connection_problems(server, context) if context else [])
     if not options.allow_unsafe_durability:
@@ -89,7 +89,7 @@ def find_table(session: Session, options: MySqlOptions) -> Table:
 
     Raises:
         ConfigError: it is not there.
-        PreflightError: it cannot take part.
+        PreflightError: it cannot take part in XA transactions.
     """
     table = read_table(session, options.schema_name, options.table)
     if table is None:
@@ -173,7 +173,7 @@ def _check_insert_right(session: Session, table: Table, columns: Sequence[str]) 
 
 
 def check_any_insert_right(session: Session, table: Table) -> None:
-    """Refuse an account that may insert into no column at all; which columns the rows have is not known yet.
+    """Refuse an account that may not insert into any column; the columns of the rows are not known yet.
 
     Raises:
         PreflightError: it may not.
@@ -187,10 +187,10 @@ def _denied_insert(session: Session, table: Table, columns: Sequence[str]) -> st
     names = ", ".join(map(quote, columns))
     nulls = ", ".join("NULL" for _ in columns)
     try:
-        # EXPLAIN needs the rights of what it explains, and does nothing.
+        # EXPLAIN needs the privileges of the statement that it explains, and changes nothing.
         session.run(f"EXPLAIN INSERT INTO {table.sql} ({names}) SELECT {nulls} FROM DUAL WHERE 1 = 0")
     except pymysql.Error as error:
-        if code_of(error) == NO_DEFAULT:  # of a column that is not named; the rights were found to be there before
+        if code_of(error) == NO_DEFAULT:  # of a column that is not named; the privileges were checked before that
             return None
         if code_of(error) not in DENIED:
             raise
@@ -199,7 +199,7 @@ def _denied_insert(session: Session, table: Table, columns: Sequence[str]) -> st
 
 
 def may_load_local(server: Server, options: MySqlOptions) -> bool:
-    """Whether rows travel by LOAD DATA LOCAL.
+    """Return whether rows are sent by LOAD DATA LOCAL.
 
     Raises:
         PreflightError: the user asked for it and the server forbids it.

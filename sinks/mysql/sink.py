@@ -43,7 +43,7 @@ _WITHOUT_PROCESS = (
 class MySqlSink(ArrowSink):
     """Appends to one table. Options: `twophase.sinks.mysql.options.MySqlOptions`.
 
-    Only driver-side objects are made by `open`; none of them is pickled, the executors get the `Binding`.
+    `open` makes driver-side objects only; none of them is pickled, the executors get the `Binding`.
 
     Args:
         options: `url` and `table`, and any other option by its name.
@@ -71,7 +71,7 @@ class MySqlSink(ArrowSink):
                 check_server(server, options)
                 may_load_local(server, options)
                 check_any_insert_right(session, find_table(session, options))
-                list_branches(session)  # asks whether the account may
+                list_branches(session)  # fails if the account may not
         finally:
             link.close()
 
@@ -103,7 +103,7 @@ class MySqlSink(ArrowSink):
         """See `Sink.target`: server and table.
 
         MySQL has an id of its server. MariaDB's server_uid is made from the network card's address and changes when a
-        container is started anew, so there the id of the bookkeeping tables, which lives in the data, stands for it.
+        container is recreated, so there the id of the metadata tables, which is stored with the data, is used instead.
         """
         return self._bound().target
 
@@ -117,7 +117,7 @@ class MySqlSink(ArrowSink):
             known = bound.targets.read(session, job, sink)
             replaced = ""
             if known and committed:
-                # As it is now: a job that restarts its query opens its sinks once.
+                # The current table: a job that restarts its query opens its sinks only once.
                 now = read_identity(session, bound.table.schema, bound.table.name) or bound.table
                 replaced = why_another(session, known, now)
                 self._table = self._table if replaced else now
@@ -131,7 +131,7 @@ class MySqlSink(ArrowSink):
         return [f"{generation}.{counter}/{task}.{attempt}" for generation, counter, task, attempt in keys]
 
     def fence(self, attempt: Attempt) -> None:
-        """See `Sink.fence`. From here on the proofs are of this table: its history was accepted."""
+        """See `Sink.fence`. From here on the proofs belong to this table: its history was accepted."""
         bound = self._bound()
         Fence(bound, self._linked()).raise_to(attempt)
         with self._linked().session() as session:
@@ -158,7 +158,7 @@ class MySqlSink(ArrowSink):
         return Orphans(self._bound(), self._linked()).in_doubt()
 
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
-        """See `Sink.subsume`: the mark first, then the rows it stands for (H50)."""
+        """See `Sink.subsume`: raise the mark first, then delete the rows it replaces (H50)."""
         bound = self._bound()
         mine = (bound.owner.job, bound.owner.sink, lineage)
         with self._linked().session() as session:
@@ -191,7 +191,7 @@ class MySqlSink(ArrowSink):
                 f"The sink's own tables in {metadata.schema!r} are {foreign}.",
                 remedy="ALTER TABLE each to ENGINE = InnoDB.",
             )
-        prepared(session, owner)  # asks whether the account may
+        prepared(session, owner)  # fails if the account may not
         local = may_load_local(server, options)
         if not local:
             _log.warning("sink %s: rows go by INSERT, which is slower than LOAD DATA LOCAL", context.sink)

@@ -16,13 +16,13 @@ class Column:
         name: as the server spells it.
         data_type: `int`, `varchar`, `datetime` and so on, in lower case.
         column_type: the full type, such as `int(10) unsigned`, in lower case.
-        nullable: whether NULL is allowed.
-        required: whether a row without a value for it is refused.
-        generated: whether the server computes it.
+        nullable: NULL is allowed.
+        required: a row without a value for it is refused.
+        generated: the server computes it.
         length: bytes of a binary, characters of a text column.
         precision: digits of a number.
-        scale: digits behind the point; None for a plain FLOAT or DOUBLE.
-        fraction_digits: digits of a second that are kept.
+        scale: digits after the decimal point; None for a plain FLOAT or DOUBLE.
+        fraction_digits: fractional digits of a second that it keeps.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Column:
 
     @property
     def unsigned(self) -> bool:
-        """Whether the column takes no negative numbers."""
+        """True if the column takes no negative numbers."""
         return "unsigned" in self.column_type
 
 
@@ -49,11 +49,11 @@ class Table:
     Attributes:
         schema: as the server spells it.
         name: as the server spells it.
-        kind: `BASE TABLE` or something that cannot be written to by branches.
+        kind: `BASE TABLE`, or a kind that branches cannot write to.
         engine: storage engine.
         columns: in the table's order.
-        has_unique_key: whether two rows can be in each other's way.
-        has_foreign_key: whether a row can wait for one of another table.
+        has_unique_key: two rows can conflict.
+        has_foreign_key: a row can wait for a row of another table.
     """
 
     schema: str
@@ -71,7 +71,7 @@ class Table:
 
 
 def read_table(session: Session, schema: str, name: str) -> Table | None:
-    """Describe a table; None if it is not there or hidden from us."""
+    """Describe a table; return None if it does not exist or this account cannot see it."""
     found = session.rows(
         "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES"
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",

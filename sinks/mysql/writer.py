@@ -1,6 +1,6 @@
-"""The executor side: one task attempt is one XA branch in one session.
+"""The writer, on the executor: one task attempt is one XA branch in one session.
 
-1. connect, take a slot          so that a later driver can find and end this session (H44)
+1. connect, take session locks   so that a later driver can find and end this session (H44)
 2. XA START, read the fence      shared lock: while we write, the fence cannot be raised past us (HD9)
 3. LOAD DATA                     for each `load_rows` rows
 4. ledger row                    inside the branch: the proof that it was committed (I4)
@@ -33,8 +33,8 @@ class MySqlWriter(SinkWriter):
     """Writes the rows of one task attempt into a branch of its own.
 
     Args:
-        binding: what `open` found out.
-        transaction: the attempt.
+        binding: the result of `open`.
+        transaction: the transaction of the attempt.
         subtask: the task attempt.
     """
 
@@ -48,7 +48,7 @@ class MySqlWriter(SinkWriter):
         self._waiting_rows = self._waiting_bytes = self._loaded_rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """See `SinkWriter.write`. Rows wait here until there are enough of them for one statement."""
+        """See `SinkWriter.write`. Rows are buffered until there are enough for one statement."""
         with self._declining("writing rows"):
             for piece in self._pieces(batch):
                 if self._waiting_rows + piece.num_rows > self._binding.load_rows:
@@ -83,7 +83,7 @@ class MySqlWriter(SinkWriter):
         self._drop()
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Cut a batch that is too large for one statement. Wide rows are counted by their average size."""
+        """Split a batch that is too large for one statement. Wide rows are counted by their average size."""
         row_bytes = max(batch.nbytes // max(batch.num_rows, 1), 1)
         step = max(min(self._binding.load_rows, self._binding.load_bytes // row_bytes), 1)
         for start in range(0, batch.num_rows, step):
@@ -118,7 +118,7 @@ class MySqlWriter(SinkWriter):
             )
 
     def _in_branch(self) -> Session:
-        """The session, if the server still has our branch open on it (H39)."""
+        """Return the session, if the server still has our branch open on it (H39)."""
         if self._session is None or not self._session.in_transaction():
             raise DeclinedError(f"{self._transaction}: the session is no longer inside the branch {self._xid}.")
         return self._session
@@ -134,7 +134,7 @@ class MySqlWriter(SinkWriter):
 
     @contextmanager
     def _declining(self, doing: str) -> Iterator[None]:
-        """Whatever goes wrong in a branch ends the branch: retrying a statement would commit part of the rows (H7)."""
+        """End the branch after any error in it: retrying a statement would commit part of the rows (H7)."""
         try:
             yield
         except TargetUnreachableError as error:

@@ -1,12 +1,12 @@
-"""The id of an XA branch: which piece it is, in two parts of at most 64 bytes each.
+"""The id of an XA branch, which identifies its piece, in two parts of at most 64 bytes each.
 
     gtrid   <job 12 hex>-<lineage 32 hex>-<checkpoint>
     bqual   <generation>.<counter>-<sink 12 hex>-<subtask>.<task attempt>-<offsets 8 hex>-<session>
 
-Everything that makes a piece unique is in it (I5), MySQL wants gtrid + bqual unique (H36), and all of it but the names
-can be read back. The hashes of job and sink are salted with the id of the bookkeeping schema: two jobs of one name on
-one server that keep their books apart never see each other's branches. The session's number is there because nobody
-else may touch a branch before the session that prepared it is gone (session_exit.py).
+It holds everything that makes a piece unique (I5), MySQL requires gtrid + bqual to be unique (H36), and all of it but the
+names can be read back. The hashes of job and sink are salted with the id of the metadata tables: two jobs of the same name
+on one server with metadata tables of their own never see each other's branches. The session's number is there because
+nobody else may touch a branch before the session that prepared it is gone (session_exit.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from twophase.errors import ConfigError, CorruptRecordError
 from twophase.ids import Attempt, Subtask, TransactionId, short_hash
 
 FORMAT_ID = 0x74777068
-"""'twph': tells our branches from those of other applications on the server."""
+"""'twph': distinguishes our branches from those of other applications on the server."""
 
 _MAX_BYTES = 64
 _LINEAGE = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -32,10 +32,10 @@ _BQUAL = re.compile(
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose branches are ours: one sink of one job, in one bookkeeping schema.
+    """The owner of branches: one sink of one job, with one set of metadata tables.
 
     Attributes:
-        namespace: the id of the bookkeeping schema.
+        namespace: the id of the metadata tables.
         job: the job's name.
         sink: the sink's name.
     """
@@ -57,7 +57,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Xid:
-    """One branch. Only text that our own pattern matches ever becomes one, so it needs no quoting in SQL."""
+    """One branch. Only text that matches our own pattern becomes an `Xid`, so it needs no quoting in SQL."""
 
     gtrid: str
     bqual: str
@@ -72,7 +72,7 @@ class Xid:
 
     @classmethod
     def of(cls, owner: Owner, transaction: TransactionId, subtask: Subtask, session: int) -> Xid:
-        """The branch of one task attempt, written in the session of that number.
+        """Return the branch of one task attempt, written in the session with that number.
 
         Raises:
             ConfigError: the lineage is no UUID in its usual form, or the offsets hash is not in hex.
@@ -89,7 +89,7 @@ class Xid:
 
     @classmethod
     def from_recover(cls, row: tuple[int, int, int, bytes]) -> Xid | None:
-        """The branch that one row of XA RECOVER lists; None if it is not one of twophase."""
+        """Return the branch in one row of XA RECOVER; None if it is not a branch of twophase."""
         format_id, gtrid_length, bqual_length, data = row
         if format_id != FORMAT_ID:
             return None
@@ -100,11 +100,11 @@ class Xid:
             return None
 
     def belongs_to(self, owner: Owner) -> bool:
-        """Whether the branch is of this sink of this job."""
+        """Return whether the branch belongs to this sink of this job."""
         return self.gtrid.startswith(f"{owner.job_hash}-") and _match(_BQUAL, self.bqual)["sink"] == owner.sink_hash
 
     def identify(self, owner: Owner) -> tuple[TransactionId, Subtask]:
-        """Whose piece it is. The offsets hash comes back shortened: only its first digits are in the id."""
+        """Return the piece's transaction and subtask. The offsets hash is shortened: the id holds only its first digits."""
         gtrid, bqual = _match(_GTRID, self.gtrid), _match(_BQUAL, self.bqual)
         transaction = TransactionId(
             job=owner.job,
@@ -123,7 +123,7 @@ class Xid:
 
     @property
     def sql(self) -> str:
-        """The id as the XA statements take it."""
+        """The id in the syntax of XA statements."""
         return f"'{self.gtrid}','{self.bqual}',{FORMAT_ID}"
 
     def __str__(self) -> str:

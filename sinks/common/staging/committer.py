@@ -1,17 +1,17 @@
 """Phase 2: files get their final names; the piece's folder, moved to `done`, is the proof.
 
     1. for each piece       its manifest, or proof that it is committed, or nothing: lost
-       for what is left     proof of its predecessor in this folder; without it, and in another folder, nothing is moved
+       the others           proof of the predecessor in this folder; without it, or in another folder, nothing is moved
        for each file        staged, or moved by an earlier try, or gone: its piece is lost, before any file is moved
-       what is lost         its files that are in the table already are renamed back: it is lost whole
+       a lost piece         its files that are already in the table are renamed back: it is lost whole
     2. for each folder      rename its files into it, never replacing; then sync them all
-    3. publish              what a catalogue has to be told of the partitions
+    3. publish              announce the partitions to a catalogue
     4. for each piece       move its folder from `staged` to `done`, then sync both
 
-A death anywhere before 4 is done is repeated from 1. A file that is not staged any more has to be at its final name with
-the length and SHA-256 of the manifest: an earlier try has moved it. A file at both names is somebody else's, and a file
-at neither is lost (hazards H23, H25). Which folder a file goes to is worked out from its partition values here: the
-manifest holds no path.
+After a crash before the end of 4, the commit is repeated from 1. A file that is no longer staged has to be at its final
+name with the length and SHA-256 of the manifest: an earlier try has moved it. A file at both names is somebody else's, and a
+file at neither is lost (hazards H23, H25). The folder of a file is worked out here from its partition values: the manifest
+holds no path.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from twophase.sinks.common.staging.table import Table
 from twophase.sinks.common.staging.withdrawal import withdraw
 
 Publish = Callable[[Sequence[Manifest], Path], None]
-"""Told of the pieces whose files are at their final names, before the proof is given, and of the stage in which they were
-found; may be told again."""
+"""Called with the pieces whose files are at their final names, before their proof is written, and with the stage in which
+they were found; may be called again."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Piece:
 
     Attributes:
         folder: where it is staged.
-        manifest: what is in it.
+        manifest: its manifest.
     """
 
     folder: Path
@@ -63,7 +63,7 @@ class Committer:
     """Commits pieces.
 
     Args:
-        table: where they go.
+        table: the table they go to.
         publish: step 3.
     """
 
@@ -84,7 +84,7 @@ class Committer:
         except OSError as error:
             if not self._table.home.path.exists():
                 raise self._table.home.gone() from error
-            # Whatever was done so far is found done by the next call.
+            # The next call finds what was done so far.
             later = RetryLater(_reason(error))
             outcomes = [piece if isinstance(piece, AlreadyCommitted) else later for piece in pieces]
         if any(isinstance(outcome, Lost) for outcome in outcomes) and not self._stage.exists():
@@ -110,7 +110,7 @@ class Committer:
         return outcomes
 
     def _check_target(self, request: CommitRequest) -> None:
-        """For a piece without proof: this is its target, and it has what was committed before."""
+        """Check that this is the target of a piece without proof, and that the target has the piece's predecessor."""
         committable, before = request.committable, request.predecessor
         if committable.target != self._table.target:
             raise TargetChangedError(
@@ -121,7 +121,7 @@ class Committer:
             raise predecessor_missing(request, self._table.target)
 
     def _find(self, committable: Committable) -> _Piece | AlreadyCommitted | Lost:
-        """Step 1. A piece goes from `staged` to `done` to the mark, and is looked for in that order."""
+        """Step 1. A piece moves from `staged` to `done` to the mark, and is looked up in that order."""
         name = PieceName.of(committable.transaction, committable.subtask)
         folder = self._stage / STAGED / str(name)
         try:
@@ -132,7 +132,7 @@ class Committer:
             return Lost(f"{folder / FILE} is not the manifest of the checkpoint: its SHA-256 differs")
         try:
             return _Piece(folder, Manifest.decode(data))
-        except DamagedRecordError as error:  # was damaged before its digest was taken
+        except DamagedRecordError as error:  # damaged before its digest was taken
             return Lost(f"{folder / FILE}: {error}")
 
     def _proof(self, name: PieceName) -> AlreadyCommitted | Lost:
@@ -146,7 +146,7 @@ class Committer:
         return Lost(f"piece {name} is neither staged nor done, and the high-water mark of its lineage is {mark}")
 
     def _missing(self, piece: _Piece) -> Lost | None:
-        """The first file of a piece that is nowhere, or is cut."""
+        """Return the first file of a piece that is missing or truncated."""
         for file in piece.manifest.files:
             source, name = piece.source(file), self._name(piece, file)
             staged = _size(source)
@@ -166,8 +166,8 @@ class Committer:
     def _move(self, pieces: Sequence[_Piece]) -> None:
         """Step 2. Folder by folder, so that each is opened once for all pieces.
 
-        All are synced in the end: the first sync has the file system write all renames at once, and the others find nothing
-        left to write.
+        All are synced at the end: the first sync makes the file system write all renames at once, and leaves the others
+        nothing to write.
         """
         moves: dict[Values, list[tuple[_Piece, StagedFile]]] = defaultdict(list)
         for piece in pieces:
@@ -185,7 +185,7 @@ class Committer:
         self._sync(moves)
 
     def _sync(self, partitions: Iterable[Values]) -> None:
-        """The folders of partitions and those above them: any of them may be new, or made by a driver that died."""
+        """Return the folders of partitions and those above them: any may be new, or created by a driver that died."""
         paths = [folders(self._table.partition_by, partition) for partition in partitions]
         for names in {path[:depth] for path in paths for depth in range(len(path) + 1)}:
             folder = open_folder(self._table.home.root, names)
@@ -219,7 +219,7 @@ class Committer:
                 "and is not replaced. Somebody else made it, or has changed it.",
                 remedy="find out who; move that file away, then start the job again.",
             )
-        if final != file.size:  # no OK is believed: the table has to show the file
+        if final != file.size:  # OK is not believed: the file has to be in the table
             raise OSError(errno.EIO, f"has {final} bytes after it was moved, not {file.size}", name)
 
     def _name(self, piece: _Piece, file: StagedFile) -> str:
@@ -246,7 +246,7 @@ class Committer:
 
 
 def _reason(error: OSError) -> str:
-    """What the system says holds names of folders, and so values of rows; the code says why without them."""
+    """Return an error's code and its redacted message, which holds folder names and so values of rows."""
     code = "" if error.errno is None else f" ({errno.errorcode.get(error.errno, error.errno)})"
     return f"{type(error).__name__}{code}: {shown(str(error))}"
 

@@ -1,7 +1,7 @@
-"""What the file system has to do atomically and durably, on Linux.
+"""Atomic and durable file operations, on Linux.
 
-A file gets its final name by `renameat2(RENAME_NOREPLACE)`: it is at one name or the other, and nothing is replaced (hazard
-H22). Folders below a table are opened one by one without following links, so that no name leads out of the table.
+A file gets its final name by `renameat2(RENAME_NOREPLACE)`: it has either one name or the other, and nothing is replaced
+(hazard H22). Folders below a table are opened one by one without following links, so that no name leads out of the table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def rename_new(source: Path, target: str | Path, folder: int = HERE) -> None:
-    """Rename a file or folder; atomic, and never onto a name that is taken.
+    """Rename a file or folder atomically, never replacing an existing name.
 
     Args:
         source: its name.
@@ -34,8 +34,8 @@ def rename_new(source: Path, target: str | Path, folder: int = HERE) -> None:
 
     Raises:
         FileExistsError: the new name is taken; nothing was changed.
-        FileNotFoundError: there is no such source.
-        OSError: anything else, EINVAL where the file system has no such rename.
+        FileNotFoundError: the source does not exist.
+        OSError: anything else; EINVAL if the file system has no such rename.
     """
     if _libc.renameat2(HERE, os.fsencode(source), folder, os.fsencode(target), _NOREPLACE):
         code = ctypes.get_errno()
@@ -43,7 +43,7 @@ def rename_new(source: Path, target: str | Path, folder: int = HERE) -> None:
 
 
 def open_folder(root: Path, names: Sequence[str]) -> int:
-    """Open a folder below `root`, made where it is not there; the caller closes the descriptor, and syncs later.
+    """Open a folder below `root`, creating it where missing; the caller closes the descriptor, and syncs later.
 
     Raises:
         NotADirectoryError: a name on the way is a link or a file.
@@ -62,7 +62,7 @@ def _open_child(parent: int, name: str) -> int:
     try:
         return os.open(name, _FOLDER, dir_fd=parent)
     except FileNotFoundError:
-        with suppress(FileExistsError):  # made by another driver in between
+        with suppress(FileExistsError):  # another driver has created it in between
             os.mkdir(name, dir_fd=parent)
         return os.open(name, _FOLDER, dir_fd=parent)
 
@@ -78,7 +78,7 @@ def sync(*folders: Path) -> None:
 
 
 def digest(name: str | Path, folder: int | None = None) -> str:
-    """Hex SHA-256 of a file's content; never through a link."""
+    """Return the hex SHA-256 of a file's content, without following links."""
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(descriptor, "rb") as file:
         sha256 = hashlib.sha256()
@@ -88,10 +88,10 @@ def digest(name: str | Path, folder: int | None = None) -> str:
 
 
 class NewFile:
-    """A file being written, of which length and SHA-256 are taken on the way. pyarrow takes it for a file.
+    """A file being written, which computes its length and SHA-256 on the way. pyarrow accepts it as a file.
 
     Args:
-        path: its name; must not be there.
+        path: its name; must not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -108,7 +108,7 @@ class NewFile:
 
     @property
     def sha256(self) -> str:
-        """Hex digest of what was written so far."""
+        """The hex digest of the bytes written so far."""
         return self._sha256.hexdigest()
 
     def write(self, data: bytes | memoryview) -> int:
@@ -122,10 +122,10 @@ class NewFile:
         return len(view)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: there is no buffer."""
 
     def close(self) -> None:
-        """For pyarrow: its writers close what they were given; the `with` does it here, after the sync."""
+        """Do nothing: pyarrow's writers call it, but the `with` block closes the file, after the sync."""
 
     def sync(self) -> None:
         """Make the content durable."""
@@ -134,7 +134,7 @@ class NewFile:
 
 
 def write_durably(path: Path, parts: Iterable[bytes]) -> None:
-    """Write a small new file, durable with its name: under a temporary name first, so that it is there whole or not."""
+    """Write a small new file, durable with its name: under a temporary name first, so that it is there whole or not at all."""
     temporary = path.with_name(f".{path.name}")
     with NewFile(temporary) as file:
         for part in parts:

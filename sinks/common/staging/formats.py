@@ -1,8 +1,8 @@
-"""The file formats: what each takes, and how rows are written in it.
+"""The file formats: the types that each can store, and its writer.
 
-Parquet, ORC and CSV are written by pyarrow. For JSON lines pyarrow has a reader only; they are written here the way Spark
-writes them: ISO dates and times, base64 for bytes, `NaN` and `Infinity` as text; a decimal is text, which Spark and pyarrow both read
-with all its digits.
+Parquet, ORC and CSV are written by pyarrow. For JSON lines pyarrow has only a reader, so they are written here as Spark
+writes them: ISO dates and times, base64 for bytes, `NaN` and `Infinity` as text. A decimal is text, which both Spark and
+pyarrow read with all its digits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NANOSECOND_YEARS_US = (2**63 - 1) // 1000
 
 
 class Format(StrEnum):
-    """A file format; its value ends the names of its files."""
+    """A file format; its value is the end of its file names."""
 
     PARQUET = "parquet"
     ORC = "orc"
@@ -39,12 +39,12 @@ class Format(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """How the names of its files end."""
+        """The suffix of its file names."""
         return f".{self.value}"
 
 
 def refusal(kind: Format, column: pa.DataType) -> str:
-    """Why a column cannot be written so that it reads back unchanged; empty if it can."""
+    """Return why a column cannot be written so that it reads back unchanged; empty if it can."""
     if pa.types.is_timestamp(column) and kind is Format.ORC:
         return _refusal_in_orc(column)
     if pa.types.is_nested(column):
@@ -130,7 +130,7 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Return a value in its JSON form."""
     match value:
         case dict():
             return {key: _plain(item) for key, item in value.items()}

@@ -1,4 +1,4 @@
-"""What a folder already holds: a look at its first file, so that rows of one shape do not get among files of another."""
+"""Checks the first file of a folder, so that rows of one layout are not mixed with files of another."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from twophase.sinks.common.staging.formats import Format
 
 
 def check_existing(root: Path, schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
-    """Hold the first file that readers see, if there is one, against what will be written.
+    """Validate the rows against the first file that readers see, if there is one.
 
-    JSON lines carry no schema: there only format and partition columns are compared.
+    JSON lines have no schema: only format and partition columns are compared.
 
     Raises:
         ConfigError: it has another format, other partition columns, or other columns.
@@ -59,7 +59,7 @@ def _partition_problems(path: Path, partition_by: Sequence[str]) -> list[str]:
 
 
 def _read(path: Path, kind: Format) -> pa.Schema | list[str] | None:
-    """The columns of a file: a schema, or only names, or nothing where the format does not tell."""
+    """Return the columns of a file: a schema, only names, or nothing if the format does not record them."""
     try:
         match kind:
             case Format.PARQUET:
@@ -93,7 +93,7 @@ def _differences(found: pa.Schema | list[str] | None, expected: pa.Schema) -> li
 
 
 def same_type(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Whether readers see one type. How text is kept, units and names of list elements do not matter to them."""
+    """Return whether readers see the same type. Text encodings, units and names of list elements do not matter to them."""
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(expected):
         return True
     if pa.types.is_nested(found) and pa.types.is_nested(expected):

@@ -3,8 +3,8 @@
     twophase-files/1 manifest 512 9f86d081884c7d65...\n
     {"files":[{"number":0,"partition":["2026-08-01"],"rows":5,"sha256":"...","size":970}], "subtask":{...}, ...}
 
-It holds partition values and numbers, no paths: where a file belongs is worked out by who commits it. It is not in the
-checkpoint's body: there can be thousands of files. The committable carries its SHA-256 instead.
+It holds partition values and numbers, no paths: the committer works out where a file belongs. It is not in the checkpoint's
+body, because there can be thousands of files. The committable carries its SHA-256 instead.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _MAGIC = b"twophase-files/1"
 
 
 class DamagedRecordError(Exception):
-    """The bytes are not what was written: torn, changed, or something else."""
+    """The bytes are not those that were written: they are torn, changed, or another record."""
 
 
 def frame(kind: str, payload: bytes) -> bytes:
-    """Put the header before a record's content."""
+    """Return a record's content with its header."""
     return _header(kind, payload) + payload
 
 
 def unframe(kind: str, data: bytes) -> bytes:
-    """The content of a record.
+    """Check the header of a record and return its content.
 
     Raises:
         DamagedRecordError: the header does not match it.
@@ -47,9 +47,9 @@ class StagedFile:
     """One file of a piece.
 
     Attributes:
-        number: which one; its name in the piece's folder.
+        number: its number, which is its name in the piece's folder.
         partition: the value of each partition column.
-        rows: how many.
+        rows: the number of rows.
         size: bytes.
         sha256: hex digest of its content.
     """
@@ -63,13 +63,13 @@ class StagedFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What one task attempt pre-committed.
+    """The files that one task attempt pre-committed.
 
     Attributes:
-        transaction: whose piece it is.
-        subtask: which task attempt wrote it.
-        files: all of them, in the order they were written.
-        watermark_us: the highest event time of its rows, in microseconds since 1970; None if nobody asks for it.
+        transaction: the transaction of the piece.
+        subtask: the task attempt that wrote it.
+        files: all of its files, in the order they were written.
+        watermark_us: the highest event time of its rows, in microseconds since 1970; None if it is not needed.
     """
 
     transaction: TransactionId
@@ -78,7 +78,7 @@ class Manifest:
     watermark_us: int | None = None
 
     def committable(self, target: str) -> Committable:
-        """The handle of the piece: the manifest by its SHA-256, and what an operator wants to know."""
+        """Return the piece's committable: the manifest's SHA-256, and details for operators."""
         handle: dict[str, str | int] = {
             "manifest_sha256": hashlib.sha256(self.encode()).hexdigest(),
             "files": len(self.files),
@@ -89,15 +89,15 @@ class Manifest:
         return Committable(self.transaction, self.subtask, target, sum(file.rows for file in self.files), handle)
 
     def encode(self) -> bytes:
-        """As durable bytes."""
+        """Return the manifest as durable bytes."""
         return frame(FILE, json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode("ascii"))
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
-        """The reverse of `encode`.
+        """Return the manifest in some bytes; the reverse of `encode`.
 
         Raises:
-            DamagedRecordError: the bytes are not what was written.
+            DamagedRecordError: the bytes are not those that were written.
         """
         value = json.loads(unframe(FILE, data))
         transaction = value["transaction"]

@@ -1,13 +1,13 @@
-"""Names: how a piece and its files are recognised by whoever finds them.
+"""The names by which pieces and their files are recognised.
 
     _twophase~<job>~<sink>/             below the table's folder; readers skip names that begin with '_'
-        fence-<generation>.<counter>/   the fence is this name; there is always exactly one
-            staged/<piece>/             pre-committed, or being written: <number>, and in the end `manifest`
+        fence-<generation>.<counter>/   this name is the fence; there is always exactly one
+            staged/<piece>/             pre-committed, or being written: <number>, and at the end `manifest`
             done/<piece>/manifest       committed
-            marks/<lineage>~<n>         committed up to checkpoint n; what was in `done` for it is gone
+            marks/<lineage>~<n>         committed up to checkpoint n; its entries in `done` are removed
     dt=2026-08-01/twophase-<owner>-<piece>-<offsets>-<number>.parquet          a committed file
 
-A piece is `<lineage>-<checkpoint>-<generation>.<counter>-<subtask>.<task attempt>`. Nothing is used twice (invariant I5).
+A piece is `<lineage>-<checkpoint>-<generation>.<counter>-<subtask>.<task attempt>`. No name is used twice (invariant I5).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FENCE = re.compile(rf"fence-{_ATTEMPT}", re.ASCII)
 
 @dataclass(frozen=True)
 class Owner:
-    """Whose pieces they are.
+    """The owner of pieces: one sink of one job.
 
     Attributes:
         job: the job's name.
@@ -39,18 +39,18 @@ class Owner:
 
     @property
     def folder(self) -> str:
-        """The hidden folder below the table's. `~` is in no name of a job or sink, so no two owners share one."""
+        """The hidden folder below the table's. No job or sink name holds `~`, so no two owners share a folder."""
         return f"_twophase~{self.job}~{self.sink}"
 
     @property
     def new_folder(self) -> str:
-        """What it is called while it is made; no owner's."""
+        """The hidden folder's name while it is being created; no owner has this name."""
         return f"{self.folder}~new"
 
 
 @dataclass(frozen=True, order=True)
 class PieceName:
-    """What tells one piece of an owner from another."""
+    """The name of a piece, unique among its owner's pieces."""
 
     lineage: str
     checkpoint: int
@@ -62,10 +62,10 @@ class PieceName:
 
     @classmethod
     def of(cls, transaction: TransactionId, subtask: Subtask) -> Self:
-        """The name of the piece of one task attempt.
+        """Return the name of the piece of one task attempt.
 
         Raises:
-            ValueError: the lineage is no UUID.
+            ValueError: the lineage is not a UUID.
         """
         name = cls(transaction.lineage, transaction.checkpoint, transaction.attempt, subtask)
         if cls.parse(str(name)) != name:
@@ -74,7 +74,7 @@ class PieceName:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """The reverse of `str`; None if `text` is not of this form."""
+        """Return the name that `text` holds; None if it is not in this format. The reverse of `str`."""
         match = _PIECE.fullmatch(text)
         if match is None:
             return None
@@ -83,38 +83,38 @@ class PieceName:
         return name if str(name) == text else None
 
     def transaction(self, owner: Owner, offsets_hash: str = "") -> TransactionId:
-        """Whose piece it is; the name alone does not tell the offsets."""
+        """Return the transaction of the piece; the name does not hold the offsets."""
         return TransactionId(owner.job, self.lineage, self.checkpoint, self.attempt, owner.sink, offsets_hash)
 
 
 def file_name(transaction: TransactionId, subtask: Subtask, number: int, suffix: str) -> str:
-    """The name of a committed file: the whole identity of the piece, and which of its files it is."""
+    """Return the name of a committed file: the whole identity of the piece, and the number of the file."""
     return f"{file_prefix(transaction, subtask)}{transaction.offsets_hash[:12]}-{number}{suffix}"
 
 
 def file_prefix(transaction: TransactionId, subtask: Subtask) -> str:
-    """How the names of all committed files of a piece begin, and of no other piece's."""
+    """Return the prefix that all committed files of a piece have, and no file of another piece."""
     owner = short_hash(f"{transaction.job}/{transaction.sink}")
     return f"twophase-{owner}-{PieceName.of(transaction, subtask)}-"
 
 
 def fence_name(attempt: Attempt) -> str:
-    """The name that a fence has."""
+    """Return the name of a fence."""
     return f"fence-{attempt}"
 
 
 def parse_fence(name: str) -> Attempt | None:
-    """The reverse of `fence_name`; None for any other name."""
+    """Return the fence that a name holds; None for any other name."""
     match = _FENCE.fullmatch(name)
     return None if match is None else Attempt(int(match[1]), int(match[2]))
 
 
 def mark_name(lineage: str, checkpoint: int) -> str:
-    """The name of a lineage's high-water mark."""
+    """Return the name of a lineage's high-water mark."""
     return f"{lineage}~{checkpoint}"
 
 
 def parse_mark(name: str) -> tuple[str, int] | None:
-    """The reverse of `mark_name`; None for any other name."""
+    """Return the lineage and checkpoint that a mark's name holds; None for any other name."""
     match = _MARK.fullmatch(name)
     return None if match is None else (match[1], int(match[2]))

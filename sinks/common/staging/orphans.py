@@ -1,4 +1,4 @@
-"""Pieces that are staged: which are ours, and how one is removed."""
+"""Staged pieces: finds ours and removes them."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
 
 
 def unfinished(table: Table, pieces: Sequence[Committable]) -> Sequence[Committable]:
-    """See `TellsUnfinished`. A file in the table is a sign: its commit had begun, and the manifest is lost."""
+    """See `TellsUnfinished`. A file in the table shows that its commit had begun and the manifest is lost."""
     return [piece for piece in pieces if not _has_manifest(table, piece) and not has_files(table, piece)]
 
 
 def _has_manifest(table: Table, piece: Committable) -> bool:
-    """Whether there is one, whole or damaged: it gets its name when it is durable, and pre-commit ends after that."""
+    """Return whether a piece has a manifest, whole or damaged: it gets its name when it is durable, before pre-commit ends."""
     return (table.home.staged(PieceName.of(piece.transaction, piece.subtask)) / FILE).exists()
 
 
 def _check_unseen(table: Table, name: PieceName) -> None:
-    """No file of the piece is in the table: one that is means that the piece was decided, in a log that we have not read.
+    """Check that no file of the piece is in the table: a file there means that a log we have not read decided the piece.
 
     Raises:
         StopJobError: one is.
@@ -74,7 +74,7 @@ def _check_unseen(table: Table, name: PieceName) -> None:
 
 
 def _committable(table: Table, name: PieceName) -> Committable:
-    """What its manifest says; of a piece without a whole one only its name is known."""
+    """Return the committable in a piece's manifest; without a whole manifest, only what its name tells."""
     try:
         return Manifest.decode((table.home.staged(name) / FILE).read_bytes()).committable(table.target)
     except (FileNotFoundError, DamagedRecordError):

@@ -1,6 +1,6 @@
-"""When a partition is complete: its time plus a delay, against the highest event time that was seen.
+"""Decides when a partition is complete: when the highest event time seen has passed its time plus a delay.
 
-Everything is in UTC. The watermark of a piece is part of its manifest, and travels in its committable: it is in the checkpoint.
+Everything is in UTC. The watermark of a piece is in its manifest and its committable, and so in the checkpoint.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 @dataclass(frozen=True)
 class PartitionTime:
-    """How the time of a partition and of its rows are known.
+    """The rules that give the time of a partition and of its rows.
 
     Attributes:
         columns: the partition columns.
         pattern: the partition's time as ISO text, with `$column` for its values, such as `$dt $hour:00:00`.
-        event_time: the column of the rows with their time.
-        delay_us: how long after its time a partition is still open, in microseconds.
+        event_time: the column with the time of a row.
+        delay_us: how long a partition stays open after its time, in microseconds.
     """
 
     columns: tuple[str, ...]
@@ -36,10 +36,10 @@ class PartitionTime:
     delay_us: int
 
     def due_us(self, values: Values) -> int:
-        """The watermark at which a partition is complete, in microseconds since 1970.
+        """Return the watermark at which a partition is complete, in microseconds since 1970.
 
         Raises:
-            RefusedValueError: the values make no time.
+            RefusedValueError: the values are not a time.
         """
         text = Template(self.pattern).safe_substitute(dict(zip(self.columns, values, strict=True)))
         try:
@@ -52,12 +52,12 @@ class PartitionTime:
         return (time - _EPOCH) // datetime.timedelta(microseconds=1) + self.delay_us
 
     def watermark_us(self, batch: pa.RecordBatch) -> int | None:
-        """The highest event time of some rows, in microseconds since 1970; None if none has one."""
+        """Return the highest event time of some rows, in microseconds since 1970; None if no row has one."""
         highest = pc.max(batch.column(self.event_time))
         return None if not highest.is_valid else int(highest.cast(pa.timestamp("us")).value)
 
     def problems(self, schema: pa.Schema) -> Sequence[str]:
-        """Why rows of these columns cannot be timed."""
+        """Return the reasons why rows with these columns have no time."""
         found = (
             [] if self.event_time in schema.names else [f"there is no column {self.event_time!r} with the event time"]
         )

@@ -1,4 +1,4 @@
-"""What has to hold before the first row: of the folder, of the file system, of the rows' columns."""
+"""Checks before the first row: of the folder, the file system and the rows' columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from twophase.sinks.common.staging.staging_area import DONE, STAGED, StagingArea
 
 
 def local_path(text: str, option: str) -> Path:
-    """The folder that an option names, with links resolved.
+    """Return the folder that an option names, with links resolved.
 
     Raises:
         ConfigError: it is on another storage or machine.
@@ -37,7 +37,7 @@ def local_path(text: str, option: str) -> Path:
 
 
 def check_inside(path: Path, root: Path) -> None:
-    """A table may only lie in the folder that it is allowed to lie in.
+    """Check that a table is in the folder that it is confined to.
 
     Raises:
         ConfigError: it is elsewhere.
@@ -50,10 +50,10 @@ def check_inside(path: Path, root: Path) -> None:
 
 
 def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
-    """Every column can be written so that it reads back unchanged. Names differ in more than case.
+    """Check that every column can be written so that it reads back unchanged, and that names differ in more than case.
 
     Raises:
-        ConfigError: one cannot; names it.
+        ConfigError: a column cannot; the message names it.
     """
     problems = [f"column {name!r} is there twice" for name in _twice(schema.names)]
     problems += [f"partition column {name!r} is not in the rows" for name in partition_by if name not in schema.names]
@@ -76,7 +76,7 @@ def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) 
 
 
 def check_folder(path: Path) -> None:
-    """The table's folder is there, ours to write, and nobody else's to replace.
+    """Check that the table's folder exists, that we may write it, and that nobody else may replace it.
 
     Raises:
         PreflightError: it is not.
@@ -89,7 +89,7 @@ def check_folder(path: Path) -> None:
 
 
 def check_owned(path: Path) -> None:
-    """A folder is nobody else's to replace, nor are those above it. It need not be there yet.
+    """Check that nobody else may replace a folder or those above it. It need not exist yet.
 
     Raises:
         PreflightError: one is writable by everyone.
@@ -103,26 +103,26 @@ def check_owned(path: Path) -> None:
             )
 
 
-def make_staging_area(home: StagingArea) -> None:
-    """Make the hidden folder, and see whether the file system can rename without replacing (hazard H22).
+def make_staging_area(area: StagingArea) -> None:
+    """Create the staging area, and check that the file system can rename without replacing (hazard H22).
 
     Raises:
-        PreflightError: it cannot, or the folder cannot be made.
+        PreflightError: it cannot, or the folder cannot be created.
     """
     try:
-        home.make()
-        stage = home.stage()
+        area.make()
+        stage = area.stage()
         rename_new(stage / STAGED, stage / DONE)
     except FileExistsError:
         return
     except OSError as error:
         if error.errno in (errno.EINVAL, errno.ENOSYS):
             raise PreflightError(
-                f"The file system of {home.root} has no rename that never replaces a file (renameat2, RENAME_NOREPLACE).",
+                f"The file system of {area.root} has no rename that never replaces a file (renameat2, RENAME_NOREPLACE).",
                 remedy="use a local file system such as ext4, XFS or Btrfs.",
             ) from error
         raise PreflightError(
-            f"{home.path} cannot be made: {error}.", remedy="give the driver's account the right to write there."
+            f"{area.path} cannot be made: {error}.", remedy="give the driver's account the right to write there."
         ) from error
     raise PreflightError(f"{stage / DONE} was missing.", remedy="restore the hidden folder from a backup.")
 

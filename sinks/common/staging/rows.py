@@ -1,4 +1,4 @@
-"""Rows, divided by partition."""
+"""Splits rows by partition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twophase.sinks.common.partition_names import Values
 
 
 def refusal(kind: pa.DataType) -> str:
-    """Why values of a type cannot be folder names that read back unchanged; empty if they can."""
+    """Return why values of a type cannot be folder names that read back unchanged; empty if they can."""
     plain = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_date32(kind)
     if plain or pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return ""
@@ -20,9 +20,9 @@ def refusal(kind: pa.DataType) -> str:
 
 
 def divide(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[Values, pa.RecordBatch]]:
-    """Divide rows by the values of some columns, which are left out.
+    """Split rows by the values of some columns, and drop those columns.
 
-    The rows of each part are copied, so that none keeps the memory of the whole batch.
+    The rows of each part are copied, so that no part keeps the whole batch in memory.
     """
     rest = batch.drop_columns(list(columns))
     if not columns:

@@ -1,4 +1,4 @@
-"""What the sinks that write files have in common: everything but their options and what `open` checks."""
+"""The common base of the sinks that write files: everything but their options and the checks of `open`."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from twophase.sinks.common.staging.writer import StagedWriter
 
 
 class StagedSink(ArrowSink):
-    """Stages files in a hidden folder of the table, and renames them into it."""
+    """Stages files in a hidden folder of the table, and commits them by renaming them into the table."""
 
     def __init__(self) -> None:
         self._table: Table | None = None
 
     @abstractmethod
     def bind(self, context: SinkContext) -> Table:
-        """Check what `Sink.open` has to check, make the hidden folder, and say where the rows go."""
+        """Do the checks of `Sink.open`, create the staging area, and return the table that the rows go to."""
 
     def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
-        """Tell a catalogue of pieces whose files are in the table; the default has none.
+        """Announce pieces whose files are in the table to a catalogue; the default has none.
 
         Runs on the driver in every commit, after the files are durable at their final names and before the proof. May
         run again for the same pieces.
 
         Args:
-            pieces: what is in them.
-            stage: what lies below the fence that was up when this commit began. What is kept there is kept by this path
-                only: if the fence was raised since, it leads nowhere, and the commit is repeated.
+            pieces: their manifests.
+            stage: the folder of the fence that was up when this commit began. Anything stored there is stored by this path
+                only: if the fence was raised since, the path leads nowhere, and the commit is repeated.
         """
 
     def open(self, context: SinkContext) -> None:
@@ -53,8 +53,8 @@ class StagedSink(ArrowSink):
 
     def history(self) -> SinkHistory:
         """See `Sink.history`."""
-        home = self.table.home
-        return SinkHistory(home.fence().generation, home.committed())
+        area = self.table.home
+        return SinkHistory(area.fence().generation, area.committed())
 
     def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
         """See `NamesPieces`: the folders in `done`."""
@@ -83,11 +83,11 @@ class StagedSink(ArrowSink):
         return orphans.in_doubt(self.table)
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
-        """See `TellsUnfinished`: without a manifest, and no file of it is in the table."""
+        """See `TellsUnfinished`: a piece without a manifest and with no file in the table."""
         return orphans.unfinished(self.table, pieces)
 
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
-        """See `Sink.subsume`: the mark first, then what it stands for (H50)."""
+        """See `Sink.subsume`: raise the mark first, then remove the proofs it replaces (H50)."""
         self.table.home.raise_mark(lineage, checkpoint_id)
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class StagedSink(ArrowSink):
 
     @property
     def table(self) -> Table:
-        """Where the rows go.
+        """The table that the rows go to.
 
         Raises:
             StopJobError: the sink is not open.

@@ -1,14 +1,14 @@
-"""The hidden folder of a job and sink, and its fence (invariant I7).
+"""The staging area: the hidden folder of a job and sink, and its fence (invariant I7).
 
-The fence is the name of a folder, and everything that is not yet committed lies below it. Raising the fence renames that
-folder: one atomic step, after which every path that an older writer knows leads nowhere, whatever process it lives in. No
-check precedes a write, so none can be overtaken (hazard rule HD9); no lock is held, so nobody who is paused holds one.
+The fence is the name of a folder, and everything that is not yet committed is below it. Raising the fence renames that
+folder: one atomic step, after which every path that an older writer knows leads nowhere, whatever process it is in. No
+check precedes a write, so no check can be overtaken (hazard rule HD9); no lock is held, so a paused process holds none.
 
     1. a writer looks up the fence; closed for its attempt: it writes nothing
     2. it writes its data and, last, its manifest, by paths below that fence
-    3. raised in between: the next path fails, and the writer is told so; what it wrote is found by the scan that follows
+    3. raised in between: the next path fails, which tells the writer; the scan that follows finds what it wrote
 
-Two drivers that raise it at once: one of them renames, the other finds no such folder and looks again.
+If two drivers raise it at once, one of them renames, and the other finds no such folder and looks again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOBODY = Attempt(0, 0)
 
 @dataclass(frozen=True)
 class StagingArea:
-    """The folder of one job and sink.
+    """The staging area of one job and sink.
 
     Attributes:
         root: the table's folder.
@@ -50,7 +50,7 @@ class StagingArea:
         return self.root / self.owner.folder
 
     def make(self) -> None:
-        """Make it, fenced for nobody, if it is not there. It appears whole, so that there is never a second fence."""
+        """Create it, fenced for nobody, unless it exists. It appears whole, so that there is never a second fence."""
         new = self.root / self.owner.new_folder
         stage = new / fence_name(_NOBODY)
         for _ in range(_TRIES):
@@ -58,7 +58,7 @@ class StagingArea:
                 shutil.rmtree(new, ignore_errors=True)
                 sync(self.root)
                 return
-            with suppress(FileNotFoundError, FileExistsError):  # another driver has just put its own in place
+            with suppress(FileNotFoundError, FileExistsError):  # another driver has just created it
                 for folder in (new, stage, stage / STAGED, stage / DONE, stage / MARKS):
                     folder.mkdir(mode=0o700, exist_ok=True)
                 sync(stage, new)
@@ -66,7 +66,7 @@ class StagingArea:
         raise TargetUnreachableError(f"{self.path} could not be made in {_TRIES} tries: other drivers make it too.")
 
     def fence(self) -> Attempt:
-        """The attempt below which nobody may pre-commit.
+        """Return the fence: attempts below it may not pre-commit.
 
         Raises:
             TargetChangedError: the hidden folder is gone.
@@ -85,7 +85,7 @@ class StagingArea:
         )
 
     def gone(self) -> TargetChangedError:
-        """What is to be said when the hidden folder is not there any more."""
+        """Return the error for a hidden folder that no longer exists."""
         return TargetChangedError(
             f"{self.path} is gone, with all that is pre-committed for this table: the table was dropped, its disk is not "
             "mounted, or somebody has deleted the folder.",
@@ -93,15 +93,15 @@ class StagingArea:
         )
 
     def stage(self) -> Path:
-        """What lies below the fence as it is now."""
+        """Return the folder of the current fence."""
         return self.path / fence_name(self.fence())
 
     def staged(self, name: PieceName) -> Path:
-        """The folder of a piece that is not committed."""
+        """Return the folder of a piece that is not committed."""
         return self.stage() / STAGED / str(name)
 
     def check_open(self, attempt: Attempt) -> Path:
-        """The stage, for a writer.
+        """Return the stage, for a writer.
 
         Raises:
             FencedError: the attempt is closed.
@@ -128,10 +128,10 @@ class StagingArea:
                     f"Sink {self.owner.sink!r} of job {self.owner.job!r} is at {fence}, this driver at {attempt}.",
                     remedy="let the newer driver go on; find out why two were started.",
                 )
-            with suppress(FileNotFoundError):  # raised by another driver in between
+            with suppress(FileNotFoundError):  # another driver has raised it in between
                 if fence < attempt:
                     rename_new(self.path / fence_name(fence), self.path / fence_name(attempt))
-                sync(self.path)  # also what another driver has raised: it may have died before its own sync
+                sync(self.path)  # even if another driver has raised it: it may have died before its own sync
                 return
         raise TargetUnreachableError(
             f"The fence in {self.path} could not be raised to {attempt} in {_TRIES} tries: other drivers raise it too.",
@@ -139,22 +139,22 @@ class StagingArea:
         )
 
     def pieces(self, state: str) -> list[PieceName]:
-        """The pieces that are `STAGED` or `DONE`, oldest first. What is not of our form is not ours."""
+        """Return the pieces that are `STAGED` or `DONE`, oldest first. Names in another format are not ours."""
         names = _list(self.stage() / state)
         return sorted(piece for name in names if (piece := PieceName.parse(name)) is not None)
 
     def marks(self) -> dict[str, int]:
-        """The high-water mark of each lineage that has one."""
+        """Return the high-water mark of each lineage that has one."""
         return _highest(_list(self.stage() / MARKS))
 
     def raise_mark(self, lineage: str, checkpoint: int) -> None:
-        """Let the mark of a lineage speak for its pieces up to this checkpoint, then drop what it stands for (H50)."""
+        """Raise the mark of a lineage over its pieces up to this checkpoint, then remove the proofs it replaces (H50)."""
         stage = self.stage()
         marks = stage / MARKS
         pieces = [piece.checkpoint for piece in self.pieces(DONE) if piece.lineage == lineage]
         proven = max((number for number in pieces if number <= checkpoint), default=-1)
         if self.marks().get(lineage, -1) < proven:
-            (marks / mark_name(lineage, proven)).touch(mode=0o600)  # no content: there whole, or not
+            (marks / mark_name(lineage, proven)).touch(mode=0o600)  # empty, so never torn
             sync(marks)
         highest = self.marks().get(lineage, -1)
         for name in _list(marks):
@@ -166,13 +166,13 @@ class StagingArea:
                 remove(stage / DONE / str(piece))
 
     def has(self, lineage: str, checkpoint: int) -> bool:
-        """Whether there is proof that a checkpoint is committed: a piece of it, or the mark."""
+        """Return whether a piece or the mark proves that a checkpoint is committed."""
         if self.marks().get(lineage, -1) >= checkpoint:
             return True
         return any((piece.lineage, piece.checkpoint) == (lineage, checkpoint) for piece in self.pieces(DONE))
 
     def committed(self) -> dict[str, int]:
-        """For each lineage, the highest checkpoint of which a piece is committed."""
+        """Return, for each lineage, the highest checkpoint that has a committed piece."""
         highest = self.marks()
         for piece in self.pieces(DONE):
             highest[piece.lineage] = max(highest.get(piece.lineage, -1), piece.checkpoint)
@@ -180,10 +180,10 @@ class StagingArea:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with all in it. A writer that is late may still put files there: bounded tries.
+    """Remove a folder and its content. A late writer may still add files, so there are several tries.
 
     Raises:
-        OSError: it is still there.
+        OSError: it still exists.
     """
     for _ in range(_TRIES):
         shutil.rmtree(folder, ignore_errors=True)

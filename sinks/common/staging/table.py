@@ -1,4 +1,4 @@
-"""The table that rows go to, as its writers need it: this value travels to the executors inside the sink."""
+"""The table that rows go to, as its writers need it; the sink carries this value to the executors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Table:
     """A folder of files, for one job and sink.
 
     Attributes:
-        home: the job's and sink's hidden folder; its root is the table's folder.
-        format: of the files.
+        home: the staging area of the job and sink; its root is the table's folder.
+        format: the format of the files.
         partition_by: partition columns, from the outermost folder to the innermost.
         target: the target's identity (I10).
-        static: partition columns that the rows do not have, with the value of all of them.
-        columns: what the columns of the rows are called in the table, in its order; empty if they are the same.
-        time: how partitions and rows are timed; None if nobody asks for it.
-        in_metastore: whether partition values are kept in a database too.
+        static: partition columns that the rows do not have, with their values.
+        columns: the table's name for each column of the rows, in the table's order; empty if the names are the same.
+        time: gives the time of partitions and rows; None if it is not needed.
+        in_metastore: partition values are also stored in a database.
     """
 
     home: StagingArea
@@ -42,20 +42,20 @@ class Table:
         return tuple(name for name in self.partition_by if name not in self.static)
 
     def partition(self, values: Values) -> Values:
-        """All partition values, of those of the dynamic columns."""
+        """Return all partition values, given those of the dynamic columns."""
         given = {**dict(zip(self.dynamic, values, strict=True)), **self.static}
         return tuple(given[name] for name in self.partition_by)
 
     def check(self, partition: Values) -> None:
-        """See that a partition can be written.
+        """Check that a partition can be written.
 
         Raises:
-            RefusedValueError: it would read back as another one, or has no time where it needs one.
+            RefusedValueError: it would read back as another one, or lacks a time that it needs.
         """
         folders(self.partition_by, partition)
         for name, value in zip(self.partition_by, partition, strict=True):
             if self.in_metastore and value is not None and (value.endswith(" ") or "\0" in value):
-                # Databases compare text without the spaces at its end, and some hold no NUL.
+                # Databases ignore trailing spaces in comparisons, and some cannot store NUL.
                 raise RefusedValueError(f"{name} = {shown(value)} is not told from others by the metastore's database")
         if self.time is not None:
             self.time.due_us(partition)

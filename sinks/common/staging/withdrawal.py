@@ -1,7 +1,7 @@
-"""Takes the files of a lost piece out of the table: no reader sees a part of it, and its abort finds all that is left.
+"""Takes the files of a lost piece out of the table, so that no reader sees part of it and its abort finds all that is left.
 
-A piece's manifest may be lost too, and with it the list of its files and partitions. Its files are known by their names,
-which hold the piece's, so the whole table is searched for them. They are renamed to where they were staged, below the fence
+A piece's manifest may be lost too, and with it the list of its files and partitions. The names of its files contain the
+name of the piece, so the whole table is searched for them. They are renamed to where they were staged, below the fence
 that was up when the commit began: if a newer driver has raised it since, and may have committed the piece, that path leads
 nowhere and the files stay.
 """
@@ -25,12 +25,12 @@ from twophase.sinks.common.staging.table import Table
 
 @dataclass(frozen=True)
 class _Purpose:
-    """What a table is searched for, as the errors of the search say it.
+    """The purpose of a search of the table, as its errors state it.
 
     Attributes:
-        why: with what is done with the files that are found; a sentence without its end.
-        until_now: what has not been done; a sentence.
-        again: what to do once nothing is in the way.
+        why: the reason, and what happens to the files found; a sentence without its full stop.
+        until_now: the state so far; a sentence.
+        again: the next step once the obstacle is removed.
     """
 
     why: str
@@ -51,13 +51,13 @@ _QUESTION = _Purpose(
 
 
 def withdraw(table: Table, piece: Committable, folder: Path, manifest: Manifest | None) -> None:
-    """Move the files of a lost piece back to where they were staged. Nothing is moved unless all of them can be.
+    """Move the files of a lost piece back to where they were staged. Moves nothing unless it can move all of them.
 
     Args:
-        table: where they are.
-        piece: whose they are.
+        table: the table they are in.
+        piece: the lost piece.
         folder: where it was staged.
-        manifest: what was in it; None if that is lost too.
+        manifest: its manifest; None if that is lost too.
 
     Raises:
         StopJobError: a file bears the piece's name and cannot be moved safely.
@@ -78,10 +78,10 @@ def withdraw(table: Table, piece: Committable, folder: Path, manifest: Manifest 
 
 
 def find(table: Table, piece: Committable) -> Mapping[int, Path]:
-    """The files of a piece that are in the table, by their numbers.
+    """Return the files of a piece that are in the table, by their numbers.
 
     Raises:
-        StopJobError: one is no plain file, is there twice, or has a name that only begins like the piece's; or a link or a
+        StopJobError: one is no plain file, is there twice, or only shares the prefix of the piece's names; or a link or a
             folder cannot be searched, which no retry mends.
     """
     with _searching(table, _WITHDRAWAL):
@@ -89,7 +89,7 @@ def find(table: Table, piece: Committable) -> Mapping[int, Path]:
 
 
 def has_files(table: Table, piece: Committable) -> bool:
-    """Whether anything in the table has a name that begins like the piece's: for a command, which is run again if it stops.
+    """Return whether any name in the table begins like the piece's. For a command, which can be run again if it stops.
 
     Raises:
         StopJobError: none was found before a folder that is a link, which is not followed, or one that cannot be searched.
@@ -127,7 +127,7 @@ def _find(table: Table, piece: Committable) -> Mapping[int, Path]:
 
 
 def _named(table: Table, prefix: str, purpose: _Purpose) -> Iterator[Path]:
-    """What readers see whose name begins so. Links are not followed: they may lead out of the table."""
+    """Yield the paths that readers see whose names have this prefix. Links are not followed: they may lead out of the table."""
     for root, folders, files in os.walk(table.home.root, onerror=_raise):
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
         for name in (*folders, *files):

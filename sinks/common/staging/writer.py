@@ -1,11 +1,11 @@
 """Phase 1 on the executor: the files of one task attempt, below the fence.
 
-    1. the fence is looked up, the piece's folder made     now recovery finds the piece, whatever happens
-    2. rows are divided by partition and kept, up to a bound; then the largest partition becomes a file
-    3. at the end the rest becomes files, each synced
-    4. the manifest is written: from here on the piece is pre-committed
+    1. look up the fence, create the piece's folder      now recovery finds the piece, whatever happens
+    2. split rows by partition and buffer them; at the limit, write the largest partition to a file
+    3. at the end write the rest to files, each synced
+    4. write the manifest: from here on the piece is pre-committed
 
-A file is written whole: no writer is left open for each of many partitions, and no row group is as small as a batch.
+A file is written in one go: no writer stays open for each of many partitions, and no row group is as small as a batch.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class StagedWriter(SinkWriter):
     """Writes one piece.
 
     Args:
-        table: where the rows go.
-        transaction: whose piece it is.
-        subtask: which task attempt this is.
+        table: the table that the rows go to.
+        transaction: the transaction of the piece.
+        subtask: this task attempt.
     """
 
     def __init__(self, table: Table, transaction: TransactionId, subtask: Subtask) -> None:
@@ -80,7 +80,7 @@ class StagedWriter(SinkWriter):
         return manifest.committable(self._table.target)
 
     def abort(self) -> None:
-        """See `SinkWriter.abort`. What cannot be removed now is found by recovery."""
+        """See `SinkWriter.abort`. Recovery finds what cannot be removed now."""
         self._rows.clear()
         self._bytes.clear()
         with suppress(Exception):  # must not raise; recovery finds the piece
@@ -93,7 +93,7 @@ class StagedWriter(SinkWriter):
         return folder
 
     def _in_table_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows as the table has them; their highest event time is noted on the way."""
+        """Return the rows in the table's layout, and note their highest event time on the way."""
         if self._table.columns:
             batch = batch.select([*self._table.columns]).rename_columns([*self._table.columns.values()])
         if self._table.time is not None:
@@ -122,7 +122,7 @@ class StagedWriter(SinkWriter):
 
     @contextmanager
     def _below_the_fence(self) -> Iterator[None]:
-        """Turn what the file system says into what it means."""
+        """Translate errors of the file system into errors of the sink."""
         try:
             yield
         except RefusedValueError as error:

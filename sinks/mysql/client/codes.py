@@ -1,4 +1,4 @@
-"""The error numbers of MySQL and MariaDB that the sink tells apart, and what they mean to it."""
+"""The error numbers of MySQL and MariaDB that the sink distinguishes, and what they mean to it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ NOT_NOW = frozenset({
     1021, 1037, 1041, 1114,  # disk or memory full
     1040, 1203, 1226,        # too many connections
     1053, 1927, 1317,        # shutdown, killed
-    1205,                    # a backup or FLUSH TABLES WITH READ LOCK stands in the way
+    1205,                    # blocked by a backup or FLUSH TABLES WITH READ LOCK
     1223, 1290, 1792, 1836,  # read-only (H37)
     1969, 3024,              # statement timeout
 })  # fmt: skip
-"""The server refuses for now: the branch stays as it is."""
+"""The server refuses for now: the branch is unchanged."""
 
 CONNECTION_LOST = frozenset(
     {0, 2002, 2003, 2006, 2013, 2014, 2026, 2055, 1040, 1053, 1129, 1152, 1158, 1159, 1160, 1161, 1927}
@@ -45,11 +45,11 @@ REJECTED_ROWS = frozenset({
 
 
 def code_of(error: pymysql.Error) -> int:
-    """The server's or the client's error number; -1 if there is none."""
+    """Return the server's or the client's error number; -1 if there is none."""
     code = error.args[0] if error.args else -1
     return code if isinstance(code, int) else -1
 
 
 def is_connection_lost(error: pymysql.Error) -> bool:
-    """Whether the connection is of no more use."""
+    """Return whether the connection can no longer be used."""
     return isinstance(error, pymysql.InterfaceError) or code_of(error) in CONNECTION_LOST

@@ -1,8 +1,8 @@
 """A connection that never reconnects, always has deadlines, and never sends a file.
 
-`LOAD DATA LOCAL` lets the server ask the client for a file, as the answer to any statement; a server that is not what
-it seems can so read what it likes. This connection has no code that opens a file: the request is answered with the
-bytes that the statement just sent came with, if it asks for exactly them; anything else ends the connection.
+`LOAD DATA LOCAL` lets the server ask the client for a file in reply to any statement, so a malicious server can read any
+file of the client. This connection has no code that opens a file. It answers a request with the bytes that were passed
+with the current statement, if the request names exactly those; anything else ends the connection.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ Row = tuple[Any, ...]
 
 
 class SecurityError(pymysql.OperationalError):
-    """The server asked for something that only a hostile one asks for."""
+    """The server asked for something that only a hostile server asks for."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What the server says of a finished statement.
+    """The server's reply to a finished statement.
 
     Attributes:
         affected: rows changed.
@@ -97,7 +97,7 @@ class Session(_Connection):
             autocommit=None,
             local_infile=local_infile,
             connect_timeout=endpoint.connect_timeout_s,
-            # For the handshake; a server that accepts and then says nothing is not there.
+            # For the handshake: a server that accepts the connection and then stays silent counts as unreachable.
             read_timeout=endpoint.connect_timeout_s,
             write_timeout=endpoint.connect_timeout_s,
             auth_plugin_map=dict.fromkeys(_REFUSED_PLUGINS, _RefusePlugin),
@@ -108,7 +108,7 @@ class Session(_Connection):
         self._read_timeout = self._write_timeout = endpoint.io_timeout_s
 
     def connect(self, sock: socket.socket | None = None) -> None:
-        """Connect once: a second session would know nothing of the first one's branch (H39)."""
+        """Connect once: a second session would not have the first one's branch (H39)."""
         if self._handshake_done:
             raise pymysql.InterfaceError(0, "a session is never opened again")
         super().connect(sock)
@@ -147,9 +147,9 @@ class Session(_Connection):
 
         Args:
             sql: the statement, with `{file}` for the file's name.
-            chunks: what the file would hold.
+            chunks: the content of that file.
         """
-        # A new name each time: the server cannot ask for it before it has seen the statement.
+        # A new name each time: the server cannot ask for it before it has received the statement.
         name = f"twophase-{secrets.token_hex(8)}"
         self._stream = _Stream(name, chunks)
         try:
@@ -158,11 +158,11 @@ class Session(_Connection):
             self._stream = None
 
     def in_transaction(self) -> bool:
-        """Whether the server said, with its last reply, that a transaction is open."""
+        """Return whether the server's last reply reported an open transaction."""
         return bool(self.server_status & 1)
 
     def end(self) -> None:
-        """Close, whatever state the connection is in."""
+        """Close the connection, whatever its state."""
         if self.open:
             self.close()
 
@@ -205,7 +205,7 @@ class Session(_Connection):
         self.refuse(f"the server asked for the file {name[:200]!r}; nothing was sent")
 
     def refuse(self, why: str) -> NoReturn:
-        """End the connection to a server that breaks the rules."""
+        """End the connection to a server that violates the protocol."""
         self._force_close()
         raise SecurityError(CR.CR_MALFORMED_PACKET, why)
 
@@ -238,7 +238,7 @@ def _file_name(request: MysqlPacket) -> bytes:
 
 
 class _RefusePlugin:
-    """Stands for every way of logging in that shows the password to whoever asks for it."""
+    """Replaces every authentication plugin that sends the password in the clear to whoever asks for it."""
 
     def __init__(self, connection: object) -> None:
         del connection
@@ -255,13 +255,13 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.tls is Tls.OFF:
         return {"ssl_disabled": True}
     context = ssl.create_default_context(cafile=endpoint.tls_ca)
-    # Self-signed authorities made by MySQL lack fields that the strict check of newer Pythons wants.
+    # Self-signed authorities made by MySQL lack fields that the strict check of newer Pythons requires.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if endpoint.tls is not Tls.VERIFY_IDENTITY:
         context.check_hostname = False
     if endpoint.tls is Tls.INSECURE:
         context.verify_mode = ssl.CERT_NONE
-    # PyMySQL given a context requires TLS; given nothing it would fall back to plain text without a word.
+    # With a context PyMySQL requires TLS; without one it would silently fall back to plain text.
     return {"ssl": context}
 
 
@@ -269,7 +269,7 @@ def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:
     """Open a session.
 
     Raises:
-        PreflightError: the server does not let us in, or is not the one it should be.
+        PreflightError: the server refuses the login, or is not the expected server.
         TargetUnreachableError: it does not answer.
     """
     try:
@@ -277,17 +277,17 @@ def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:
     except pymysql.Error as error:
         raise _explain(endpoint, error) from None
     except (OSError, RuntimeError, ValueError) as error:
-        # A file of certificates that is not there, a plugin that needs a package, a server that speaks something else.
+        # A missing certificate file, a plugin that needs a package, a server that speaks another protocol.
         raise PreflightError(f"No session with {endpoint}: {error}") from None
 
 
 def hostile(error: SecurityError) -> StopJobError:
-    """What a job makes of a server that asks for what only a hostile one asks for."""
+    """Return the error that stops the job at a server that behaves as only a hostile one does."""
     return StopJobError(f"The job stops: {error.args[-1]}.", remedy="find out who answers at the sink's address.")
 
 
 def _is_tls_refused(error: pymysql.Error) -> bool:
-    """Whether the two sides do not agree on TLS. One that hangs up in the middle of the handshake has died."""
+    """Return whether client and server disagree on TLS. A server that hangs up during the handshake has died instead."""
     cause = getattr(error, "original_exception", None)
     hung_up = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
     return code_of(error) == CR.CR_SSL_CONNECTION_ERROR or (isinstance(cause, ssl.SSLError) and not hung_up)

@@ -30,17 +30,17 @@ class DriverLink:
         self._used_s = 0.0
 
     def follow(self, endpoint: Endpoint) -> None:
-        """Open further sessions here; the one that is open stays."""
+        """Open later sessions at this endpoint; an open session stays open."""
         self._endpoint = endpoint
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """A working session; after an error that leaves this block, the next one is new.
+        """Yield a working session; after an error that leaves this block, the next call opens a new one.
 
-        The session may be inside a transaction then, and whatever is done in it next would be rolled back with it.
+        After an error the session may be in a transaction, and anything done in it next would be rolled back with that.
 
         Raises:
-            TargetUnreachableError: the server does not answer, or stopped answering; what was asked may be done.
+            TargetUnreachableError: the server does not answer, or stopped answering; the statement may have taken effect.
         """
         if self._session is None or not self._is_alive(self._session):
             self.close()
@@ -60,7 +60,7 @@ class DriverLink:
             ) from None
 
     def _is_alive(self, session: Session) -> bool:
-        """Servers and firewalls end sessions that are idle, as the driver's is between two checkpoints."""
+        """Return whether the session is alive: servers and firewalls end idle ones, as it is between two checkpoints."""
         if not session.open or time.monotonic() - self._used_s < _IDLE_S:
             return session.open
         try:

@@ -11,7 +11,7 @@ def quote(name: str) -> str:
     """Return `name` as a quoted identifier.
 
     Raises:
-        ConfigError: MySQL cannot have an identifier of that name.
+        ConfigError: the name is no valid MySQL identifier.
     """
     if not name or len(name) > _MAX_LENGTH:
         raise ConfigError(f"{name!r} cannot be the name of a schema, table or column: 1 to {_MAX_LENGTH} characters.")

@@ -27,7 +27,7 @@ class Server:
 
     Attributes:
         text: the version as the server writes it.
-        variables: global settings; one that the server does not have is missing.
+        variables: global settings; those that the server does not have are absent.
     """
 
     text: str
@@ -35,23 +35,23 @@ class Server:
 
     @property
     def is_mariadb(self) -> bool:
-        """Whether it is MariaDB rather than MySQL."""
+        """True for MariaDB, False for MySQL."""
         return "mariadb" in self.text.lower()
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Its version as numbers."""
+        """The version as numbers."""
         # MariaDB may prefix its version for the sake of old replicas: 5.5.5-10.11.6-MariaDB.
         text = self.text.removeprefix("5.5.5-") if self.is_mariadb else self.text
         found = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
         return tuple(map(int, found.groups())) if found else (0, 0, 0)
 
     def is_on(self, name: str) -> bool:
-        """Whether a switch is on."""
+        """Return whether a switch is on."""
         return self.variables.get(name, "OFF").upper() in ("ON", "1", "YES")
 
     def number(self, name: str, default: int = 0) -> int:
-        """A setting that is a number."""
+        """Return a numeric setting."""
         text = self.variables.get(name, "")
         return int(text) if text.isdigit() else default
 

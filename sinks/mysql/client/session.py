@@ -1,7 +1,7 @@
-"""What every session is told before it is used, and the check that it has understood.
+"""The settings of every session, and the check that the server has taken them.
 
 Nothing is left to the server's defaults: a non-strict `sql_mode` clips values, an `init_connect` or a proxy may have
-changed any of this, and the default lock waits are up to a year long.
+changed any setting, and the default lock wait timeouts are up to a year long.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _IDLE_TIMEOUT_S = 3600
 
 
 def open_driver_session(endpoint: Endpoint) -> Session:
-    """A session for single statements: autocommit, READ COMMITTED. It cannot load files."""
+    """Open a session for single statements: autocommit, READ COMMITTED. It cannot load files."""
     return _open(endpoint, autocommit=True, local_infile=False, lock_wait_s=1)
 
 
 def open_writer_session(endpoint: Endpoint, *, local_infile: bool) -> Session:
-    """A session for one XA branch: no autocommit, so that a lost branch commits nothing by itself (H39)."""
+    """Open a session for one XA branch: no autocommit, so that a lost branch commits nothing by itself (H39)."""
     return _open(endpoint, autocommit=False, local_infile=local_infile, lock_wait_s=endpoint.lock_wait_timeout_s)
 
 
@@ -48,7 +48,7 @@ def _open(endpoint: Endpoint, *, autocommit: bool, local_infile: bool, lock_wait
 
 
 def _check_server(session: Session, endpoint: Endpoint) -> None:
-    """A name may lead to another server after a failover, which need not have what the first one acknowledged (H6)."""
+    """Check the server's id: after a failover a host name may lead to a server without what the first acknowledged (H6)."""
     if endpoint.server_uuid is None:
         return
     [(found,)] = session.rows("SELECT @@server_uuid")

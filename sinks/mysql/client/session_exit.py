@@ -1,14 +1,14 @@
-"""Nobody may touch a prepared branch before the session that prepared it is gone.
+"""Waits until the sessions that prepared branches are gone: nobody may touch a prepared branch before that.
 
-Before MySQL 8.0.29 and on MariaDB a branch passes to others when its session ends, in two steps: first the server hands
-it over, then the engine does. XA COMMIT from elsewhere is refused before the first step (1397). **Between the two it
-answers OK and commits nothing**: the branch is then neither committed nor listed, keeps its locks, and comes back as
-prepared when the server is restarted. XA ROLLBACK does the same (docs/decisions/0010).
+Before MySQL 8.0.29 and on MariaDB a branch is released when its session ends, in two steps: first by the server, then by
+the engine. XA COMMIT from another session is refused before the first step (1397). **Between the two it answers OK and
+commits nothing**: the branch is then neither committed nor listed, keeps its locks, and comes back as prepared when the
+server is restarted. XA ROLLBACK does the same (docs/decisions/0010).
 
-The process list does not tell: MySQL leaves a session out when its socket is closed, which is before both steps, MariaDB
-between the two. On MySQL `KILL` finds a session until both are done, so it is asked until it answers 1094. On MariaDB
-InnoDB's list of transactions tells, for which the account needs PROCESS; without that right the driver waits a moment
-longer. On both, no OK is believed without the ledger.
+The process list cannot show this: MySQL drops a session from it when its socket is closed, before both steps; MariaDB
+between the two. On MySQL, `KILL` finds a session until both are done, so it is repeated until it answers 1094. On MariaDB,
+InnoDB's list of transactions shows it, for which the account needs PROCESS; without that privilege the driver waits a
+moment longer. On both, no OK is believed without the ledger.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from twophase.sinks.mysql.xid import Xid
 
 _POLL_S = 0.01
 _CLOSING_POLL_S = 0.001
-# MariaDB, where nothing tells that the engine has let go of a branch.
+# MariaDB, where nothing shows that the engine has released a branch.
 _SETTLING_S = 0.05
 # InnoDB answers from a copy of its list of transactions, which it renews when nobody has read it for a tenth of a second:
-# whoever asks sooner gets the same copy again, and starts that tenth anew.
+# a query before that gets the same copy again and restarts the tenth of a second.
 _RENEWAL_S = (0.11, 0.2)
 _NO_RENEWAL_S = 1.0
 # A session of that number that does not hold the branch's lock is closing, which takes milliseconds, or is another one:
-# numbers begin anew when the server does.
+# numbering restarts with the server.
 _OTHER_SESSION_S = 1.0
 
 
 def present(session: Session, numbers: Collection[int]) -> set[int]:
-    """Which of these sessions are still on the process list. Sessions of one's own account are always shown."""
+    """Return those sessions that are still on the process list, which always shows sessions of one's own account."""
     if not numbers:
         return set()
     rows = session.rows(
@@ -55,10 +55,10 @@ def wait_until_left(session: Session, xids: Collection[Xid], deadline: float, *,
         session: the driver's.
         xids: the branches.
         deadline: when to give up, on the monotonic clock.
-        killing: whether to end them (H2).
+        killing: end them first (H2).
 
     Returns:
-        The branches whose sessions are still there.
+        The branches whose sessions remain.
     """
     surely_others = time.monotonic() + _OTHER_SESSION_S
     while True:
@@ -79,14 +79,14 @@ def wait_until_left(session: Session, xids: Collection[Xid], deadline: float, *,
 
 
 def wait_until_gone(session: Session, numbers: Collection[int], deadline: float) -> set[int]:
-    """Wait until sessions that were just ended are gone; returns those that are still there."""
+    """Wait until sessions that were just killed are gone; return those that remain."""
     while (there := present(session, numbers)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return there | _wait_until_closed(session, set(numbers) - there, deadline)
 
 
 def may_list_transactions(session: Session) -> bool:
-    """Whether this account may see which sessions InnoDB still connects with a transaction: the right PROCESS."""
+    """Return whether this account has PROCESS, and so sees which sessions InnoDB still associates with a transaction."""
     try:
         session.rows("SELECT 1 FROM information_schema.INNODB_TRX LIMIT 1")
     except pymysql.Error as error:
@@ -97,32 +97,32 @@ def may_list_transactions(session: Session) -> bool:
 
 
 def _wait_until_closed(session: Session, numbers: Collection[int], deadline: float) -> set[int]:
-    """Wait until sessions that are off the process list have let go of their branches; returns those that have not."""
+    """Wait until sessions that have left the process list have released their branches; return those that have not."""
     closing = {number for number in numbers if number != session.id and _is_closing(session, number)}
     while closing and time.monotonic() < deadline:
         time.sleep(_CLOSING_POLL_S)
         closing = {number for number in closing if _is_closing(session, number)}
     if numbers and "mariadb" in session.server_version.lower():
-        # A number of this very session is another one's, of before a restart of the server: that one is gone.
+        # This session's own number means a session from before a restart of the server: that one is gone.
         closing |= _wait_until_released(session, set(numbers) - closing - {session.id}, deadline)
     return closing
 
 
 def _is_closing(session: Session, number: int) -> bool:
-    """Whether the server still has a session that is off the process list, where nobody can run a statement any more."""
+    """Return whether the server still has a session that has left the process list and can run no more statements."""
     try:
         session.run(f"KILL QUERY {int(number)}")
     except pymysql.Error as error:
-        if code_of(error) in (UNKNOWN_THREAD, KILL_DENIED):  # denied: another account's, after a restart of the server
+        if code_of(error) in (UNKNOWN_THREAD, KILL_DENIED):  # denied: another account's, after a server restart
             return False
         raise
     return True
 
 
 def _wait_until_released(session: Session, numbers: set[int], deadline: float) -> set[int]:
-    """Wait until InnoDB connects none of these sessions with a transaction; returns those that it still does.
+    """Wait until InnoDB associates none of these sessions with a transaction; return those that it still does.
 
-    The list is a copy. One that shows the statement of this wait was made after the sessions had left the process list.
+    The list is a copy. A copy that shows this wait's own statement was made after the sessions had left the process list.
     """
     patience, marker = time.monotonic() + _NO_RENEWAL_S, uuid4().hex
     session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT")  # InnoDB lists a session that is in a transaction
@@ -148,7 +148,7 @@ def _wait_until_released(session: Session, numbers: set[int], deadline: float) -
 
 
 def _transactions(session: Session, marker: str) -> tuple[set[int], bool]:
-    """The sessions that InnoDB connects with a transaction, and whether the list shows this statement."""
+    """Return the sessions that InnoDB associates with a transaction, and whether the list shows this statement."""
     listed = session.rows(
         "SELECT trx_mysql_thread_id, COALESCE(trx_query, '') LIKE %s FROM information_schema.INNODB_TRX",
         (f"%{marker}%",),

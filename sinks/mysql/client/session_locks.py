@@ -1,8 +1,8 @@
-"""How sessions of ours are found from another machine, to be ended.
+"""Session locks, used to find and end our sessions from another machine.
 
-A writer's session holds two user-level locks: a numbered slot of its job and sink, and one named after its branch.
-Such a lock needs no rights and no table, says which session holds it, and goes with the session. Ending a session of
-one's own account needs no rights either.
+A writer's session holds two user-level locks: one of the numbered locks of its job and sink, and one named after its branch.
+Such a lock needs no privileges and no table, tells which session holds it, and is released when the session ends. Ending a
+session of one's own account needs no privileges either.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ SLOTS = 512
 
 @dataclass(frozen=True)
 class SessionLocks:
-    """The locks of one job and sink.
+    """The session locks of one job and sink.
 
     Attributes:
-        owner: whose they are.
+        owner: the job and sink.
     """
 
     owner: Owner
 
     def take(self, session: Session, xid: Xid, first: int) -> None:
-        """Make `session` one that can be found.
+        """Take both locks, so that `session` can be found.
 
         Args:
             session: a session without a branch.
             xid: the branch it is about to open.
-            first: where to look for a free slot first; neighbours should begin at different ones.
+            first: the numbered lock to try first; concurrent writers should start at different numbers.
 
         Raises:
-            DeclinedError: all slots are taken, or another session has the branch.
+            DeclinedError: all numbered locks are taken, or another session has the branch.
         """
         for number in range(first, first + SLOTS):
             if _get_lock(session, self._slot(number % SLOTS)):
@@ -51,7 +51,7 @@ class SessionLocks:
             raise DeclinedError(f"Another session is writing the branch {xid}.")
 
     def holders(self, session: Session) -> set[int]:
-        """The sessions of all our writers, of whatever attempt."""
+        """Return the sessions of all our writers, whatever their attempt."""
         asked = ", ".join(f"IS_USED_LOCK('{self._slot(number)}')" for number in range(SLOTS))
         [found] = session.rows(f"SELECT {asked}")
         return {int(number) for number in found if number is not None}
@@ -61,13 +61,13 @@ class SessionLocks:
 
 
 def holder_of(session: Session, xid: Xid) -> int | None:
-    """The session that has a branch open, or has prepared it and is still there."""
+    """Return the session that has a branch open, or has prepared it and has not ended."""
     [(number,)] = session.rows("SELECT IS_USED_LOCK(%s)", (_branch(xid),))
     return None if number is None else int(number)
 
 
 def kill(session: Session, numbers: Collection[int]) -> None:
-    """End sessions; one that is gone already is fine."""
+    """End sessions; ignore those that have already ended."""
     for number in numbers:
         try:
             session.run(f"KILL {int(number)}")

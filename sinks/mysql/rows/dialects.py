@@ -1,4 +1,4 @@
-"""The two ways in which rows are written: as the file of LOAD DATA and as the values of INSERT."""
+"""The two formats of rows: the file of LOAD DATA and the values of INSERT."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twophase.sinks.mysql.rows.encoding import Dialect
 
 
 def _escape(values: pa.Array, escapes: Sequence[tuple[bytes, str, str]]) -> pa.Array:
-    """Replace what has a meaning; one look at the whole buffer tells that there is nothing to do, the usual case."""
+    """Escape special characters. Usually there are none, which one search of the whole buffer shows."""
     _, offsets, data = values.buffers()
     if data is None:
         return values
@@ -29,7 +29,7 @@ def _escape_field(values: pa.Array) -> pa.Array:
 
 
 def _escape_literal(values: pa.Array) -> pa.Array:
-    # The session's sql_mode is ours: backslashes escape (see session.py).
+    # We set the session's sql_mode: backslashes escape (see session.py).
     return _escape(values, ((b"\\", "\\", "\\\\"), (b"'", "'", "\\'")))
 
 

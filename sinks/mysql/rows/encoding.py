@@ -1,7 +1,7 @@
 """Rows as text for the server, column by column, without touching a single value in Python.
 
-Each column is cast to strings, NULL is written as the caller wants it, and the strings of a row are joined; the buffer
-of the joined array is what is sent. See docs/decisions/0011 for what else was tried.
+Each column is cast to strings, NULL is written in the dialect's way, and the strings of a row are joined; the buffer
+of the joined array is sent as it is. Alternatives that were tried are in docs/decisions/0011.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _UNIT_DIGITS = {"s": 0, "ms": 3, "us": 6}
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one kind of statement wants its rows.
+    """The format in which one kind of statement takes rows.
 
     Attributes:
-        text: makes a string array safe between the separators.
-        binary: what stands before and after the hex digits of bytes.
-        quote: what stands before and after a text, a date or a time.
-        null: how NULL is written.
-        row: what stands before a row, between two columns and after a row.
+        text: escapes a string array.
+        binary: text before and after the hex digits of bytes.
+        quote: text before and after a text, a date or a time.
+        null: the text of NULL.
+        row: text before a row, between two columns and after a row.
     """
 
     text: Callable[[pa.Array], pa.Array]
@@ -50,7 +50,7 @@ class Encoded:
 
     Attributes:
         data: all rows, one after the other.
-        ends: where each row begins, and the end of the last one: one more than there are rows.
+        ends: the start of each row, and the end of the last one: one entry more than there are rows.
     """
 
     data: memoryview
@@ -58,17 +58,17 @@ class Encoded:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.ends) - 1
 
 
 def encode(batch: pa.RecordBatch, plans: Sequence[ColumnPlan], dialect: Dialect) -> Encoded:
-    """Write the rows of a batch.
+    """Encode the rows of a batch.
 
     Args:
         batch: has a column for each plan, found by name; at least one row.
         plans: the columns, in the order in which they are written. A short last one is cheapest.
-        dialect: how they are written.
+        dialect: the format.
 
     Raises:
         RejectedRowsError: a value cannot be stored unchanged; names the first.
@@ -176,7 +176,7 @@ def _binary(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
 
 
 def to_hex(values: pa.Array) -> pa.Array:
-    """The bytes of each value as hex digits."""
+    """Return the bytes of each value as hex digits."""
     validity, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, dtype=np.int32)[values.offset : values.offset + len(values) + 1]
     raw = np.frombuffer(data if data is not None else b"", dtype=np.uint8)[ends[0] : ends[-1]]
@@ -212,12 +212,12 @@ def _check_years(ticks: pa.Array, per_day: int, plan: ColumnPlan) -> None:
     first, last = _FIRST_YEAR_DAYS * per_day, (_LAST_YEAR_DAYS + 1) * per_day
     if bounds["min"] is not None and (bounds["min"] < first or bounds["max"] >= last):
         bad = pc.or_(pc.less(ticks, scalar(first)), pc.greater_equal(ticks, scalar(last)))
-        # As numbers: Python's own dates end before some of these do.
+        # As numbers: Python's dates cover a smaller range than some of these types.
         _reject(ticks, bad, plan, "MySQL keeps the years 1000 to 9999 (shown as counted from 1970)")
 
 
 def _check_fraction(values: pa.Array, ticks: pa.Array, plan: ColumnPlan) -> None:
-    """The server rounds the digits of a second that a column does not keep, without a warning."""
+    """Refuse fractions of a second that the column does not keep: the server would round them without a warning."""
     excess = _UNIT_DIGITS[values.type.unit] - plan.fraction_digits
     if excess > 0:
         unit = scalar(10**excess)

@@ -1,7 +1,7 @@
-"""One statement's worth of rows into the open branch, and the proof that all of them arrived unchanged.
+"""Loads rows into the open branch, one statement at a time, and checks that all of them arrived unchanged.
 
-`LOAD DATA LOCAL` implies IGNORE, in strict mode too: it skips duplicates, clips numbers, cuts strings and turns NULL
-into 0 without an error (H41, HD8). What it did is only in two numbers of its reply: rows stored and warnings raised.
+`LOAD DATA LOCAL` implies IGNORE, even in strict mode: it skips duplicates, clips numbers, truncates strings and turns NULL
+into 0 without an error (H41, HD8). Only two numbers of its reply show this: rows stored and warnings raised.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _THROUGH = {Encoding.BINARY: "UNHEX({})", Encoding.BIT: "CAST({} AS UNSIGNED)"}
 
 @dataclass(frozen=True)
 class Loader(ABC):
-    """Puts rows into the target within the session's open branch.
+    """Loads rows into the target within the session's open branch.
 
     Attributes:
         table: the target's quoted name.
-        plans: how its columns are filled.
+        plans: the plan of each column.
     """
 
     table: str
@@ -77,10 +77,10 @@ class LoadDataLoader(Loader):
 
 @dataclass(frozen=True)
 class InsertLoader(Loader):
-    """Multi-row INSERT, where the server forbids LOCAL.
+    """Multi-row INSERT, for servers that forbid LOCAL.
 
     Attributes:
-        statement_bytes: how long a statement may be.
+        statement_bytes: the maximum length of a statement.
     """
 
     statement_bytes: int = 1_000_000
@@ -98,9 +98,9 @@ class InsertLoader(Loader):
 
 
 def load_data_sql(table: str, plans: Sequence[ColumnPlan]) -> str:
-    """The LOAD DATA statement; `{file}` stands for the file's name.
+    """Return the LOAD DATA statement, with `{file}` for the file's name.
 
-    The separators are in hex, which means the same whatever `sql_mode` says of backslashes.
+    The separators are in hex, which means the same whatever `sql_mode` does with backslashes.
     """
     fields, through = [], []
     for number, plan in enumerate(plans):
@@ -117,14 +117,14 @@ def load_data_sql(table: str, plans: Sequence[ColumnPlan]) -> str:
 
 
 def _cheap_last(plans: Sequence[ColumnPlan]) -> list[ColumnPlan]:
-    """The same columns with a cheap one at the end, where the end of the row is joined on."""
+    """Return the columns with a cheap one at the end, where the end of the row is appended."""
     ranks = {encoding: rank for rank, encoding in enumerate(_CHEAP_LAST)}
     last = min(plans, key=lambda plan: ranks.get(plan.encoding, len(ranks)))
     return [*(plan for plan in plans if plan is not last), last]
 
 
 def _statements(encoded: Encoded, limit: int) -> Iterator[tuple[int, bytes]]:
-    """Cut rows into pieces of about `limit` bytes, at least one row each, without the last comma."""
+    """Split rows into chunks of about `limit` bytes, at least one row each, without the last comma."""
     start = 0
     while start < encoded.rows:
         stop = int(encoded.ends.searchsorted(encoded.ends[start] + limit, side="right")) - 1

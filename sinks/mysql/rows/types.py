@@ -1,8 +1,8 @@
-"""Which Arrow type fits into which column, decided before the first row.
+"""The mapping from Arrow types to columns, decided before the first row.
 
-A pair fits if every value either arrives unchanged or is refused: by the server with a warning that the load counts, or
-by our own check where the server would change the value without a word (rounded fractions of a second, padded BINARY
-and CHAR). What fits only in part is refused here, by name.
+A pair fits if every value either arrives unchanged or is refused: by the server, with a warning that the load counts, or
+by our own check where the server would silently change the value (rounded fractions of a second, padded BINARY and CHAR).
+A type that fits only in part is refused here, by name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DECIMAL_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
 
 
 class Encoding(Enum):
-    """How the values of a column are written."""
+    """The encoding of a column's values."""
 
     TEXT = auto()
     PLAIN = auto()
@@ -37,15 +37,15 @@ class Encoding(Enum):
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """How one column of the rows goes into one column of the table.
+    """The plan by which one column of the rows fills one column of the table.
 
     Attributes:
         field: its name in the rows.
         column: its name in the table.
-        type: what every batch is cast to first.
-        encoding: how its values are written.
-        nullable: whether NULL may arrive.
-        fraction_digits: digits of a second that the column keeps.
+        type: every batch is first cast to this type.
+        encoding: of its values.
+        nullable: NULL is allowed.
+        fraction_digits: fractional digits of a second that the column keeps.
         padded: values that the column would pad or strip are refused.
         length: bytes of a BINARY column.
     """
@@ -61,7 +61,7 @@ class ColumnPlan:
 
 
 def plan_column(field: pa.Field, column: Column) -> ColumnPlan | str:
-    """Decide how `field` goes into `column`.
+    """Plan how `field` fills `column`.
 
     Returns:
         The plan, or why it does not fit and what to do.
@@ -83,7 +83,7 @@ def plan_column(field: pa.Field, column: Column) -> ColumnPlan | str:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type that a batch is cast to: one for each family, without dictionaries, zones and 64-bit offsets."""
+    """Return the type that a batch is cast to: one per family, without dictionaries, time zones and 64-bit offsets."""
     if pa.types.is_dictionary(kind):
         return _plain(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -103,7 +103,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _encoding(kind: pa.DataType, column: Column) -> Encoding | str:
-    """The encoding, or why there is none."""
+    """Return the encoding, or the reason why there is none."""
     if column.generated:
         return "the server computes this column; drop it from the rows."
     if pa.types.is_null(kind):
@@ -141,8 +141,8 @@ def _for_integer(kind: pa.DataType, column: Column) -> Encoding | str:
     signed = pa.types.is_signed_integer(kind)
     if column.data_type in _INTEGER_BITS:
         room = _INTEGER_BITS[column.data_type]
-        # Spark has no unsigned integers: one of twice the width is how a value above half an unsigned column's range
-        # gets here. Values outside are refused row by row.
+        # Spark has no unsigned integers: a value above half an unsigned column's range arrives as an integer of twice
+        # the width. Values outside the range are refused row by row.
         room = min(2 * room, 64) if column.unsigned and signed else room - (not column.unsigned and not signed)
         return Encoding.PLAIN if bits <= room else "values would not fit; widen the column or cast the rows."
     if column.data_type == "decimal":
