@@ -21,7 +21,7 @@ from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.sinks.mysql.sink import MySqlSink
-from twophase.testing.services import MariaDbService, MySqlService
+from twophase.testing.services import MariaDbService, MySqlService, SqlService
 
 SCHEMA = pa.schema(
     [
@@ -91,13 +91,13 @@ def main() -> None:
             run(server, arguments)
 
 
-def run(server: MySqlService | MariaDbService, arguments: argparse.Namespace) -> None:
+def run(server: SqlService, arguments: argparse.Namespace) -> None:
     database = f"bench_{secrets.token_hex(4)}"
     server.create_database(database)
     with server.connect(database) as connection, connection.cursor() as cursor:
         cursor.execute(DDL)
         cursor.execute("SELECT CONCAT(@@datadir, @@socket)")
-        socket = cursor.fetchone()[0]
+        [[socket]] = cursor.fetchall()
     options = {"unix_socket": socket} if arguments.socket else {}
     sink = MySqlSink(
         url=server.url(database), table="orders", password_env="BENCH_PASSWORD", load=arguments.load,

@@ -329,7 +329,8 @@ def records(kafka: KafkaService, topic: str) -> list[bytes]:
 def server_uuid(service: MySqlService | MariaDbService) -> str:
     with service.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SELECT @@server_uuid")
-        return str(cursor.fetchone()[0])
+        [[uuid]] = cursor.fetchall()
+        return str(uuid)
 
 
 def start_in_a_process_that_dies(mode: str, folder: Path) -> tuple[int, Path]:

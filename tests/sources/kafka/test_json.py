@@ -129,7 +129,7 @@ NOT_ONE_OBJECT = [
     b'{"b":"\\ud800"}',
     b'{"b":"\\x41"}',
 ]
-DOES_NOT_FIT = [
+DOES_NOT_FIT: list[bytes | None] = [
     b'{"a":"1"}',
     b'{"a":1.5}',
     b'{"a":1.0}',
