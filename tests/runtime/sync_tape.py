@@ -33,7 +33,7 @@ class SyncTape:
         return self.calls[: self.calls.index("DECIDED")]
 
     def _note_fsync(self, descriptor: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
         self._fsync(descriptor)
         self.calls.append("/".join(path.parts[-2:]))
 
