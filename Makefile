@@ -67,7 +67,7 @@ lint: $(READY)  ## Style
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-types: $(READY)  ## Types, strict
+types: $(READY)  ## Types of every tree, strict for what is no test
 	@$(BIN)/mypy
 
 layers: $(READY)  ## Who may know whom

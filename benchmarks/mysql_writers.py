@@ -12,6 +12,9 @@ import pickle
 import resource
 import secrets
 import time
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
+from typing import Any
 
 import numpy as np
 import psutil
@@ -54,7 +57,9 @@ def batches(start: int, rows: int, size: int) -> list[pa.RecordBatch]:
     return made
 
 
-def work(sink: bytes, transaction: TransactionId, index: int, rows: int, size: int, gate, results) -> None:
+def work(
+    sink: bytes, transaction: TransactionId, index: int, rows: int, size: int, gate: Barrier, results: Queue[Any]
+) -> None:
     made = batches(index * rows, rows, size)
     before = resource.getrusage(resource.RUSAGE_SELF)
     writer = pickle.loads(sink).writer(transaction, Subtask(index, index))

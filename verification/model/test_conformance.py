@@ -103,7 +103,7 @@ class Life:
             first.run_to(2)
         first.process.kill()
         if disturbed := first.steps.clear():
-            self._new().recover().run_to(3)  # type: ignore[attr-defined]
+            self._new().recover().run_to(3)
         return disturbed
 
     def _new(self) -> ToldDriver:
@@ -114,7 +114,7 @@ class Life:
         raise Crash
 
     def _overtake(self) -> None:
-        self._new().recover().run_to(1)  # type: ignore[attr-defined]
+        self._new().recover().run_to(1)
 
 
 @pytest.mark.parametrize("dies", [True, pytest.param(False, marks=pytest.mark.proof)], ids=["dies", "is overtaken"])
