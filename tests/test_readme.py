@@ -19,7 +19,7 @@ from twophase.sources.kafka.options import KafkaOptions
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "sinks/README.md")),
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "sinks/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 PYTHON = README.partition("```python\n")[2].partition("```")[0]
