@@ -74,7 +74,7 @@ CLOCKS = [datetime.time(0), datetime.time(23, 59, 59, 999999), datetime.time(1, 
 DOCUMENTS = ['{"a": 1}', "[]", "null", '"\\u00e9\\n"', '{"a": "\\\\t"}']
 
 
-def corpus() -> list[dict]:
+def corpus() -> list[dict[str, Any]]:
     utc = datetime.UTC
     columns: dict[str, Sequence[Any]] = {
         "text": TEXTS,
@@ -99,7 +99,7 @@ def corpus() -> list[dict]:
     return [{"id": number, **row} for number, row in enumerate(rows)]
 
 
-def stored(row: dict) -> dict:
+def stored(row: dict[str, Any]) -> dict[str, Any]:
     """What a reader of the table gets for a row."""
     clock, flag, bit = row["clock"], row["flag"], row["bit"]
     return {
@@ -114,7 +114,7 @@ def stored(row: dict) -> dict:
     }  # fmt: skip
 
 
-def read_back(harness: MySqlHarness) -> list[dict]:
+def read_back(harness: MySqlHarness) -> list[dict[str, Any]]:
     """All rows, with floats as exactly as the server has them."""
     with harness.server.connect(harness.database) as connection, connection.cursor() as cursor:
         cursor.execute("SET time_zone = '+00:00'")

@@ -45,7 +45,8 @@ def kafka() -> Iterator[KafkaService]:
 
 @pytest.fixture(scope="module", params=[MySqlService, pytest.param(MariaDbService, marks=pytest.mark.proof)])
 def kind(request: pytest.FixtureRequest) -> SqlKind:
-    return request.param
+    chosen: SqlKind = request.param
+    return chosen
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ def decode(*values: bytes | None, schema: pa.Schema = FLAT, drop: bool = False) 
     batch = decoder.batch()
     batch.validate(full=True)
     assert batch.schema == schema
-    return batch.to_pylist()
+    return list(batch.to_pylist())
 
 
 def bad(*values: bytes | None, schema: pa.Schema = FLAT) -> str:

@@ -165,7 +165,7 @@ def test_rows_read_back_as_they_were(dialect, parse, rows, order, cut):
 
 
 def _single(value: float) -> float:
-    return pa.scalar(value, pa.float32()).as_py()
+    return float(pa.scalar(value, pa.float32()).as_py())
 
 
 @pytest.mark.parametrize("dialect", [LOAD_DATA, INSERT_VALUES], ids=["load", "insert"])
@@ -188,7 +188,7 @@ def test_hex_digits_of_any_slice(items, start):
     assert to_hex(sliced).to_pylist() == [None if item is None else item.hex().upper() for item in items[start:]]
 
 
-def reject(name: str, items: list, kind: pa.DataType | None = None, **changes) -> str:
+def reject(name: str, items: list[Any], kind: pa.DataType | None = None, **changes) -> str:
     batch = pa.RecordBatch.from_pydict({name: pa.array(items, kind or TYPES[name][0])})
     with pytest.raises(RejectedRowsError) as caught:
         encode(batch, [plan(name, **changes)], LOAD_DATA)
