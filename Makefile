@@ -23,9 +23,12 @@ KILLS  ?= 30
 
 # The longest files first, by harness/ledger.json, and CPU seconds held against it.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --ledger
+# The tests that start neither Spark nor a server.
+UNIT   := -m "not spark and not server" tests
 CHOSEN := $(if $(PART),--part $(PART)) $(if $(SHARE),--share $(SHARE)) $(if $(REST),--rest) --kills $(KILLS)
 
 .PHONY: help demo test proof unit quick ledger integration soak simulate model lint types layers format services bench constraints clean check
+.PHONY: coverage package
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,10 +44,14 @@ proof: services  ## Every kill, an hour or two: make proof PART=delta, make proo
 	@$(PYTEST) --ignore integration/containers --proof $(CHOSEN) $(TESTS)
 
 unit: $(READY)  ## The tests that start neither Spark nor a server
-	@$(PYTEST) -m "not spark and not server" tests
+	@$(PYTEST) $(UNIT)
 
 quick: $(READY)  ## Those of them that cost least: for the habit of saving and running
 	@$(PYTEST) --quick tests verification
+
+coverage: $(READY)  ## Lines and branches of the product that `make unit` runs, in one process
+	@$(BIN)/python -m coverage run -m pytest $(UNIT)
+	@$(BIN)/python -m coverage report --skip-covered --sort=cover
 
 ledger: services  ## Write down what each file of tests costs, in CPU seconds: on an idle machine
 	@$(PYTEST:--ledger=--write-ledger) --ignore integration/containers $(TESTS)
@@ -67,7 +74,7 @@ lint: $(READY)  ## Style
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-types: $(READY)  ## Types, strict
+types: $(READY)  ## Types of every tree, strict for what is no test
 	@$(BIN)/mypy
 
 layers: $(READY)  ## Who may know whom
@@ -85,12 +92,17 @@ bench: services  ## All benchmarks in turn, which takes hours; `.venv/bin/python
 services: $(READY)  ## Fetch Kafka, MySQL, MariaDB and Delta into the cache
 	@$(BIN)/python -m twophase.testing.services fetch
 
+package: $(READY)  ## Build the wheel and the sdist into dist/, and check what is in them
+	@rm -rf build dist
+	@$(BIN)/python -m build --no-isolation
+	@$(BIN)/python -m harness.package dist
+
 constraints: $(READY)  ## Write down the versions in use
 	@{ echo "# The versions that are tested together. Made by: make constraints"; \
 	   $(BIN)/pip freeze --exclude-editable; } > constraints.txt
 
 clean:  ## Remove the environment and caches of this folder
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 
 $(READY): setup.cfg pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -118,7 +118,7 @@ def _commit(new: NewSink, name: str, tasks: int, partitions: int) -> float:
     return took_s
 
 
-def _write(sink: FileSink, transaction: TransactionId, subtask: Subtask, partitions: int) -> Committable:
+def _write(sink: StagedSink, transaction: TransactionId, subtask: Subtask, partitions: int) -> Committable:
     writer = sink.writer(transaction, subtask)
     rows = [{"id": number, "part": f"p{number:03d}"} for number in range(partitions)]
     writer.write(pa.RecordBatch.from_pylist(rows, schema=_SCHEMA))

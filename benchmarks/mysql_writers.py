@@ -12,6 +12,9 @@ import pickle
 import resource
 import secrets
 import time
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
+from typing import Any
 
 import numpy as np
 import psutil
@@ -21,7 +24,7 @@ from twophase.ids import Attempt, Subtask, TransactionId, new_lineage_id
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import CommitRequest, SinkContext
 from twophase.sinks.mysql.sink import MySqlSink
-from twophase.testing.services import MariaDbService, MySqlService
+from twophase.testing.services import MariaDbService, MySqlService, SqlService
 
 SCHEMA = pa.schema(
     [
@@ -54,7 +57,9 @@ def batches(start: int, rows: int, size: int) -> list[pa.RecordBatch]:
     return made
 
 
-def work(sink: bytes, transaction: TransactionId, index: int, rows: int, size: int, gate, results) -> None:
+def work(
+    sink: bytes, transaction: TransactionId, index: int, rows: int, size: int, gate: Barrier, results: Queue[Any]
+) -> None:
     made = batches(index * rows, rows, size)
     before = resource.getrusage(resource.RUSAGE_SELF)
     writer = pickle.loads(sink).writer(transaction, Subtask(index, index))
@@ -91,13 +96,13 @@ def main() -> None:
             run(server, arguments)
 
 
-def run(server: MySqlService | MariaDbService, arguments: argparse.Namespace) -> None:
+def run(server: SqlService, arguments: argparse.Namespace) -> None:
     database = f"bench_{secrets.token_hex(4)}"
     server.create_database(database)
     with server.connect(database) as connection, connection.cursor() as cursor:
         cursor.execute(DDL)
         cursor.execute("SELECT CONCAT(@@datadir, @@socket)")
-        socket = cursor.fetchone()[0]
+        [[socket]] = cursor.fetchall()
     options = {"unix_socket": socket} if arguments.socket else {}
     sink = MySqlSink(
         url=server.url(database), table="orders", password_env="BENCH_PASSWORD", load=arguments.load,

@@ -108,7 +108,8 @@ def command(runs: int, sinks: str, decided: str, against: Path | None, as_a_user
 
 def _prepare(mysql: MySqlService, folder: Path, product: Path, name: str, decided: int) -> _Case:
     (folder / "warehouse").mkdir(parents=True)
-    sinks, spark = _SINKS[name], {}
+    sinks = _SINKS[name]
+    spark: dict[str, str] = {}
     if "hive" in sinks:
         spark |= spark_settings(folder) if "delta" in sinks else hive_settings(folder)
         # On the disk, not in memory: the next process has to find the table.

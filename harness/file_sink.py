@@ -1,10 +1,11 @@
-"""A folder under test: what readers see in it, and what lies hidden."""
+"""A folder that a sink of files writes, under test: what readers see in it, and what lies hidden."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv
@@ -15,6 +16,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest, Sink, SinkContext
 from twophase.sinks.common.staging.names import file_name
+from twophase.sinks.common.staging.sink import StagedSink
 from twophase.sinks.file.sink import FileSink
 from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, fresh_name, transaction_id
 
@@ -22,8 +24,11 @@ Interrupt = Callable[[str], None]
 """Let commits die at a crash point; with an empty name they live again."""
 
 
-class FileHarness(SinkHarness):
-    """One folder.
+S = TypeVar("S", bound=StagedSink)
+
+
+class StagedHarness(SinkHarness, Generic[S]):
+    """The folder of one table.
 
     Args:
         path: the folder.
@@ -36,17 +41,18 @@ class FileHarness(SinkHarness):
         self.fields: pa.Schema = fields or self.schema
         self.options = options
 
-    def new_sink(self) -> FileSink:
-        return FileSink(path=str(self.path), **self.options)
+    @abstractmethod
+    def new_sink(self, **options: Any) -> S:
+        """A sink that is not open, with these options too."""
 
-    def opened(self, attempt: Attempt = FIRST) -> FileSink:
+    def opened(self, attempt: Attempt = FIRST, **options: Any) -> S:
         """A sink that is open and fenced for an attempt."""
-        sink = self.new_sink()
+        sink = self.new_sink(**options)
         sink.open(SinkContext(JOB, SINK, self.fields, parallelism=2))
         sink.fence(attempt)
         return sink
 
-    def write(self, sink: FileSink, rows: Sequence[Row], checkpoint: int = 0, attempt: Attempt = FIRST) -> Committable:
+    def write(self, sink: S, rows: Sequence[Row], checkpoint: int = 0, attempt: Attempt = FIRST) -> Committable:
         """Pre-commit one piece."""
         writer = sink.writer(transaction_id(checkpoint, attempt), Subtask(0, checkpoint))
         writer.write(pa.RecordBatch.from_pylist(list(rows), schema=self.fields))
@@ -54,13 +60,31 @@ class FileHarness(SinkHarness):
         assert piece is not None
         return piece
 
-    def elsewhere(self) -> FileHarness:
-        return FileHarness(self.path.parent / fresh_name("orders"), self.fields, **self.options)
-
     def rows_with_nulls(self) -> list[Row]:
         """No partition has an empty value: it would read back as NULL, and is refused."""
         rows = super().rows_with_nulls()
         return [row for row in rows if "" not in map(row.get, self.options.get("partition_by", ()))]
+
+    def files(self) -> list[Path]:
+        """Every file that readers see."""
+        return sorted(path for path in self.path.rglob("*.*") if path.is_file() and not self._hidden(path))
+
+    def staged(self) -> list[Path]:
+        """What lies hidden and is not committed."""
+        return sorted(self.path.glob("_twophase~*/fence-*/staged/*"))
+
+    def _hidden(self, path: Path) -> bool:
+        return any(name.startswith(("_", ".")) for name in path.relative_to(self.path).parts)
+
+
+class FileHarness(StagedHarness[FileSink]):
+    """One folder of files."""
+
+    def new_sink(self, **options: Any) -> FileSink:
+        return FileSink(**{"path": str(self.path), **self.options, **options})
+
+    def elsewhere(self) -> FileHarness:
+        return FileHarness(self.path.parent / fresh_name("orders"), self.fields, **self.options)
 
     def rows_visible(self) -> list[Row]:
         if not self.path.exists():
@@ -75,17 +99,6 @@ class FileHarness(SinkHarness):
             return []
         found = ds.dataset(self.path, self.fields, format=kind, partitioning=partitioning)
         return list(found.to_table().select(self.fields.names).to_pylist())
-
-    def files(self) -> list[Path]:
-        """Every file that readers see."""
-        return sorted(path for path in self.path.rglob("*.*") if path.is_file() and not self._hidden(path))
-
-    def staged(self) -> list[Path]:
-        """What lies hidden and is not committed."""
-        return sorted(self.path.glob("_twophase~*/fence-*/staged/*"))
-
-    def _hidden(self, path: Path) -> bool:
-        return any(name.startswith(("_", ".")) for name in path.relative_to(self.path).parts)
 
 
 def final(table: FileHarness, number: int) -> Path:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 
 from twophase.errors import TwoPhaseError
@@ -30,7 +31,7 @@ def run_jobs(work: Sequence[Callable[[], None]]) -> None:
             held = _held()
             jobs.append(pool.submit(job))
             if holding:
-                wait_until(lambda held=held: _held() > held or jobs[-1].done(), "a job to be held")
+                wait_until(partial(_is_held_or_done, jobs[-1], held), "a job to be held")
         done, _ = wait(jobs, None, FIRST_EXCEPTION)
         failed = [error for ended in done if (error := ended.exception()) is not None]
         if failed:
@@ -47,6 +48,10 @@ def armed(point: str) -> bool:
 def acted(point: str) -> bool:
     """Whether it has acted."""
     return Path(f"{os.environ[LOG_VARIABLE]}.{point}").exists()
+
+
+def _is_held_or_done(job: Future[None], held_before: int) -> bool:
+    return _held() > held_before or job.done()
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -83,7 +83,8 @@ class Ledger:
 
     def lines(self, costs: dict[str, Cost]) -> tuple[list[str], list[str]]:
         """What grew, and of it what fails the run."""
-        grew, failed = [], []
+        grew: list[str] = []
+        failed: list[str] = []
         for name, cost in sorted(costs.items()):
             entry, now_s = self.entries.get(name), cost.scaled_s(self.loop_s)
             if entry is None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pytest
@@ -90,7 +90,7 @@ class Driver:
             fan_out=self.fan_out,
         )
 
-    def recover(self) -> Driver:
+    def recover(self) -> Self:
         self.coordinator.recover()
         if self.coordinator.log.history.lineage is None:
             self.coordinator.begin_lineage(Lineage(new_lineage_id()))

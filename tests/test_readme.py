@@ -19,7 +19,7 @@ from twophase.sources.kafka.options import KafkaOptions
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "sinks/README.md")),
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "sinks/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 PYTHON = README.partition("```python\n")[2].partition("```")[0]
@@ -102,7 +102,7 @@ def named_tests(page: Path) -> list[tuple[str, str]]:
 def test_every_test_that_is_named_exists(page: Path) -> None:
     for file, name in named_tests(page):
         assert re.search(rf"^ *def {name}\(", (ROOT / file).read_text(), flags=re.MULTILINE), f"{file}::{name}"
-    files = {path.name for folder in ("tests", "integration") for path in (ROOT / folder).rglob("*.py")}
+    files = {path.name for folder in ("tests", "integration", "verification") for path in (ROOT / folder).rglob("*.py")}
     for name in re.findall(r"`(test_\w+\.py)`", page.read_text()):
         assert name in files, name
 

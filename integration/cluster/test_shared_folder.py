@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +102,17 @@ def test_an_executor_that_comes_later_is_asked_before_the_next_decision(cluster:
     _, second = cluster.workers
     second.kill()
     driver = job.start(FOR_EVER, machines=0.5)
+
+    def goes_on(files_before: int) -> bool:
+        return not driver.running or job.files() > files_before
+
     try:
         driver.wait_for(lambda: job.files() > 0, "rows in the table")
         second.restart(without=job.location)
         for _ in range(_MANY):
             before = job.files()
             job.feed()
-            wait_until(lambda before=before: not driver.running or job.files() > before, "the next micro-batch")
+            wait_until(partial(goes_on, before), "the next micro-batch")
             if not driver.running:
                 break
         ended = driver.wait()

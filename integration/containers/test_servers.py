@@ -40,9 +40,8 @@ def records(kafka: KafkaContainer) -> list[bytes]:
 
 
 def listening_on(port: int) -> set[str]:
-    return {
-        c.laddr.ip for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN and c.laddr.port == port
-    }
+    addresses = [c.laddr for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    return {address.ip for address in addresses if address and address.port == port}
 
 
 def test_kafka_keeps_its_records_and_port_through_a_kill(kafka_container: KafkaContainer) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,7 +76,7 @@ def full(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        os.unlink(folder / "filler")
+        (folder / "filler").unlink()
 
 
 @contextmanager

@@ -251,12 +251,13 @@ def test_whatever_the_note_of_the_last_checkpoint_says(make: Callable[..., Table
     table.checkpoint()
     table.mark("app-2", 50)
     (table.log_folder / "._last_checkpoint.crc").unlink(missing_ok=True)
-    {
+    spoil: dict[str, Callable[[], object]] = {
         "stale": lambda: note.write_bytes(stale),
         "gone": note.unlink,
         "torn": lambda: note.write_bytes(stale[:20]),
         "of no version": lambda: note.write_bytes(stale.replace(b'"version":4', b'"version":3')),
-    }[last]()
+    }
+    spoil[last]()
     table.forget_log()
     assert table.check()["app-2"] == 50
 

@@ -11,14 +11,19 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from harness.file_sink import FileHarness
-from twophase.ids import Attempt
-from twophase.protocol.sink import SinkContext
+from harness.file_sink import StagedHarness
 from twophase.sinks.hive.sink import HiveSink
-from twophase.testing.harness import FIRST, JOB, SINK, Row, fresh_name
+from twophase.testing.harness import Row, fresh_name
 
 
-class HiveHarness(FileHarness):
+def warehouse_of(spark: SparkSession) -> Path:
+    """The folder of the tables that Spark makes."""
+    folder = spark.conf.get("spark.sql.warehouse.dir")
+    assert folder is not None
+    return Path(folder.removeprefix("file:"))
+
+
+class HiveHarness(StagedHarness[HiveSink]):
     """One table.
 
     Args:
@@ -30,18 +35,11 @@ class HiveHarness(FileHarness):
     def __init__(self, spark: SparkSession, fields: pa.Schema | None = None, **options: Any) -> None:
         self.spark = spark
         self.name = options.pop("table", fresh_name("orders"))
-        super().__init__(Path(spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:")) / self.name, fields)
+        super().__init__(warehouse_of(spark) / self.name, fields)
         self.options = options
 
     def new_sink(self, **options: Any) -> HiveSink:
         return HiveSink(**{"table": self.name, **self.options, **options})
-
-    def opened(self, attempt: Attempt = FIRST, **options: Any) -> HiveSink:
-        """A sink that is open and fenced for an attempt."""
-        sink = self.new_sink(**options)
-        sink.open(SinkContext(JOB, SINK, self.fields, parallelism=2))
-        sink.fence(attempt)
-        return sink
 
     def elsewhere(self) -> HiveHarness:
         return HiveHarness(self.spark, self.fields, **self.options)

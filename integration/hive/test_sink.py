@@ -23,7 +23,7 @@ from twophase.protocol.outcome import AlreadyCommitted, Committed, RetryLater
 from twophase.sinks.hive import policies
 from twophase.sinks.hive.pending import Pending
 from twophase.sinks.hive.policies import CommittedPartition
-from twophase.testing.harness import fresh_name
+from twophase.testing.harness import Row, fresh_name
 
 pytestmark = pytest.mark.part("hive")
 
@@ -117,7 +117,7 @@ def test_every_readable_partition_value_reads_back_equal(hive_spark: SparkSessio
     table = HiveHarness(hive_spark, fields, create=True, partition_by=["part"])
     sink = table.opened()
     refused = [value for value in READABLE if value and (value.endswith(" ") or "\0" in value)]
-    rows = [{"id": number, "part": value} for number, value in enumerate(READABLE) if value not in refused]
+    rows: list[Row] = [{"id": number, "part": value} for number, value in enumerate(READABLE) if value not in refused]
     assert len(rows) >= 200
     for value in refused:
         with pytest.raises(RejectedRowsError, match="not told from others"):

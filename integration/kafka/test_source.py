@@ -196,7 +196,8 @@ def test_errors_of_executors_and_of_the_planner_are_found_in_sparks_text(
     topics.send(topic, [b'{"id":1}', b'{"id":2}', b'{"id":"three"}', b'{"id":4}'])
 
     def frame(**more: str) -> DataFrame:
-        return stream(spark, topics, topic, value__format="json", **more).schema("id BIGINT").load()
+        loaded: DataFrame = stream(spark, topics, topic, value__format="json", **more).schema("id BIGINT").load()
+        return loaded
 
     error = failure(frame(), tmp_path / "bad")
     assert isinstance(error, BadRecordError)

@@ -111,7 +111,8 @@ class Topics:
             found = 0
             while True:
                 for message in consumer.consume(1_000, 1.0):
-                    if message.error() is not None or message.offset() >= before:
+                    offset = message.offset()
+                    if message.error() is not None or offset is None or offset >= before:
                         return found
                     found += 1
         finally:

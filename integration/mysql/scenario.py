@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -70,7 +71,7 @@ class Scenario:
     def __init__(
         self,
         kafka: Broker,
-        servers: dict[str, SqlAccess],
+        servers: Mapping[str, SqlAccess],
         scratch: Path,
         columns: str = workload.COLUMNS,
         options: dict[str, Any] | None = None,
@@ -80,7 +81,7 @@ class Scenario:
         name = uuid.uuid4().hex[:8]
         self.topic = f"orders-{name}"
         self.databases = {sink: f"shop_{name}_{sink}" for sink in servers}
-        self.servers = servers
+        self.servers: Mapping[str, SqlAccess] = servers
         self.scratch = scratch
         self.produced = 0
         self.conf: dict[str, str] = {}

@@ -335,6 +335,7 @@ def test_a_failover_between_the_phases_commits_nothing_there_and_the_old_server_
         driver.write(pending)
         world.address.lead_to(world.b.port)
 
+    error: type[StopJobError]
     if world.has_server_id:
         error, said = TargetChangedError, "was the server .* when the job started, and is"
     elif lags:

@@ -6,7 +6,9 @@ import datetime
 import decimal
 import json
 import math
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -72,9 +74,9 @@ CLOCKS = [datetime.time(0), datetime.time(23, 59, 59, 999999), datetime.time(1, 
 DOCUMENTS = ['{"a": 1}', "[]", "null", '"\\u00e9\\n"', '{"a": "\\\\t"}']
 
 
-def corpus() -> list[dict]:
+def corpus() -> list[dict[str, Any]]:
     utc = datetime.UTC
-    columns = {
+    columns: dict[str, Sequence[Any]] = {
         "text": TEXTS,
         "bytes": BYTES,
         "key16": [bytes(16), bytes(range(16)), b"\\\t\n" + b"x" * 13],
@@ -97,7 +99,7 @@ def corpus() -> list[dict]:
     return [{"id": number, **row} for number, row in enumerate(rows)]
 
 
-def stored(row: dict) -> dict:
+def stored(row: dict[str, Any]) -> dict[str, Any]:
     """What a reader of the table gets for a row."""
     clock, flag, bit = row["clock"], row["flag"], row["bit"]
     return {
@@ -112,7 +114,7 @@ def stored(row: dict) -> dict:
     }  # fmt: skip
 
 
-def read_back(harness: MySqlHarness) -> list[dict]:
+def read_back(harness: MySqlHarness) -> list[dict[str, Any]]:
     """All rows, with floats as exactly as the server has them."""
     with harness.server.connect(harness.database) as connection, connection.cursor() as cursor:
         cursor.execute("SET time_zone = '+00:00'")
@@ -254,8 +256,11 @@ class TestLocks:
         harness = MySqlHarness(sql_server_in_proof)
         sink = harness.opened()
         writer = harness.begun(sink, range(3))
-        writer._session.run(f"XA END {writer._xid.sql}")
-        writer._session.run(f"XA ROLLBACK {writer._xid.sql}")
+        session, xid = writer._session, writer._xid
+        assert session is not None
+        assert xid is not None
+        session.run(f"XA END {xid.sql}")
+        session.run(f"XA ROLLBACK {xid.sql}")
         with pytest.raises(DeclinedError, match="no longer inside"):
             writer.pre_commit()
         assert harness.ids() == []
@@ -270,6 +275,7 @@ class TestSizes:
         for start, stop in ((0, 1), (1, 10), (10, 2_000), (2_000, 2_001), (2_001, 6_000)):
             writer.write(harness.batch(harness.rows(range(start, stop))))
         piece = writer.pre_commit()
+        assert piece is not None
         assert piece.rows == 6_000
         assert commit(sink, piece) == [Committed()]
         assert harness.ids() == list(range(6_000))

@@ -18,13 +18,14 @@ from itertools import count
 import pymysql
 import pytest
 
-from integration.mysql.sink_harness import FIRST, JOB, SINK, MySqlHarness, Server
+from integration.mysql.sink_harness import MySqlHarness, Server
 from twophase.ids import Subtask, TransactionId
 from twophase.sinks.mysql.client.connection import Session
 from twophase.sinks.mysql.client.session_exit import wait_until_left
 from twophase.sinks.mysql.client.session_locks import SLOTS, SessionLocks
 from twophase.sinks.mysql.options import Endpoint, Secret, Tls
 from twophase.sinks.mysql.xid import Owner, Xid
+from twophase.testing.harness import FIRST, JOB, SINK
 
 pytestmark = [pytest.mark.part("mysql"), pytest.mark.proof]
 

@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pymysql
 import pytest
@@ -69,9 +70,9 @@ def sink(harness: MySqlHarness):
 
 
 @pytest.fixture
-def lingering(monkeypatch: pytest.MonkeyPatch) -> list:
+def lingering(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Writers that prepare and do not disconnect."""
-    sessions: list = []
+    sessions: list[Any] = []
     monkeypatch.setattr(twophase.sinks.mysql.writer, "end_quietly", sessions.append)
     return sessions
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,11 +37,14 @@ def test_a_second_driver_takes_over_and_the_first_is_fenced_out(scenario: Scenar
     before = scenario.history().generation
     second = scenario.start()
     second.wait_for(lambda: scenario.history().generation > before, "the second driver to append its fence")
+
+    def has_arrived(expected: int) -> bool:
+        return scenario.count("facts") >= expected
+
     fenced = None
     while fenced is None:
         scenario.produce(BATCH)
-        expected = scenario.produced
-        second.wait_for(lambda expected=expected: scenario.count("facts") >= expected, "the new records", 120)
+        second.wait_for(partial(has_arrived, scenario.produced), "the new records", 120)
         if not first.running:
             fenced = first.wait()
     assert fenced.code == FencedError.exit_code, fenced.output
@@ -128,7 +132,9 @@ def test_a_restore_begins_a_new_lineage_where_the_checkpoint_ended(scenario: Sce
     scenario.finish()
     scenario.verify()
     folders = [path.name for path in (Path(scenario.settings["location"]) / "spark").iterdir()]
-    assert folders == [scenario.history().lineage.id], "Spark's folder of the lineage that was left is of no more use"
+    lineage = scenario.history().lineage
+    assert lineage is not None
+    assert folders == [lineage.id], "Spark's folder of the lineage that was left is of no more use"
 
 
 def test_a_restore_commits_what_the_checkpoint_left_prepared(scenario: Scenario) -> None:

@@ -100,7 +100,7 @@ class Driver:
                     max_concurrent=self._options.max_concurrent,
                 )
             )
-        query = self._start()
+        query: Query | None = self._start()
         policy, restarts = restart_policy(self._options), 0
         while (error := self._error_of(query)) is not None:
             delay_s = policy(time.monotonic()) if not isinstance(error, TwoPhaseError) or error.restartable else None

@@ -6,6 +6,7 @@ table in `points` says; then another driver recovers, and one more checkpoint ch
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Any
 
@@ -27,7 +28,12 @@ _STRIDE = 3  # of no common divisor with the eight cases of a point
 
 def cases(table: str) -> list[tuple[str, str, str]]:
     """Target, checkpoint and point of each case of one table."""
-    points = {"workers": in_workers, "checkpoint": in_checkpoint, "recovery": in_recovery}[table]
+    tables: dict[str, Callable[[tuple[str, ...]], Iterable[str]]] = {
+        "workers": in_workers,
+        "checkpoint": in_checkpoint,
+        "recovery": in_recovery,
+    }
+    points = tables[table]
     return [
         (target, checkpoint, point)
         for target, kinds in TARGETS.items()

@@ -95,11 +95,11 @@ class Workers:
                 ended = wait([*running], max(0.0, deadline_s - time.monotonic()))
                 if not ended:
                     raise CheckpointExpiredError(f"The tasks did not end within {timeout_s:g} s.")
-                for connection in ended:
-                    assert isinstance(connection, Connection)
-                    committable = _result(connection)
-                    done(running.pop(connection).task, attempts[connection], committable)
-                    connection.close()
+                for one in ended:
+                    assert isinstance(one, Connection)
+                    committable = _result(one)
+                    done(running.pop(one).task, attempts[one], committable)
+                    one.close()
         except BaseException:
             _cancel(running)
             raise

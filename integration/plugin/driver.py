@@ -34,7 +34,7 @@ from twophase.failpoints import DRIVER_VARIABLE, failpoint
 from twophase.testing.parent_death import die_with_parent
 
 CONTROL = "control"
-_POLL_S = 1.0
+_POLL_S = 1
 _STARTING_POLL_S = 0.1
 _STARTS = 3
 _TOO_BUSY = "Python worker failed to connect back"

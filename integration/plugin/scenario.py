@@ -81,6 +81,7 @@ class PluginScenario:
         """Write with the sink that has no protocol instead."""
         assert self.mysql is not None
         connection = self.mysql.connect(self._database)
+        assert isinstance(connection.user, bytes)
         with connection:
             account = {"host": connection.host, "port": connection.port, "user": connection.user.decode()}
         account |= {"password": self.mysql.password, "database": self._database}

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, decided, frozen, nothing, offsets, remove_body
+from integration.hive.sink_harness import warehouse_of
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionRepair, Frozen
 from twophase.coordinator.pending import PendingCheckpoint
@@ -59,7 +60,7 @@ class World:
         self.lake, self.table = root / "lake", fresh_name("orders")
         spark.sql(f"CREATE TABLE delta.`{self.lake}` (id BIGINT) USING delta")
         spark.sql(f"CREATE TABLE {self.table} (id BIGINT) STORED AS PARQUET")
-        self.warehouse = Path(spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:")) / self.table
+        self.warehouse = warehouse_of(spark) / self.table
 
     def sinks(self) -> dict[str, DeltaSink | HiveSink]:
         return {LAKE: DeltaSink(path=str(self.lake)), HIVE: HiveSink(table=self.table)}

@@ -105,6 +105,16 @@ def drop_and_create(world: World) -> None:
     remade(world.table, "DROP TABLE target", "CREATE TABLE target (id BIGINT) ENGINE = InnoDB")
 
 
+def give_the_table_another_engine(world: World) -> None:
+    two_checkpoints(world)
+    world.table.sql("ALTER TABLE target ENGINE = MyISAM")
+
+
+def delete_the_row_and_go_on(world: World) -> None:
+    world.table.sql("DELETE FROM target WHERE id = 13")
+    world.start().run(1)
+
+
 def make_another_table(world: World) -> None:
     two_checkpoints(world)
     world.table.sql("CREATE TABLE other (id BIGINT) ENGINE = InnoDB")
@@ -197,7 +207,7 @@ WAYS = {
         put_foreign_file, StopJobError, "move that file away", lambda world: foreign_file(world).unlink(), ALL, ALL
     ),
     "the target lacks what the sink needs": Way(
-        lambda world: (two_checkpoints(world), world.table.sql("ALTER TABLE target ENGINE = MyISAM")),
+        give_the_table_another_engine,
         PreflightError,
         "ENGINE = InnoDB",
         lambda world: world.table.sql("ALTER TABLE target ENGINE = InnoDB"),
@@ -211,7 +221,7 @@ WAYS = {
         refuse_rows,
         RejectedRowsError,
         "the rows that are in the table already",
-        lambda world: (world.table.sql("DELETE FROM target WHERE id = 13"), world.start().run(1)),
+        delete_the_row_and_go_on,
         ALL,
         ALL,
         start=lambda world: world.start().run(1),

@@ -48,7 +48,7 @@ class State:
     error: type[StopJobError]
     facts: list[int]
     lake: list[int]
-    before: Callable[[World], None] = lambda world: None
+    before: Callable[[World], object] = lambda world: None
     options: tuple[str, ...] = ()
 
 
@@ -149,7 +149,7 @@ STATES = {
         CorruptRecordError,
         ALL,
         ALL,
-        before=lambda world: (world.folder / "log").rename(world.folder / "log.damaged") and None,
+        before=lambda world: (world.folder / "log").rename(world.folder / "log.damaged"),
     ),
     "the body of a decided checkpoint is gone": State(
         decided_then(lambda world: shutil.rmtree(world.body(1))), CheckpointMissingError, ALL, ALL

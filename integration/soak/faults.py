@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import psutil
@@ -89,9 +89,8 @@ Fault = Callable[[Scene], None]
 
 def faults(scenario: SoakScenario, kafka: KafkaService) -> dict[str, Fault]:
     """All that can happen to a job, by name."""
-    services: Mapping[str, Service] = {"Kafka": kafka} | {
-        name_of(server): server for server in scenario.servers.values()
-    }
+    services: dict[str, Service] = {"Kafka": kafka}
+    services |= {name_of(server): server for server in scenario.servers.values()}
     found: dict[str, Fault] = {"SIGKILL driver": _kill_driver, "SIGKILL Python worker": _kill_worker}
     found |= {f"SIGKILL {name}": _killing(service) for name, service in services.items()}
     found |= {"SIGSTOP driver": _freeze_driver}

@@ -112,10 +112,12 @@ class SoakScenario(Scenario):
         journals: what the drivers report.
     """
 
+    servers: Mapping[str, SqlService]
+
     def __init__(
         self,
         kafka: KafkaService,
-        servers: dict[str, SqlService],
+        servers: Mapping[str, SqlService],
         scratch: Path,
         batch: int = BATCH,
         linger_ms: int = _LINGER_MS,

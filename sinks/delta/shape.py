@@ -102,9 +102,8 @@ def _field_differences(written: TableShape, now: TableShape) -> list[str]:
             found.append(f"column {name!r} was dropped or renamed")
         elif change := _change(field, after[name]):
             found.append(f"column {name!r} {change}")
-    for name in sorted(after.keys() - before.keys()):
-        if not _may_be_missing(after[name]):
-            found.append(f"column {name!r} was added and may not be missing")
+    added = sorted(after.keys() - before.keys())
+    found += [f"column {name!r} was added and may not be missing" for name in added if not _may_be_missing(after[name])]
     return found
 
 

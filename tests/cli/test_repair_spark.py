@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_run import Command
+from harness.job_command import Command
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("repair")]
 

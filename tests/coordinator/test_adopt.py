@@ -49,7 +49,7 @@ Another = Callable[..., Driver]
 def repair(folder: Path, targets: Targets, found: Frozen = frozen, is_stuck: bool = False) -> AdoptionRepair:
     sinks = {name: MemorySink(target) for name, target in targets.items()}
     for name, sink in sinks.items():
-        sink.open(SinkContext(JOB, name, None, 1))  # type: ignore[arg-type]
+        sink.open(SinkContext(JOB, name, None, 1))
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
     context = RepairContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock())
     return AdoptionRepair(context, found, lambda _: is_stuck)

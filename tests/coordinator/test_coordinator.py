@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
-from tests.coordinator.conftest import decided as dies_decided
+from harness.memory_driver import decided as dies_decided
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.recovery import commit_decided, take_over
 from twophase.errors import (

@@ -18,6 +18,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -79,7 +80,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
     # -- helpers -------------------------------------------------------------------------------------------------------
 
     def new_driver(self) -> SteppingDriver:
-        driver = SteppingDriver(self.root / "job", self.targets, **{"checkpoint.tolerable_failures": 1})
+        options: dict[str, Any] = {"checkpoint.tolerable_failures": 1}
+        driver = SteppingDriver(self.root / "job", self.targets, **options)
         driver.stepping_storage.on_append = self.read_log
         return driver
 

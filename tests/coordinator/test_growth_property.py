@@ -127,7 +127,8 @@ class MortalDriver(SteppingDriver):
         storage.dies_in_folds, storage.dies_undecided = kind == 0, kind == 1
         if kind == 2:
             for sink in self.sinks.values():
-                sink.subsume = _die  # type: ignore[method-assign]
+                mortal: Any = sink
+                mortal.subsume = _die
         self.steps.plan(int(random.expovariate(1 / random.choice((20, 200, 2000)))), _die)
 
     def next_rows(self) -> int:

@@ -432,7 +432,8 @@ def test_a_backup_made_in_the_middle_of_a_commit_is_not_noticed(
 ) -> None:
     """Known limit: one piece proves its checkpoint. A dump has no prepared pieces, so that nothing is left to commit again."""
     target, sink = targets["facts"], driver.sinks["facts"]
-    commit, dumps = sink.commit, []
+    commit = sink.commit
+    dumps: list[MemoryTarget] = []
 
     def is_dumped_after_one(requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         patched.stop()

@@ -29,7 +29,7 @@ Another = Callable[..., Driver]
 def repair(folder: Path, targets: Targets) -> LossRepair:
     sinks = {name: MemorySink(target) for name, target in targets.items()}
     for name, sink in sinks.items():
-        sink.open(SinkContext(JOB, name, None, 1))  # type: ignore[arg-type]
+        sink.open(SinkContext(JOB, name, None, 1))
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
     return LossRepair(RepairContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()))
 

@@ -102,7 +102,7 @@ def test_what_runs_is_what_backs_the_promise(promise: str, files: list[str]) -> 
 def test_whatever_make_proof_takes_can_be_asked_for_by_its_part() -> None:
     files = [
         str(path.relative_to(ROOT))
-        for folder in ("tests", "integration")
+        for folder in ("tests", "integration", "verification")
         for path in (ROOT / folder).rglob("test_*.py")
     ]
     proofs = [file for file in files if _has_proof(file)]

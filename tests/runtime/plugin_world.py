@@ -75,7 +75,7 @@ class World:
         """Spark writes the offsets of a micro-batch; it ends at `end`."""
         end_line = json.dumps({"next": 10 * (number + 1) if end is None else end})
         header = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}})
-        (self.folder / "offsets" / str(number)).write_text("\n".join(["v1", header, end_line]))
+        (self.folder / "offsets" / str(number)).write_text(f"v1\n{header}\n{end_line}")
 
     def finish(self, number: int) -> None:
         """Spark notes a micro-batch as done."""

@@ -11,6 +11,7 @@ import pytest
 from twophase.runtime import spark_folder
 from twophase.state import codec
 from twophase.state.records import DecidedRecord
+from twophase.state.storage import sync_file_system
 
 
 class SyncTape:
@@ -22,7 +23,7 @@ class SyncTape:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[str] = []
-        self._fsync, self._link, self._syncfs = os.fsync, os.link, spark_folder.sync_file_system
+        self._fsync, self._link, self._syncfs = os.fsync, os.link, sync_file_system
         monkeypatch.setattr(os, "fsync", self._note_fsync)
         monkeypatch.setattr(os, "link", self._note_link)
         monkeypatch.setattr(spark_folder, "sync_file_system", self._note_syncfs)
@@ -33,7 +34,7 @@ class SyncTape:
         return self.calls[: self.calls.index("DECIDED")]
 
     def _note_fsync(self, descriptor: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
         self._fsync(descriptor)
         self.calls.append("/".join(path.parts[-2:]))
 

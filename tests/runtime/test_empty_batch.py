@@ -38,7 +38,7 @@ class LateReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         return {"next": -1}
 
-    def latestOffset(self, start: Any, limit: Any) -> dict[str, Any]:  # type: ignore[override]
+    def latestOffset(self, start: Any, limit: Any) -> dict[str, Any]:
         return {"next": min(start["next"] + 1, 1)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

@@ -6,7 +6,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +71,16 @@ class Pipeline:
         return self.spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(self.input))
 
     def writer(
-        self, frame: DataFrame | None = None, sinks: tuple[str, ...] = ("facts",), **options: Any
+        self,
+        frame: DataFrame | None = None,
+        sinks: tuple[str, ...] = ("facts",),
+        options: Mapping[str, Any] | None = None,
     ) -> StreamWriter:
         writer = write_stream(frame if frame is not None else self.frame(), name="orders")
         for name in sinks:
             writer.sink(name, FolderSink(self.root / name))
         given = {"checkpointLocation": str(self.root / "job"), "restart.strategy": "none"}
-        return writer.options(**given | options).observer(self.events.append)
+        return writer.options(**given | dict(options or {})).observer(self.events.append)
 
     def run(self, writer: StreamWriter | None = None) -> None:
         """Process what is there, and end."""
@@ -163,7 +166,7 @@ def test_a_declined_attempt_is_retried_in_place(pipeline: Pipeline) -> None:
     pipeline.add()
     (pipeline.root / "fail").touch()
     frame = pipeline.frame().mapInArrow(fail_if(pipeline.root / "fail"), "id long")
-    pipeline.run(pipeline.writer(frame, ("facts", "lake"), **{"checkpoint.tolerable_failures": 1}))
+    pipeline.run(pipeline.writer(frame, ("facts", "lake"), options={"checkpoint.tolerable_failures": 1}))
     assert pipeline.ids("facts") == pipeline.ids("lake") == list(range(10))
     assert [event.will_retry for event in pipeline.of(CheckpointDeclined)] == [True]
     assert pipeline.of(JobRestarting) == []
@@ -173,7 +176,7 @@ def test_a_failure_that_is_not_tolerated_restarts_the_query(pipeline: Pipeline) 
     pipeline.add()
     (pipeline.root / "fail").touch()
     frame = pipeline.frame().mapInArrow(fail_if(pipeline.root / "fail"), "id long")
-    pipeline.run(pipeline.writer(frame, **{"restart.strategy": "fixed", "restart.delay": "100 ms"}))
+    pipeline.run(pipeline.writer(frame, options={"restart.strategy": "fixed", "restart.delay": "100 ms"}))
     assert pipeline.ids() == list(range(10))
     assert len(pipeline.of(JobRestarting)) == 1
 
@@ -191,13 +194,13 @@ def test_a_restart_keeps_the_scheduler_pool_of_the_thread_that_started_the_job(p
         return frame
 
     pipeline.add()
-    writer = pipeline.writer(sinks=(), **{"restart.strategy": "fixed", "restart.delay": "10 ms"})
+    writer = pipeline.writer(sinks=(), options={"restart.strategy": "fixed", "restart.delay": "10 ms"})
     writer.sink("facts", FolderSink(pipeline.root / "facts"), transform=fail_once)
     context.setLocalProperty("spark.scheduler.pool", "orders")
     try:
         pipeline.run(writer)
     finally:
-        context.setLocalProperty("spark.scheduler.pool", None)
+        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
     assert pools == ["orders", "orders"]
 
 
@@ -218,7 +221,7 @@ def test_a_fence_of_its_own_whose_reply_was_lost_does_not_fence_a_job_out(
     pipeline.add()
     (pipeline.root / "fail").touch()
     frame = pipeline.frame().mapInArrow(fail_if(pipeline.root / "fail"), "id long")
-    pipeline.run(pipeline.writer(frame, **{"restart.strategy": "fixed", "restart.delay": "100 ms"}))
+    pipeline.run(pipeline.writer(frame, options={"restart.strategy": "fixed", "restart.delay": "100 ms"}))
     assert len(fences) == 3
     assert pipeline.ids() == list(range(10))
 
@@ -268,9 +271,10 @@ def test_a_checkpoint_that_takes_too_long_expires_and_its_tasks_are_gone(pipelin
     pipeline.add()
     frame = pipeline.frame().mapInArrow(slow(60), "id long")
     with pytest.raises(CheckpointExpiredError, match=r"checkpoint\.timeout"):
-        pipeline.run(pipeline.writer(frame, **{"checkpoint.timeout": "2 s"}))
+        pipeline.run(pipeline.writer(frame, options={"checkpoint.timeout": "2 s"}))
     tracker = pipeline.spark.sparkContext.statusTracker()
-    assert [tracker.getStageInfo(stage).numActiveTasks for stage in tracker.getActiveStageIds()] in ([], [0])
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    assert [stage and stage.numActiveTasks for stage in stages] in ([], [0])
     assert pipeline.ids() == []
 
 
@@ -353,11 +357,11 @@ def test_sinks_are_opened_side_by_side(pipeline: Pipeline, monkeypatch: pytest.M
 def test_a_fresh_start_can_be_refused(pipeline: Pipeline) -> None:
     pipeline.add()
     with pytest.raises(ConfigError, match=r"has no checkpoint, and restore\.error_if_no_checkpoint is set"):
-        pipeline.run(pipeline.writer(**{"restore.error_if_no_checkpoint": True}))
+        pipeline.run(pipeline.writer(options={"restore.error_if_no_checkpoint": True}))
     assert pipeline.ids() == []
     pipeline.run()
     pipeline.add()
-    pipeline.run(pipeline.writer(**{"restore.error_if_no_checkpoint": True}))
+    pipeline.run(pipeline.writer(options={"restore.error_if_no_checkpoint": True}))
     assert pipeline.ids() == list(range(20))
 
 
@@ -406,7 +410,7 @@ def test_a_restore_from_the_newest_checkpoint_leads_out_where_spark_s_folder_is_
 ) -> None:
     def counting(**options: Any) -> StreamWriter:
         numbers = pipeline.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-        return pipeline.writer(numbers.selectExpr("value as id"), **options)
+        return pipeline.writer(numbers.selectExpr("value as id"), options=options)
 
     pipeline.run(counting())
     pipeline.run(counting())
@@ -474,7 +478,7 @@ def test_offsets_that_a_power_cut_emptied_are_named_and_deleting_them_loses_noth
     torn = spark_folder(pipeline) / "offsets" / "1"
     torn.touch()
     with pytest.raises(OffsetMismatchError, match=r"offsets/1 is empty"):
-        pipeline.run(pipeline.writer(**{"restart.strategy": "exponential"}))
+        pipeline.run(pipeline.writer(options={"restart.strategy": "exponential"}))
     torn.unlink()
     pipeline.run()
     assert pipeline.ids() == list(range(20))
@@ -605,7 +609,7 @@ def test_a_plan_that_may_keep_state_is_not_restored_without_it_unless_told_that_
 
     def joined(**options: Any) -> StreamWriter:
         numbers = pipeline.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-        return pipeline.writer(numbers.selectExpr("value as id").join(names, "id"), **options)
+        return pipeline.writer(numbers.selectExpr("value as id").join(names, "id"), options=options)
 
     pipeline.run(joined())
     assert pipeline.ids() == list(range(10))
@@ -621,7 +625,9 @@ def test_a_restored_job_whose_first_micro_batch_fails_goes_on(pipeline: Pipeline
 
     def counting(condition: str, **options: Any) -> StreamWriter:
         numbers = pipeline.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
-        return pipeline.writer(numbers.selectExpr(f"if({condition}, raise_error('poisoned'), value) as id"), **options)
+        return pipeline.writer(
+            numbers.selectExpr(f"if({condition}, raise_error('poisoned'), value) as id"), options=options
+        )
 
     pipeline.run(counting("value < 0"))
     options = restoring(pipeline)
@@ -635,7 +641,7 @@ def test_a_source_whose_offsets_mean_nothing_without_spark_s_folder_is_not_resto
     pipeline.add()
     pipeline.run()
     with pytest.raises(ConfigError, match="FileSource"):
-        pipeline.run(pipeline.writer(**restoring(pipeline)))
+        pipeline.run(pipeline.writer(options=restoring(pipeline)))
     assert not (pipeline.root / "again" / "log").exists()
 
 

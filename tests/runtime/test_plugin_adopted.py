@@ -26,6 +26,7 @@ from twophase.errors import (
     TargetChangedError,
 )
 from twophase.ids import Subtask
+from twophase.protocol.committable import Committable
 from twophase.runtime.plugin import job as job_module
 from twophase.runtime.plugin.description import describe
 from twophase.runtime.plugin.job import Acknowledged, Plan, PluginJob, job_of
@@ -114,7 +115,7 @@ class Query:
         self._jobs.append(job_of(describe("twophase-file", "file", options, SCHEMA, ENVIRONMENT)))
         return self._jobs[-1]
 
-    def _piece(self, plan: Plan, ids: range) -> object:
+    def _piece(self, plan: Plan, ids: range) -> Committable | None:
         if plan.transaction is None:
             return None
         self._tasks += 1

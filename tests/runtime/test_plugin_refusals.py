@@ -198,5 +198,5 @@ class SourceOfFolder(SinkDataSource):
 
 
 def source(options: dict[str, Any], sink_type: str = "folder", **more: Any) -> SinkDataSource:
-    kind = type("Source", (SourceOfFolder,), {"sink_type": sink_type, **more})
+    kind: type[SinkDataSource] = type("Source", (SourceOfFolder,), {"sink_type": sink_type, **more})
     return kind(options)

@@ -217,7 +217,8 @@ class Micro:
 
     def __init__(self, path: Path, patch: pytest.MonkeyPatch, *, has_state: bool, keeps_state: bool) -> None:
         self.done: list[str] = []
-        self.shared: Any = SimpleNamespace(check=lambda: self.done.append("asked"))
+        shared: Any = SimpleNamespace(check=lambda: self.done.append("asked"))
+        self.shared = shared
         patch.setattr(batch, "SparkJobs", lambda *_: SimpleNamespace(run=lambda jobs, *_: self.done.extend(jobs)))
         patch.setattr(plan, "is_empty", lambda _: False)
         coordinator: Any = SimpleNamespace(
@@ -233,7 +234,7 @@ class Micro:
             coordinator,
             {name: mock.MagicMock() for name in ("facts", "lake")},
             folder,
-            self.shared,
+            shared,
             JobOptions.parse({"checkpointLocation": str(path)}, "job"),
             stateful=True,
             keeps_state=keeps_state,

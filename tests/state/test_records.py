@@ -189,7 +189,7 @@ def test_records_of_a_version_without_proofs_are_read() -> None:
     assert decided == DecidedRecord(Decision("a", 3, Attempt(2, 4), "o", "d"))
     began = record_from_json("LINEAGE", json.loads(LINEAGE_WITHOUT_PROOFS), "here")
     assert began == LineageRecord(Lineage("a", "/x", 1, ("s",), {"z": 7}))
-    assert decided.decision.proofs is began.lineage.proofs is None  # type: ignore[union-attr]
+    assert decided.decision.proofs is began.lineage.proofs is None
 
 
 LOSS_TEXT = (

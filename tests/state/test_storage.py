@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import grp
 import os
+import pwd
 import stat
 import subprocess
 import sys
@@ -17,7 +19,6 @@ import pytest
 
 from tests.state.conftest import snapshot
 from twophase.errors import ConfigError, CorruptRecordError
-from twophase.state import folder_rights
 from twophase.state import storage as module
 from twophase.state.storage import AlreadyExistsError, LocalStorage, UnclearOutcomeError
 
@@ -205,8 +206,8 @@ def in_group(monkeypatch: pytest.MonkeyPatch, folder: Path, listed: list[str], p
     users = [SimpleNamespace(pw_name=name, pw_uid=70_000, pw_gid=1) for name in listed]
     users += [SimpleNamespace(pw_name=name, pw_uid=70_001, pw_gid=found.st_gid) for name in primary]
     users.append(SimpleNamespace(pw_name="etl", pw_uid=found.st_uid, pw_gid=found.st_gid))
-    monkeypatch.setattr(folder_rights.pwd, "getpwall", lambda: users)
-    monkeypatch.setattr(folder_rights.grp, "getgrgid", lambda _: SimpleNamespace(gr_mem=[*listed, "etl"]))
+    monkeypatch.setattr(pwd, "getpwall", lambda: users)
+    monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_mem=[*listed, "etl"]))
 
 
 @pytest.mark.parametrize("rights", [0o770, 0o2775, 0o720])
@@ -237,7 +238,7 @@ def test_a_group_without_a_name_has_nobody_in_it(tmp_path: Path, monkeypatch: py
     folder.mkdir()
     folder.chmod(0o2770)
     in_group(monkeypatch, folder, [], [])
-    monkeypatch.setattr(folder_rights.grp, "getgrgid", {}.__getitem__)
+    monkeypatch.setattr(grp, "getgrgid", {}.__getitem__)
     LocalStorage(folder).create(NAME, b"data")
 
 

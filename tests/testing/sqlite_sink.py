@@ -41,8 +41,10 @@ THIS_PIECE = " AND ".join(f"{column} = ?" for column in IDENTITY)
 TABLES = (
     "CREATE TABLE IF NOT EXISTS twophase_target (token TEXT)",
     "CREATE TABLE IF NOT EXISTS twophase_fence (job, sink, generation, counter, PRIMARY KEY (job, sink))",
-    f"CREATE TABLE IF NOT EXISTS twophase_piece (piece INTEGER PRIMARY KEY, {', '.join(IDENTITY)}, offsets_hash, rows,"
-    f" committed, UNIQUE ({', '.join(IDENTITY)}))",
+    (
+        f"CREATE TABLE IF NOT EXISTS twophase_piece (piece INTEGER PRIMARY KEY, {', '.join(IDENTITY)}, offsets_hash, rows,"
+        f" committed, UNIQUE ({', '.join(IDENTITY)}))"
+    ),
     "CREATE TABLE IF NOT EXISTS twophase_mark (job, sink, lineage, checkpoint, PRIMARY KEY (job, sink, lineage))",
 )
 

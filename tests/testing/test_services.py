@@ -19,6 +19,7 @@ from kafka.admin import NewTopic
 from twophase.errors import ServiceError
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService, ServiceNotOwnedError, local_server
 from twophase.testing.services.kafka import BOOTSTRAP_VARIABLE
+from twophase.testing.services.ports import free_ports
 
 pytestmark = [pytest.mark.server, pytest.mark.part("services")]
 
@@ -44,7 +45,8 @@ def kafka() -> Iterator[KafkaService]:
 
 @pytest.fixture(scope="module", params=[MySqlService, pytest.param(MariaDbService, marks=pytest.mark.proof)])
 def kind(request: pytest.FixtureRequest) -> SqlKind:
-    return request.param
+    chosen: SqlKind = request.param
+    return chosen
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +216,7 @@ def test_a_server_that_ends_by_itself_keeps_its_log(
 def test_a_port_that_is_taken_between_choice_and_bind_is_replaced(
     sql: MySqlService | MariaDbService, kind: SqlKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really_free = local_server.free_ports
+    really_free = free_ports
     answers = iter([[sql.port]])
     monkeypatch.setattr(local_server, "free_ports", lambda count: next(answers, None) or really_free(count))
     with kind(own=True) as other:
@@ -225,7 +227,7 @@ def test_a_port_that_is_taken_between_choice_and_bind_is_replaced(
 def test_a_broker_of_somebody_else_on_our_port_is_not_taken_for_ours(
     kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really_free = local_server.free_ports
+    really_free = free_ports
     taken = int(kafka.bootstrap_servers.partition(":")[2])
     answers = iter([[taken, really_free(1)[0]]])
     monkeypatch.setattr(local_server, "free_ports", lambda count: next(answers, None) or really_free(count))
@@ -294,7 +296,7 @@ def test_a_wrong_url_in_the_environment_is_refused(url: str, monkeypatch: pytest
 
 
 def test_a_server_of_the_users_own_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    [unused] = local_server.free_ports(1)
+    [unused] = free_ports(1)
     monkeypatch.setenv("TWOPHASE_MYSQL_URL", f"mysql://root@127.0.0.1:{unused}")
     with pytest.raises(ServiceError, match="TWOPHASE_MYSQL_URL does not answer"):
         MySqlService().start()
@@ -329,7 +331,8 @@ def records(kafka: KafkaService, topic: str) -> list[bytes]:
 def server_uuid(service: MySqlService | MariaDbService) -> str:
     with service.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SELECT @@server_uuid")
-        return str(cursor.fetchone()[0])
+        [[uuid]] = cursor.fetchall()
+        return str(uuid)
 
 
 def start_in_a_process_that_dies(mode: str, folder: Path) -> tuple[int, Path]:

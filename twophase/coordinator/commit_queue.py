@@ -9,8 +9,20 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
-Spawn = Callable[[Callable[[], None]], threading.Thread]
+
+class Thread(Protocol):
+    """The part of `threading.Thread` that is used."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def join(self) -> None:
+        """Wait for its end."""
+
+
+Spawn = Callable[[Callable[[], None]], Thread]
 """Makes a thread that will run a function; unstarted."""
 
 
@@ -36,7 +48,7 @@ class CommitQueue:
         self._on_failure = on_failure
         self._left: deque[Callable[[], bool]] = deque()
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._closing = False
         self._gave_up = False
 

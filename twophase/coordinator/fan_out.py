@@ -6,10 +6,10 @@ cost the time of the slowest. Each sink's own calls stay in their order, in one 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
+from twophase.coordinator.commit_queue import Spawn
 from twophase.events import Event, Observers
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class SideBySide:
         thread: makes a thread that will run a function; unstarted.
     """
 
-    def __init__(self, thread: Callable[[Callable[[], None]], threading.Thread]) -> None:
+    def __init__(self, thread: Spawn) -> None:
         self._thread = thread
 
     def __call__(self, steps: Mapping[str, Step[T]], observers: Observers) -> dict[str, T]:

@@ -95,7 +95,7 @@ def _leave_a_folder_that_is_gone(spare: str) -> None:
     environment (PYTHONPATH, SPARK_CONF_DIR) are in it.
     """
     try:
-        os.getcwd()
+        Path.cwd()
     except FileNotFoundError:
         os.chdir(spare)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,7 +81,7 @@ def note_jars(conf: Mapping[str, str], found: str) -> None:
     note = _note(conf)
     with tempfile.NamedTemporaryFile("w", dir=note.parent, prefix=f".{note.name}.", delete=False) as file:
         json.dump({str(path): _stamp(path) for path in jars}, file)
-    os.replace(file.name, note)
+    Path(file.name).replace(note)
 
 
 def _is_installed(coordinate: str) -> bool:

@@ -91,10 +91,8 @@ class FolderTarget:
 
     def pieces(self, folder: str, job: str, sink: str) -> list[Committable]:
         """The pieces of one job and sink in `prepared` or `visible`."""
-        found = []
-        for path in sorted((self.root / folder).glob(f"{job}~{sink}~*.json")):
-            found.append(Committable.from_json(json.loads(path.read_text())["committable"]))
-        return found
+        paths = sorted((self.root / folder).glob(f"{job}~{sink}~*.json"))
+        return [Committable.from_json(json.loads(path.read_text())["committable"]) for path in paths]
 
     def _fence_path(self, job: str, sink: str) -> Path:
         return self.root / "fences" / f"{job}~{sink}"

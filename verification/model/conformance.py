@@ -47,7 +47,7 @@ Upcoming = Mapping[int, Claim]
 """What each driver tells next; nothing if it ends before, or the trace does."""
 
 
-class Rejected(AssertionError):
+class RejectedTraceError(AssertionError):
     """The trace is no behaviour of the model.
 
     Attributes:
@@ -106,7 +106,7 @@ def accept(world: TracedWorld, trace: Trace) -> int:
         How many points were looked at.
 
     Raises:
-        Rejected: names the first event that nothing explains.
+        RejectedTraceError: names the first event that nothing explains.
     """
     while trace and isinstance(trace[-1][1], Started | Ended):  # whoever tells nothing more may do anything
         trace = trace[:-1]
@@ -122,7 +122,7 @@ def accept(world: TracedWorld, trace: Trace) -> int:
         else:
             points = {after for point in reached for after in follower.tell(point, number, event)}
         if not points:
-            raise Rejected(trace, place)
+            raise RejectedTraceError(trace, place)
     return seen
 
 

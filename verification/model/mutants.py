@@ -124,7 +124,7 @@ MUTANTS = (
     Mutant(
         Mistake.MARK_WITHOUT_PROOF,
         "raises the mark of a target that was put back or swapped to what it lacks",
-        replace(worlds.PUT_BACK, servers=(worlds.MEMORY,), budget=Budget(crashes=1, put_backs=1, subsumptions=1)),
+        replace(worlds.PUT_BACK, servers=(MEMORY,), budget=Budget(crashes=1, put_backs=1, subsumptions=1)),
         I8,
     ),
     Mutant(Mistake.CHECK_PREDECESSOR_ONLY, "checks nothing after the first record of a log", worlds.FOLDED, I5),

@@ -28,7 +28,7 @@ from twophase.errors import TwoPhaseError
 from twophase.protocol.committable import Committable
 from twophase.state.store import _FOLD_AT
 from twophase.testing.memory import MemoryTarget
-from verification.model.conformance import Rejected, accept
+from verification.model.conformance import RejectedTraceError, accept
 from verification.model.event_map import TracedWorld
 from verification.simulation.mutations import MISTAKES, broken
 from verification.simulation.oracle import Oracle
@@ -103,7 +103,7 @@ class Life:
             first.run_to(2)
         first.process.kill()
         if disturbed := first.steps.clear():
-            self._new().recover().run_to(3)  # type: ignore[attr-defined]
+            self._new().recover().run_to(3)
         return disturbed
 
     def _new(self) -> ToldDriver:
@@ -114,7 +114,7 @@ class Life:
         raise Crash
 
     def _overtake(self) -> None:
-        self._new().recover().run_to(1)  # type: ignore[attr-defined]
+        self._new().recover().run_to(1)
 
 
 @pytest.mark.parametrize("dies", [True, pytest.param(False, marks=pytest.mark.proof)], ids=["dies", "is overtaken"])
@@ -155,6 +155,6 @@ def test_a_product_is_refused_in_which(mistake: str) -> None:
             outcome = run(options)
         try:
             accept(TracedWorld.of_run(options, outcome.told), outcome.told)
-        except Rejected:
+        except RejectedTraceError:
             return
     pytest.fail("100 seeds were accepted")

@@ -16,7 +16,7 @@ import pytest
 
 from twophase import events
 from twophase.ids import Attempt
-from verification.model.conformance import Rejected, accept
+from verification.model.conformance import RejectedTraceError, accept
 from verification.model.event_map import VERBS, Trace, TracedWorld
 from verification.simulation.supervisor import run
 from verification.simulation.telling import Ended, Started
@@ -39,7 +39,7 @@ def told(seed: int) -> Trace:
 def is_refused(seed: int, trace: Trace) -> bool:
     try:
         accept(TracedWorld.of_run(TracedWorld.options(seed), trace), trace)
-    except Rejected:
+    except RejectedTraceError:
         return True
     return False
 

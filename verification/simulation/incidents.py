@@ -15,6 +15,7 @@ back while a driver lives that began before the repair: one that is about to com
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -140,7 +141,7 @@ class RollBack(Incident):
             one = random.choice(xids)
             xids = [xid for xid in xids if decision.sinks[xid] == decision.sinks[one]]
         for xid in random.sample(xids, min(count, len(xids))):
-            self._soon(lambda xid=xid: self._roll_back(decision, xid, _TRIES), random.random() * _MOMENT_S)
+            self._soon(partial(self._roll_back, decision, xid, _TRIES), random.random() * _MOMENT_S)
 
     def _roll_back(self, decision: Decision, xid: str, tries: int) -> None:
         for server in self._world.servers:
@@ -162,10 +163,10 @@ class RollBack(Incident):
         older = [process for process in self._living() if process is not self._world.scheduler.current.process]
         for xid in sorted(withdrawn & self._saved.keys()):
             if self._returns_at_once:
-                self._soon(lambda xid=xid: self._bring_back(xid, older, _TRIES), 0.0)
+                self._soon(partial(self._bring_back, xid, older, _TRIES), 0.0)
             elif self._random.random() < 0.6:
                 delay_s = self._random.choice((0.0, 0.03, 0.3, 3.0)) * self._random.random()
-                self._soon(lambda xid=xid: self._bring_back(xid, older, _TRIES), delay_s)
+                self._soon(partial(self._bring_back, xid, older, _TRIES), delay_s)
 
     def _bring_back(self, xid: str, older: list[Process], tries: int) -> None:
         if self._world.faults.calm or not tries:

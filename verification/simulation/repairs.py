@@ -186,13 +186,13 @@ class Operator:
         commands = commands_of(error)
         self._world.oracle.holds(bool(commands), f"no command leads out of {error!r}")
         for command in random.sample(commands, len(commands)):
-            repair = None
+            repair: Repair | None = None
             while repair is None or (repair.error is None and not repair.done and random.random() < _AGAIN):
                 repair = self.run(command)
                 if not self._world.faults.calm and random.random() < _RIVALS:
                     scheduler.sleep(0.1 * random.random())
                     self._start_driver()
-                scheduler.wait_until(lambda repair=repair: repair.process.dead, None)
+                self._await_end(repair)
             if repair.error is not None and "nothing tells which of them" in str(repair.error):
                 self._end_superseded()
             if repair.done or not isinstance(repair.error, StopJobError):
@@ -213,6 +213,9 @@ class Operator:
         self.repairs.append(repair)
         world.scheduler.spawn(repair.process, repair.process.name, repair.run)
         return repair
+
+    def _await_end(self, repair: Repair) -> None:
+        self._world.scheduler.wait_until(lambda: repair.process.dead, None)
 
     def _end_superseded(self) -> None:
         """End prepared pieces by hand that lost to another attempt of their task, as the error says."""

@@ -261,7 +261,10 @@ class Supervisor:
         return [driver for driver in self._drivers if driver not in self._settled]
 
     def _processes(self) -> list[Process]:
-        return [one.process for one in (*self._drivers, *self._operator.repairs) if not one.process.dead]
+        return [one.process for one in self._programs() if not one.process.dead]
+
+    def _programs(self) -> list[Driver | Repair]:
+        return [*self._drivers, *self._operator.repairs]
 
     def _end_all(self) -> None:
         for process in self._processes():
@@ -304,9 +307,7 @@ class Supervisor:
         return [driver for driver in self._drivers if not driver.process.dead]
 
     def _late_tasks(self) -> bool:
-        return any(
-            not task.dead for one in (*self._drivers, *self._operator.repairs) for task in one.executors.processes
-        )
+        return any(not task.dead for one in self._programs() for task in one.executors.processes)
 
     def _start(self, goal: int, mishap: Mishap | None) -> Driver:
         records = self._world.oracle.records.copy() if self._restore_path is None else self._chosen_at

@@ -39,10 +39,14 @@ class Condition(Lock):
 
     def wait_for(self, predicate: Callable[[], object]) -> None:
         while not predicate():
-            seen, depth = self._notified, self._depth
+            depth = self._depth
             self._owner, self._depth = None, 0
-            self._scheduler.wait_until(lambda seen=seen: self._notified != seen and self._owner is None, None)
+            self._await_notice()
             self._owner, self._depth = self._scheduler.current, depth
+
+    def _await_notice(self) -> None:
+        seen = self._notified
+        self._scheduler.wait_until(lambda: self._notified != seen and self._owner is None, None)
 
 
 class Thread:

@@ -172,7 +172,7 @@ class World:
             "twophase.sinks.mysql.metadata_tables.uuid": SimpleNamespace(uuid4=self.new_id),
             "twophase.sinks.mysql.client.connection.Session": self._connect,
             "twophase.sinks.mysql.client.session_locks.SLOTS": SLOTS,
-            "twophase.sinks.mysql.sink._log": logging.Logger("silent", logging.CRITICAL),
+            "twophase.sinks.mysql.sink._log": logging.Logger("silent", logging.CRITICAL),  # noqa: LOG001 of no tree, so that nobody sets its level
             **{f"{module}.failpoint": self.faults.failpoint for module in _WITH_FAILPOINTS},
             **{f"{module}.time": clock for module in _WITH_TIME},
         }

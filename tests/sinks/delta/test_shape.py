@@ -17,6 +17,11 @@ def column(name: str, kind: Any = "long", nullable: bool = True, **metadata: Any
     return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
 
 
+def marked(name: str, key: str, value: Any) -> dict[str, Any]:
+    """A column with one entry of metadata."""
+    return {**column(name), "metadata": {key: value}}
+
+
 def shape(
     *columns: dict[str, Any], partitions: tuple[str, ...] = (), features: tuple[str, ...] = (), **properties: str
 ) -> TableShape:
@@ -35,7 +40,7 @@ def test_a_shape_is_read_back() -> None:
 
 
 def same(*more: dict[str, Any], **properties: str) -> TableShape:
-    constraints = {"constraints__cheap": "id < 9", **properties}
+    constraints: dict[str, Any] = {"constraints__cheap": "id < 9", **properties}
     return shape(column("id"), column("name", "string", False), *more, partitions=("id",), **constraints)
 
 
@@ -62,9 +67,9 @@ def test_the_files_still_fit_after(now: TableShape) -> None:
     [
         (shape(column("id"), partitions=("id",), constraints__cheap="id < 9"), "'name' was dropped"),
         (same(column("note", "string", False)), "'note' was added"),
-        (same(column("twice", **{"delta.generationExpression": "id * 2"})), "'twice' was added"),
-        (same(column("n", **{"delta.identity.start": 1})), "'n' was added"),
-        (same(column("n", **{"delta.invariants": "{}"})), "'n' was added"),
+        (same(marked("twice", "delta.generationExpression", "id * 2")), "'twice' was added"),
+        (same(marked("n", "delta.identity.start", 1)), "'n' was added"),
+        (same(marked("n", "delta.invariants", "{}")), "'n' was added"),
         (same(constraints__other="id > 0"), "delta.constraints.other was None"),
         (same(columnMapping__mode="name"), "delta.columnMapping.mode"),
         (same(enableIcebergCompatV2="true"), "enableIcebergCompatV2"),
@@ -74,7 +79,7 @@ def test_the_files_still_fit_after(now: TableShape) -> None:
             "'id' was long and is string",
         ),
         (shape(column("id", nullable=False), column("name", "string", False)), "'id' was nullable and is not"),
-        (shape(column("id", **{"delta.columnMapping.physicalName": "x"})), "'id' has other column metadata"),
+        (shape(marked("id", "delta.columnMapping.physicalName", "x")), "'id' has other column metadata"),
     ],
 )
 def test_the_files_do_not_fit_after(now: TableShape, named: str) -> None:
@@ -89,7 +94,7 @@ def test_a_dropped_feature_is_a_change() -> None:
 def test_what_is_not_known_is_refused_by_name() -> None:
     assert refusals(shape(column("id"), features=("rowTracking", "clustering"))) == []
     assert refusals(shape(column("id"), features=("newThing",))) == ["table feature 'newThing' is not supported"]
-    [identity] = refusals(shape(column("n", **{"delta.identity.start": 1}), features=("identityColumns",)))
+    [identity] = refusals(shape(marked("n", "delta.identity.start", 1), features=("identityColumns",)))
     assert "'n' is an identity column" in identity
     [varchar] = refusals(shape(column("s", "string", __CHAR_VARCHAR_TYPE_STRING="varchar(5)")))
     assert "'s' is varchar(5)" in varchar

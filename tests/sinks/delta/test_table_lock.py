@@ -125,7 +125,7 @@ def test_a_file_system_that_locks_only_what_may_be_written_is_named(
     def as_on_nfs(_descriptor: int, _operation: int) -> None:
         raise OSError(errno.EBADF, "Bad file descriptor")
 
-    monkeypatch.setattr(module.fcntl, "flock", as_on_nfs)
+    monkeypatch.setattr(fcntl, "flock", as_on_nfs)
     with pytest.raises(PermissionError, match=named), python_lock(table, 0):
         pass
 
@@ -134,7 +134,7 @@ def test_another_error_of_the_lock_is_not_taken_for_that(table: Path, monkeypatc
     def without_locks(_descriptor: int, _operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(module.fcntl, "flock", without_locks)
+    monkeypatch.setattr(fcntl, "flock", without_locks)
     with pytest.raises(OSError, match="No locks available"), python_lock(table, 0):
         pass
 
@@ -173,8 +173,8 @@ def test_a_file_system_that_keeps_other_groups_or_rights_costs_no_commit(
         refused.append(descriptor)
         raise OSError(errno.EINVAL, "Invalid argument")
 
-    monkeypatch.setattr(module.os, "fchown", refuse)
-    monkeypatch.setattr(module.os, "fchmod", refuse)
+    monkeypatch.setattr(os, "fchown", refuse)
+    monkeypatch.setattr(os, "fchmod", refuse)
     make_jvm_file(table / JVM_NAME)
     assert len(refused) == 2
 
@@ -389,7 +389,7 @@ def test_an_interrupt_while_a_commit_waits_for_another_jvm_leaves_nothing_behind
 
     with connected(server[1]) as jvm:
         with another_jvm(table), monkeypatch.context() as patch:
-            patch.setattr(module.time, "sleep", interrupted)
+            patch.setattr(time, "sleep", interrupted)
             with pytest.raises(KeyboardInterrupt), table_lock(table, jvm):
                 pass
         with table_lock(table, jvm):

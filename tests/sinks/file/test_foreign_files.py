@@ -204,7 +204,7 @@ def test_a_late_commit_of_an_older_driver_is_never_called_lost(
     table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stands still after it has looked up the fence; another driver commits, then raises the fence."""
-    late = committer.Committer(sink.table, lambda _: None)
+    late = committer.Committer(sink.table, lambda *_: None)
     newer = table.opened(Attempt(1, 1))
     assert commit(newer, piece) == [Committed()]
     newer.fence(Attempt(2, 1))

@@ -20,6 +20,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, Predecessor
 from twophase.sinks.common.staging import committer, withdrawal
+from twophase.sinks.common.staging.disk import rename_new
 from twophase.sinks.common.staging.manifest import Manifest
 from twophase.sinks.file.sink import FileSink
 
@@ -173,7 +174,7 @@ def test_a_death_while_files_are_taken_out_is_finished_by_the_next_driver(
 ) -> None:
     begin(sink, piece, interrupt, "F04")
     shutil.rmtree(table.staged()[0])
-    rename, moved = withdrawal.rename_new, list[object]()
+    rename, moved = rename_new, list[object]()
 
     def dies(source: Path, target: Path) -> None:
         if moved:

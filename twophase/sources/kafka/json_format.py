@@ -148,8 +148,10 @@ class JsonDecoder:
             return []
         offset, reason = self._first_dropped
         return [
-            f"Source {self._item.source!r}: {self.dropped} records of {self._item} do not fit the schema and were "
-            f"dropped; the first has offset {offset}: {reason}."
+            (
+                f"Source {self._item.source!r}: {self.dropped} records of {self._item} do not fit the schema and were "
+                f"dropped; the first has offset {offset}: {reason}."
+            )
         ]
 
     def _fitting(self, piece: _Piece) -> list[pa.RecordBatch]:

@@ -40,16 +40,16 @@ class SinkKillContract(ContractBase):
     Attributes:
         points: the failpoints of the sink, armed as `TWOPHASE_FAILPOINTS` has them. Workers are killed by `kill` at a point
             of the writer, drivers by `kill_driver` there and by `kill` at their own points. Add those of the sink's own.
-        methods: what the driver calls; it is killed before each line of them.
+        methods: what the driver calls; it is killed before each line of them. Of both each is a text, or `pytest.param` of one.
         lines_at_most: of each method; where it has more, they are killed in even steps.
     """
 
-    points: ClassVar[Sequence[str]] = (
+    points: ClassVar[Sequence[Any]] = (
         *(f"{point}={action}" for point in ("E01", "C04", "C05", "C03") for action in ("kill", "kill_driver")),
         *(f"{point}=kill" for point in ("C12", "C13", "C14", "C15")),
         "C05=kill,C20=kill",
     )
-    methods: ClassVar[Sequence[str]] = ("commit", "subsume", "abort", "fence")
+    methods: ClassVar[Sequence[Any]] = ("commit", "subsume", "abort", "fence")
     lines_at_most: ClassVar[int] = LINES_AT_MOST
 
     @classmethod

@@ -22,7 +22,9 @@ def endpoint(server: FakeServer, **changes) -> Endpoint:
 
 
 def requested_name(statement: bytes) -> str:
-    return re.search(rb"INFILE '([^']+)'", statement)[1].decode()
+    found = re.search(rb"INFILE '([^']+)'", statement)
+    assert found is not None
+    return found[1].decode()
 
 
 LOAD = "LOAD DATA LOCAL INFILE {file} INTO TABLE t"
@@ -190,7 +192,7 @@ class TestLifetime:
                 connection.recv(65536)
                 raise EOFError
 
-        with FakeServer(tls=Dying()) as server:
+        with FakeServer(tls=Dying()) as server:  # type: ignore[arg-type]
             with pytest.raises(TargetUnreachableError, match="EOF"):
                 connect(endpoint(server, tls=Tls.INSECURE))
 

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -78,14 +79,14 @@ def literals_of(data: bytes) -> Iterator[list[bytes | None]]:
             position = end + 1
             return value
         if data[position : position + 1] == b"'":
-            value = bytearray()
+            text = bytearray()
             position += 1
             while data[position : position + 1] != b"'":
                 position += data[position : position + 1] == b"\\"
-                value += data[position : position + 1]
+                text += data[position : position + 1]
                 position += 1
             position += 1
-            return bytes(value)
+            return bytes(text)
         start = position
         while data[position : position + 1] not in (b",", b")"):
             position += 1
@@ -155,7 +156,7 @@ def test_rows_read_back_as_they_were(dialect, parse, rows, order, cut):
     # A slice: buffers with offsets are where such code goes wrong.
     batch = pa.RecordBatch.from_pylist([*rows[:cut], *rows], schema=schema).slice(len(rows[:cut]))
     encoded = encode(batch, [plan(name) for name in order], dialect)
-    stored = [
+    stored: list[dict[str, Any]] = [
         {name: read(name, field) for name, field in zip(order, row, strict=True)} for row in parse(bytes(encoded.data))
     ]
     assert encoded.rows == len(rows) == len(stored)
@@ -164,7 +165,7 @@ def test_rows_read_back_as_they_were(dialect, parse, rows, order, cut):
 
 
 def _single(value: float) -> float:
-    return pa.scalar(value, pa.float32()).as_py()
+    return float(pa.scalar(value, pa.float32()).as_py())
 
 
 @pytest.mark.parametrize("dialect", [LOAD_DATA, INSERT_VALUES], ids=["load", "insert"])
@@ -187,7 +188,7 @@ def test_hex_digits_of_any_slice(items, start):
     assert to_hex(sliced).to_pylist() == [None if item is None else item.hex().upper() for item in items[start:]]
 
 
-def reject(name: str, items: list, kind: pa.DataType | None = None, **changes) -> str:
+def reject(name: str, items: list[Any], kind: pa.DataType | None = None, **changes) -> str:
     batch = pa.RecordBatch.from_pydict({name: pa.array(items, kind or TYPES[name][0])})
     with pytest.raises(RejectedRowsError) as caught:
         encode(batch, [plan(name, **changes)], LOAD_DATA)
