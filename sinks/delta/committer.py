@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from twophase.errors import StopJobError, TargetChangedError
+from twophase.errors import StopJobError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
-from twophase.protocol.sink import CommitRequest, predecessor_missing
+from twophase.protocol.sink import CommitRequest, another_target, predecessor_missing
 from twophase.sinks.delta.binding import Binding
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.log import Transaction
@@ -180,10 +180,7 @@ class Committer:
         """Check that this is the table of a piece without proof, and that the table has the piece's predecessor."""
         committable, before = request.committable, request.predecessor
         if committable.target != self._binding.target:
-            raise TargetChangedError(
-                f"{committable.transaction} was written to {committable.target}, this is {self._binding.target}.",
-                remedy="give the sink the table back that it had; its pieces are there.",
-            )
+            raise another_target(committable, self._binding.target)
         if before is not None and not self._binding.has(before.lineage, before.checkpoint, transaction.snapshot):
             raise predecessor_missing(request, self._binding.target)
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from twophase.errors import DeclinedError, FencedError, StopJobError, TargetUnreachableError
+from twophase.errors import DeclinedError, StopJobError, TargetUnreachableError
 from twophase.ids import Attempt
+from twophase.protocol.fencing import attempt_is_closed, driver_is_fenced
 from twophase.sinks.delta.binding import Binding
 from twophase.sinks.delta.log import Snapshot
 from twophase.sinks.delta.names import fence_attempt, fence_version
@@ -53,12 +54,8 @@ class Fence:
             raise DeclinedError(
                 f"The table has no fence of sink {self._owner.sink!r} of job {self._owner.job!r}, which is at {attempt}."
             )
-        if fence.generation != attempt.generation or fence > attempt:
-            raise FencedError(
-                f"Attempt {attempt} of sink {self._owner.sink!r} of job {self._owner.job!r} is closed: the table is at "
-                f"{fence}.",
-                remedy="let the newer driver go on; find out why two were started.",
-            )
+        if attempt.is_closed_by(fence):
+            raise attempt_is_closed(self._owner.job, self._owner.sink, attempt, "the table", fence)
 
     def raise_to(self, attempt: Attempt) -> None:
         """See `Sink.fence`."""
@@ -73,10 +70,7 @@ class Fence:
             transaction.defer_checkpoint()
             fence = self.read(transaction.snapshot) or Attempt(0, 0)
             if fence.generation > attempt.generation:
-                raise FencedError(
-                    f"Sink {owner.sink!r} of job {owner.job!r} is at {fence}, this driver at {attempt}.",
-                    remedy="let the newer driver go on; find out why two were started.",
-                )
+                raise driver_is_fenced(owner.job, owner.sink, fence, attempt)
             if fence >= attempt:
                 return
             note = {"twophase": {"job": owner.job, "sink": owner.sink, "fence": str(attempt)}}

@@ -11,15 +11,13 @@ for every task attempt (invariant I5).
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Self
 
 from twophase.ids import Attempt, TransactionId, short_hash
+from twophase.protocol.piece import BatchPieceName
 
 FOLDER = "_twophase"
 _COUNTER_BITS = 31
-_PIECE = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-(\d{1,18})-(\d{1,10})\.(\d{1,10})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -54,37 +52,8 @@ class Owner:
         return app_id.removeprefix(start) if app_id.startswith(start) else None
 
 
-@dataclass(frozen=True, order=True)
-class PieceName:
+class PieceName(BatchPieceName):
     """The name of a piece, unique among its owner's pieces."""
-
-    lineage: str
-    checkpoint: int
-    attempt: Attempt
-
-    def __str__(self) -> str:
-        return f"{self.lineage}-{self.checkpoint}-{self.attempt}"
-
-    @classmethod
-    def of(cls, transaction: TransactionId) -> Self:
-        """Return the name of the one piece of a transaction.
-
-        Raises:
-            ValueError: the lineage is not a UUID.
-        """
-        name = cls(transaction.lineage, transaction.checkpoint, transaction.attempt)
-        if cls.parse(str(name)) != name:
-            raise ValueError(f"{name} cannot be the name of a piece: the lineage has to be a UUID in lower case")
-        return name
-
-    @classmethod
-    def parse(cls, text: str) -> Self | None:
-        """Return the name that `text` holds; None if it is not in this format. The reverse of `str`."""
-        match = _PIECE.fullmatch(text)
-        if match is None:
-            return None
-        name = cls(match[1], int(match[2]), Attempt(int(match[3]), int(match[4])))
-        return name if str(name) == text else None
 
     def data_files(self, owner: Owner) -> str:
         """Return the prefix that all its data files have, and no other file."""

@@ -13,17 +13,16 @@ from enum import Enum
 from twophase.failpoints import failpoint
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
+from twophase.protocol.record import DamagedRecordError, digest
 from twophase.sinks.delta.log import Log
 from twophase.sinks.delta.names import Owner, PieceName, data_prefix
 from twophase.sinks.delta.records import (
     ONLY_SUBTASK,
-    DamagedRecordError,
     Intent,
     Manifest,
     data_file,
     decode_intent,
     decode_manifest,
-    digest,
     encode_intent,
     encode_manifest,
 )

@@ -14,7 +14,6 @@ has a limit. The committable carries the SHA-256 of the manifest instead.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,16 +22,13 @@ from urllib.parse import unquote
 
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
+from twophase.protocol.record import digest, frame, unframe
 from twophase.sinks.delta.shape import TableShape
 
 ONLY_SUBTASK = Subtask(0, 0)
 """The subtask of every piece, which holds the rows of all tasks of a checkpoint: Delta's driver collects their files."""
 
-_MAGIC = b"twophase-delta/1"
-
-
-class DamagedRecordError(Exception):
-    """The bytes are not those that were written: they are torn, changed, or another record."""
+_MAGIC = "twophase-delta/1"
 
 
 @dataclass(frozen=True)
@@ -146,11 +142,6 @@ def decode_manifest(data: bytes) -> Manifest:
     return Manifest(_intent(head["intent"]), TableShape.from_json(head["shape"]), actions)
 
 
-def digest(data: bytes) -> str:
-    """Hex SHA-256."""
-    return hashlib.sha256(data).hexdigest()
-
-
 def _intent(value: Mapping[str, Any]) -> Intent:
     transaction = dict(value["transaction"])
     attempt = Attempt(**transaction.pop("attempt"))
@@ -164,16 +155,8 @@ def _json(value: Any) -> bytes:
 def _frame(kind: str, lines: Sequence[bytes]) -> bytes:
     if any(b"\n" in line for line in lines):
         raise ValueError("a line of a record holds a line break")
-    payload = b"\n".join(lines)
-    return _header(kind, payload) + payload
+    return frame(_MAGIC, kind, b"\n".join(lines))
 
 
 def _unframe(kind: str, data: bytes) -> list[bytes]:
-    head, newline, payload = data.partition(b"\n")
-    if head + newline != _header(kind, payload):
-        raise DamagedRecordError(f"it is no {kind} of twophase, or its length or checksum does not match its content")
-    return payload.split(b"\n")
-
-
-def _header(kind: str, payload: bytes) -> bytes:
-    return b"%s %s %d %s\n" % (_MAGIC, kind.encode(), len(payload), digest(payload).encode())
+    return unframe(_MAGIC, kind, data).split(b"\n")

@@ -20,9 +20,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from twophase.protocol.record import frame, unframe
 from twophase.sinks.common.partition_names import Values
 from twophase.sinks.common.staging.disk import sync, write_durably
-from twophase.sinks.common.staging.manifest import frame, unframe
+from twophase.sinks.common.staging.manifest import FORMAT
 
 _FOLDERS = ("pending", "watermark")
 _NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)
@@ -50,7 +51,7 @@ class Pending:
             path = self._path(values)
             if not path.exists():
                 path.with_name(f".{path.name}").unlink(missing_ok=True)  # of a driver that died
-                write_durably(path, [frame("partition", json.dumps(values).encode("ascii"))])
+                write_durably(path, [frame(FORMAT, "partition", json.dumps(values).encode("ascii"))])
 
     def remove(self, partitions: Iterable[Values]) -> None:
         """They are committed. If a crash brings them back, they are committed again."""
@@ -60,7 +61,7 @@ class Pending:
     def partitions(self) -> list[Values]:
         """All that wait."""
         found = [path.read_bytes() for path in sorted(self._pending.iterdir()) if not path.name.startswith(".")]
-        return [tuple(json.loads(unframe("partition", data))) for data in found]
+        return [tuple(json.loads(unframe(FORMAT, "partition", data))) for data in found]
 
     def watermark_us(self) -> int | None:
         """The highest event time so far; None if there is none."""

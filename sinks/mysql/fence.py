@@ -14,8 +14,9 @@ import time
 
 import pymysql
 
-from twophase.errors import FencedError, TargetUnreachableError
+from twophase.errors import TargetUnreachableError
 from twophase.ids import Attempt
+from twophase.protocol.fencing import driver_is_fenced
 from twophase.sinks.mysql.binding import Binding
 from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, code_of
 from twophase.sinks.mysql.client.connection import Session
@@ -58,10 +59,7 @@ class Fence:
         owner = self._binding.owner
         fence = self._binding.metadata.read_fence(session, owner.job, owner.sink)
         if fence is not None and fence.generation > attempt.generation:
-            raise FencedError(
-                f"Sink {owner.sink!r} of job {owner.job!r} is at {fence}, this driver at {attempt}.",
-                remedy="let the newer driver go on; find out why two were started.",
-            )
+            raise driver_is_fenced(owner.job, owner.sink, fence, attempt)
         return fence
 
     def _end_sessions(self, session: Session, deadline: float) -> set[int]:

@@ -111,7 +111,7 @@ class MySqlWriter(SinkWriter):
         session.run(f"XA START {xid.sql}")
         self._xid = xid
         fence = binding.metadata.read_fence(session, transaction.job, transaction.sink, shared=True)
-        if fence is None or fence.generation != transaction.attempt.generation or fence > transaction.attempt:
+        if transaction.attempt.is_closed_by(fence):
             raise FencedError(
                 f"{transaction} is closed: sink {transaction.sink!r} of job {transaction.job!r} is at {fence}.",
                 remedy="let the newer driver go on; find out why this one still runs.",

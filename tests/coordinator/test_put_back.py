@@ -13,6 +13,7 @@ from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import DeclinedError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt
+from twophase.protocol import record
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest, Sink, SinkHistory
 from twophase.state import codec
@@ -313,7 +314,7 @@ def write_as_before(folder: Path) -> None:
         value = codec.decode(kind, data, "here")
         if kind == "DECIDED":
             del value["record"]["decision"]["proofs"]
-            value["record"]["decision"]["body_digest"] = codec.digest(body.read_bytes())
+            value["record"]["decision"]["body_digest"] = record.digest(body.read_bytes())
         if kind == "LINEAGE":
             del value["record"]["lineage"]["proofs"]
         path.write_bytes(codec.encode(kind, value))

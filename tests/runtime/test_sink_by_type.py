@@ -32,7 +32,7 @@ def test_an_unknown_type_is_refused_with_the_known_ones(writer: StreamWriter) ->
 
 
 def test_an_option_that_the_sink_does_not_have_is_named(writer: StreamWriter) -> None:
-    with pytest.raises(ConfigError, match="sink 'lake'.*paht"):
+    with pytest.raises(ConfigError, match=r"sink 'lake'.*paht"):
         writer.sink("lake", "file", paht="/lake/orders")
 
 

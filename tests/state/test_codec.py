@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.state.conftest import bit_flips, truncations
 from twophase.errors import CorruptRecordError
+from twophase.protocol import record
 from twophase.state import codec
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -26,7 +27,7 @@ BODY = {"n": 7, "name": "Grüße", "nested": {"list": [1, None, True]}}
 
 def framed(payload: bytes, kind: str = "FENCE") -> bytes:
     """`payload` under a header that fits it, as a forger would write it."""
-    return f"twophase/1 {kind} {len(payload)} {codec.digest(payload)}\n".encode() + payload
+    return f"twophase/1 {kind} {len(payload)} {record.digest(payload)}\n".encode() + payload
 
 
 @given(BODIES)
@@ -107,7 +108,7 @@ def test_a_record_of_another_kind_is_refused() -> None:
 )
 def test_only_the_exact_header_is_accepted(header: str) -> None:
     payload = codec.canonical_json(BODY)
-    digest = codec.digest(payload)
+    digest = record.digest(payload)
     text = header.format(length=len(payload), digest=digest, upper=digest.upper(), long="F" * 200)
     assert codec.decode("FENCE", framed(payload), "here") == BODY
     with pytest.raises(CorruptRecordError):

@@ -96,7 +96,7 @@ class SqliteWriter(SinkWriter):
     def check_fence(self, connection: sqlite3.Connection) -> None:
         """No fence, and any other generation, refuses too."""
         fence, ours = read_fence(connection, self.transaction.job, self.transaction.sink), self.transaction.attempt
-        if fence is None or fence.generation != ours.generation or fence > ours:
+        if ours.is_closed_by(fence):
             raise FencedError(f"{self.transaction} is closed: the sink is at {fence}.")
 
     def stage(self, connection: sqlite3.Connection) -> None:

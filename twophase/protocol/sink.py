@@ -91,6 +91,14 @@ class CommitRequest:
     predecessor: Predecessor | None = None
 
 
+def another_target(committable: Committable, target: str) -> TargetChangedError:
+    """Return the error of a piece without proof that is to be committed to another target than it was written to (I10)."""
+    return TargetChangedError(
+        f"{committable.transaction} was written to {committable.target}, this is {target}.",
+        remedy="give the sink the table back that it had; its pieces are there.",
+    )
+
+
 def predecessor_missing(request: CommitRequest, target: str) -> TargetChangedError:
     """What a sink raises for a piece whose predecessor has no proof in the target.
 

@@ -8,20 +8,16 @@ A reader accepts exactly the bytes that `encode` writes: every truncation and ev
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
 from twophase.errors import CorruptRecordError
+from twophase.protocol.record import frame, header
 
 VERSION = 1
+_MAGIC = f"twophase/{VERSION}"
 MAX_BYTES = 64 * 1024 * 1024
 _HEADER_MAX_BYTES = 160
-
-
-def digest(data: bytes) -> str:
-    """Hex SHA-256."""
-    return hashlib.sha256(data).hexdigest()
 
 
 def canonical_json(value: Any) -> bytes:
@@ -37,7 +33,7 @@ def canonical_json(value: Any) -> bytes:
 def encode(kind: str, body: dict[str, Any]) -> bytes:
     """Frame `body` as a durable record of `kind`."""
     payload = canonical_json(body)
-    return _header(kind, payload) + payload
+    return frame(_MAGIC, kind, payload)
 
 
 def decode(kind: str, data: bytes, where: str) -> dict[str, Any]:
@@ -53,12 +49,12 @@ def decode(kind: str, data: bytes, where: str) -> dict[str, Any]:
     """
     head, newline, payload = data.partition(b"\n")
     fields = head[:_HEADER_MAX_BYTES].split(b" ")
-    if not newline or len(fields) != 4 or fields[0] != f"twophase/{VERSION}".encode():
-        raise _corrupt(where, f"it does not begin with a twophase/{VERSION} header")
+    if not newline or len(fields) != 4 or fields[0] != _MAGIC.encode():
+        raise _corrupt(where, f"it does not begin with a {_MAGIC} header")
     found = fields[1].decode("ascii", "replace")
     if kind and found != kind:
         raise _corrupt(where, f"it is a {found!r} record where {kind!r} belongs")
-    if head + newline != _header(found, payload):
+    if head + newline != header(_MAGIC, found, payload):
         raise _corrupt(where, "its length or checksum does not match its content")
     try:
         body = json.loads(payload)
@@ -73,10 +69,6 @@ def kind_of(data: bytes) -> str:
     """The kind a record claims to be; `decode` checks it."""
     fields = data[:_HEADER_MAX_BYTES].split(b" ", 2)
     return fields[1].decode("ascii", "replace") if len(fields) == 3 else ""
-
-
-def _header(kind: str, payload: bytes) -> bytes:
-    return f"twophase/{VERSION} {kind} {len(payload)} {digest(payload)}\n".encode("ascii", "replace")
 
 
 def _corrupt(where: str, reason: str) -> CorruptRecordError:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from twophase.errors import CheckpointMissingError, CorruptRecordError, DeclinedError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
+from twophase.protocol.record import digest
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.log import JobLog
@@ -58,7 +59,7 @@ class CompletedCheckpointStore:
             checkpoint=checkpoint.checkpoint,
             attempt=checkpoint.attempt,
             offsets_hash=checkpoint.offsets.hash,
-            body_digest=codec.digest(data),
+            body_digest=digest(data),
             proofs=checkpoint.proofs,
         )
         self._storage.create(_body_of(decision), data)
@@ -91,7 +92,7 @@ class CompletedCheckpointStore:
                 f"The body of the decided checkpoint {decision.checkpoint} ({name}) is gone.",
                 remedy=f"restore the job's folder from a backup. {_ADOPT}",
             ) from None
-        if codec.digest(data) != decision.body_digest:
+        if digest(data) != decision.body_digest:
             raise CorruptRecordError(
                 f"The body of checkpoint {decision.checkpoint} ({name}) is not the one that was decided: its SHA-256 "
                 f"differs from the log. Nothing was written or deleted.",

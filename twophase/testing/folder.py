@@ -25,6 +25,7 @@ from twophase.errors import FencedError, TargetChangedError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
+from twophase.protocol.fencing import driver_is_fenced
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
 from twophase.protocol.sink import (
     ArrowSink,
@@ -133,7 +134,7 @@ class FolderSink(ArrowSink):
         with self._folder.lock():
             fence = self._folder.fence(self._job, self._sink)
             if fence.generation > attempt.generation:
-                raise FencedError(f"Sink {self._sink!r} of job {self._job!r} is at {fence}, this driver at {attempt}.")
+                raise driver_is_fenced(self._job, self._sink, fence, attempt)
             self._folder.raise_fence(self._job, self._sink, max(fence, attempt))
 
     def writer(self, transaction: TransactionId, subtask: Subtask) -> FolderWriter:
@@ -227,7 +228,7 @@ class FolderWriter(SinkWriter):
         committable = Committable(transaction, self._subtask, self._target, len(self._rows))
         with self._folder.lock():
             fence = self._folder.fence(transaction.job, transaction.sink)
-            if fence.generation != transaction.attempt.generation or fence > transaction.attempt:
+            if transaction.attempt.is_closed_by(fence):
                 raise FencedError(f"{transaction} is closed: the sink is at {fence}.")
             path = self._folder.root / "prepared" / _name(transaction, self._subtask)
             _replace(path, {"committable": committable.to_json(), "rows": self._rows})

@@ -19,6 +19,7 @@ from twophase.errors import FencedError, TargetChangedError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
+from twophase.protocol.fencing import driver_is_fenced
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
 from twophase.protocol.sink import (
     ArrowSink,
@@ -118,7 +119,7 @@ class MemorySink(ArrowSink):
         with self._target.lock:
             fence = self._target.fences.get((self._job, self._sink), attempt)
             if fence.generation > attempt.generation:
-                raise FencedError(f"Sink {self._sink!r} of job {self._job!r} is at {fence}, this driver at {attempt}.")
+                raise driver_is_fenced(self._job, self._sink, fence, attempt)
             self._target.fences[self._job, self._sink] = max(fence, attempt)
 
     def writer(self, transaction: TransactionId, subtask: Subtask) -> MemoryWriter:
@@ -234,7 +235,7 @@ class MemoryWriter(SinkWriter):
         with self._target.lock:
             # The check and the write that it guards are one step (HD9).
             fence = self._target.fences.get((transaction.job, transaction.sink))
-            if fence is None or fence.generation != transaction.attempt.generation or fence > transaction.attempt:
+            if transaction.attempt.is_closed_by(fence):
                 raise FencedError(f"{transaction} is closed: the sink is at {fence}.")
             self._target.prepared[_key(transaction, self._subtask)] = (committable, self._rows)
         failpoint("C05")

@@ -24,15 +24,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from twophase.errors import StopJobError, TargetChangedError
+from twophase.errors import StopJobError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
-from twophase.protocol.sink import CommitRequest, predecessor_missing
+from twophase.protocol.record import DamagedRecordError
+from twophase.protocol.sink import CommitRequest, another_target, predecessor_missing
 from twophase.redaction import shown
 from twophase.sinks.common.partition_names import Values, folders
 from twophase.sinks.common.staging.disk import digest, open_folder, rename_new, sync
-from twophase.sinks.common.staging.manifest import FILE, DamagedRecordError, Manifest, StagedFile
+from twophase.sinks.common.staging.manifest import FILE, Manifest, StagedFile
 from twophase.sinks.common.staging.names import PieceName, file_name
 from twophase.sinks.common.staging.staging_area import DONE, STAGED
 from twophase.sinks.common.staging.table import Table
@@ -113,10 +114,7 @@ class Committer:
         """Check that this is the target of a piece without proof, and that the target has the piece's predecessor."""
         committable, before = request.committable, request.predecessor
         if committable.target != self._table.target:
-            raise TargetChangedError(
-                f"{committable.transaction} was written to {committable.target}, this is {self._table.target}.",
-                remedy="give the sink the table back that it had; its pieces are there.",
-            )
+            raise another_target(committable, self._table.target)
         if before is not None and not self._table.home.has(before.lineage, before.checkpoint):
             raise predecessor_missing(request, self._table.target)
 

@@ -9,37 +9,17 @@ body, because there can be thousands of files. The committable carries its SHA-2
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
+from twophase.protocol.record import digest, frame, unframe
 from twophase.sinks.common.partition_names import Values
 
 FILE = "manifest"
-_MAGIC = b"twophase-files/1"
-
-
-class DamagedRecordError(Exception):
-    """The bytes are not those that were written: they are torn, changed, or another record."""
-
-
-def frame(kind: str, payload: bytes) -> bytes:
-    """Return a record's content with its header."""
-    return _header(kind, payload) + payload
-
-
-def unframe(kind: str, data: bytes) -> bytes:
-    """Check the header of a record and return its content.
-
-    Raises:
-        DamagedRecordError: the header does not match it.
-    """
-    head, newline, payload = data.partition(b"\n")
-    if head + newline != _header(kind, payload):
-        raise DamagedRecordError(f"it is no whole {kind} of twophase: its header does not match its content")
-    return payload
+FORMAT = "twophase-files/1"
+"""The format of all durable records of the sinks that write files."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +60,7 @@ class Manifest:
     def committable(self, target: str) -> Committable:
         """Return the piece's committable: the manifest's SHA-256, and details for operators."""
         handle: dict[str, str | int] = {
-            "manifest_sha256": hashlib.sha256(self.encode()).hexdigest(),
+            "manifest_sha256": digest(self.encode()),
             "files": len(self.files),
             "bytes": sum(file.size for file in self.files),
         }
@@ -90,7 +70,7 @@ class Manifest:
 
     def encode(self) -> bytes:
         """Return the manifest as durable bytes."""
-        return frame(FILE, json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode("ascii"))
+        return frame(FORMAT, FILE, json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode("ascii"))
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
@@ -99,7 +79,7 @@ class Manifest:
         Raises:
             DamagedRecordError: the bytes are not those that were written.
         """
-        value = json.loads(unframe(FILE, data))
+        value = json.loads(unframe(FORMAT, FILE, data))
         transaction = value["transaction"]
         attempt = Attempt(**transaction.pop("attempt"))
         return cls(
@@ -108,7 +88,3 @@ class Manifest:
             tuple(StagedFile(**file | {"partition": tuple(file["partition"])}) for file in value["files"]),
             value["watermark_us"],
         )
-
-
-def _header(kind: str, payload: bytes) -> bytes:
-    return b"%s %s %d %s\n" % (_MAGIC, kind.encode(), len(payload), hashlib.sha256(payload).hexdigest().encode())

@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Self
 
 from twophase.ids import Attempt, Subtask, TransactionId, short_hash
+from twophase.protocol.piece import ATTEMPT, UUID, TaskPieceName
 
-_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_ATTEMPT = r"(\d{1,10})\.(\d{1,10})"
-_PIECE = re.compile(rf"({_UUID})-(\d{{1,18}})-{_ATTEMPT}-(\d{{1,10}})\.(\d{{1,19}})", re.ASCII)
-_MARK = re.compile(rf"({_UUID})~(\d{{1,18}})", re.ASCII)
-_FENCE = re.compile(rf"fence-{_ATTEMPT}", re.ASCII)
+_MARK = re.compile(rf"({UUID})~(\d{{1,18}})", re.ASCII)
+_FENCE = re.compile(rf"fence-{ATTEMPT}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -48,39 +45,8 @@ class Owner:
         return f"{self.folder}~new"
 
 
-@dataclass(frozen=True, order=True)
-class PieceName:
+class PieceName(TaskPieceName):
     """The name of a piece, unique among its owner's pieces."""
-
-    lineage: str
-    checkpoint: int
-    attempt: Attempt
-    subtask: Subtask
-
-    def __str__(self) -> str:
-        return f"{self.lineage}-{self.checkpoint}-{self.attempt}-{self.subtask}"
-
-    @classmethod
-    def of(cls, transaction: TransactionId, subtask: Subtask) -> Self:
-        """Return the name of the piece of one task attempt.
-
-        Raises:
-            ValueError: the lineage is not a UUID.
-        """
-        name = cls(transaction.lineage, transaction.checkpoint, transaction.attempt, subtask)
-        if cls.parse(str(name)) != name:
-            raise ValueError(f"{name} cannot be the name of a piece: the lineage has to be a UUID in lower case")
-        return name
-
-    @classmethod
-    def parse(cls, text: str) -> Self | None:
-        """Return the name that `text` holds; None if it is not in this format. The reverse of `str`."""
-        match = _PIECE.fullmatch(text)
-        if match is None:
-            return None
-        checkpoint, generation, counter, index, task_attempt = map(int, match.groups()[1:])
-        name = cls(match[1], checkpoint, Attempt(generation, counter), Subtask(index, task_attempt))
-        return name if str(name) == text else None
 
     def transaction(self, owner: Owner, offsets_hash: str = "") -> TransactionId:
         """Return the transaction of the piece; the name does not hold the offsets."""

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from twophase.errors import StopJobError, TargetUnreachableError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
+from twophase.protocol.record import DamagedRecordError
 from twophase.redaction import shown
 from twophase.sinks.common.partition_names import folders
 from twophase.sinks.common.staging.disk import sync
-from twophase.sinks.common.staging.manifest import FILE, DamagedRecordError, Manifest
+from twophase.sinks.common.staging.manifest import FILE, Manifest
 from twophase.sinks.common.staging.names import PieceName, file_name
 from twophase.sinks.common.staging.staging_area import STAGED, remove
 from twophase.sinks.common.staging.table import Table

@@ -19,8 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from twophase.errors import DeclinedError, FencedError, StopJobError, TargetChangedError, TargetUnreachableError
+from twophase.errors import DeclinedError, StopJobError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt
+from twophase.protocol.fencing import attempt_is_closed, driver_is_fenced
 from twophase.sinks.common.staging.disk import rename_new, sync
 from twophase.sinks.common.staging.names import Owner, PieceName, fence_name, mark_name, parse_fence, parse_mark
 
@@ -111,12 +112,8 @@ class StagingArea:
             fence = self.fence()
         except TargetChangedError as error:
             raise DeclinedError(f"{self.path} is gone: somebody has deleted it, or the table.") from error
-        if fence.generation != attempt.generation or fence > attempt:
-            raise FencedError(
-                f"Attempt {attempt} of sink {self.owner.sink!r} of job {self.owner.job!r} is closed: {self.root} is at "
-                f"{fence}.",
-                remedy="let the newer driver go on; find out why two were started.",
-            )
+        if attempt.is_closed_by(fence):
+            raise attempt_is_closed(self.owner.job, self.owner.sink, attempt, str(self.root), fence)
         return self.path / fence_name(fence)
 
     def raise_fence(self, attempt: Attempt) -> None:
@@ -124,10 +121,7 @@ class StagingArea:
         for _ in range(_TRIES):
             fence = self.fence()
             if fence.generation > attempt.generation:
-                raise FencedError(
-                    f"Sink {self.owner.sink!r} of job {self.owner.job!r} is at {fence}, this driver at {attempt}.",
-                    remedy="let the newer driver go on; find out why two were started.",
-                )
+                raise driver_is_fenced(self.owner.job, self.owner.sink, fence, attempt)
             with suppress(FileNotFoundError):  # another driver has raised it in between
                 if fence < attempt:
                     rename_new(self.path / fence_name(fence), self.path / fence_name(attempt))

@@ -13,12 +13,13 @@ from tests.sinks.delta.test_records import INTENT, MANIFEST, SHAPE
 from twophase.errors import StopJobError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import RetryLater
+from twophase.protocol.record import digest
 from twophase.protocol.sink import CommitRequest
 from twophase.sinks.delta.committer import Committer
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.names import FOLDER, Owner, PieceName
 from twophase.sinks.delta.pieces import InLog, Piece
-from twophase.sinks.delta.records import digest, encode_manifest
+from twophase.sinks.delta.records import encode_manifest
 from twophase.sinks.delta.table_lock import JVM_NAME, python_lock, table_lock
 
 TARGET = "delta:orders"

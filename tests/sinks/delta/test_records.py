@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.state.conftest import bit_flips, truncations
 from twophase.ids import Attempt, TransactionId, new_lineage_id
+from twophase.protocol.record import DamagedRecordError
 from twophase.sinks.delta.records import (
-    DamagedRecordError,
     DataFile,
     Intent,
     Manifest,

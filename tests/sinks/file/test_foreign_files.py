@@ -18,10 +18,11 @@ from twophase.failpoints import FailpointError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
+from twophase.protocol.record import DamagedRecordError
 from twophase.protocol.sink import CommitRequest
 from twophase.sinks.common.staging import committer, disk
 from twophase.sinks.common.staging.disk import rename_new
-from twophase.sinks.common.staging.manifest import DamagedRecordError, Manifest
+from twophase.sinks.common.staging.manifest import Manifest
 from twophase.sinks.file.sink import FileSink
 from twophase.testing.harness import transaction_id
 

@@ -1,0 +1,88 @@
+"""The names of pieces in a target that has only names to know them by: files, folders, records beside a table (I5)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from twophase.ids import Attempt, Subtask, TransactionId
+
+UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+"""Pattern of a lineage."""
+ATTEMPT = r"(\d{1,10})\.(\d{1,10})"
+"""Pattern of an attempt."""
+_BATCH = re.compile(rf"({UUID})-(\d{{1,18}})-{ATTEMPT}", re.ASCII)
+_TASK = re.compile(rf"{_BATCH.pattern}-(\d{{1,10}})\.(\d{{1,19}})", re.ASCII)
+
+
+@dataclass(frozen=True, order=True)
+class BatchPieceName:
+    """The name of the one piece of a transaction: `<lineage>-<checkpoint>-<generation>.<counter>`."""
+
+    lineage: str
+    checkpoint: int
+    attempt: Attempt
+
+    def __str__(self) -> str:
+        return f"{self.lineage}-{self.checkpoint}-{self.attempt}"
+
+    @classmethod
+    def of(cls, transaction: TransactionId) -> Self:
+        """Return the name of the piece of a transaction.
+
+        Raises:
+            ValueError: the lineage is not a UUID.
+        """
+        name = cls(transaction.lineage, transaction.checkpoint, transaction.attempt)
+        if cls.parse(str(name)) != name:
+            raise _not_a_name(str(name))
+        return name
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the name that `text` holds; None if it is not in this format. The reverse of `str`."""
+        match = _BATCH.fullmatch(text)
+        if match is None:
+            return None
+        name = cls(match[1], int(match[2]), Attempt(int(match[3]), int(match[4])))
+        return name if str(name) == text else None
+
+
+@dataclass(frozen=True, order=True)
+class TaskPieceName:
+    """The name of the piece of one task attempt: `<lineage>-<checkpoint>-<generation>.<counter>-<subtask>.<task attempt>`."""
+
+    lineage: str
+    checkpoint: int
+    attempt: Attempt
+    subtask: Subtask
+
+    def __str__(self) -> str:
+        return f"{self.lineage}-{self.checkpoint}-{self.attempt}-{self.subtask}"
+
+    @classmethod
+    def of(cls, transaction: TransactionId, subtask: Subtask) -> Self:
+        """Return the name of the piece of one task attempt.
+
+        Raises:
+            ValueError: the lineage is not a UUID.
+        """
+        name = cls(transaction.lineage, transaction.checkpoint, transaction.attempt, subtask)
+        if cls.parse(str(name)) != name:
+            raise _not_a_name(str(name))
+        return name
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """Return the name that `text` holds; None if it is not in this format. The reverse of `str`."""
+        match = _TASK.fullmatch(text)
+        if match is None:
+            return None
+        checkpoint, generation, counter, index, task_attempt = map(int, match.groups()[1:])
+        name = cls(match[1], checkpoint, Attempt(generation, counter), Subtask(index, task_attempt))
+        return name if str(name) == text else None
+
+
+def _not_a_name(name: str) -> ValueError:
+    return ValueError(f"{name} cannot be the name of a piece: the lineage has to be a UUID in lower case")
