@@ -111,7 +111,7 @@ class Committer:
             raise self._stop(
                 committable,
                 f"{self._app_id(committable)} was at {manifest.intent.after} in version {manifest.intent.base} of the table "
-                f"and is at {highest} in version {transaction.snapshot.version}: an older copy of the table was put back",
+                f"and is at {highest} in version {transaction.snapshot.version}: an older copy of the table was restored",
             )
         now = transaction.snapshot.shape
         changes = [*differences(manifest.shape, now), *refusals(now)]

@@ -310,7 +310,7 @@ class Catalog:
                 ) from error
             raise TargetUnreachableError(
                 f"The metastore could not {what}: {_brief(error)}.",
-                remedy="see that the metastore runs; what is decided is committed when it is back.",
+                remedy="check that the metastore runs; decided checkpoints are committed once it is back.",
             ) from error
 
 

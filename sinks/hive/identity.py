@@ -30,7 +30,7 @@ def why_another(table: HiveTable, created: str, has_partitions: Callable[[], boo
     if not known or created in known or not table.partition_columns or has_partitions():
         return ""
     return (
-        f"table {table.name} was dropped and made anew over the same folder, and has no partitions; "
+        f"table {table.name} was dropped and recreated over the same folder, and has no partitions; "
         f"MSCK REPAIR TABLE {table.name} adds them again"
     )
 

@@ -64,5 +64,5 @@ class HiveOptions(Options):
         if timed != (self.partition_time is not None) or timed != (self.event_time is not None):
             raise ValueError("partition_time and event_time go with partition_commit_trigger = partition_time")
         if self.partition_by and not self.create:
-            raise ValueError("partition_by goes with create: an existing table tells its own")
+            raise ValueError("partition_by goes with create: an existing table has its own")
         return self

@@ -44,7 +44,7 @@ def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, 
         raise StopJobError(
             f"Table {table} has changed in the metastore: {'; '.join(problems[:_NAMED])}{more}. Readers would not see these "
             "files. What is decided waits, nothing of it is lost.",
-            remedy="move what lies in the other folder to where the new files are, set location (ALTER TABLE ... SET LOCATION) "
+            remedy="move the files of the other folder to where the new files are, set location (ALTER TABLE ... SET LOCATION) "
             "and format back, then start the job again.",
         )
 

@@ -176,7 +176,9 @@ class HiveSink(StagedSink):
         catalog.create(planned)
         found = catalog.table(options.table)
         if found is None:
-            raise ConfigError(f"Table {options.table!r} was made and is gone again.", remedy="find out who dropped it.")
+            raise ConfigError(
+                f"Table {options.table!r} was created and has disappeared.", remedy="find out who dropped it."
+            )
         return found
 
     def _fitting(self, table: HiveTable, rows: pa.Schema) -> _Fitting:

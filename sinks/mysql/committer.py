@@ -110,7 +110,7 @@ class Committer:
             )
         return TargetChangedError(
             f"{what} Nothing of it is committed here.",
-            remedy="point the sink at the target it was started with; after a failover, look what the new one has.",
+            remedy="point the sink at the target it was started with; after a failover, check what the new one has.",
         )
 
     def _still_held(self, requests: Sequence[CommitRequest], xids: Collection[Xid]) -> set[Xid]:
@@ -157,7 +157,7 @@ class Committer:
         if reason := why_another(session, self.table, now):
             raise TargetChangedError(
                 f"{request.committable.transaction} is decided and is not committed to {self._binding.target}: {reason}.",
-                remedy="put the table back as it was, then start the job again.",
+                remedy="restore the table as it was, then start the job again.",
             )
         self.table = now
         self._binding.targets.write(session, self._binding.owner.job, self._binding.owner.sink, now)
