@@ -95,7 +95,7 @@ class HiveSink(StagedSink):
         """See `StagedSink.bind`."""
         options = self._options
         self._catalog = catalog = Catalog.find()
-        found = catalog.table(options.table) or self._made(catalog, context.schema)
+        found = catalog.table(options.table) or self._created(catalog, context.schema)
         fitting = self._fitting(found, context.schema)
         path = fitting.path
         check_folder(path)
@@ -165,7 +165,7 @@ class HiveSink(StagedSink):
             raise ConfigError(f"Table {self._options.table!r} is gone.", remedy="find out who dropped it.")
         return self._catalog, found
 
-    def _made(self, catalog: Catalog, rows: pa.Schema) -> HiveTable:
+    def _created(self, catalog: Catalog, rows: pa.Schema) -> HiveTable:
         """Create the table after all checks: a refusal leaves no table behind."""
         options = self._options
         if not options.create:

@@ -71,7 +71,7 @@ class ContainerServer(Server):
         if self._folder is None:
             return
         if self._container is not None:
-            with self._spoken_of("removed"):
+            with self._named_errors("removed"):
                 self._container.stop()
             self._container = None
         if not self._failed:
@@ -80,13 +80,13 @@ class ContainerServer(Server):
 
     @override
     def kill(self) -> None:
-        with self._spoken_of("killed"):
+        with self._named_errors("killed"):
             self._docker.kill()
             self._docker.wait(timeout=_STOP_TIMEOUT_S)
 
     @override
     def restart(self) -> None:
-        with self._spoken_of("started again"):
+        with self._named_errors("started again"):
             self._docker.reload()
             if self._docker.status == "paused":
                 self._docker.unpause()  # a frozen server would not see SIGTERM
@@ -96,12 +96,12 @@ class ContainerServer(Server):
 
     @override
     def suspend(self) -> None:
-        with self._spoken_of("frozen"):
+        with self._named_errors("frozen"):
             self._docker.pause()
 
     @override
     def resume(self) -> None:
-        with self._spoken_of("let go on"):
+        with self._named_errors("let go on"):
             self._docker.unpause()
 
     @property
@@ -197,7 +197,7 @@ class ContainerServer(Server):
         )
 
     @contextmanager
-    def _spoken_of(self, done: str) -> Iterator[None]:
+    def _named_errors(self, done: str) -> Iterator[None]:
         """Turn the engine's errors into our own, with the name of the server."""
         try:
             yield
