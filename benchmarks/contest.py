@@ -1,4 +1,4 @@
-"""Two pipelines run alternating (A B B A ...) over the same records, and the ratio of their median batches.
+"""Runs two pipelines in turn (A B B A ...) over the same records, and compares their median batches.
 
 The first batches of a run, in which the JVM warms up, are left out.
 """
@@ -65,7 +65,7 @@ def alternate(pipelines: tuple[Pipeline, Pipeline], rounds: int, run: Callable[[
 
 
 def check_batches(records: int, batch_records: int, warm_up: int) -> None:
-    """There are batches after the warm-up."""
+    """Check that there are batches after the warm-up."""
     if records // batch_records <= warm_up:
         raise click.UsageError(f"{records} records are {records // batch_records} batches, {warm_up} of them warm-up.")
 

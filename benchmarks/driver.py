@@ -1,8 +1,8 @@
-"""The process that runs one pipeline from Kafka until the topic is used up, and says how long each batch took.
+"""The process that runs one pipeline from Kafka to the end of the topic, and prints how long each batch took.
 
     python -m benchmarks.driver '{"pipeline": "twophase", ...}'
 
-All pipelines are measured by the same instrument: the `triggerExecution` that Spark reports for each micro-batch, which
+All pipelines are measured in the same way: by the `triggerExecution` that Spark reports for each micro-batch, which
 is everything from asking for offsets to the commit log. The result is the last line of the output, as JSON.
 
     twophase          twophase-kafka, JSON parsed by the source, MySqlSink: exactly once
@@ -38,7 +38,7 @@ from twophase.sinks.hive.sink import HiveSink
 from twophase.sinks.mysql.sink import MySqlSink
 
 MYSQL, DELTA, HIVE = "facts", "lake", "hive"
-"""The names of the sinks of a pipeline."""
+"""Return the names of a pipeline's sinks."""
 
 TURN_OVER = "It is somebody else's turn."
 """The line that a driver prints when it has run its batches; it goes on when it reads a line."""
@@ -52,7 +52,7 @@ class Batch:
 
     Attributes:
         began: when it was triggered, as Spark writes times.
-        duration_s: `triggerExecution`, less what the driver waited for its turn.
+        duration_s: `triggerExecution`, minus the driver's wait for its turn.
         phases_ms: all that Spark reports, by name.
     """
 
@@ -67,10 +67,10 @@ class _Turns:
     """Leaves the machine to others after every few micro-batches, until it is our turn again. An observer of events.
 
     Args:
-        batches: how many are a turn; None: we are alone.
+        batches: the number of batches in a turn; None: we are alone.
 
     Attributes:
-        waited_s: within a micro-batch, by its number.
+        waited_s: the wait within a micro-batch, by its number.
     """
 
     def __init__(self, batches: int | None) -> None:

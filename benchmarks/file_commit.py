@@ -1,8 +1,8 @@
-"""What phase 2 of the sinks that write files costs: files renamed into the folders of their partitions, synced, and proven.
+"""The cost of phase 2 in the sinks that write files: rename files into the folders of their partitions, sync, and write proof.
 
 Each commit is of one checkpoint with some number of pieces, each with one file for every partition. The partitions are new in
-every commit: their folders are made and synced too, and with `--metastore` they are added to the embedded metastore of Spark,
-on disk, as the Hive sink does. The cost of a file has to stay the same when there are more of them.
+every commit: their folders are created and synced too, and with `--metastore` they are added to Spark's embedded metastore, on
+disk, as the Hive sink does. The cost of a file must not grow with the number of files.
 
     python -m benchmarks file_commit --files 1000 --partitions 100 --metastore
 """
@@ -34,7 +34,7 @@ _GOAL_S = 2.0
 _FIRST = Attempt(1, 1)
 
 NewSink = Callable[[str], tuple[StagedSink, Path]]
-"""Makes the sink of a new table of that name, and says where its folder is."""
+"""Makes the sink of a new table with that name, and returns its folder."""
 
 
 @click.command("file_commit")
@@ -99,7 +99,7 @@ def _sinks(folder: Path, metastore: bool) -> Iterator[NewSink]:
 
 
 def _sizes(files: int, partitions: int) -> list[int]:
-    """A quarter, half, all and twice of so many files, as near as whole pieces come: each has a file for every partition."""
+    """Return a quarter, half, all and twice of a number of files, rounded to whole pieces of a file for every partition."""
     pieces = files // partitions
     return [partitions * number for number in sorted({max(pieces // 4, 1), max(pieces // 2, 1), pieces, 2 * pieces})]
 

@@ -1,7 +1,7 @@
 """The peer's jars: Spark's own Kafka connector, and MySQL Connector/J for Spark's JDBC writer.
 
-The connector of Spark 4.2.0 names a token provider of its own version, which Maven Central does not have: the one of
-4.1.0-preview1 is named instead. Handed to Spark by `spark.jars`, so that Spark's own Ivy has nothing to resolve.
+The connector of Spark 4.2.0 depends on a token provider of its own version, which Maven Central does not have: the one of
+4.1.0-preview1 is used instead. Spark gets them by `spark.jars`, so that its own Ivy has nothing to resolve.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PINS = {
 
 
 def peer_jars() -> str:
-    """Their paths, as `spark.jars` wants them; fetched on first use."""
+    """Return their paths for `spark.jars`; fetched on first use."""
     return ",".join(str(path) for path in sorted(cached(f"spark-peer-{_SPARK}", _fetch).iterdir()))
 
 

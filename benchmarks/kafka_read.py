@@ -1,6 +1,6 @@
-"""What one task of the Kafka source costs, without Spark: `python -m benchmarks.kafka_read`.
+"""The cost of one task of the Kafka source, without Spark: `python -m benchmarks.kafka_read`.
 
-Reads the same partition several times in this process, so the first figure is cold. Processor time is of all threads.
+Reads the same partition several times in this process, so the first figure is cold. Processor time is that of all threads.
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ def _read(servers: str, value_format: str, engine: str, records: int) -> None:
 
 
 class _TimedDigests(contextlib.ExitStack):
-    """Within it reads keep a digest.
+    """Makes reads in its `with` block keep a digest.
 
     Attributes:
-        spent_s: seconds of processor time that it has taken.
+        spent_s: seconds of processor time that the digest has taken.
     """
 
     def __enter__(self) -> Self:

@@ -1,6 +1,6 @@
 """Kafka to Delta: twophase against Delta's own streaming sink, from the same source. Both are exactly once.
 
-The same records, batch size, number of tasks and settings. Each pipeline runs in a process of its own, every time into a new
+The same records, batch size, number of tasks and settings. Each pipeline runs in a separate process, every time into a new
 table on the local disk. The ratio is that of the median batch's rows a second.
 
     python -m benchmarks kafka_to_delta --records 4000000 --batch-records 500000 --rounds 2
@@ -23,7 +23,7 @@ from twophase.sinks.delta.sink import DeltaSink
 from twophase.testing.services import KafkaService
 from twophase.testing.services.delta import fetch_delta
 
-# What twophase sets for every sink; for the peer as well, so that the sinks are compared.
+# twophase sets this for every sink; set it for the peer too, so that only the sinks differ.
 ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "50000"}
 # As few as the tasks, like spark.sql.shuffle.partitions: with Delta's 50, reading a small log costs the peer more than its rows.
 SNAPSHOT_PARTITIONS = 2
@@ -57,7 +57,7 @@ def command(
 
 
 def spark_settings(snapshot_partitions: int = SNAPSHOT_PARTITIONS) -> dict[str, str]:
-    """What Spark needs to write to Delta."""
+    """Return the settings that Spark needs to write to Delta."""
     small_log = {"spark.databricks.delta.snapshotPartitions": str(snapshot_partitions)}
     return {**DeltaSink.spark_conf(), **ARROW, **small_log, **fetch_delta()}
 
@@ -82,7 +82,7 @@ def run_to_delta(
 
 
 def _count(table: Path) -> int:
-    """Rows that the commits of a table have added, by its log."""
+    """Return the number of rows that the commits of a table have added, by its log."""
     lines = (line for commit in (table / "_delta_log").glob("*.json") for line in commit.read_text().splitlines())
     added = (action["add"] for action in map(json.loads, lines) if "add" in action)
     return sum(json.loads(add["stats"])["numRecords"] for add in added)

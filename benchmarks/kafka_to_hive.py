@@ -1,9 +1,9 @@
 """Kafka to a Hive table of parquet: twophase against Spark's own file sink, from the same source.
 
-The same records, batch size, number of tasks and settings. Each pipeline runs in a process of its own, every time into a new
+The same records, batch size, number of tasks and settings. Each pipeline runs in a separate process, every time into a new
 folder on the local disk; twophase also keeps the table in an embedded metastore. The files of Spark's sink count only for
-readers of the log that it keeps in the folder; those of twophase are in the table when they have their names. The ratio is
-that of the median batch's rows a second.
+readers of the log that it keeps in the folder; those of twophase are in the table once they have their final names. The ratio
+is that of the median batch's rows a second.
 
     python -m benchmarks kafka_to_hive --records 4000000 --batch-records 500000 --rounds 2
 """

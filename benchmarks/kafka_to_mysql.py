@@ -1,6 +1,6 @@
 """Kafka to MySQL 8.0.12: twophase, exactly once, against Spark's own connectors, at least once.
 
-The same records, table, batch size, number of tasks, servers and settings. Each pipeline runs in a process of its own, every
+The same records, table, batch size, number of tasks, servers and settings. Each pipeline runs in a separate process, every
 time into an empty table. The ratio is that of the median batch's rows a second.
 
     python -m benchmarks kafka_to_mysql --records 4000000 --batch-records 500000 --rounds 2

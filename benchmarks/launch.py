@@ -1,4 +1,4 @@
-"""Runs `benchmarks.driver` in a process of its own, as a user's job would run, and watches it."""
+"""Runs `benchmarks.driver` in a separate process, as a user's job would run, and watches it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from twophase.testing.services import KafkaService, MySqlService
 _ROOT = Path(__file__).parent.parent
 _PASSWORD_VARIABLE = "BENCHMARK_MYSQL_PASSWORD"
 _TIMEOUT_S = 1800
-# Of the meter. Many drivers take it longer, and it is them that it delays.
+# The meter's interval. With many drivers a sample takes longer, and delays them.
 _INTERVAL_S, _IN_TURNS_INTERVAL_S = 0.2, 2.0
-# A server as one would set it up for such a load; both pipelines write to the same one.
+# A typical setup for such a load; both pipelines write to the same server.
 _MYSQL_OPTIONS = ("--innodb-buffer-pool-size=2G", "--innodb-log-file-size=512M", "--max-allowed-packet=256M")
 
 
@@ -38,12 +38,12 @@ class Services:
 
 
 def new_kafka() -> KafkaService:
-    """A broker of our own: the figures of another machine say nothing here."""
+    """Start our own broker: figures from another machine would mean nothing here."""
     return KafkaService(own=True, heap_mb=768)
 
 
 def new_mysql() -> MySqlService:
-    """A server of our own: redo log flushed at every commit, no binary log."""
+    """Start our own server: redo log flushed at every commit, no binary log."""
     return MySqlService(own=True, local_infile=True, server_options=_MYSQL_OPTIONS)
 
 
@@ -52,9 +52,9 @@ class Run:
     """One pipeline, run to the end of its topic.
 
     Attributes:
-        batches: in order, those without rows left out.
+        batches: in order, without those that have no rows.
         checkpoints: durations of each checkpoint of twophase.
-        meter: who used processors and memory.
+        meter: the use of processors and memory.
     """
 
     batches: list[Batch]
@@ -115,12 +115,12 @@ def run_pipeline(
 def run_in_turns(
     services: Services, topic: str, batch_records: int, turn: int, pipelines: Sequence[Mapping[str, Any]]
 ) -> list[Run]:
-    """Run pipelines to their ends, each in a process of its own, of which one runs at a time: `turn` micro-batches each, in turn.
+    """Run pipelines to their ends, each in a separate process, one at a time: `turn` micro-batches each, in turn.
 
-    What makes the machine slow for a minute then makes all of them slow.
+    A slow minute of the machine then affects all of them.
 
     Args:
-        services: where the records are, and where they may go.
+        services: the source of the records, and their possible targets.
         topic: of the records.
         batch_records: records in a micro-batch.
         turn: micro-batches in a turn.
@@ -132,7 +132,7 @@ def run_in_turns(
 
 
 def account(mysql: MySqlService, database: str) -> dict[str, Any]:
-    """How a driver reaches a database. The password is in its environment."""
+    """Return the settings with which a driver reaches a database. The password is in its environment."""
     where = {"host": mysql.host, "port": mysql.port, "user": mysql.user, "database": database}
     return {**where, "password_env": _PASSWORD_VARIABLE}
 
@@ -177,10 +177,10 @@ class _Driver:
     """A driver process.
 
     Attributes:
-        pipeline: what it runs.
-        process: its process; it talks by lines.
-        log: where its standard error goes.
-        last_line: of its standard output, so far.
+        pipeline: the pipeline that it runs.
+        process: its process, which communicates by lines.
+        log: the file for its standard error.
+        last_line: the last line of its standard output so far.
     """
 
     pipeline: str
@@ -189,7 +189,7 @@ class _Driver:
     last_line: str = ""
 
     def take_turn(self) -> bool:
-        """Let it run until its turn is over, or until it has ended, which is False."""
+        """Let it run until its turn is over; return False if it has ended instead."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with suppress(BrokenPipeError):  # it has died: there is nothing to read then
@@ -202,7 +202,7 @@ class _Driver:
         return False
 
     def result(self, meter: Meter) -> Run:
-        """What it has printed at its end."""
+        """Return its result, printed at its end."""
         code = self.process.wait(_TIMEOUT_S)
         if code != 0:
             raise RuntimeError(f"{self.pipeline} ended with {code}:\n{_brief(self.log.read_text(errors='replace'))}")
@@ -244,5 +244,5 @@ def _take_turns(drivers: Sequence[_Driver]) -> None:
 
 
 def _brief(log: str) -> str:
-    """The end of a log without the frames of Java and Python."""
+    """Return the end of a log without the stack frames of Java and Python."""
     return "\n".join(line for line in log.splitlines() if not line.startswith(("\t", "  ")))[-4000:]

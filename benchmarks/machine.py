@@ -1,4 +1,4 @@
-"""Who used processors and memory meanwhile: the parts of the benchmark, and everybody else on the machine."""
+"""The use of processors and memory by the parts of a benchmark, and by everything else on the machine."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Sample:
 
 @dataclass
 class Meter:
-    """Samples processor times and peak memory in a thread of its own. A context manager.
+    """Samples processor times and peak memory in a separate thread. A context manager.
 
     Attributes:
-        roots: a process of each part; all it has started belongs to the part too. A Spark driver's children are told
-            apart: `JVM` and `Python workers`.
+        roots: a process of each part, to which its descendants also belong. A Spark driver's children are separate
+            parts: `JVM` and `Python workers`.
         interval_s: between two samples, each of which costs some milliseconds of processor time for each root.
         samples: in order.
     """
@@ -108,7 +108,7 @@ class Meter:
 
 
 def _part_of(part: str, process: psutil.Process) -> str:
-    """What the JVM forks to run a shell command shares the JVM's memory for a moment, under any name: not a worker."""
+    """Return the part of a driver's child; a shell command that the JVM forks, with its memory for a moment, is no worker."""
     try:
         return "Python workers" if process.name().startswith("python") else "JVM"
     except psutil.Error:
@@ -116,7 +116,7 @@ def _part_of(part: str, process: psutil.Process) -> str:
 
 
 def _peak_bytes(process: psutil.Process) -> int:
-    """The most a process has ever held, where the kernel keeps that; otherwise what it holds now."""
+    """Return a process's peak memory if the kernel records it; otherwise its current memory."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
         return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
@@ -125,7 +125,7 @@ def _peak_bytes(process: psutil.Process) -> int:
 
 
 def describe() -> str:
-    """The machine and its load right now, for the foot of every table."""
+    """Return the machine and its current load, for the foot of every table."""
     load = " ".join(f"{value:.2f}" for value in os.getloadavg())
     memory = psutil.virtual_memory().total / 2**30
     return f"{os.cpu_count()} cores, {memory:.0f} GiB, load average {load}"

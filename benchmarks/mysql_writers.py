@@ -1,4 +1,4 @@
-"""How fast the MySQL sink's writers are without Spark: rows/s, memory, and the time of each phase.
+"""The speed of the MySQL sink's writers without Spark: rows/s, memory, and the time of each phase.
 
 python benchmarks/mysql_writers.py --server mysql --rows 1000000 --writers 2
 """

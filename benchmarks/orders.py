@@ -1,4 +1,4 @@
-"""What the benchmarks move: orders of about 100 bytes of JSON, over the partitions of a topic, into a table."""
+"""The data of the benchmarks: orders of about 100 bytes of JSON, from the partitions of a topic to a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POLL_EVERY = 10_000
 
 
 def order(number: int) -> bytes:
-    """Order `number`; the same number always gives the same order."""
+    """Return order `number`; the same number always gives the same order."""
     noise = number * 2_654_435_761 % 4_294_967_296
     amount = b"%d.%02d" % (noise % 10_000, noise % 100)
     fields = (number, noise % 100_000, noise % 997, 1 + noise % 9, amount)
@@ -53,7 +53,7 @@ def produce(kafka: KafkaService, records: int, partitions: int) -> str:
 
 
 def create_table(mysql: MySqlService) -> str:
-    """Make an empty table in a new database; return the database's name."""
+    """Create an empty table in a new database; return the database's name."""
     database = f"bench_{uuid.uuid4().hex[:8]}"
     mysql.create_database(database)
     with mysql.connect(database) as connection, connection.cursor() as cursor:
@@ -62,7 +62,7 @@ def create_table(mysql: MySqlService) -> str:
 
 
 def count_and_drop(mysql: MySqlService, database: str) -> int:
-    """How many rows the table has; the database is dropped."""
+    """Return how many rows the table has, and drop the database."""
     with mysql.connect(database) as connection, connection.cursor() as cursor:
         cursor.execute(f"SELECT COUNT(*) FROM {TABLE}")
         [(rows,)] = cursor.fetchall()

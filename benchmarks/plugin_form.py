@@ -1,7 +1,8 @@
-"""What the plugin form costs: `writeStream.format("twophase-mysql")` against `write_stream` with the same source and sink.
+"""The cost of the plugin form: `writeStream.format("twophase-mysql")` against `write_stream` with the same source and sink.
 
-The plugin form plans and commits each micro-batch in Python processes that Spark keeps for that, `write_stream` in the driver's
-own. Everything else is the same: records, table, tasks, server. Small batches show the cost of a micro-batch, not of its rows.
+The plugin form plans and commits each micro-batch in Python processes that Spark keeps for that purpose, `write_stream` in the
+driver's own. Everything else is the same: records, table, tasks, server. Small batches show the cost of a micro-batch rather
+than of its rows.
 
     python -m benchmarks plugin_form --records 2000000 --batch-records 50000 --rounds 2
 """

@@ -1,7 +1,7 @@
-"""What the protocol itself costs a checkpoint: everything but Spark and the targets (`CheckpointCommitted.protocol_s`).
+"""The protocol's own cost of a checkpoint: everything but Spark and the targets (`CheckpointCommitted.protocol_s`).
 
-Twice: with sinks in memory and without Spark, and in a real job, Kafka to MySQL, with small batches. The cost is mostly that
-of syncing three small files to disk: the body of the checkpoint, DECIDED and COMMITTED.
+Measured twice: with sinks in memory and without Spark, and in a real job, Kafka to MySQL, with small batches. The cost is mostly
+that of syncing three small files to disk: the body of the checkpoint, DECIDED and COMMITTED.
 
     python -m benchmarks protocol_cost --checkpoints 200
 """

@@ -1,8 +1,8 @@
-"""How long a restart takes beyond Spark's own start: sinks opened, then decided checkpoints committed and orphans swept.
+"""The time of a restart beyond Spark's own start: open sinks, then commit decided checkpoints and sweep orphans.
 
-Each run is a process of its own, which recovers what the one before it has left behind, as after a crash: 0, 1 or 8
+Each run is a separate process, which recovers what the previous one has left behind, as after a crash: 0, 1 or 8
 checkpoints that are decided and not committed. The first run of each row only leaves something behind. With `--against`
-the product of another folder, such as `git worktree add ../last v1.0.0` makes it, takes turns with this one.
+the product in another folder, such as one made by `git worktree add ../last v1.0.0`, takes turns with this one.
 
     python -m benchmarks recovery --runs 20 --against ../last
 """
@@ -58,8 +58,8 @@ class _Case:
         product: the folder whose product runs.
         sinks: their names, as `recovery_driver` knows them.
         decided: how many checkpoints wait for their commit.
-        settings: of the driver.
-        runs: what each run has printed.
+        settings: the driver's settings.
+        runs: the output of each run.
     """
 
     product: Path
@@ -69,7 +69,7 @@ class _Case:
     runs: list[dict[str, Any]] = field(default_factory=list)
 
     def figures(self, name: str) -> list[float]:
-        """One figure of every run that found what it should."""
+        """Return one figure of every run that found the expected state."""
         return [run[name] for run in self.runs if run[name] is not None]
 
 
@@ -112,7 +112,7 @@ def _prepare(mysql: MySqlService, folder: Path, product: Path, name: str, decide
     spark: dict[str, str] = {}
     if "hive" in sinks:
         spark |= spark_settings(folder) if "delta" in sinks else hive_settings(folder)
-        # On the disk, not in memory: the next process has to find the table.
+        # On disk, not in memory: the next process has to find the table.
         spark |= hive_settings(folder, str(folder / "metastore"))
     elif "delta" in sinks:
         spark |= {**DeltaSink.spark_conf(), **fetch_delta()}
@@ -123,7 +123,7 @@ def _prepare(mysql: MySqlService, folder: Path, product: Path, name: str, decide
 
 
 def _database(mysql: MySqlService) -> dict[str, str]:
-    """Without a key: with one, several checkpoints that wait for their commit could wait for each other's locks."""
+    """A table without a key: with one, checkpoints that wait for their commit could wait for each other's locks."""
     database = fresh_name("bench")
     mysql.create_database(database)
     with mysql.connect(database) as connection, connection.cursor() as cursor:
@@ -155,7 +155,7 @@ def _run(case: _Case, environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _wait_until_ended(group: int) -> None:
-    """The JVM outlives its driver for a moment, and has the embedded metastore to itself."""
+    """Wait for the JVM, which outlives its driver for a moment and locks the embedded metastore."""
     deadline_s = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline_s:
         try:

@@ -2,8 +2,8 @@
 
     python benchmarks/recovery_driver.py '{"sinks": ["mysql"], "decided": 1, ...}'
 
-It imports the product and nothing of the benchmarks: the product may be that of another commit. What it measures begins
-when Spark is up:
+It imports the product and nothing of the benchmarks: the product may be that of another commit. Measuring starts when
+Spark is up:
 
     opened_s       `start()` until every sink is open and the job's fence is in its log
     recovered_s    from there until recovery is over
@@ -54,7 +54,7 @@ _SINKS: dict[str, Callable[[dict[str, Any]], Sink]] = {
 
 
 class _Watch:
-    """Notes when things happen, and waits for enough of them. An observer of events."""
+    """Records the times of events, and waits for a number of them. An observer of events."""
 
     def __init__(self) -> None:
         self.times: dict[str, float] = {}
@@ -84,14 +84,14 @@ class _Watch:
             self._changed.notify_all()
 
     def wait(self, enough: Callable[[], bool]) -> None:
-        """Wait until the events are enough."""
+        """Wait until there are enough events."""
         with self._changed:
             if not self._changed.wait_for(enough, _TIMEOUT_S):
                 raise TimeoutError(f"{self.decided} decided and {self.committed} committed after {_TIMEOUT_S} s")
 
 
 def cpu_s() -> float:
-    """Processor seconds of this process and of all that it has started and that still run."""
+    """Return the processor seconds of this process and its living descendants."""
     own = psutil.Process()
     times = [process.cpu_times() for process in (own, *own.children(recursive=True))]
     return sum(found.user + found.system for found in times)

@@ -1,4 +1,4 @@
-"""How results are shown."""
+"""The output of results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ console = Console(highlight=False)
 
 
 def table(title: str, *columns: str) -> Table:
-    """A table whose first column is text and whose others are figures."""
+    """Return a table whose first column is text and whose other columns are figures."""
     made = Table(title=title, title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
         made.add_column(column, justify="right" if index else "left")
@@ -27,20 +27,20 @@ def table(title: str, *columns: str) -> Table:
 
 
 def foot(others_cores: float | None = None) -> None:
-    """The machine, and what else it was busy with."""
+    """Return a description of the machine and its other load."""
     others = "" if others_cores is None else f"; others kept {others_cores:.2f} cores busy meanwhile"
     console.print(f"Machine: {machine.describe()}{others}.", style="dim")
 
 
 def milliseconds(values_s: Sequence[float]) -> tuple[str, str, str, str]:
-    """p50, p95, p99 and the maximum of durations, in milliseconds."""
+    """Return p50, p95, p99 and the maximum of durations, in milliseconds."""
     figures = [statistics.median(values_s), percentile(values_s, 0.95), percentile(values_s, 0.99), max(values_s)]
     first, second, third, fourth = (f"{1000 * value:.1f}" for value in figures)
     return first, second, third, fourth
 
 
 def histogram(title: str, values_s: Sequence[float]) -> None:
-    """Durations in buckets that each begin a quarter above the one before."""
+    """Return durations in buckets that each start a quarter above the previous one."""
     console.print(title, style="bold")
     low = min(values_s)
     buckets: dict[int, int] = {}

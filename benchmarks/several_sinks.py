@@ -1,6 +1,6 @@
 """MySQL, Delta and Hive in one checkpoint, against the same three alone, from the same topic.
 
-Three pipelines with one sink and one with all, each in a process of its own and into new tables, take turns of a few
+Three pipelines with one sink and one with all, each in a separate process and into new tables, take turns of a few
 micro-batches. A micro-batch with all sinks reads and parses its records once and writes side by side, so it should take
 less than the three together. The ratio is that of the median batch with all sinks to the sum of the three median batches.
 
@@ -31,7 +31,7 @@ from twophase.testing.services.delta import fetch_delta
 
 _TITLES = {MYSQL: "MySQL", DELTA: "Delta", HIVE: "Hive"}
 _PIPELINES = ((MYSQL,), (DELTA,), (HIVE,), (MYSQL, DELTA, HIVE))
-# Spark's default of 1 GB is little for the rows of a large micro-batch, which are held while several sinks write them.
+# Spark's default of 1 GB is small for the rows of a large micro-batch, which are kept while several sinks write them.
 _MEMORY = {"spark.driver.memory": "4g"}
 _GOAL = 0.8
 
@@ -86,7 +86,7 @@ def _check(services: Services, sinks: tuple[str, ...], database: str, folder: Pa
 
 
 def spark_settings(folder: Path) -> dict[str, str]:
-    """What Spark needs to write to Delta and to Hive, with its warehouse in a folder."""
+    """Return the settings that Spark needs to write to Delta and Hive, with its warehouse in a folder."""
     return {**DeltaSink.spark_conf(), **HiveSink.spark_conf(), **fetch_delta(), **hive_settings(folder)}
 
 

@@ -1,9 +1,10 @@
 """From the command to the first committed row: `twophase run` on a large topic, against Spark alone with the same session.
 
-Each run is a process of its own, into new tables and a new job's folder; Hive's metastore, an embedded one, stays. The variants
-take turns, so that a slow minute of the machine is one of all. The times are from the start of the command to the lines that it prints; the processor seconds are
-those of the driver, its JVM and its workers until the first committed row. `cold` is the same without what makes Spark start
-quickly. `Spark alone` reads the same topic with our source and counts the rows of each micro-batch.
+Each run is a separate process, into new tables and a new job's folder; Hive's embedded metastore stays. The variants take
+turns, so that a slow minute of the machine affects all. The times are from the start of the command to the lines that it
+prints; the processor seconds are those of the driver, its JVM and its workers until the first committed row. `cold` is the
+same without the quick start of Spark. `Spark alone` reads the same topic with our source and counts the rows of each
+micro-batch.
 
     python -m benchmarks start --records 2000000 --batch-records 200000 --rounds 5
     python -m benchmarks start --release /path/to/venv/of/the/last/release/bin/python
@@ -73,8 +74,8 @@ class Variant:
         name: for the table.
         sinks: of the job; none: Spark alone.
         environment: added to ours.
-        python: what runs the command.
-        product: the folder whose product runs, if this very Python does.
+        python: the Python that runs the command.
+        product: the folder whose product runs, if this same Python runs it.
     """
 
     name: str
@@ -86,10 +87,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Source:
-    """What all runs have in common.
+    """The common settings of all runs.
 
     Attributes:
-        topic: what they read.
+        topic: the topic that they read.
         batch_records: records in a batch, once it has its full size.
         hive: the folder of metastore and warehouse.
     """
@@ -149,7 +150,7 @@ def command(
         topic = produce(kafka, records, partitions)
         with show_progress("Starting jobs, in turns") as progress, tempfile.TemporaryDirectory() as hive:
             source = Source(topic, batch_records, hive)
-            for turn in range(-1, rounds):  # the turn before the first one fills caches, and does not count
+            for turn in range(-1, rounds):  # the turn before the first fills caches, and does not count
                 for variant in variants:
                     progress.update(f"round {turn + 1} of {rounds}, {variant.name}")
                     run = _run(variant, services, source)

@@ -1,8 +1,8 @@
-"""What a reader sees of a checkpoint while it is being committed: all of it or nothing, or for a moment a part.
+"""A reader's view of a checkpoint while it is being committed: all of it or nothing, or for a moment a part.
 
-A job runs into each target by itself, and meanwhile the target is counted again and again. A count that is not a multiple of
-the micro-batch is a part of a checkpoint. Delta has one commit a checkpoint; MySQL by XA one branch a task, Hive one rename a
-file, one after the other.
+A job runs into each target separately, and meanwhile the rows of the target are counted again and again. A count that is not a
+multiple of the micro-batch shows a part of a checkpoint. Delta has one commit per checkpoint; MySQL by XA one branch per task,
+Hive one rename per file, one after the other.
 
     python -m benchmarks visibility --records 600000 --batch-records 10000
 """
@@ -27,20 +27,20 @@ from benchmarks.several_sinks import spark_settings
 from harness import delta_lake
 from twophase.testing.services import MySqlService
 
-# So that the reader does not take the processors of the job.
+# So that the reader does not take processor time from the job.
 _PAUSE_S = 0.001
 _TITLES = {MYSQL: "MySQL, xa", DELTA: "Delta", HIVE: "Hive"}
 
 
 @dataclass
 class Looks:
-    """What was seen of one target.
+    """The counts of one target.
 
     Attributes:
-        all: how often it was counted since there were rows.
-        parts: how often that showed a part of a checkpoint.
-        longest_s: the longest time from a look that showed a part to the next that did not.
-        rows: of the last look.
+        all: the number of counts since there were rows.
+        parts: the number of counts that showed a part of a checkpoint.
+        longest_s: the longest time from a count that showed a part to the next that did not.
+        rows: the last count.
     """
 
     all: int = 0

@@ -1,7 +1,7 @@
 """Peak memory of the Python workers (the source's readers and the sink's writers; Spark uses them for either).
 
-Batches of very different sizes through the same job, Kafka to MySQL: rows stream through the workers, so their memory is
-to stay the same. What is shown is the kernel's own high-water mark (VmHWM) of the largest worker.
+Batches of very different sizes go through the same job, Kafka to MySQL: rows stream through the workers, so their memory
+should stay the same. It shows the kernel's own high-water mark (VmHWM) of the largest worker.
 
     python -m benchmarks worker_memory --batch-records 100000 --batch-records 1000000 --batch-records 4000000
 """

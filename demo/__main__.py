@@ -1,7 +1,7 @@
 """`python -m demo`: orders from Kafka into MySQL, Delta and Hive, exactly once, while drivers are killed.
 
 1. start Kafka and MySQL, write the orders into Kafka
-2. run the job in a process of its own; kill it, start it again, until everything is read
+2. run the job in a separate process; kill it and start it again, until everything is read
 3. read Kafka and the three tables back, independently, and compare
 """
 
@@ -62,7 +62,7 @@ class _Demo:
         self._folder = Path(tempfile.mkdtemp(prefix="twophase-demo-"))
 
     def run(self) -> bool:
-        """Whether everything arrived once, in spite of enough kills."""
+        """Return whether everything arrived once, in spite of enough kills."""
         screen = self._screen
         screen.console.print(
             f"{self._records:,} orders from Kafka into MySQL, Delta and Hive, in one checkpoint, exactly once; "

@@ -1,4 +1,4 @@
-"""One driver of the job: a process with everything it has started."""
+"""One driver of the job: a process and everything that it has started."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Driver:
         number: counts the drivers of the demo, from 1.
         folder: for its log and its journal.
         environment: more variables.
-        conf: of Spark.
+        conf: Spark's configuration.
     """
 
     def __init__(self, number: int, folder: Path, environment: Mapping[str, str], conf: Mapping[str, str]) -> None:
@@ -56,21 +56,21 @@ class Driver:
 
     @property
     def killed(self) -> bool:
-        """Whether SIGKILL has ended it."""
+        """True if SIGKILL has ended it."""
         return self.exit_code == -signal.SIGKILL
 
     def new_entries(self) -> Iterator[Entry]:
-        """What it has reported since the last call."""
+        """Return its events since the last call."""
         yield from self._reader.new()
 
     def kill(self) -> None:
-        """SIGKILL the driver, its JVM and its workers, and wait until they are gone: what a lost machine is like.
+        """SIGKILL the driver, its JVM and its workers, and wait until they are gone, as when a machine is lost.
 
-        After a driver that died alone this ends what it has left, as systemd does with the processes of a service.
+        After a driver that died alone this ends the processes that it left, as systemd does with those of a service.
         """
         kill(session_of(self._process.pid))
         self._process.wait(_END_TIMEOUT_S)
 
     def end_of_log(self) -> str:
-        """The last lines it has printed."""
+        """Return the last lines of its output."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-_LOG_LINES:])

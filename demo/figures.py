@@ -1,4 +1,4 @@
-"""What the journals of all drivers add up to."""
+"""The figures of the demo, from the journals of all drivers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from harness.checker import Verdict
 from twophase.testing.journal import Entry
 
 _MAY_MISS = 1
-"""A kill at a random moment may come when everything is written."""
+"""The number of planned kills that may be missing: one at a random moment may come when everything is written."""
 
 
 @dataclass(frozen=True)
 class Life:
-    """What there is to know of one driver that has ended.
+    """The life of one driver that has ended.
 
     Attributes:
         started_s: when its process was started.
         ended_s: when its process was gone.
-        entries: what it has reported.
+        entries: its journal.
         kill: how it was killed; None if it has ended by itself.
     """
 
@@ -31,7 +31,7 @@ class Life:
 
     @property
     def running_s(self) -> float:
-        """From the end of its recovery to its end: without the start of Python, the JVM and Spark."""
+        """The time from the end of its recovery to its end, without the start of Python, the JVM and Spark."""
         ready = [entry.at_s for entry in self.entries if entry.kind == "RecoveryFinished"]
         return self.ended_s - ready[0] if ready else 0.0
 
@@ -44,7 +44,7 @@ class Figures:
         kills: how many drivers were killed.
         decided: checkpoints with rows that were decided.
         overall_s: from the first driver's start to the last one's end.
-        running_s: of it, what drivers spent with their recovery behind them.
+        running_s: the part of it in which drivers ran after their recovery.
         durations_s: of the checkpoints with rows, from the trigger to the commit.
         protocol_s: the protocol's own part of each.
         rates: rows a second of each.
@@ -60,7 +60,7 @@ class Figures:
 
 
 def add_up(lives: Sequence[Life]) -> Figures:
-    """The figures of all lives."""
+    """Return the figures of all lives."""
     entries = [entry for life in lives for entry in life.entries if entry.fields.get("rows")]
     committed = [entry.fields for entry in entries if entry.kind == "CheckpointCommitted"]
     return Figures(
@@ -77,7 +77,7 @@ def add_up(lives: Sequence[Life]) -> Figures:
 def what_is_wrong(
     verdicts: Mapping[str, Verdict], records: int, waiting: Mapping[str, int], kills: int, planned: int
 ) -> str:
-    """Why the demo has failed; empty if every record is in each table exactly once, in spite of enough kills."""
+    """Return why the demo has failed; empty if every record is in each table exactly once, in spite of enough kills."""
     for sink, verdict in verdicts.items():
         if not verdict.exact:
             return f"Not exactly once in {sink}: {verdict.examples}."

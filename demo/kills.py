@@ -1,4 +1,4 @@
-"""When the drivers die: three times at a chosen point of the protocol, once at a moment that nobody has chosen."""
+"""The plan of kills: three at chosen points of the protocol, one at a random moment."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from twophase import failpoints
 
 @dataclass(frozen=True)
 class Kill:
-    """How one driver dies.
+    """The death of one driver.
 
     Attributes:
         point: the crash point where it kills itself with SIGKILL; empty: killed from outside.
-        hit: at which passing of the point.
-        state: what the checkpoint is like at that moment.
-        expected: what recovery has to make of it, as a sentence.
+        hit: the pass of that point at which it dies.
+        state: the state of the checkpoint at that moment.
+        expected: what recovery has to do with it, as a sentence.
     """
 
     point: str
@@ -25,12 +25,12 @@ class Kill:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that arm the point."""
+        """The environment variables that arm the point."""
         return {failpoints.VARIABLE: f"{self.point}=kill@{self.hit}"} if self.point else {}
 
 
-# A driver's first checkpoint may be a replay, and its recovery commits what the driver before it has left; each of these comes a
-# few checkpoints later.
+# A driver's first checkpoint may be a replay, and its recovery commits what the driver before it has left; each of these comes
+# a few checkpoints later.
 PLAN = (
     Kill(
         "C06",
@@ -48,4 +48,4 @@ PLAN = (
     Kill("", 0, "at a random moment, JVM and workers with it", "Recovery has to find out what was going on."),
 )
 RANDOM_AFTER_S = (0.5, 6.0)
-"""From the driver's first trigger."""
+"""Seconds from the driver's first trigger."""

@@ -1,4 +1,4 @@
-"""What the demo shows: one line for each thing that happens, a bar for the rows, tables at the end."""
+"""The output of the demo: one line for each event, a bar for the rows, tables at the end."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from harness.three_targets import DELTA, HIVE, MYSQL
 from twophase.testing.journal import Entry
 
 Bar = Callable[[int], None]
-"""Told how much is done."""
+"""Called with the amount that is done."""
 
 _INDENT = " " * 7
 NAMES = {MYSQL: "MySQL", DELTA: "Delta", HIVE: "Hive"}
-"""What the sinks are called."""
+"""The display names of the sinks."""
 _WAITING = {MYSQL: "prepared transaction", DELTA: "staged file", HIVE: "staged file"}
 
 
 class Screen:
-    """The terminal, or a file. Times are from the creation on."""
+    """The terminal, or a file. Times count from its creation."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False, soft_wrap=True)
@@ -37,12 +37,12 @@ class Screen:
         self._progress = Progress(*bar, console=self.console, transient=True, disable=not self.console.is_terminal)
 
     def line(self, text: str) -> None:
-        """One thing that has happened."""
+        """Show an event."""
         minutes, seconds = divmod(int(time.monotonic() - self._began_s), 60)
         self.console.print(f"[dim]{minutes:3d}:{seconds:02d}[/dim] {text}")
 
     def more(self, text: str) -> None:
-        """What there is to say of the line before."""
+        """Add details to the previous line."""
         self.console.print(f"{_INDENT}{text}")
 
     @contextmanager
@@ -54,7 +54,7 @@ class Screen:
             self._progress.remove_task(task)
 
     def kill(self, number: int, kill: Kill, at: str, visible: Mapping[str, int], waiting: Mapping[str, int]) -> None:
-        """A driver was killed; `at` says which checkpoint it was working at."""
+        """Show that a driver was killed; `at` is the checkpoint that it was working on."""
         where = f" at crash point {kill.point}" if kill.point else ""
         self.line(f"[bold red]KILL {number}[/bold red]  SIGKILL{where}, {at}: {kill.state}.")
         for sink, name in NAMES.items():
@@ -62,7 +62,7 @@ class Screen:
         self.more(kill.expected)
 
     def recovery(self, number: int, fields: Mapping[str, Any], pieces: Sequence[Entry]) -> None:
-        """A driver has recovered; `pieces` are those that it has proven committed meanwhile."""
+        """Show that a driver has recovered; `pieces` are those that it has proven committed meanwhile."""
         proofs = [entry.fields["proof"] for entry in pieces if entry.fields["proof"]]
         found = []
         if fields["recommitted"]:
@@ -77,7 +77,7 @@ class Screen:
         )
 
     def results(self, verdicts: Mapping[str, Verdict], waiting: Mapping[str, int], figures: Figures) -> None:
-        """The tables at the end."""
+        """Show the tables at the end."""
         self.console.print()
         compared = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
         compared.add_column(style="bold")

@@ -20,7 +20,7 @@ _MORE_DRIVERS = 3
 
 
 class DriverFailedError(Exception):
-    """A driver ended in a way that was not planned."""
+    """A driver ended in an unplanned way."""
 
 
 class Supervisor:
@@ -28,11 +28,11 @@ class Supervisor:
 
     Args:
         folder: for logs and journals.
-        environment: what the drivers are told.
-        plan: how the first drivers die, one after the other.
-        target: what they write into.
-        screen: what happens is shown there.
-        bar: how many rows are decided is shown there.
+        environment: the drivers' environment variables.
+        plan: the deaths of the first drivers, in order.
+        target: the tables that they write into.
+        screen: shows events.
+        bar: shows how many rows are decided.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Supervisor:
         """Return when a driver has ended by itself, with everything written.
 
         Raises:
-            DriverFailedError: a driver failed, or none of many came to an end.
+            DriverFailedError: a driver failed, or none of many finished.
         """
         kills = [*self._plan, *[None] * _MORE_DRIVERS]
         for number, kill in enumerate(kills, 1):

@@ -1,4 +1,4 @@
-"""The three tables that the demo writes into, looked at from outside."""
+"""The three tables that the demo writes into, read from outside."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Target:
 
     @property
     def url(self) -> str:
-        """Of MySQL, as the sink wants it."""
+        """The URL of MySQL for the sink."""
         return self._mysql.url(DATABASE)
 
     def spark_conf(self) -> Mapping[str, str]:
-        """What Spark's defaults say here: the warehouse is a folder, the metastore embedded, and the machine small."""
+        """Spark's settings: the warehouse in a folder, an embedded metastore, a small machine."""
         folder = self._warehouse.parent
         return {
             **hive_settings(folder, str(folder / "metastore")),
@@ -49,16 +49,16 @@ class Target:
         }
 
     def visible(self) -> dict[str, int]:
-        """Rows that any reader sees, by sink."""
+        """Return the number of rows that any reader sees, by sink."""
         return self.tables.rows()
 
     def waiting(self) -> dict[str, int]:
-        """What is durable, invisible, and waiting for one word: prepared transactions of MySQL, files of the others."""
+        """Return what is durable, invisible and ready to commit: prepared transactions in MySQL, files in the others."""
         with self._mysql.connect(DATABASE) as connection, connection.cursor() as cursor:
             cursor.execute("XA RECOVER")
             return {MYSQL: len(cursor.fetchall()), **self.tables.staged()}
 
     def compare(self, servers: str, topic: str) -> dict[str, checker.Verdict]:
-        """Hold each whole table against the whole topic."""
+        """Compare each whole table with the whole topic."""
         produced = checker.read_topic(servers, topic)
         return {sink: checker.compare(produced, self.tables.orders(sink)) for sink in SINKS}

@@ -1,1 +1,1 @@
-"""What the tests share beyond the product: it imports nothing but the product."""
+"""The shared support of tests; it imports only the product."""

@@ -1,4 +1,4 @@
-"""Transactions that are prepared on a MySQL or MariaDB server, whoever has left them."""
+"""Prepared transactions on a MySQL or MariaDB server, whoever has left them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _POLL_S = 0.05
 
 
 def branches(server: SqlAccess) -> list[str]:
-    """What is prepared, as XA COMMIT and XA ROLLBACK take it."""
+    """Return the prepared transactions, in the syntax of XA COMMIT and XA ROLLBACK."""
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("XA RECOVER")
         rows = cursor.fetchall()
@@ -22,7 +22,7 @@ def branches(server: SqlAccess) -> list[str]:
 
 
 def roll_back_branches(server: SqlAccess) -> None:
-    """Leave nothing prepared. What a session has just left, one that was killed say, takes a moment to be free."""
+    """Roll back everything prepared. A branch whose session has just ended, such as a killed one, takes a moment to be free."""
     deadline_s = time.monotonic() + _FREE_TIMEOUT_S
     while left := branches(server):
         assert time.monotonic() < deadline_s, f"{left} are still prepared"
@@ -35,7 +35,7 @@ def _xid(format_id: int, data: bytes, gtrid_bytes: int) -> str:
 
 
 def _bytes(data: bytes | str) -> bytes:
-    """MariaDB gives bytes, MySQL text."""
+    """Return text: MariaDB returns bytes, MySQL text."""
     return data if isinstance(data, bytes) else data.encode()
 
 

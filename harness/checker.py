@@ -1,8 +1,8 @@
-"""The independent checker: what is in Kafka against what is in a table, as multisets.
+"""The independent checker: compares Kafka with a table, as multisets.
 
 It shares no code with the product: it reads Kafka with a plain consumer and the table with plain SQL, and compares
 (partition, offset, payload hash) with their multiplicities; distinct counts would hide a loss behind a duplicate.
-Both sides are streamed; what stays in memory is 24 bytes a record, so that millions of records can be compared.
+Both sides are streamed; only 24 bytes a record stay in memory, so that millions of records can be compared.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the comparison found.
+    """The result of a comparison.
 
     Attributes:
         produced: records in Kafka.
         stored: rows in the table.
         lost: records without a row.
         duplicated: rows beyond the first of their record.
-        foreign: rows that are no record.
+        foreign: rows that match no record.
         examples: a few of each, for the reader.
     """
 
@@ -52,7 +52,7 @@ class Verdict:
 
     @property
     def exact(self) -> bool:
-        """Every record once, and nothing else."""
+        """True if every record is there once, and nothing else."""
         return (self.lost, self.duplicated, self.foreign) == (0, 0, 0)
 
 
@@ -62,7 +62,7 @@ def compare(produced: Records, stored: Records) -> Verdict:
     from_table = np.repeat([0, 1], [len(produced), len(stored)])
     order = np.lexsort([both[name] for name in ("payload", "offset", "partition")])
     both, from_table = both[order], from_table[order]
-    # Where a run of equal records begins. reduceat wants at least one.
+    # The start of each run of equal records. reduceat needs at least one.
     first = np.flatnonzero(np.append(np.ones(min(len(both), 1), bool), both[1:] != both[:-1]))
     stored_times = np.add.reduceat(from_table, first) if len(first) else from_table
     produced_times = np.diff(np.append(first, len(both))) - stored_times
@@ -81,7 +81,7 @@ def check(servers: str, topic: str, connection: Any, table: str) -> Verdict:
 
 
 def read_topic(servers: str, topic: str) -> Records:
-    """Every record of the topic up to its end."""
+    """Yield every record of the topic up to its end."""
     settings = {"isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False}
     settings |= {"auto.offset.reset": "earliest"}  # records may have expired
     consumer = Consumer({"bootstrap.servers": servers, "group.id": f"checker-{uuid.uuid4()}", **settings})
@@ -94,7 +94,7 @@ def read_topic(servers: str, topic: str) -> Records:
 
 
 def read_table(connection: Any, table: str) -> Records:
-    """Every row of the table, streamed."""
+    """Yield every row of the table, streamed."""
     with connection.cursor(SSCursor) as cursor:
         cursor.execute(
             "SELECT IFNULL(kafka_partition, -1), IFNULL(kafka_offset, -1),"

@@ -1,7 +1,7 @@
-"""A Delta table as its files show it, without Spark and without a line of the product.
+"""A Delta table read from its files, without Spark and without any code of the product.
 
-For tables that are only ever appended to, without column mapping or deletion vectors. The reader of every version is the
-protocol of Delta at its plainest: what `add` names and no `remove` takes away.
+For tables that are only appended to, without column mapping or deletion vectors. It reads a version by Delta's protocol in its
+simplest form: the files that an `add` names and no `remove` removes.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _PARQUET_END = b"PAR1"
 
 
 def commits(table: Path) -> list[Path]:
-    """The files of the log, oldest first; none if there is no table."""
+    """Return the files of the log, oldest first; none if there is no table."""
     return sorted(path for path in (table / _LOG).glob("*.json") if path.stem.isdigit())
 
 
 def actions(commit: Path) -> list[Action]:
-    """What one commit did."""
+    """Return the actions of one commit."""
     return [json.loads(line) for line in commit.read_text().splitlines()]
 
 
 def live_files(table: Path) -> list[str]:
-    """The data files of the newest version, relative to the table."""
+    """Return the data files of the newest version, relative to the table."""
     files: dict[str, None] = {}
     for commit in commits(table):
         for action in actions(commit):
@@ -48,30 +48,30 @@ def live_files(table: Path) -> list[str]:
 
 
 def count(table: Path) -> int:
-    """Rows of the newest version, by what the log says of each file."""
+    """Return the number of rows in the newest version, by the log's statistics for each file."""
     return sum(map(added_rows, commits(table)))
 
 
 def added_rows(commit: Path) -> int:
-    """Rows that one commit appended."""
+    """Return the number of rows that one commit appended."""
     added = (action["add"] for action in actions(commit) if "add" in action)
     return sum(json.loads(add["stats"])["numRecords"] for add in added)
 
 
 def unnamed_files(table: Path) -> set[str]:
-    """Data files that no commit names."""
+    """Return the data files that no commit names."""
     there = {str(path.relative_to(table)) for path in table.rglob("*.parquet") if _LOG not in path.parts}
     return there - {*live_files(table)}
 
 
 def complete_unnamed_file(table: Path, part: int) -> bool:
-    """Whether a task has written its data file to the end, and no commit names it."""
+    """Return whether a task has completed a data file that no commit names."""
     names = (name for name in unnamed_files(table) if f"-part-{part:05d}-" in name)
     return any((table / name).read_bytes().endswith(_PARQUET_END) for name in names)
 
 
 def orders(table: Path) -> checker.Records:
-    """Every row of a table of orders, for the checker."""
+    """Yield every row of a table of orders, for the checker."""
     return np.concatenate([np.empty(0, checker.RECORD), *_orders(table)])
 
 
@@ -95,11 +95,11 @@ class PollingReader(Poller):
     """Reads the newest version of several tables again and again.
 
     Args:
-        tables: by name; they need not be there yet.
+        tables: by name; they need not exist yet.
 
     Attributes:
-        reads: how often a table with rows was read.
-        counts: the numbers of rows that a reader has seen, by table.
+        reads: the number of reads of a table with rows.
+        counts: the row counts that a reader has seen, by table.
     """
 
     def __init__(self, tables: Mapping[str, Path]) -> None:
@@ -120,7 +120,7 @@ class PollingReader(Poller):
             self.reads += rows > 0
 
     def _count(self, log: Sequence[Path]) -> int:
-        """Rows of the newest version. What has successors is read once; the newest commit anew each time."""
+        """Return the rows of the newest version. Older commits are read once; the newest commit is read again each time."""
         for commit in log[-1:]:
             self._rows.pop(commit, None)
         for commit in log:

@@ -1,4 +1,4 @@
-"""The settings with which Spark starts with Delta in the tests: jars from the cache in place of the package.
+"""The settings for Spark with Delta in tests: jars from the cache instead of the package.
 
 Users let Spark fetch them: `DeltaSink.spark_conf()` names the package.
 """
@@ -10,7 +10,7 @@ from twophase.testing.services.delta import fetch_delta
 
 
 def delta_settings() -> dict[str, str]:
-    """Spark's settings for Delta, and what suits tables of a few rows."""
+    """Return Spark's settings for Delta, tuned for tables of a few rows."""
     return {
         **DeltaSink.spark_conf(),
         **fetch_delta(),

@@ -1,8 +1,8 @@
-"""Which tests run in one process: those of a file, but for a few long files, whose tests go to whichever process is free.
+"""Distributes tests over processes: by file, except for a few long files, whose tests go to any free process.
 
-A file is one piece of work, since its tests may share what its first test made. A file of minutes that all run in one process keeps
-the run waiting for it at the end; what it is worth to split is listed here. Each test of such a file makes all it needs, or takes it
-from a fixture of the session.
+A file is one unit of work, because its tests may share what its first test made. A file of several minutes in one process keeps
+the run waiting at the end; the files worth splitting are listed here. Each test of such a file makes all it needs, or takes it
+from a session fixture.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ SPLIT = frozenset(
 
 
 def work_of(nodeid: str) -> str:
-    """The piece of work that a test belongs to."""
+    """Return the unit of work that a test belongs to."""
     file = nodeid.split("::", 1)[0]
     return nodeid if file in SPLIT else file
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """The pieces of work of `--dist loadfile`; otherwise xdist does as it is told."""
+    """Use these units of work for `--dist loadfile`; leave other modes to xdist."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling

@@ -1,4 +1,4 @@
-"""A folder that a sink of files writes, under test: what readers see in it, and what lies hidden."""
+"""A folder under test: the files that readers see in it, and the hidden ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from twophase.sinks.file.sink import FileSink
 from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, fresh_name, transaction_id
 
 Interrupt = Callable[[str], None]
-"""Let commits die at a crash point; with an empty name they live again."""
+"""Makes commits die at a crash point; an empty name disarms it."""
 
 
 S = TypeVar("S", bound=StagedSink)
@@ -32,8 +32,8 @@ class StagedHarness(SinkHarness, Generic[S]):
 
     Args:
         path: the folder.
-        fields: the columns of the rows, if other than those of every contract test.
-        options: of the sink.
+        fields: the columns of the rows, if they differ from those of the contract tests.
+        options: the sink's options.
     """
 
     def __init__(self, path: Path, fields: pa.Schema | None = None, **options: Any) -> None:
@@ -46,7 +46,7 @@ class StagedHarness(SinkHarness, Generic[S]):
         """A sink that is not open, with these options too."""
 
     def opened(self, attempt: Attempt = FIRST, **options: Any) -> S:
-        """A sink that is open and fenced for an attempt."""
+        """Return a sink that is open and fenced for an attempt."""
         sink = self.new_sink(**options)
         sink.open(SinkContext(JOB, SINK, self.fields, parallelism=2))
         sink.fence(attempt)
@@ -61,7 +61,7 @@ class StagedHarness(SinkHarness, Generic[S]):
         return piece
 
     def rows_with_nulls(self) -> list[Row]:
-        """No partition has an empty value: it would read back as NULL, and is refused."""
+        """Return rows without an empty partition value: it would read back as NULL, and is refused."""
         rows = super().rows_with_nulls()
         return [row for row in rows if "" not in map(row.get, self.options.get("partition_by", ()))]
 
@@ -92,7 +92,7 @@ class FileHarness(StagedHarness[FileSink]):
         columns = [self.fields.field(name) for name in self.options.get("partition_by", ())]
         partitioning = ds.partitioning(pa.schema(columns), flavor="hive") if columns else None
         name = self.options.get("format", "parquet")
-        # As Spark reads it: NULL is nothing between two commas, an empty text has its quotes.
+        # As in Spark: NULL is nothing between two commas, an empty text is quoted.
         nulls = pyarrow.csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
         kind = ds.CsvFileFormat(convert_options=nulls) if name == "csv" else name
         if not self.files():
@@ -102,7 +102,7 @@ class FileHarness(StagedHarness[FileSink]):
 
 
 def final(table: FileHarness, number: int) -> Path:
-    """Where a file of the fixture `piece` is when it is committed."""
+    """Return the committed path of a file of the fixture `piece`."""
     name = file_name(transaction_id(), Subtask(0, 0), number, ".parquet")
     return table.path / f"name=row {number}" / name
 
@@ -112,5 +112,5 @@ def commit(sink: Sink, *pieces: Committable) -> list[CommitOutcome]:
 
 
 def orders(ids: Iterable[int], **more: Any) -> list[Row]:
-    """Rows of the contract's schema."""
+    """Return rows of the contract's schema."""
     return [{"id": number, "name": f"row {number}", "amount": number / 2, **more} for number in ids]

@@ -1,7 +1,7 @@
-"""Jobs side by side in one driver, each held at another crash point, so that one SIGKILL catches them all.
+"""Runs jobs side by side in one driver, each held at a different crash point, so that one SIGKILL catches them all.
 
-A failpoint armed with `delay:...@1` holds the first job that gets there and lets the others pass. Each job begins when the one
-before it is held: a job that is held takes no processor time, so the next one has the machine to itself.
+A failpoint armed with `delay:...@1` holds the first job that reaches it and lets the others pass. Each job starts when the
+previous one is held: a job that is held takes no processor time, so the next one has the machine to itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POLL_S = 0.005
 
 
 def run_jobs(work: Sequence[Callable[[], None]]) -> None:
-    """Run all to their end. If one fails, this process ends: the others would go on for ever."""
+    """Run all jobs to their end. If one fails, end this process: the others would go on for ever."""
     holding = "=delay:" in os.environ.get(VARIABLE, "")
     with ThreadPoolExecutor(len(work) if holding else _AT_ONCE) as pool:
         jobs: list[Future[None]] = []
@@ -41,12 +41,12 @@ def run_jobs(work: Sequence[Callable[[], None]]) -> None:
 
 
 def armed(point: str) -> bool:
-    """Whether the driver was started with this crash point."""
+    """Return whether the driver was started with this crash point."""
     return f"{point}=" in os.environ.get(VARIABLE, "")
 
 
 def acted(point: str) -> bool:
-    """Whether it has acted."""
+    """Return whether it has acted."""
     return Path(f"{os.environ[LOG_VARIABLE]}.{point}").exists()
 
 
@@ -64,6 +64,6 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def _held() -> int:
-    """How many points have acted."""
+    """Return how many points have acted."""
     log = Path(os.environ[LOG_VARIABLE])
     return len(log.read_text().splitlines()) if log.exists() else 0

@@ -30,9 +30,9 @@ READABLE: list[str | None] = list(
         ]
     )
 )
-"""Each is another value."""
+"""Values that all differ."""
 
 REFUSED = ["", "__HIVE_DEFAULT_PARTITION__", "x" * 300, "é" * 150, "%" * 90, "\n" * 100]
-"""Each would read back as another value, or make no folder name."""
+"""Values that would read back as another value, or make no folder name."""
 
 VALUES = [*READABLE, *REFUSED]

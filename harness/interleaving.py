@@ -1,6 +1,6 @@
 """Drivers that can be stopped between any two of their steps, to die there or to let another driver run.
 
-A step is a call of the storage or of a sink, before it and after it: what lies between two steps is atomic for
+A step is the moment before or after a call of the storage or a sink: whatever is between two steps is atomic for
 everybody else, as a link or a transaction is.
 """
 
@@ -24,18 +24,18 @@ PIECES = 2
 
 
 class Crash(BaseException):
-    """The driver dies here: no handler of the product may see it as a failure to clean up after."""
+    """The driver dies here: no handler of the product may treat it as an error to clean up after."""
 
 
 class Steps:
-    """Counts the steps of one driver, and does something else at one of them."""
+    """Counts the steps of one driver, and runs an action at one of them."""
 
     def __init__(self) -> None:
         self._left = -1
         self._action: Callable[[], object] = lambda: None
 
     def plan(self, steps: int, action: Callable[[], object]) -> None:
-        """After so many steps from now, do `action`; it may raise."""
+        """Run `action` after a number of steps from now; it may raise."""
         self._left, self._action = steps, action
 
     def clear(self) -> bool:
@@ -51,7 +51,7 @@ class Steps:
 
 
 def between_steps(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of an object that has `_steps`: one before it, one after it."""
+    """Decorate a method of an object that has `_steps`: one step before it, one after it."""
 
     @wraps(method)
     def stepping(self: Any, *arguments: Any) -> Any:
@@ -64,12 +64,12 @@ def between_steps(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class SteppingStorage(LocalStorage):
-    """The job's folder as one driver sees it.
+    """The job's folder, as one driver sees it.
 
     Attributes:
         on_append: called as soon as a log record is durable.
-        before_create: raised instead of the next creation of a name that begins so.
-        after_create: raised after it.
+        before_create: a prefix, and the error raised instead of the next creation of a name that begins with it.
+        after_create: a prefix, and the error raised after such a creation.
     """
 
     def __init__(self, root: Path, steps: Steps) -> None:
@@ -111,12 +111,12 @@ class SteppingStorage(LocalStorage):
 
 
 class SteppingSink(MemorySink):
-    """A sink as one driver sees it.
+    """A sink, as one driver sees it.
 
     Attributes:
-        refusals: so many commits are refused, with `RetryLater` or an error.
-        lost_replies: so many commits are carried out, and their reply is lost.
-        failing_aborts: so many aborts fail.
+        refusals: the number of commits to refuse, with `RetryLater` or an error.
+        lost_replies: the number of commits to carry out and lose the reply of.
+        failing_aborts: the number of aborts that fail.
     """
 
     def __init__(self, target: MemoryTarget, steps: Steps) -> None:
@@ -160,7 +160,7 @@ class SteppingSink(MemorySink):
 
 
 class SteppingDriver(Driver):
-    """A driver of the job, every step of which can be its last."""
+    """A driver of the job; each of its steps can be its last."""
 
     storage_type = SteppingStorage
 
@@ -181,7 +181,7 @@ class SteppingDriver(Driver):
         )
 
     def other_sinks(self, folder: Path) -> dict[str, Any]:
-        """Sinks of other kinds.
+        """Return sinks of other kinds.
 
         Args:
             folder: of the job.
@@ -189,7 +189,7 @@ class SteppingDriver(Driver):
         return {}
 
     def write(self, pending: PendingCheckpoint) -> None:
-        """Every sink gets the rows of the checkpoint, each with the attempt that wrote it."""
+        """Give every sink the rows of the checkpoint, each with the attempt that wrote it."""
         for name, sink in self.stepping_sinks.items():
             transaction = pending.transaction(name)
             self.transactions.append(transaction)
@@ -206,7 +206,7 @@ class SteppingDriver(Driver):
 
 
 def rows(pending: PendingCheckpoint, index: int) -> list[dict[str, Any]]:
-    """One row a piece; every fourth checkpoint is empty (HD6)."""
+    """Return one row a piece; every fourth checkpoint is empty (HD6)."""
     return [row(pending.checkpoint, index, pending.attempt)] if pending.checkpoint % 4 != 3 else []
 
 

@@ -1,4 +1,4 @@
-"""A command of twophase over a job file, as users run it: a process of its own."""
+"""Runs twophase's command on a job file as users do: in a separate process."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Command:
 
     Args:
         root: the folder.
-        left: kills what a failed test leaves running.
-        source: of the job file.
-        **job: more of the job file.
+        left: kills processes that a failed test leaves running.
+        source: the job file's source.
+        **job: other entries of the job file.
     """
 
     def __init__(self, root: Path, left: ExitStack, source: dict[str, Any], **job: Any) -> None:
@@ -48,7 +48,7 @@ class Command:
         (root / "job.yaml").write_text(yaml.safe_dump({**content, **job}))
 
     def start(self, *options: str, command: Sequence[str] = ("run",), **environment: str) -> subprocess.Popen[str]:
-        """Start the command; the environment is added to ours."""
+        """Start the command; `environment` is added to ours."""
         words = [sys.executable, "-m", "twophase.cli", *command, str(self.root / "job.yaml"), *options]
         given = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
         pipe = subprocess.PIPE
@@ -65,17 +65,17 @@ class Command:
         return process
 
     def run(self, *options: str, command: Sequence[str] = ("run",), **environment: str) -> tuple[int, str, str]:
-        """Run it to its end: exit code, standard output and error."""
+        """Run it to its end; return exit code, standard output and error."""
         process = self.start(*options, command=command, **environment)
         out, err = process.communicate(timeout=TIMEOUT_S)
         return process.returncode, out, err
 
     def ids(self) -> list[int]:
-        """What readers of the target see."""
+        """Return the rows that readers of the target see."""
         return sorted(row["id"] for row in FolderTarget(self.root / "facts").rows())
 
     def checkpoints(self) -> list[dict[str, Any]]:
-        """What the job's folder has."""
+        """Return the content of the job's folder."""
         result = CliRunner().invoke(main, ["checkpoints", str(self.root / "job"), "--json"])
         return list(json.loads(result.stdout)["checkpoints"])
 

@@ -8,17 +8,17 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 20
-"""How many rows a file has."""
+"""The number of rows in a file."""
 
 
 def make_input(folder: Path, batches: int) -> int:
-    """One file of rows a micro-batch; returns how many rows there are."""
+    """Write one file of rows per micro-batch; return how many rows there are."""
     folder.mkdir()
     return sum(feed(folder, number) for number in range(batches))
 
 
 def feed(folder: Path, number: int) -> int:
-    """One more file of rows, which appears whole; returns how many rows it has."""
+    """Write one more file of rows, which appears whole; return how many rows it has."""
     ids = range(ROWS * number, ROWS * (number + 1))
     lines = (json.dumps({"id": id, "name": f"row {id}", "amount": id / 2}) for id in ids)
     hidden = folder / f".{number:03d}.json"
@@ -28,6 +28,6 @@ def feed(folder: Path, number: int) -> int:
 
 
 def read(spark: SparkSession, folder: Path) -> DataFrame:
-    """The rows as a stream."""
+    """Return the rows as a stream."""
     reader = spark.readStream.format("json").option("maxFilesPerTrigger", 1)
     return reader.schema("id long, name string, amount double").load(str(folder))

@@ -1,12 +1,12 @@
 """CPU seconds of each file of tests, measured, printed, and checked against a ledger in the repository.
 
-    1. measure    the CPU time of the test process and all it has started, before and after each file
+    1. measure    the CPU time of the test process and all its descendants, before and after each file
     2. calibrate  a fixed loop runs beside each file: machines get half or twice as fast within minutes, and a file's seconds
                   are scaled to the speed at which the ledger was written
     3. report     each run with `--ledger` prints what grew; a file that costs twice its entry fails the run
     4. schedule   the longest files run first, so that no worker is left alone with one at the end
 
-What is made once for a session (a server, a Spark) is an entry of its own, not one of the file that happens to ask first.
+A session fixture (a server, a Spark session) has its own entry, and does not count for the file that happens to ask first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEDGER = Path(__file__).with_name("ledger.json")
 GREW = 1.25
 FAILS = 2.0
 SLACK_S = 15.0
-"""Growth below it is noise: whichever file is the first to use a Spark pays for what its JVM compiles."""
+"""Growth below this is noise: the first file that uses a Spark session pays for its JVM's compilation."""
 _LOOP = 400_000
 _LOOPS = 3
 _COSTS = "twophase_costs"
@@ -38,7 +38,7 @@ _FIXTURE_S = 0.5
 
 @dataclass(frozen=True)
 class Cost:
-    """What a file or a session's fixture took.
+    """The cost of a file or a session fixture.
 
     Attributes:
         cpu_s: CPU seconds as measured.
@@ -49,11 +49,11 @@ class Cost:
     loop_s: float
 
     def scaled_s(self, loop_s: float) -> float:
-        """CPU seconds on a machine whose loop takes `loop_s`."""
+        """Return the CPU seconds on a machine whose loop takes `loop_s`."""
         return self.cpu_s * loop_s / self.loop_s
 
     def with_another(self, other: Cost) -> Cost:
-        """Both, at the speed of this one."""
+        """Return the sum of both, at the speed of this one."""
         return Cost(self.cpu_s + other.scaled_s(self.loop_s), self.loop_s)
 
 
@@ -71,7 +71,7 @@ class Ledger:
 
     @classmethod
     def read(cls, kind: str, path: Path = LEDGER) -> Ledger:
-        """The entries of `test` or `proof` runs; empty if there are none yet."""
+        """Return the entries of `test` or `proof` runs; empty if there are none yet."""
         found = json.loads(path.read_text()) if path.exists() else {}
         return cls(found.get("loop_s", calibrate()), found.get(kind, {}))
 
@@ -82,7 +82,7 @@ class Ledger:
         path.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
 
     def lines(self, costs: dict[str, Cost]) -> tuple[list[str], list[str]]:
-        """What grew, and of it what fails the run."""
+        """Return the entries that grew, and those of them that fail the run."""
         grew: list[str] = []
         failed: list[str] = []
         for name, cost in sorted(costs.items()):
@@ -97,7 +97,7 @@ class Ledger:
 
 
 def calibrate() -> float:
-    """CPU seconds of the calibration loop; the best of a few, because a neighbour only ever makes it slower."""
+    """Return the CPU seconds of the calibration loop: the best of a few, because a neighbour can only slow it down."""
     return min(_loop_s() for _ in range(_LOOPS))
 
 
@@ -110,7 +110,7 @@ def _loop_s() -> float:
 
 
 class Meter:
-    """Measures in the process that runs tests; a plugin of pytest."""
+    """Measures in the process that runs tests; a pytest plugin."""
 
     def __init__(self) -> None:
         self.costs: dict[str, Cost] = {}
@@ -124,7 +124,7 @@ class Meter:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
-        """A file begins with its first test and ends when the last one is torn down."""
+        """Measure a file from its first test until its last one is torn down."""
         file = file_of(item)
         if file != self._file:
             self._file, self._began_s, self._fixtures_s = file, tree_cpu_s(os.getpid()), 0.0
@@ -136,7 +136,7 @@ class Meter:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, object, object]:
-        """The outermost of a session's fixtures is an entry of its own."""
+        """Make the outermost session fixture a separate entry."""
         if fixturedef.scope != "session" or self._in_fixture:
             return (yield)
         began_s, self._in_fixture = tree_cpu_s(os.getpid()), True
@@ -155,13 +155,13 @@ class Meter:
         self._loop_s = now_s
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """A worker of pytest-xdist hands over what it has measured."""
+        """Hand over the measurements of a pytest-xdist worker."""
         if (output := getattr(session.config, "workeroutput", None)) is not None:
             output[_COSTS] = {name: [cost.cpu_s, cost.loop_s] for name, cost in self.costs.items()}
 
 
 class Report:
-    """Collects what all workers have measured and holds it against the ledger; a plugin of pytest."""
+    """Collects the measurements of all workers and compares them with the ledger; a pytest plugin."""
 
     def __init__(self, kind: str, *, write: bool, own: Meter | None) -> None:
         self._kind = kind
@@ -173,7 +173,7 @@ class Report:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """A worker has ended."""
+        """Take the measurements of a worker that has ended."""
         for name, measured in getattr(node, "workeroutput", {}).get(_COSTS, {}).items():
             self.take(name, Cost(*measured))
 
@@ -187,7 +187,7 @@ class Report:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Compare; a run that passed and costs too much has failed."""
+        """Compare with the ledger; fail a run that passed but costs too much."""
         self.costs |= self._own.costs if self._own else {}
         ledger = Ledger.read(self._kind)
         if self._write:
@@ -199,7 +199,7 @@ class Report:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """The sum, what grew, what costs too much."""
+        """Print the sum, the entries that grew, and those that cost too much."""
         if not self.costs:
             return
         loop_s = Ledger.read(self._kind).loop_s
@@ -219,7 +219,7 @@ class Report:
 
 
 def file_of(item: pytest.Item) -> str:
-    """The file of a test, below the root."""
+    """Return the file of a test, below the root."""
     return item.nodeid.split("::")[0]
 
 
@@ -247,6 +247,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest files first."""
+    """Run the longest files first."""
     entries = Ledger.read("proof" if config.getoption("--proof") else "test").entries
     items.sort(key=lambda item: -entries.get(file_of(item), 0.0))

@@ -1,4 +1,4 @@
-"""A coordinator without Spark: memory sinks, a local folder, a clock that only the test moves."""
+"""A coordinator without Spark: memory sinks, a local folder, and a clock that only the test advances."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from twophase.testing.memory import MemorySink, MemoryTarget
 JOB = "orders"
 SCHEMA = pa.schema([("id", pa.int64())])
 NOTE = Note("ann@host", 1_700_000_000_000, "the branch was rolled back by hand")
-"""Who repairs, when, and why."""
+"""The note of a repair: its author, time and reason."""
 
 
 class ManualClock:
-    """Time that stands still until somebody waits."""
+    """A clock that stands still until somebody waits."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -61,7 +61,7 @@ def offsets(number: int) -> FrozenOffsets:
 
 @dataclass
 class Driver:
-    """One driver of the job, over targets and a folder that outlive it."""
+    """One driver of the job, with targets and a folder that outlive it."""
 
     folder: Path
     targets: dict[str, MemoryTarget]
@@ -97,7 +97,7 @@ class Driver:
         return self
 
     def write(self, pending: PendingCheckpoint) -> None:
-        """Every sink gets the ten rows of the checkpoint in two pieces."""
+        """Give every sink the ten rows of the checkpoint in two pieces."""
         first = pending.checkpoint * 10
         for name, sink in self.sinks.items():
             pieces = []
@@ -115,7 +115,7 @@ class Driver:
         self.coordinator.checkpoint(number, offsets(number), pre_commit or self.write)
 
     def dies_undecided(self, number: int) -> None:
-        """Every sink has its pieces, and the driver dies before it decides."""
+        """Give every sink its pieces, and die before the decision."""
 
         def dies(pending: PendingCheckpoint) -> None:
             self.write(pending)
@@ -135,7 +135,7 @@ def completed_of(folder: Path, number: int) -> CompletedCheckpoint:
 
 
 def restoring(checkpoint: CompletedCheckpoint, *, committed: bool) -> Restore:
-    """A restore from a copy whose log calls the checkpoint committed, or only decided."""
+    """Restore from a copy whose log has the checkpoint as committed, or only as decided."""
     lineage = Lineage(
         new_lineage_id(),
         restored_from="/copy/chk/x",
@@ -152,7 +152,7 @@ def visible(target: MemoryTarget) -> list[int]:
 
 
 def dying(point: str, run: Callable[[], object]) -> None:
-    """Run something that dies at a crash point."""
+    """Run an action that dies at a crash point."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(failpoints, "_rules", failpoints._parse(f"{point}=raise"))
         patch.setattr(failpoints, "_hits", {})
@@ -161,12 +161,12 @@ def dying(point: str, run: Callable[[], object]) -> None:
 
 
 def decided(driver: Driver, number: int) -> None:
-    """The driver dies with the checkpoint decided and committed nowhere."""
+    """Die with the checkpoint decided and committed nowhere."""
     dying("C11", lambda: driver.run(number))
 
 
 def lose(target: MemoryTarget, number: int, *indices: int) -> None:
-    """Somebody rolls pieces back by hand."""
+    """Roll pieces back, as somebody might by hand."""
     gone = [key for key in target.prepared if key[3] == number and key[5].index in indices]
     assert len(gone) == len(indices)
     for key in gone:

@@ -23,14 +23,14 @@ from twophase.testing.spark_start import spark_environment
 ROOT = Path(__file__).parent.parent
 TIMEOUT_S = 180
 SIGNAL_TIMEOUT_S = 30
-# What a failpoint holds, only a kill ends.
+# Only a kill ends a process that a failpoint holds.
 _LONGER_THAN_ANY_TEST_MS = 3_600_000
 _POLL_S = 0.05
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a driver process ended."""
+    """The end of a driver process."""
 
     code: int
     output: str
@@ -38,18 +38,18 @@ class Ended:
 
     @property
     def killed(self) -> bool:
-        """Whether SIGKILL ended it."""
+        """True if SIGKILL ended it."""
         return self.code == -signal.SIGKILL
 
 
 class DriverProcess:
-    """One driver in a process of its own, with everything it starts.
+    """One driver in a separate process, with everything that it starts.
 
     Args:
-        settings: what the program of the driver takes, as JSON.
+        settings: the settings of the driver's program, as JSON.
         scratch: a folder for its log.
         arm: failpoints, as in `TWOPHASE_FAILPOINTS`.
-        conf: of Spark.
+        conf: Spark's configuration.
 
     Attributes:
         module: the program of the driver.
@@ -87,11 +87,11 @@ class DriverProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the Python driver lives."""
+        """True if the Python driver lives."""
         return self._process.poll() is None
 
     def wait(self, timeout_s: float = TIMEOUT_S) -> Ended:
-        """Wait for its end, and for that of all it has started: a zombie would still write."""
+        """Wait for its end, and for that of all its descendants: a zombie would still write."""
         try:
             code = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -122,7 +122,7 @@ class DriverProcess:
     def kill_when_at(
         self, points: Sequence[str], timeout_s: float = TIMEOUT_S, before: Callable[[], None] = lambda: None
     ) -> Ended:
-        """Wait until something of it is held at each of the points (see `held_at`), call `before`, then kill all of it."""
+        """Wait until one of its processes is held at each of the points (see `held_at`), call `before`, then kill all of it."""
         try:
             self.wait_for(lambda: {*self.points()} >= {*points}, f"a job at each of {', '.join(points)}", timeout_s)
             before()
@@ -131,11 +131,11 @@ class DriverProcess:
         return ended
 
     def points(self) -> list[str]:
-        """The crash points that acted, in order."""
+        """Return the crash points that acted, in order."""
         return [point for point, _, _ in self._acted()]
 
     def wait_until_stopped(self, point: str, processes: int = 1) -> list[psutil.Process]:
-        """Wait until so many processes, the driver or its workers, have stopped themselves at a crash point."""
+        """Wait until a number of processes, the driver or its workers, have stopped themselves at a crash point."""
 
         def stopped() -> list[psutil.Process]:
             found = [psutil.Process(pid) for name, action, pid in self._acted() if (name, action) == (point, "stop")]
@@ -149,13 +149,13 @@ class DriverProcess:
         self._frozen = Frozen(self._family)
 
     def thaw(self) -> None:
-        """Let all of them go on, those that have stopped themselves too."""
+        """Resume all of them, including those that have stopped themselves."""
         if self._frozen is not None:
             self._frozen.thaw()
         thaw(self._family())
 
     def _acted(self) -> list[tuple[str, str, int]]:
-        """Crash point, action and process id of each that acted."""
+        """Return crash point, action and process id of each failpoint that acted."""
         if not self._points.exists():
             return []
         lines = [line.split() for line in self._points.read_text().splitlines()]
@@ -169,12 +169,12 @@ class DriverProcess:
 
 
 class Frozen:
-    """A family of processes, all stopped, as on a machine that is paused.
+    """A family of processes, all stopped, as on a paused machine.
 
-    They go on with `thaw`, and when this process ends, however hard: a driver that is stopped could not notice that.
+    They resume with `thaw`, and when this process ends, however hard: a stopped driver could not notice that.
 
     Args:
-        family: lists them; asked until nothing runs any more that could start another.
+        family: lists them; called until none runs that could start another.
     """
 
     def __init__(self, family: Callable[[], list[psutil.Process]]) -> None:
@@ -223,5 +223,5 @@ def _status(process: psutil.Process) -> str:
 
 
 def held_at(points: Sequence[str], hit: int | str = 1) -> str:
-    """Failpoints that each hold one that gets there, for ever: the first, or `hit` says which; "*" holds all."""
+    """Return failpoints that each hold one process for ever: the first to reach them, or the one of `hit`; "*" holds all."""
     return ",".join(f"{point}=delay:{_LONGER_THAN_ANY_TEST_MS}@{hit}" for point in points)

@@ -16,7 +16,7 @@ import pyarrow.parquet
 from harness import checker, workload
 
 BATCH = 200
-"""Orders of one micro-batch."""
+"""The number of orders in one micro-batch."""
 PARTITIONS = 2
 _HIDDEN = ("_", ".")
 
@@ -40,29 +40,29 @@ def write_orders(folder: Path, first: int) -> None:
 
 
 def written(count: int) -> checker.Records:
-    """The first `count` orders, for the checker."""
+    """Yield the first `count` orders, for the checker."""
     return _array(*map(_order, workload.orders(0, count)))
 
 
 def orders(table: Path) -> checker.Records:
-    """Every row of a table that is partitioned by `kafka_partition`, for the checker."""
+    """Yield every row of a table that is partitioned by `kafka_partition`, for the checker."""
     return np.concatenate([np.empty(0, checker.RECORD), *map(_records, visible(table))])
 
 
 def parquet_rows(table: Path) -> int:
-    """Rows of a table of parquet files, by what each file says of itself."""
+    """Return the number of rows in a table of parquet files, by the footer of each file."""
     return sum(pyarrow.parquet.read_metadata(path).num_rows for path in visible(table))
 
 
 def visible(table: Path) -> Iterator[Path]:
-    """The files that readers of such a table see. What is hidden is not looked into: it comes and goes meanwhile."""
+    """Return the files that readers of such a table see. Hidden folders are not entered: they come and go meanwhile."""
     for folder, folders, files in os.walk(table):
         folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
         yield from (Path(folder, name) for name in sorted(files) if not name.startswith(_HIDDEN))
 
 
 def staged(table: Path) -> list[str]:
-    """What lies hidden in the folder of a table and is not committed."""
+    """Return the hidden, uncommitted files in the folder of a table."""
     return [str(path) for path in table.glob("_twophase~*/fence-*/staged/*")]
 
 

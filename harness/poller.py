@@ -1,4 +1,4 @@
-"""A thread that looks again and again, for as long as it is entered; it may be entered many times."""
+"""A thread that reads again and again while its `with` block runs; the block may be entered many times."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Self
 
 _PAUSE_S = 0.01
 _PAUSES = 2
-"""How many times as long as a look takes is waited at the least, so that the drivers keep their processors."""
+"""The minimum pause after a look, as a multiple of its time, so that the drivers keep their processors."""
 
 
 class Poller(ABC):
-    """Tests enter it for as long as a driver runs: looks when nothing is killed would prove nothing.
+    """Tests enter it while a driver runs: looks when nothing is killed would prove nothing.
 
-    What makes a look fail is raised when the thread is left.
+    An error in a look is raised at the end of the `with` block.
 
     Attributes:
-        looks_at_rest: how often `look_again` was answered.
+        looks_at_rest: the number of times that `look_again` was answered.
     """
 
     def __init__(self) -> None:
@@ -34,9 +34,9 @@ class Poller(ABC):
         """Look once at everything."""
 
     def look_again(self) -> None:
-        """Return when a look has ended that began after this call. For a moment when nothing moves, before a kill."""
+        """Return once a look that began after this call has ended. For a moment when nothing changes, before a kill."""
         with self._changed:
-            wanted = self._ended + 2  # one that is under way began earlier
+            wanted = self._ended + 2  # the current one began earlier
             self._changed.wait_for(lambda: self._ended >= wanted or self._error is not None)
         self.looks_at_rest += 1
 

@@ -1,4 +1,4 @@
-"""CPU time of a process and of everything it has started, from /proc."""
+"""The CPU time of a process and its descendants, from /proc."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def adopt_orphans() -> None:
 
 
 def tree_cpu_s(root: int) -> float:
-    """CPU seconds, user and system, of a process, its descendants, and those of them that were waited for.
+    """Return the CPU seconds, user and system, of a process, its descendants, and those of them that were waited for.
 
     Args:
         root: a process id.
@@ -43,7 +43,7 @@ def tree_cpu_s(root: int) -> float:
 
 @dataclass(frozen=True)
 class _Stat:
-    """The fields of /proc/PID/stat that count here, as proc(5) numbers them."""
+    """The fields of /proc/PID/stat that are used here, numbered as in proc(5)."""
 
     pid: int
     parent: int
@@ -51,7 +51,7 @@ class _Stat:
 
     @classmethod
     def read(cls, path: Path) -> _Stat | None:
-        """None if the process has ended meanwhile."""
+        """Return the fields; None if the process has ended meanwhile."""
         try:
             text = path.read_text(errors="replace")
         except (FileNotFoundError, ProcessLookupError):

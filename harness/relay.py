@@ -1,10 +1,10 @@
-"""Tests that hand one job on to each other: `pytest.mark.relay`, a plugin of pytest.
+"""Tests that hand one job on to each other: `pytest.mark.relay`, a pytest plugin.
 
-Some jobs are too dear to be made for each test: the tests of such a module run in order, and each goes on where the one
-before it has stopped. So that one that fails is one failure, and can be repeated:
+Some jobs are too expensive to make for each test: the tests of such a module run in order, and each continues where the
+previous one has stopped. So that a failing test is one failure, and can be repeated:
 
-1. What comes after a failed link is skipped, and names it.
-2. A link that is chosen with `-k` brings along those before it.
+1. Links after a failed one are skipped, and name it.
+2. A link that is selected with `-k` also selects those before it.
 
 `pytest.mark.relay("kind")` is a relay for each value of the parameter `kind`.
 """
@@ -19,17 +19,17 @@ import pytest
 MARK = "relay"
 
 _broken: dict[tuple[Any, ...], str] = {}
-"""The first link that has failed, by relay."""
+"""The first failed link, by relay."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known."""
+    """Register the mark."""
     config.addinivalue_line("markers", f"{MARK}(*parameters): hands its job on to the next test of its module")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """Bring back what `-k` has left out and a chosen link needs. Each relay stays where pytest has put its first link."""
+    """Restore links that `-k` has deselected and a selected link needs. A relay stays where pytest has put its first link."""
     collected = list(items)
     yield
     chosen, placed, found = {*items}, set(), list[pytest.Item]()
@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what has lost its job."""
+    """Skip links whose job is lost."""
     relay = _relay(item)
     if relay in _broken:
         pytest.skip(f"the relay stopped at {_broken[relay]}")
@@ -54,7 +54,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember which link has failed."""
+    """Record the link that has failed."""
     report = yield
     relay = _relay(item)
     if relay is not None and report.failed:
@@ -63,7 +63,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def _relay(item: pytest.Item) -> tuple[Any, ...] | None:
-    """What names the relay of a test; None if it is in none."""
+    """Return the name of a test's relay; None if it is in none."""
     mark = item.get_closest_marker(MARK)
     if mark is None:
         return None

@@ -23,7 +23,7 @@ class _Capabilities(ctypes.Structure):
 
 @contextmanager
 def permissions_checked() -> Iterator[None]:
-    """The kernel holds this thread to the permissions of files, also if it is root's (capabilities(7))."""
+    """Make the kernel enforce file permissions for this thread, even if it is root's (capabilities(7))."""
     header, found = _Header(_VERSION, 0), (_Capabilities * 2)()
     _call(_libc.capget, header, found)
     before = found[0].effective

@@ -1,7 +1,7 @@
-"""Which tests a run takes: `make test` all but the long proofs, `make proof` the files that have some, whole.
+"""Selects the tests of a run: `make test` all but the long proofs, `make proof` the files that have some, whole.
 
-    @pytest.mark.part("delta")      what the tests of a file are about: `make proof PART=delta`
-    @pytest.mark.proof              a test that only `make proof` takes; the rest of its file stands for it in `make test`
+    @pytest.mark.part("delta")      the subject of a file's tests: `make proof PART=delta`
+    @pytest.mark.proof              a test that only `make proof` runs; the rest of its file stands for it in `make test`
 
 A proof takes whole files, because the tests of some go on from one to the next. `--rest` leaves out what `make test` takes, but for
 files with a relay. `--share K/N` takes one of N sets of files
@@ -21,13 +21,13 @@ from harness import relay
 from harness.ledger import Ledger, file_of
 
 UNKNOWN_S = 200.0
-"""What a proof that the ledger does not know yet is taken to cost."""
+"""The assumed cost of a proof that is not in the ledger yet."""
 QUICK_S = 2.0
-"""CPU seconds of a file by the ledger, up to which `--quick` takes it."""
+"""The maximum cost of a file, in CPU seconds by the ledger, with which `--quick` takes it."""
 
 
 def representatives(cases: Iterable[str], chosen: Collection[str]) -> list[ParameterSet]:
-    """Parameters of a test; `make test` takes those that are chosen, `make proof` all of them."""
+    """Return parameters of a test; `make test` takes the chosen ones, `make proof` all of them."""
     cases = list(cases)
     if unknown := {*chosen} - {*cases}:
         raise ValueError(f"chosen, and no case: {sorted(unknown)}")
@@ -35,7 +35,7 @@ def representatives(cases: Iterable[str], chosen: Collection[str]) -> list[Param
 
 
 def first_of(count: int, cases: Iterable[Any]) -> list[ParameterSet]:
-    """Parameters of a test, tuples or single ones; `make test` takes the first so many, `make proof` all of them."""
+    """Return parameters of a test, tuples or single ones; `make test` takes the first few, `make proof` all of them."""
     several = [case if isinstance(case, tuple) else (case,) for case in cases]
     if len(several) < count:
         raise ValueError(f"{count} are to stay of {len(several)}")
@@ -69,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what the run does not take, and mark what asks for Spark."""
+    """Deselect tests that the run does not take, and mark those that use Spark."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
@@ -109,13 +109,13 @@ def _proofs(config: pytest.Config, items: list[pytest.Item]) -> set[str]:
 
 
 def _costs(*, rest: bool) -> dict[str, float]:
-    """CPU seconds of each file, by the ledger; of its rest, without what `make test` has taken of it."""
+    """Return the CPU seconds of each file by the ledger; with `--rest`, without the tests that `make test` takes."""
     whole, test = Ledger.read("proof").entries, Ledger.read("test").entries
     return {file: max(cost - test.get(file, 0.0), 0.0) for file, cost in whole.items()} if rest else whole
 
 
 def shares(files: Iterable[str], number: int, entries: dict[str, float]) -> list[set[str]]:
-    """So many sets of files of about the same cost: the longest first, each to the set that has the least."""
+    """Return sets of files of about the same cost: the longest first, each to the set with the lowest cost."""
     sets: list[set[str]] = [set() for _ in range(number)]
     costs = [0.0] * number
     for file in sorted(files, key=lambda file: (-entries.get(file, UNKNOWN_S), file)):
@@ -126,7 +126,7 @@ def shares(files: Iterable[str], number: int, entries: dict[str, float]) -> list
 
 
 def _share(text: str) -> tuple[int, int]:
-    """`3/10`: the third of ten sets."""
+    """Parse a share: `3/10` is the third of ten sets."""
     number, _, sets = text.partition("/")
     if not (number.isdecimal() and sets.isdecimal() and 1 <= int(number) <= int(sets)):
         raise argparse.ArgumentTypeError(f"{text!r} is no share: 3/10 is the third of ten sets")

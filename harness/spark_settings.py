@@ -1,4 +1,4 @@
-"""Other settings of the Spark that all tests of a process share, for a while."""
+"""Temporary settings of the Spark session that all tests of a process share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 @contextmanager
 def changed(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Put back afterwards: `unset` alone would take away what Spark was started with, too.
+    """Change settings, and restore them afterwards: `unset` alone would also remove those that Spark was started with.
 
     Args:
-        spark: whose settings.
-        settings: the others.
+        spark: the session.
+        settings: the temporary settings.
     """
     before = {key: spark.conf.get(key, None) for key in settings}
     for key, value in settings.items():

@@ -1,4 +1,4 @@
-"""Proxies between a client and its servers: one cuts the line at a chosen moment, one leads to another server from then on."""
+"""Proxies between a client and its servers: one cuts the connection at a chosen moment, one switches to another server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self
 
 
 class _Proxy:
-    """Listens on a port of its own, and opens a line to the server for each client.
+    """Listens on its own port, and opens a connection to the server for each client.
 
     Args:
         host: of the server.
@@ -36,18 +36,18 @@ class _Proxy:
                 return
             try:
                 server = socket.create_connection(self._server)
-            except OSError:  # it is down, as in a failover: the next line may find another one
+            except OSError:  # it is down, as in a failover: the next connection may find another one
                 _close(client)
                 continue
             self._serve(client, server)
 
     def _serve(self, client: socket.socket, server: socket.socket) -> None:
-        """Begin to forward, in threads of its own."""
+        """Start to forward, in separate threads."""
         raise NotImplementedError
 
 
 class CuttingProxy(_Proxy):
-    """Forwards everything until a client sends `trigger`: that still reaches the server, its reply does not come back.
+    """Forwards everything until a client sends `trigger`: that still reaches the server, but its reply does not come back.
 
     It cuts once; later connections are left alone.
     """
@@ -86,9 +86,9 @@ class CuttingProxy(_Proxy):
 
 
 class Switchboard(_Proxy):
-    """Forwards to one server until it is told to lead to another one, as a name or an address does after a failover.
+    """Forwards to one server until it is switched to another one, as a name or an address is after a failover.
 
-    For clients that stand still while it is told.
+    For clients that are idle during the switch.
 
     Args:
         host: of all servers.
@@ -104,7 +104,7 @@ class Switchboard(_Proxy):
         self._cut()
 
     def lead_to(self, port: int) -> None:
-        """Cut every line; those that are asked for next end at another server."""
+        """Cut every connection; later ones lead to another server."""
         self._server = (self._server[0], port)
         self._cut()
 

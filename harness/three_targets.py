@@ -1,4 +1,4 @@
-"""The three tables of one job as others see them, without Spark and without a line of the product.
+"""The three tables of one job as others see them, without Spark and without any code of the product.
 
 MySQL by plain SQL, Delta by the files that its log names, Hive by the files in the folder of the table.
 """
@@ -15,7 +15,7 @@ from harness import checker, delta_lake, order_files, workload
 
 MYSQL, DELTA, HIVE = "facts", "lake", "hive"
 SINKS = (MYSQL, DELTA, HIVE)
-"""Their names, in the order of the job."""
+"""The names of the sinks, in the order of the job."""
 PARTITION = "kafka_partition"
 
 
@@ -24,7 +24,7 @@ class Targets:
 
     Args:
         job: its name.
-        connection: of MySQL, as pymysql takes it.
+        connection: MySQL's arguments for pymysql.
         lake: the folder with the Delta tables.
         warehouse: the folder with the Hive tables.
     """
@@ -36,7 +36,7 @@ class Targets:
         self._connection = connection
 
     def make_table(self) -> None:
-        """Make the one in MySQL, without a unique key: it would hold a duplicate, not hide it. The sinks make the others."""
+        """Create the one in MySQL, without a unique key, so that a duplicate shows. The sinks create the others."""
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE TABLE {self.job} ({workload.COLUMNS}) ENGINE = InnoDB")
 
@@ -46,7 +46,7 @@ class Targets:
             cursor.executemany(f"INSERT INTO {self.job} VALUES (%s, %s, %s, %s, %s)", rows)
 
     def orders(self, sink: str) -> checker.Records:
-        """Every row of a table, for the checker."""
+        """Yield every row of a table, for the checker."""
         if sink == DELTA:
             return delta_lake.orders(self.delta)
         if sink == HIVE:
@@ -55,23 +55,23 @@ class Targets:
             return checker.read_table(connection, self.job)
 
     def rows(self, *sinks: str) -> dict[str, int]:
-        """How many rows the tables show; a table that is not there yet shows none."""
+        """Return how many rows the tables show; a table that does not exist yet shows none."""
         return {sink: self._count(sink) for sink in sinks or SINKS}
 
     def staged(self) -> dict[str, int]:
-        """Data files that are written and that no reader sees yet, of the sinks that write files."""
+        """Return data files, of the sinks that write files, that are written and that no reader sees yet."""
         hive = [file for piece in order_files.staged(self.hive) for file in Path(piece).glob("[0-9]*")]
         return {DELTA: len(delta_lake.unnamed_files(self.delta)), HIVE: len(hive)}
 
     def left(self) -> list[str]:
-        """Whatever lies beside the tables on disk and is not committed."""
+        """Return all uncommitted files beside the tables on disk."""
         beside = [
             str(path) for path in (self.delta / "_twophase").rglob("*") if path.suffix in (".intent", ".manifest")
         ]
         return [*beside, *sorted(delta_lake.unnamed_files(self.delta)), *order_files.staged(self.hive)]
 
     def connect(self) -> pymysql.connections.Connection[Any]:
-        """To MySQL."""
+        """Connect to MySQL."""
         return pymysql.connect(**self._connection, autocommit=True)
 
     def _count(self, sink: str) -> int:

@@ -1,4 +1,4 @@
-"""What the integration tests write into Kafka: orders, each with its own payload, over several partitions."""
+"""The integration tests' records in Kafka: orders, each with its own payload, over several partitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def create_topic(servers: str, topic: str, partitions: int = 2) -> None:
 
 
 def orders(first: int, count: int) -> Iterator[dict[str, object]]:
-    """Orders `first` to `first + count - 1`; the same ids always give the same orders."""
+    """Return orders `first` to `first + count - 1`; the same ids always give the same orders."""
     for number in range(first, first + count):
         noise = random.Random(number)
         yield {

@@ -1,13 +1,13 @@
 """`python -m examples.even_odd_sum`: two sums in Spark's keyed state, a kill in the middle, and what MySQL says then.
 
 Two Kafka partitions carry 1, 2, 3, ... Spark keeps two keyed sums, even and odd. After each micro-batch a row for each sum
-goes to MySQL: what the micro-batch has added, and the sum in Spark's state. Who reads the table adds up what was added.
+goes to MySQL: the increment of the micro-batch, and the sum in Spark's state. A reader of the table adds up the increments.
 
 The same query runs twice, with the protocol and without it: an ordinary `foreachBatch` that writes each micro-batch in a
-transaction. Both drivers are killed in the same micro-batch at the same moment: its rows are in MySQL, Spark has not yet
-noted that it is done. So Spark runs it again. Its keyed state begins from the version before and is right in both runs. But
-the ordinary run writes its rows a second time, and MySQL counts them twice; with the protocol the micro-batch goes through
-Spark's state once more, and nothing is written.
+transaction. Both drivers are killed in the same micro-batch at the same moment: its rows are in MySQL, but Spark has not yet
+recorded that it is done. So Spark runs it again. Its keyed state starts from the version before and is right in both runs. But
+the ordinary run writes its rows a second time, and MySQL counts them twice; with the protocol the micro-batch only updates
+Spark's state again, and nothing is written.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Run:
     """One of the two runs.
 
     Attributes:
-        title: for the reader.
-        module: what its drivers run.
-        point: where the first one dies: the rows are in MySQL, Spark has not noted it.
-        table: what it writes into.
+        title: the title on the screen.
+        module: the program of its drivers.
+        point: the crash point of the first one: the rows are in MySQL, Spark has not recorded it.
+        table: the table that it writes into.
     """
 
     title: str
@@ -82,7 +82,7 @@ class _Example:
         self._folder = folder
 
     def run(self) -> bool:
-        """Whether the sums are exact with the protocol, and not without it."""
+        """Return whether the sums are exact with the protocol, and not without it."""
         self._screen.console.print(
             f"{PARTITIONS} Kafka partitions carry 1 to {self._numbers:,} each. Spark keeps two sums, even and odd, and writes "
             "what each micro-batch adds\nto MySQL: once with the protocol, once without. A kill hits both between MySQL and "
@@ -108,7 +108,7 @@ class _Example:
         return exact[WITH] and not exact[WITHOUT]
 
     def _run(self, run: Run, target: Target, environment: Mapping[str, str]) -> None:
-        """One driver that is killed, and another one that goes on."""
+        """Run one driver that is killed, and another one that continues."""
         target.create(run.table)
         more = {**environment, "SUMS_TABLE": run.table, "SUMS_FOLDER": str(self._folder / run.table)}
         kill = {failpoints.VARIABLE: f"{run.point}=kill@{_KILLED_IN + 1}"}  # the first micro-batch is 0

@@ -10,7 +10,7 @@ from examples.even_odd_sum.query import start_spark, sums
 from twophase.failpoints import failpoint
 
 WRITTEN = "WRITTEN"
-"""The crash point after the transaction: the rows are in MySQL, and Spark does not know."""
+"""The crash point after the transaction: the rows are in MySQL, and Spark does not know it."""
 
 
 def write(batch: DataFrame, _: int) -> None:

@@ -1,4 +1,4 @@
-"""One driver: a process, and the end of everything that it has started."""
+"""One driver: runs a process, and ends everything that it has started."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def run_driver(module: str, log: Path, environment: Mapping[str, str]) -> bool:
     """Run a driver to its end.
 
     Args:
-        module: what it runs.
-        log: gets all that it prints.
+        module: the program to run.
+        log: the file for its output.
         environment: more variables.
 
     Returns:
         True if it has ended by itself, False if SIGKILL has ended it.
 
     Raises:
-        DriverFailedError: it has failed, or has not ended for very long.
+        DriverFailedError: it has failed, or has not ended in time.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -51,7 +51,7 @@ def run_driver(module: str, log: Path, environment: Mapping[str, str]) -> bool:
     except subprocess.TimeoutExpired:
         code = None
     finally:
-        kill(session_of(process.pid))  # what a killed driver has left must not write any more when the next one starts
+        kill(session_of(process.pid))  # processes of a killed driver must no longer write when the next one starts
         process.wait(_END_TIMEOUT_S)
     if code not in (0, -signal.SIGKILL):
         ended = f"did not end within {_TIMEOUT_S} s" if code is None else f"ended with {code}"

@@ -16,7 +16,7 @@ _FLUSH_TIMEOUT_S = 60
 
 
 def produce(servers: str, count: int) -> None:
-    """Make the topic and write 1 to `count` into each partition.
+    """Create the topic and write 1 to `count` into each partition.
 
     Raises:
         RuntimeError: the broker does not have all of them at the end.
@@ -36,7 +36,7 @@ def produce(servers: str, count: int) -> None:
 
 
 def expected(count: int) -> dict[str, int]:
-    """The sum of each parity."""
+    """Return the sum of each parity."""
     return {
         parity: sum(number for _, number in _records(count) if number % 2 == remainder)
         for remainder, parity in enumerate(PARITIES)

@@ -17,7 +17,7 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 
 
 class Sum(StatefulProcessor):
-    """Adds numbers up. For each micro-batch it gives out what came to the sum, and the sum itself."""
+    """Adds up numbers. For each micro-batch it emits the increment and the new sum."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._sum = handle.getValueState("sum", "total long")
@@ -33,7 +33,7 @@ class Sum(StatefulProcessor):
 
 
 def start_spark() -> SparkSession:
-    """A small Spark. transformWithState needs RocksDB."""
+    """Start a small Spark session. transformWithState needs RocksDB."""
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -46,7 +46,7 @@ def start_spark() -> SparkSession:
 
 
 def sums(spark: SparkSession) -> DataFrame:
-    """One row for each micro-batch and parity: parity, added, total."""
+    """Return a stream with one row for each micro-batch and parity: parity, added, total."""
     numbers = (
         spark.readStream.format("twophase-kafka")
         .option("kafka.bootstrap.servers", os.environ["SUMS_KAFKA"])

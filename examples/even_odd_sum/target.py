@@ -1,4 +1,4 @@
-"""The tables that the runs write into, looked at from outside."""
+"""The tables that the runs write into, read from outside."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _COLUMNS = "parity VARCHAR(4), added BIGINT, total BIGINT"
 
 @dataclass(frozen=True)
 class Sums:
-    """What a table says of one parity.
+    """A table's rows and sums for one parity.
 
     Attributes:
-        rows: how many.
-        added: what all checkpoints together have added: the sum that a reader of the table gets.
+        rows: the number of rows.
+        added: the increments of all checkpoints: the sum that a reader of the table gets.
         total: the newest sum of Spark's keyed state.
     """
 
@@ -27,7 +27,7 @@ class Sums:
 
 
 class Target:
-    """A database with tables without a unique key: a row that is written twice is there twice.
+    """A database whose tables have no unique key: a row that is written twice is there twice.
 
     Args:
         mysql: the server, started.
@@ -39,19 +39,19 @@ class Target:
 
     @property
     def url(self) -> str:
-        """As the sink wants it."""
+        """The URL for the sink."""
         return self._mysql.url(_DATABASE)
 
     def create(self, table: str) -> None:
-        """Make an empty table."""
+        """Create an empty table."""
         self._sql(f"CREATE TABLE {table} ({_COLUMNS}) ENGINE = InnoDB")
 
     def rows(self, table: str) -> int:
-        """Rows that any reader sees."""
+        """Return the number of rows that any reader sees."""
         return int(self._sql(f"SELECT COUNT(*) FROM {table}")[0][0])
 
     def sums(self, table: str) -> dict[str, Sums]:
-        """The sums by parity."""
+        """Return the sums by parity."""
         found = self._sql(f"SELECT parity, COUNT(*), SUM(added), MAX(total) FROM {table} GROUP BY parity")
         return {parity: Sums(rows, int(added), total) for parity, rows, added, total in found}
 

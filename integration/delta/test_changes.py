@@ -109,7 +109,7 @@ def test_an_older_copy_of_the_table_stops_the_job(table: DeltaHarness, tmp_path:
     piece = table.write(sink, [2], 2)
     shutil.rmtree(log)
     shutil.copytree(tmp_path / "copy", log)
-    with pytest.raises(StopJobError, match="an older copy of the table was put back"):
+    with pytest.raises(StopJobError, match="an older copy of the table was restored"):
         commit(table.opened(attempt=None), piece)
 
 

@@ -122,9 +122,9 @@ def test_a_table_that_was_dropped_and_made_anew_stops_the_start(
 ) -> None:
     new_driver().recover().run(0)
     remade(target, *DROPPED)
-    with pytest.raises(TargetChangedError, match="dropped and made anew"):
+    with pytest.raises(TargetChangedError, match="dropped and recreated"):
         new_driver().recover()
-    with pytest.raises(TargetChangedError, match="dropped and made anew"):
+    with pytest.raises(TargetChangedError, match="dropped and recreated"):
         new_driver().recover()  # a start that was refused has accepted nothing
     assert target.ids() == []
 
@@ -135,7 +135,7 @@ def test_a_table_that_is_dropped_and_made_anew_under_a_running_job_gets_nothing(
     driver = new_driver().recover()
     driver.run(0)
     remade(target, *DROPPED)
-    with pytest.raises(TargetChangedError, match="dropped and made anew"):
+    with pytest.raises(TargetChangedError, match="dropped and recreated"):
         driver.run(1)
     assert target.ids() == []
 
@@ -292,5 +292,5 @@ def test_an_account_that_may_not_complete_them_goes_on_without(
             target.sql(statement)
         run(2)
     assert target.ids() == list(range(20, 30)), (
-        "a table that was dropped and made anew is not noticed, as the warning says"
+        "a table that was dropped and recreated is not noticed, as the warning says"
     )

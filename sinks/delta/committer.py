@@ -107,11 +107,11 @@ class Committer:
         highest = self._highest(committable, transaction)
         if highest == committable.transaction.checkpoint:
             raise self._stop(committable, "the table has this checkpoint with files of another attempt")
-        if self._was_put_back(manifest, highest, transaction):
+        if self._was_restored(manifest, highest, transaction):
             raise self._stop(
                 committable,
                 f"{self._app_id(committable)} was at {manifest.intent.after} in version {manifest.intent.base} of the table "
-                f"and is at {highest} in version {transaction.snapshot.version}: an older copy of the table was put back",
+                f"and is at {highest} in version {transaction.snapshot.version}: an older copy of the table was restored",
             )
         now = transaction.snapshot.shape
         changes = [*differences(manifest.shape, now), *refusals(now)]
@@ -129,7 +129,7 @@ class Committer:
         return transaction.snapshot.noted_transactions.get(self._app_id(committable), -1)
 
     @staticmethod
-    def _was_put_back(manifest: Manifest, highest: int, transaction: Transaction) -> bool:
+    def _was_restored(manifest: Manifest, highest: int, transaction: Transaction) -> bool:
         """A table that forgets application ids may have forgotten this one; then the log was searched for the files."""
         forgotten = highest < 0 and transaction.snapshot.retention_ms is not None
         return transaction.snapshot.version < manifest.intent.base or (

@@ -36,9 +36,9 @@ class Fence:
 
     def read(self, snapshot: Snapshot) -> Attempt | None:
         """Return the fence: attempts below it may not pre-commit; None if the table has not seen the job."""
-        return self._of(snapshot.transactions)
+        return self._fence_in(snapshot.transactions)
 
-    def _of(self, transactions: Mapping[str, int]) -> Attempt | None:
+    def _fence_in(self, transactions: Mapping[str, int]) -> Attempt | None:
         version = transactions.get(self._owner.fence_id)
         return None if version is None else fence_attempt(version)
 
@@ -49,7 +49,7 @@ class Fence:
             FencedError: it is closed.
             DeclinedError: there is no fence: the table has forgotten its application id. The next attempt raises it again.
         """
-        fence = self._of(snapshot.noted_transactions)
+        fence = self._fence_in(snapshot.noted_transactions)
         if fence is None:
             raise DeclinedError(
                 f"The table has no fence of sink {self._owner.sink!r} of job {self._owner.job!r}, which is at {attempt}."

@@ -51,7 +51,7 @@ class DeltaOptions(Options):
         if (self.path is None) == (self.table is None):
             raise ValueError("give either path or table")
         if self.root is not None and self.path is None:
-            raise ValueError("root goes with path: where a table of the catalog lies is known when it is there")
+            raise ValueError("root goes with path: the catalog decides where a named table is")
         return self
 
     @property

@@ -161,7 +161,7 @@ def _check_table(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: Stru
     if problems:
         raise ConfigError(
             f"The rows do not fit the table in {log.storage.root}: {'; '.join(problems)}. Nothing was written.",
-            remedy="change the rows or the table; merge_schema=True adds columns that the table has not.",
+            remedy="change the rows or the table; merge_schema=True adds columns that the table lacks.",
         )
     _check_rights(log)
 

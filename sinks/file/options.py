@@ -12,8 +12,8 @@ class FileOptions(Options):
     """The options of `FileSink`.
 
     Attributes:
-        path: folder of the table, absolute; made if the folder above it is there.
-        format: of the files.
+        path: folder of the table, absolute; created if the folder above it exists.
+        format: format of the files.
         partition_by: partition columns, from the outermost folder to the innermost.
         root: `path` has to be this folder or inside it.
     """

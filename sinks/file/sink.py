@@ -66,7 +66,7 @@ class FileSink(StagedSink):
 
 
 def _make(path: Path) -> None:
-    """Only the last folder: one that is missing above it is a disk that is not mounted rather than a new table."""
+    """Create only the last folder: a missing folder above it means an unmounted disk rather than a new table."""
     try:
         path.mkdir(exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The metastore, through Spark's catalog: the embedded one, or a service, whichever the session has."""
+"""The metastore, embedded or a service, through the session's Spark catalog."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _LENGTH = "__CHAR_VARCHAR_TYPE_STRING"
 
 @dataclass(frozen=True)
 class HiveTable:
-    """A table as the metastore has it.
+    """A table as the metastore describes it.
 
     Attributes:
         name: with its database.
-        location: its folder, as the metastore has it.
-        format: of its files.
-        columns: without the partition columns, in its order.
+        location: its folder, according to the metastore.
+        format: the format of its files.
+        columns: its columns without the partition columns, in order.
         partition_columns: from the outermost folder to the innermost.
-        partition_types: of each partition column.
-        created: when it was made, in milliseconds since 1970; empty if it is only planned.
+        partition_types: the type of each partition column.
+        created: its creation time, in milliseconds since 1970; empty if it is only planned.
     """
 
     name: str
@@ -59,17 +59,17 @@ class Catalog:
     """Spark's catalog; on the driver only.
 
     Args:
-        session: whose catalog it is.
+        session: the session that it belongs to.
     """
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
-        # py4j makes attributes as it goes; there is nothing to check types against.
+        # py4j creates attributes dynamically; there is nothing to check types against.
         self._java: Any = session._jsparkSession
 
     @classmethod
     def find(cls) -> Catalog:
-        """The catalog of the session that is active in this thread, or else of the first one.
+        """Return the catalog of the session that is active in this thread, or else of the first one.
 
         Raises:
             PreflightError: there is no session, or it has no metastore.
@@ -85,7 +85,7 @@ class Catalog:
         return cls(session)
 
     def table(self, name: str) -> HiveTable | None:
-        """Look a table up; None if it is not there.
+        """Look a table up; return None if it does not exist.
 
         Raises:
             ConfigError: files cannot be added to it, or this is no name of a table.
@@ -110,16 +110,16 @@ class Catalog:
             )
 
     def plan(self, name: str, rows: pa.Schema, kind: Format, partition_by: Sequence[str]) -> HiveTable:
-        """What `create` would make. Nothing is made.
+        """Return the table that `create` would create. Creates nothing.
 
         Args:
             name: of the table.
-            rows: all columns, the partition columns among them.
-            kind: of its files.
+            rows: all columns, including the partition columns.
+            kind: the format of its files.
             partition_by: its partition columns.
 
         Raises:
-            ConfigError: Spark does not take this name, or its database is not there.
+            ConfigError: Spark does not accept this name, or its database does not exist.
             TargetUnreachableError: the metastore does not answer.
         """
         with self._answering(f"make table {name}"):
@@ -134,10 +134,10 @@ class Catalog:
         )
 
     def create(self, planned: HiveTable) -> None:
-        """Make a table, if it is not there.
+        """Create a table, unless it exists.
 
         Raises:
-            ConfigError: Spark does not take this name or these columns, or something is in its folder.
+            ConfigError: Spark does not accept this name or these columns, or its folder is not empty.
             TargetUnreachableError: the metastore does not answer.
         """
         partitions = zip(planned.partition_columns, planned.partition_types, strict=True)
@@ -153,7 +153,7 @@ class Catalog:
             self._session.sql(f"{statement} PARTITIONED BY ({by})" if by else statement)
 
     def check_table(self, table: HiveTable, root: Path) -> None:
-        """See that readers of a table look where its files are.
+        """Check that readers of a table look where its files are.
 
         Args:
             table: as it was when it was looked up.
@@ -168,7 +168,7 @@ class Catalog:
             self._check_place(table, root, self._metadata(table))
 
     def has_partitions(self, table: HiveTable) -> bool:
-        """Whether the metastore has a partition of a table.
+        """Return whether the metastore has a partition of a table.
 
         Raises:
             TargetUnreachableError: the metastore does not answer.
@@ -180,15 +180,15 @@ class Catalog:
     def add_partitions(
         self, table: HiveTable, root: Path, partitions: Sequence[Values], check: Callable[[str, bool], None]
     ) -> None:
-        """Add the partitions that are not there, with their folders, and see that the others are in theirs.
+        """Add the missing partitions, with their folders, and check that the others are in theirs.
 
-        Nothing is remembered from one call to the next: a partition may be moved while the job runs.
+        Nothing is cached between calls: a partition may be moved while the job runs.
 
         Args:
             table: as it was when it was looked up.
             root: the folder with its files.
             partitions: the partitions.
-            check: is told when the table was made and whether it has partitions; what it raises, nothing is added after.
+            check: called with the table's creation time and whether it has partitions; if it raises, nothing is added.
 
         Raises:
             ConfigError: the table is gone.
@@ -211,7 +211,7 @@ class Catalog:
                 catalog.createPartitions(identifier, self._class(PYTHON_UTILS).toSeq(parts), True)
 
     def refresh(self, table: HiveTable) -> None:
-        """Let this session forget which files the table had."""
+        """Drop this session's cached list of the table's files."""
         with self._answering(f"refresh table {table.name}"):
             self._java.sessionState().catalog().refreshTable(self._identifier(table.name))
 
@@ -223,10 +223,10 @@ class Catalog:
         check_places(table.name, {"": known}, {"": Place(str(root), table.format)})
 
     def _places(self, table: HiveTable, found: Any, partitions: Sequence[Values]) -> dict[Values, Place]:
-        """Of those partitions that are there."""
+        """Return the places of those partitions that exist."""
         if not partitions:
             return {}
-        # Spark's client of the metastore: its catalog would look up database and table again for each partition.
+        # Spark's metastore client: the catalog would look up database and table again for each partition.
         client = self._java.sessionState().catalog().externalCatalog().unwrapped().client()
         raw = client.getRawHiveTable(found.database(), found.identifier().table())
         places = {}
@@ -237,7 +237,7 @@ class Catalog:
         return places
 
     def _place(self, storage: Any, table: HiveTable, found: Any) -> Place:
-        """Of a partition. In tables of Spark's own the serde of a partition means nothing: the provider tells."""
+        """Return the place of a partition. In Spark's own tables its serde means nothing: the provider decides."""
         location, serde = storage.locationUri(), storage.serde()
         of_hive = found.provider().isDefined() and found.provider().get() == "hive"
         return Place(
@@ -271,7 +271,7 @@ class Catalog:
         return java_class(self._session, name)
 
     def _path(self, location: Any) -> str:
-        """A URI as the text of its path: a space in it is no `%20`."""
+        """Return the text of a URI, decoded: a space is not `%20`."""
         return str(self._class(_PATH)(location).toString())
 
     def _items(self, sequence: Any) -> list[Any]:
@@ -281,7 +281,7 @@ class Catalog:
         return self._java.sessionState().sqlParser().parseTableIdentifier(name)
 
     def _check(self, name: str, found: Any) -> None:
-        """Only a folder of plain files can get more files by a rename."""
+        """Check that the table is a folder of plain files: no other can take more files by a rename."""
         problems = []
         if (kind := found.tableType().name()) not in ("MANAGED", "EXTERNAL"):
             problems.append(f"it is a {kind}")
@@ -310,12 +310,12 @@ class Catalog:
                 ) from error
             raise TargetUnreachableError(
                 f"The metastore could not {what}: {_brief(error)}.",
-                remedy="see that the metastore runs; what is decided is committed when it is back.",
+                remedy="check that the metastore runs; decided checkpoints are committed once it is back.",
             ) from error
 
 
 def _format(found: Any) -> Format | None:
-    """What the table's files are: Hive's tables tell by their serde, Spark's own by their provider."""
+    """Return the format of the table's files: the serde of Hive's tables, the provider of Spark's own."""
     provider = found.provider().get() if found.provider().isDefined() else ""
     serde = found.storage().serde().get() if found.storage().serde().isDefined() else ""
     if provider == "hive":
@@ -336,6 +336,6 @@ def _quoted(name: str) -> str:
 
 
 def _brief(error: Exception) -> str:
-    """What it says first: it may name partitions, and so values of rows."""
+    """Return the first line of an error: it may name partitions, and so values of rows."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     return shown(" | ".join(lines[:2]))

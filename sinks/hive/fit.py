@@ -1,4 +1,4 @@
-"""Whether rows fit a table, before any is written. Names are compared as Hive does: without case."""
+"""Checks that rows fit a table, before any is written. Names are compared without case, as in Hive."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def fit(rows: pa.Schema, table: HiveTable, static: Mapping[str, str]) -> dict[st
         static: the value of each static partition column.
 
     Returns:
-        What each column of the rows is called in the table, in its order, partition columns last.
+        The table's name for each column of the rows, in the table's order, partition columns last.
 
     Raises:
-        ConfigError: they do not fit; names every column that does not.
+        ConfigError: they do not fit; the message names every column that does not.
     """
     given = {field.name.lower(): field for field in rows}
     partitions = zip(table.partition_columns, table.partition_types, strict=True)

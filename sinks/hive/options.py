@@ -14,7 +14,7 @@ from twophase.sinks.hive.policies import CommittedPartition
 
 
 class Trigger(StrEnum):
-    """When a partition that has got files is committed, which is: when the policies run."""
+    """The trigger that commits a partition with new files, which means that its policies run."""
 
     CHECKPOINT = "checkpoint"
     PARTITION_TIME = "partition_time"
@@ -25,17 +25,17 @@ class HiveOptions(Options):
 
     Attributes:
         table: its name in Spark's catalog, such as `shop.orders`.
-        create: make the table from the rows' columns if it is not there.
-        format: of a table that is made, parquet or orc; an existing one tells its own.
-        partition_by: partition columns of a table that is made; an existing one tells its own.
-        partition: static partition: partition columns that the rows do not have, with the value of all of them.
+        create: create the table from the rows' columns if it does not exist.
+        format: of a table that is created, parquet or orc; an existing one keeps its own.
+        partition_by: partition columns of a table that is created; an existing one keeps its own.
+        partition: static partition: partition columns that the rows do not have, with their values.
         root: the table's folder has to be this folder or inside it.
-        success_file: put an empty `_SUCCESS` into the folder of each committed partition.
-        on_partition_commit: called on the driver for each committed partition; perhaps more than once.
+        success_file: write an empty `_SUCCESS` into the folder of each committed partition.
+        on_partition_commit: called on the driver for each committed partition, possibly more than once.
         partition_commit_trigger: `checkpoint`: with every checkpoint that has rows of it; or `partition_time`.
-        partition_time: the partition's time, such as `$dt $hour:00:00`; goes with the trigger `partition_time`.
-        event_time: the column of the rows with their time; goes with the trigger `partition_time`.
-        partition_commit_delay: how long a partition stays open after its time; with the trigger `partition_time`.
+        partition_time: the partition's time, such as `$dt $hour:00:00`; for the trigger `partition_time`.
+        event_time: the column with the time of a row; for the trigger `partition_time`.
+        partition_commit_delay: how long a partition stays open after its time; for the trigger `partition_time`.
     """
 
     table: str = Field(min_length=1)
@@ -64,5 +64,5 @@ class HiveOptions(Options):
         if timed != (self.partition_time is not None) or timed != (self.event_time is not None):
             raise ValueError("partition_time and event_time go with partition_commit_trigger = partition_time")
         if self.partition_by and not self.create:
-            raise ValueError("partition_by goes with create: an existing table tells its own")
+            raise ValueError("partition_by goes with create: an existing table has its own")
         return self

@@ -1,14 +1,13 @@
-"""Partitions that have got files and are not committed yet, and the watermark that will tell when they are.
+"""Partitions that have new files and are not committed yet, and the watermark that decides when they are.
 
     fence-<...>/pending/<digest>        one partition: its values
     fence-<...>/watermark/<number>      the highest event time of all committed rows, in microseconds since 1970
 
-Both are durable before the files' proof is given, and both only grow by what is done again: a commit that is repeated changes
-nothing.
+Both are durable before the files' proof is written, and both changes are idempotent: a repeated commit adds nothing new.
 
-They lie below the fence, and a commit reaches them by the path that was below the fence when it began. If a newer driver
-raises it since, that path leads nowhere. A commit that begins later finds the older driver's pieces done, for the fence is
-raised only when they are, and does not come here: an older driver cannot take away what waits for the newer one.
+They are below the fence, and a commit reaches them by the path that was below the fence when it began. If a newer driver has
+raised it since, that path leads nowhere. A commit that begins later finds the older driver's pieces done, because the fence is
+raised only when they are, and does not come here: an older driver cannot remove what waits for the newer one.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ _NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)
 
 
 class Pending:
-    """What waits below a fence.
+    """The partitions that wait below a fence.
 
     Args:
-        stage: what lies below the fence.
+        stage: the folder of the fence.
     """
 
     def __init__(self, stage: Path) -> None:
         self._pending, self._watermark = (stage / name for name in _FOLDERS)
 
     def make(self) -> None:
-        """Make the folders."""
+        """Create the folders."""
         for folder in (self._pending, self._watermark):
             folder.mkdir(mode=0o700, exist_ok=True)
         sync(self._pending.parent)
 
     def add(self, partitions: Iterable[Values]) -> None:
-        """Let partitions wait."""
+        """Add partitions that wait."""
         for values in partitions:
             path = self._path(values)
             if not path.exists():
@@ -54,24 +53,24 @@ class Pending:
                 write_durably(path, [frame(FORMAT, "partition", json.dumps(values).encode("ascii"))])
 
     def remove(self, partitions: Iterable[Values]) -> None:
-        """They are committed. If a crash brings them back, they are committed again."""
+        """Remove committed partitions. If a crash brings them back, they are committed again."""
         for values in partitions:
             self._path(values).unlink(missing_ok=True)
 
     def partitions(self) -> list[Values]:
-        """All that wait."""
+        """Return all partitions that wait."""
         found = [path.read_bytes() for path in sorted(self._pending.iterdir()) if not path.name.startswith(".")]
         return [tuple(json.loads(unframe(FORMAT, "partition", data))) for data in found]
 
     def watermark_us(self) -> int | None:
-        """The highest event time so far; None if there is none."""
+        """Return the highest event time so far; None if there is none."""
         return max((int(path.name) for path in self._watermark.iterdir() if _NUMBER.fullmatch(path.name)), default=None)
 
     def raise_watermark(self, seen_us: Sequence[int]) -> None:
-        """Raise it to the highest event time that was seen; never lowers it."""
+        """Raise the watermark to the highest event time that was seen; never lower it."""
         now, to_us = self.watermark_us(), max(seen_us, default=None)
         if to_us is not None and (now is None or to_us > now):
-            (self._watermark / str(to_us)).touch(mode=0o600)  # no content: there whole, or not
+            (self._watermark / str(to_us)).touch(mode=0o600)  # empty, so never torn
             sync(self._watermark)
             for path in list(self._watermark.iterdir()):
                 if _NUMBER.fullmatch(path.name) and int(path.name) < to_us:

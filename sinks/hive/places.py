@@ -1,4 +1,4 @@
-"""Where the metastore says that files are, held against where they have been put: readers only follow the metastore."""
+"""Validates the metastore's locations against where files were put: readers only follow the metastore."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class Place:
-    """Where files are, and what they are.
+    """The location and format of files.
 
     Attributes:
         location: the folder; empty if there is none.
-        format: of the files; None if it is none of ours.
+        format: of the files; None if it is not one of ours.
     """
 
     location: str
@@ -28,11 +28,11 @@ class Place:
 
 
 def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, Place]) -> None:
-    """See that readers look where the files are.
+    """Check that readers look where the files are.
 
     Args:
         table: the name of the table.
-        known: what the metastore has, of the table, by an empty name, and of partitions, each by its path below the table.
+        known: the metastore's entries: the table's under an empty name, a partition's under its path below the table.
         expected: where the files of each of them are.
 
     Raises:
@@ -44,7 +44,7 @@ def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, 
         raise StopJobError(
             f"Table {table} has changed in the metastore: {'; '.join(problems[:_NAMED])}{more}. Readers would not see these "
             "files. What is decided waits, nothing of it is lost.",
-            remedy="move what lies in the other folder to where the new files are, set location (ALTER TABLE ... SET LOCATION) "
+            remedy="move the files of the other folder to where the new files are, set location (ALTER TABLE ... SET LOCATION) "
             "and format back, then start the job again.",
         )
 
@@ -61,7 +61,7 @@ def _problem(name: str, known: Place, expected: Place) -> str:
 
 
 def _is_at(location: str, folder: Path) -> bool:
-    """Whether a location is a folder, however it is spelled: with a scheme or without, through a link or not."""
+    """Return whether a location is a given folder, however it is spelled: with a scheme or without, through a link or not."""
     try:
         path = local_path(location, "location")
     except ConfigError:

@@ -1,4 +1,4 @@
-"""What is done when a partition is committed: metastore, `_SUCCESS` file, a function of the user. All may run again."""
+"""The policies that commit a partition: metastore, `_SUCCESS` file, a function of the user. All may run again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twophase.sinks.hive.identity import note, why_another
 
 @dataclass(frozen=True)
 class CommittedPartition:
-    """What a function of the user is told.
+    """A committed partition, as the user's function gets it.
 
     Attributes:
         table: the table's name, with its database.
@@ -32,14 +32,14 @@ class CommittedPartition:
 
 @dataclass(frozen=True)
 class Policies:
-    """What happens to partitions that are committed, in this order: metastore, file, function.
+    """The policies for committed partitions, in this order: metastore, file, function.
 
     Attributes:
         catalog: of the metastore.
-        table: whose partitions.
+        table: the table of the partitions.
         root: the table's folder.
-        success_file: whether each gets a `_SUCCESS`.
-        call: the function of the user.
+        success_file: write a `_SUCCESS` for each.
+        call: the user's function.
     """
 
     catalog: Catalog
@@ -49,11 +49,11 @@ class Policies:
     call: Callable[[CommittedPartition], None] | None
 
     def run(self, partitions: Sequence[Values], stage: Path) -> None:
-        """Commit partitions. What fails is run again with all of them.
+        """Commit partitions. After an error all of it is run again with all of them.
 
         Args:
-            partitions: that are due.
-            stage: what lies below the fence.
+            partitions: those that are due.
+            stage: the folder of the fence.
 
         Raises:
             TargetChangedError: the metastore has another table now.
@@ -78,12 +78,12 @@ class Policies:
         self.check_identity(stage, created, lambda: has_partitions)
 
     def check_identity(self, stage: Path, created: str, has_partitions: Callable[[], bool]) -> None:
-        """The metastore still has the table that partitions were added to.
+        """Check that the metastore still has the table that partitions were added to.
 
         Args:
-            stage: what lies below the fence.
-            created: when the metastore made the table that has its name now.
-            has_partitions: whether the metastore has a partition of that one.
+            stage: the folder of the fence.
+            created: the creation time of the table that has this name now.
+            has_partitions: the metastore has a partition of that table.
 
         Raises:
             TargetChangedError: it has another one.

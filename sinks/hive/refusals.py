@@ -1,4 +1,4 @@
-"""What Spark itself says against a name or columns, told from a metastore that fails."""
+"""Distinguishes Spark's own refusal of a name or columns from a failing metastore."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _OF_THE_METASTORE = ("org.apache.hadoop.", "org.apache.thrift.", "java.net.", "j
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether a statement was refused for what it says, and would be again.
+    """Return whether a statement was refused for its content, and would be refused again.
 
-    Spark wraps whatever its metastore client raises into an `AnalysisException`, which is also what it raises for a wrong
-    name: only the causes tell them apart.
+    Spark wraps any error of its metastore client in an `AnalysisException`, which it also raises for a wrong name: only the
+    causes tell them apart.
 
     Args:
         error: what Spark or py4j raised.
@@ -34,7 +34,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def _classes(error: PySparkException) -> Iterator[str]:
-    """The Java classes of an exception and of its causes."""
+    """Return the Java classes of an exception and of its causes."""
     # pyspark keeps the Java exception there, and offers no other way to its causes.
     java: Any = getattr(error, "_origin", None)
     while java is not None:

@@ -37,12 +37,12 @@ from twophase.sinks.hive.policies import Policies
 
 @dataclass(frozen=True)
 class _Fitting:
-    """How the rows go into a table.
+    """The mapping of the rows into a table.
 
     Attributes:
         path: the table's folder.
-        columns: what each column of the rows is called in the table.
-        time: how its partitions are timed; None if they are not.
+        columns: the table's name for each column of the rows.
+        time: gives the time of its partitions; None if they have none.
     """
 
     path: Path
@@ -69,7 +69,7 @@ class HiveSink(StagedSink):
         return f"HiveSink({self._options.table!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        # The user's function stays on the driver too: it need not be one that can be pickled.
+        # The user's function stays on the driver too: it need not be picklable.
         return {
             **self.__dict__,
             "_catalog": None,
@@ -79,7 +79,7 @@ class HiveSink(StagedSink):
 
     @staticmethod
     def spark_conf() -> Mapping[str, str]:
-        """What Spark has to be started with."""
+        """The settings to start Spark with."""
         return {"spark.sql.catalogImplementation": "hive"}
 
     @staticmethod
@@ -95,7 +95,7 @@ class HiveSink(StagedSink):
         """See `StagedSink.bind`."""
         options = self._options
         self._catalog = catalog = Catalog.find()
-        found = catalog.table(options.table) or self._made(catalog, context.schema)
+        found = catalog.table(options.table) or self._created(catalog, context.schema)
         fitting = self._fitting(found, context.schema)
         path = fitting.path
         check_folder(path)
@@ -124,7 +124,7 @@ class HiveSink(StagedSink):
         return replace(found, replaced=why_another(table, table.created, has_partitions, self.table.home.stage()))
 
     def fence(self, attempt: Attempt) -> None:
-        """See `Sink.fence`. From here on the proofs are of this table: its history was accepted."""
+        """See `Sink.fence`. From here on the proofs belong to this table: its history was accepted."""
         super().fence(attempt)
         note(self._lookup()[1].created, self.table.home.stage())
 
@@ -135,7 +135,7 @@ class HiveSink(StagedSink):
         pending, time = Pending(stage), self.table.time
         got = {file.partition for piece in pieces for file in piece.files}
         if time is None:
-            due = got | {*pending.partitions()}  # some may wait from a time when there was another trigger
+            due = got | {*pending.partitions()}  # some may still wait from when the trigger was another
         else:
             pending.add(got)
             pending.raise_watermark([piece.watermark_us for piece in pieces if piece.watermark_us is not None])
@@ -153,7 +153,7 @@ class HiveSink(StagedSink):
             self._policies.check_identity(stage, table.created, partial(catalog.has_partitions, table))
 
     def _lookup(self) -> tuple[Catalog, HiveTable]:
-        """The table as it is now.
+        """Return the current table.
 
         Raises:
             ConfigError: it is gone.
@@ -165,8 +165,8 @@ class HiveSink(StagedSink):
             raise ConfigError(f"Table {self._options.table!r} is gone.", remedy="find out who dropped it.")
         return self._catalog, found
 
-    def _made(self, catalog: Catalog, rows: pa.Schema) -> HiveTable:
-        """Make the table, after everything that can be wrong with it was looked for: what is refused leaves none behind."""
+    def _created(self, catalog: Catalog, rows: pa.Schema) -> HiveTable:
+        """Create the table after all checks: a refusal leaves no table behind."""
         options = self._options
         if not options.create:
             raise ConfigError(f"There is no table {options.table!r}.", remedy="make it, or set create.")
@@ -176,11 +176,13 @@ class HiveSink(StagedSink):
         catalog.create(planned)
         found = catalog.table(options.table)
         if found is None:
-            raise ConfigError(f"Table {options.table!r} was made and is gone again.", remedy="find out who dropped it.")
+            raise ConfigError(
+                f"Table {options.table!r} was created and has disappeared.", remedy="find out who dropped it."
+            )
         return found
 
     def _fitting(self, table: HiveTable, rows: pa.Schema) -> _Fitting:
-        """Hold options and rows against a table, or against what is planned."""
+        """Validate options and rows against a table, existing or planned."""
         options = self._options
         if options.create and table.partition_columns != options.partition_by:
             raise ConfigError(

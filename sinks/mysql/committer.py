@@ -67,10 +67,10 @@ class Committer:
         xids = [xid_of(request.committable) for request in requests]
         try:
             if any(request.committable.target != self._binding.target for request in requests):
-                return self._elsewhere(requests)
+                return self._decide_elsewhere(requests)
             held = self._still_held(requests, xids)
         except (TargetUnreachableError, pymysql.Error) as error:
-            return [_not_now(error)] * len(requests)
+            return [_retry_later(error)] * len(requests)
         outcomes: list[CommitOutcome] = []
         for number, (request, xid) in enumerate(zip(requests, xids, strict=True)):
             failpoint("C13" if number else "C12")
@@ -81,13 +81,13 @@ class Committer:
         failpoint("C15")
         return outcomes
 
-    def _elsewhere(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+    def _decide_elsewhere(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """Decide about pieces of another target. If this server has taken over from it, its ledger shows what is committed."""
         outcomes: list[CommitOutcome] = []
         with self._link.session() as session:
             for request in requests:
                 if (proof := self._proof(session, request.committable)) is None:
-                    raise self._changed(session, request.committable)
+                    raise self._target_changed(session, request.committable)
                 outcomes.append(proof)
         return outcomes
 
@@ -97,7 +97,7 @@ class Committer:
             return AlreadyCommitted("ledger row")
         return AlreadyCommitted("high-water mark") if self._is_subsumed(session, committable) else None
 
-    def _changed(self, session: Session, committable: Committable) -> TargetChangedError:
+    def _target_changed(self, session: Session, committable: Committable) -> TargetChangedError:
         what = (
             f"{committable.transaction} was pre-committed in {committable.target}, this sink is connected to "
             f"{self._binding.target}, whose ledger does not have it."
@@ -110,7 +110,7 @@ class Committer:
             )
         return TargetChangedError(
             f"{what} Nothing of it is committed here.",
-            remedy="point the sink at the target it was started with; after a failover, look what the new one has.",
+            remedy="point the sink at the target it was started with; after a failover, check what the new one has.",
         )
 
     def _still_held(self, requests: Sequence[CommitRequest], xids: Collection[Xid]) -> set[Xid]:
@@ -134,7 +134,7 @@ class Committer:
                     return Committed()
                 return RetryLater(f"the server said OK to XA COMMIT {xid} and did nothing")
         except (TargetUnreachableError, pymysql.Error) as error:
-            return _not_now(error)
+            return _retry_later(error)
 
     def _has_predecessor(self, session: Session, request: CommitRequest) -> bool:
         """Return whether the predecessor is proven. Asked once per session: a proof does not go away while the session lives."""
@@ -157,7 +157,7 @@ class Committer:
         if reason := why_another(session, self.table, now):
             raise TargetChangedError(
                 f"{request.committable.transaction} is decided and is not committed to {self._binding.target}: {reason}.",
-                remedy="put the table back as it was, then start the job again.",
+                remedy="restore the table as it was, then start the job again.",
             )
         self.table = now
         self._binding.targets.write(session, self._binding.owner.job, self._binding.owner.sink, now)
@@ -165,7 +165,7 @@ class Committer:
     def _decide(self, session: Session, committable: Committable, xid: Xid) -> CommitOutcome:
         """Decide what an unknown branch means."""
         for look in ("first", "second"):
-            row = self._look(session, committable)
+            row = self._look_up_row(session, committable)
             if row is _Row.THERE:
                 return AlreadyCommitted("ledger row")
             if row is _Row.HELD:
@@ -182,7 +182,7 @@ class Committer:
             "twice, with a lock), and the high-water mark of its lineage is below its checkpoint"
         )
 
-    def _look(self, session: Session, committable: Committable) -> _Row:
+    def _look_up_row(self, session: Session, committable: Committable) -> _Row:
         try:
             there = self._binding.metadata.has_ledger(session, committable.transaction, committable.subtask, lock=True)
         except pymysql.Error as error:
@@ -208,7 +208,7 @@ def _xa_commit(session: Session, xid: Xid) -> bool:
     return True
 
 
-def _not_now(error: TargetUnreachableError | pymysql.Error) -> RetryLater:
+def _retry_later(error: TargetUnreachableError | pymysql.Error) -> RetryLater:
     """Retry later: the branch is unchanged, or it is committed and the reply was lost (H4). The next call asks the ledger.
 
     The data is never written again. Any other error is a defect, or needs an operator, and is raised.

@@ -47,7 +47,7 @@ class Fence:
                 if fence is not None and fence > attempt:
                     return
                 living = self._end_sessions(session, deadline)
-                if not living and (fence == attempt or self._try(session, attempt)):
+                if not living and (fence == attempt or self._try_to_raise(session, attempt)):
                     break
                 if time.monotonic() >= deadline:
                     raise self._blocked(session, attempt, living)
@@ -71,7 +71,7 @@ class Fence:
                 return left
         return set()
 
-    def _try(self, session: Session, attempt: Attempt) -> bool:
+    def _try_to_raise(self, session: Session, attempt: Attempt) -> bool:
         """Raise the fence; return False if somebody holds it locked or has raised it further."""
         owner = self._binding.owner
         try:

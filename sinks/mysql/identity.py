@@ -37,7 +37,7 @@ class TableIdentity:
     created: str
 
     def __str__(self) -> str:
-        return f"{self.schema}.{self.name} (made at {self.created})"
+        return f"{self.schema}.{self.name} (created at {self.created})"
 
 
 def read_identity(session: Session, schema: str, name: str) -> TableIdentity | None:
@@ -59,7 +59,7 @@ def why_another(session: Session, known: TableIdentity, now: TableIdentity) -> s
         return "" if renamed else f"its rows were committed to {known}, and {now} is another table"
     if _has_rows(session, now):
         return ""
-    return f"its rows were committed to {known} and {now} is empty: it was dropped and made anew, or emptied while it was rebuilt"
+    return f"its rows were committed to {known} and {now} is empty: it was dropped and recreated, or emptied while it was rebuilt"
 
 
 def _has_rows(session: Session, table: TableIdentity) -> bool:

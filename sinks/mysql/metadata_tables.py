@@ -87,7 +87,7 @@ class MetadataTables:
                     raise
                 if time.monotonic() >= deadline_s:
                     raise TargetUnreachableError(
-                        f"The sink's own tables in {self.schema!r} are locked since {_LOCKED_TIMEOUT_S:g} s.",
+                        f"The sink's own tables in {self.schema!r} have been locked for {_LOCKED_TIMEOUT_S:g} s.",
                         remedy="find out by whom (performance_schema.metadata_locks, SHOW PROCESSLIST), then start again.",
                     ) from None
 
@@ -126,7 +126,7 @@ class MetadataTables:
             if name != _OPTIONAL or not others_present or code_of(error) not in DENIED:
                 raise
             _log.warning(
-                "The account may not make %s.%s: a table that is dropped and made anew is not noticed. Let an administrator "
+                "The account may not make %s.%s: a table that is dropped and recreated is not noticed. Let an administrator "
                 "run: %s",
                 self.schema,
                 name,

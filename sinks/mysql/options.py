@@ -160,7 +160,7 @@ class MySqlOptions(Options):
         return value
 
     @model_validator(mode="after")
-    def _together(self) -> Self:
+    def _check_combinations(self) -> Self:
         quote(self.table)
         quote(self.schema_name)
         quote(self.metadata_schema)

@@ -80,8 +80,8 @@ def _connection_problems(server: Server, context: SinkContext) -> list[str]:
         return []
     return [
         (
-            f"{context.parallelism} writers and {_OWN_SESSIONS} other sessions are more than the {min(limits)} connections "
-            "there may be; coalesce the rows before the sink, or raise max_connections."
+            f"{context.parallelism} writers and {_OWN_SESSIONS} other sessions exceed the {min(limits)} connections "
+            "allowed; coalesce the rows before the sink, or raise max_connections."
         )
     ]
 

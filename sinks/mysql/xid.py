@@ -66,7 +66,7 @@ class Xid:
         for part, pattern in ((self.gtrid, _GTRID), (self.bqual, _BQUAL)):
             if len(part) > _MAX_BYTES or not part.isascii() or not pattern.fullmatch(part):
                 raise CorruptRecordError(
-                    f"{part!r} is no part of an XA id of ours, or longer than {_MAX_BYTES} bytes.",
+                    f"{part!r} is not part of one of our XA ids, or is longer than {_MAX_BYTES} bytes.",
                     remedy="find out who changed the committables of the checkpoint.",
                 )
 
@@ -133,5 +133,5 @@ class Xid:
 def _match(pattern: re.Pattern[str], text: str) -> re.Match[str]:
     match = pattern.fullmatch(text)
     if match is None:
-        raise CorruptRecordError(f"{text!r} is no part of an XA id of ours.")
+        raise CorruptRecordError(f"{text!r} is not part of one of our XA ids.")
     return match

@@ -5,8 +5,8 @@
     fences/<job>.<sink>       the fence
     high_water/<...>          proof that outlives the pieces
 
-Every check and the write that it guards happen under one lock of the folder (hazard rule HD9). Not for production: rows
-are JSON, and nothing is synced.
+Every check happens under one lock of the folder together with the write that it guards (hazard rule HD9). Not for production:
+rows are JSON, and nothing is synced.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FolderTarget:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Exclusive over all processes."""
+        """Hold a lock that excludes all other processes."""
         descriptor = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -57,17 +57,17 @@ class FolderTarget:
             os.close(descriptor)
 
     def rows(self) -> list[dict[str, Any]]:
-        """What readers see."""
+        """Return the rows that readers see."""
         return [
             row for path in sorted((self.root / "visible").iterdir()) for row in json.loads(path.read_text())["rows"]
         ]
 
     def prepared(self) -> list[str]:
-        """The names of pieces that are pre-committed and not committed."""
+        """Return the names of pieces that are pre-committed and not committed."""
         return sorted(path.name for path in (self.root / "prepared").iterdir())
 
     def fence(self, job: str, sink: str) -> Attempt:
-        """The attempt below which nobody may write."""
+        """Return the fence: attempts below it may not write."""
         try:
             return Attempt(*json.loads(self._fence_path(job, sink).read_text()))
         except FileNotFoundError:
@@ -78,7 +78,7 @@ class FolderTarget:
         _replace(self._fence_path(job, sink), [attempt.generation, attempt.counter])
 
     def high_water(self, job: str, sink: str) -> dict[str, int]:
-        """Per lineage, the checkpoint up to which all is committed."""
+        """Return, per lineage, the checkpoint up to which all is committed."""
         try:
             return dict(json.loads(self._high_water_path(job, sink).read_text()))
         except FileNotFoundError:
@@ -91,7 +91,7 @@ class FolderTarget:
         _replace(self._high_water_path(job, sink), marks)
 
     def pieces(self, folder: str, job: str, sink: str) -> list[Committable]:
-        """The pieces of one job and sink in `prepared` or `visible`."""
+        """Return the pieces of one job and sink in `prepared` or `visible`."""
         paths = sorted((self.root / folder).glob(f"{job}~{sink}~*.json"))
         return [Committable.from_json(json.loads(path.read_text())["committable"]) for path in paths]
 
@@ -171,7 +171,7 @@ class FolderSink(ArrowSink):
         return Committed()
 
     def _has(self, before: Predecessor | None) -> bool:
-        """Whether the folder has proof of a checkpoint; the caller holds the lock."""
+        """Return whether the folder has proof of a checkpoint; the caller holds the lock."""
         if (
             before is None
             or self._folder.high_water(self._job, self._sink).get(before.lineage, -1) >= before.checkpoint

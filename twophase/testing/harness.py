@@ -1,4 +1,4 @@
-"""What the contract suite needs to know about one sink, and the identities it uses."""
+"""The harness that connects the contract suite to one sink, and the identities that the suite uses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST_SUBTASK = Subtask(0, 0)
 
 
 def identity(committable: Committable) -> Identity:
-    """What tells one piece from another; rows, offsets and handle may be unknown for a piece found in doubt."""
+    """The identity of a piece; rows, offsets and handle may be unknown for a piece found in doubt."""
     transaction = committable.transaction
     return (
         transaction.job,
@@ -38,29 +38,29 @@ def identity(committable: Committable) -> Identity:
 
 
 class SinkHarness(ABC):
-    """What the suite needs to know about one sink. One harness is one target, empty at first."""
+    """The suite's access to one sink. One harness is one target, empty at first."""
 
     schema: ClassVar[pa.Schema] = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())])
 
     @abstractmethod
     def new_sink(self) -> Sink:
-        """A new sink object for the target, not opened: what a restarted driver would make."""
+        """Return a new sink object for the target, not opened, as a restarted driver would make."""
 
     @abstractmethod
     def rows_visible(self) -> list[Row]:
-        """All rows of the target that any reader sees, in any order."""
+        """Return all rows of the target that any reader sees, in any order."""
 
     def rows(self, ids: Iterable[int]) -> list[Row]:
-        """Rows that fit `schema`, one for each id."""
+        """Return rows that fit `schema`, one for each id."""
         return [{"id": number, "name": f"row {number}", "amount": number / 2} for number in ids]
 
     def rows_with_nulls(self) -> list[Row]:
-        """Rows that fit `schema`, in the order of `id`, with NULL and with an empty text where the target can hold them."""
+        """Return rows that fit `schema`, in the order of `id`, with NULL and empty texts where the target can hold them."""
         return [{"id": 0, "name": None, "amount": None}, {"id": 1, "name": "", "amount": 0.0}]
 
     @abstractmethod
     def elsewhere(self) -> SinkHarness:
-        """A harness of another target of the same kind, empty."""
+        """Return a harness for another target of the same kind, empty."""
 
     def pre_commit(
         self, sink: Sink, transaction: TransactionId, batch: pa.RecordBatch, subtask: Subtask = FIRST_SUBTASK
@@ -74,7 +74,7 @@ class SinkHarness(ABC):
 def write_piece(
     sink: ArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
 ) -> Committable | None:
-    """Pre-commit the rows of one task attempt; abort its writer if that fails. Returns what the writer returns."""
+    """Pre-commit the rows of one task attempt; abort its writer if that fails. Return the writer's result."""
     writer = sink.writer(transaction, subtask)
     try:
         writer.write(batch)
@@ -87,10 +87,10 @@ def write_piece(
 def transaction_id(
     checkpoint: int = 0, attempt: Attempt = FIRST, lineage: str = LINEAGE, job: str = JOB, sink: str = SINK
 ) -> TransactionId:
-    """The transaction of one attempt; its offsets hash is that of its checkpoint."""
+    """Return the transaction of one attempt; its offsets hash is that of its checkpoint."""
     return TransactionId(job, lineage, checkpoint, attempt, sink, f"{checkpoint:064x}")
 
 
 def fresh_name(prefix: str) -> str:
-    """A name for a table, schema or folder that no other test uses."""
+    """Return a name for a table, schema or folder that no other test uses."""
     return f"{prefix}_{uuid.uuid4().hex[:12]}"

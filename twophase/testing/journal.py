@@ -1,6 +1,6 @@
-"""What a driver reports, as lines of JSON in a file: an observer writes them, the demo reads along.
+"""A driver's events as lines of JSON in a file: an observer writes them, the demo follows them.
 
-A killed driver may leave its last line half written. Each driver has a file of its own, and only whole lines are read.
+A killed driver may leave its last line half written. Each driver has its own file, and only whole lines are read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Entry:
 
     Attributes:
         kind: the name of the event's class.
-        at_s: when, in seconds on the clock that all processes of this machine share.
+        at_s: its time, in seconds on the clock that all processes of this machine share.
         fields: the fields of the event.
     """
 
@@ -31,7 +31,7 @@ class Entry:
 
 
 class Journal:
-    """The observer: writes each event at once."""
+    """An observer that writes each event at once."""
 
     def __init__(self, path: str) -> None:
         self._file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 open as long as the process lives
@@ -43,14 +43,14 @@ class Journal:
 
 
 class JournalReader:
-    """Reads along."""
+    """Follows a journal while it is being written."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._position = 0
 
     def new(self) -> Iterator[Entry]:
-        """What came since the last call."""
+        """Return the entries since the last call."""
         if not self._path.exists():
             return
         with self._path.open("rb") as file:

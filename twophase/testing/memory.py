@@ -1,7 +1,7 @@
 """The reference sink: rows in this process's memory, with every promise of the contract kept.
 
-`MemoryTarget` plays the database: it outlives the sinks that write to it, as a real one outlives a crashed driver.
-`MemorySink` is what a sink has to be; nothing in it is optional.
+`MemoryTarget` stands for the database: it outlives the sinks that write to it, as a real one outlives a crashed driver.
+`MemorySink` is the minimal sink; nothing in it is optional.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _key(transaction: TransactionId, subtask: Subtask) -> Key:
 
 @dataclass(eq=False)
 class MemoryTarget:
-    """What a database would keep. Every change to it is made under `lock`, as a transaction would be.
+    """The state that a database would keep. Every change to it is made under `lock`, as in a transaction.
 
     Pickles to a reference, so that a pickled sink writes to the same target within this process.
 
@@ -60,7 +60,7 @@ class MemoryTarget:
         prepared: pieces that are pre-committed, with their rows.
         ledger: the pieces that were committed, until they are subsumed.
         high_water: per job, sink and lineage, the checkpoint up to which all is committed; kept for ever.
-        fences: per job and sink, the attempt below which nobody may write.
+        fences: per job and sink, the fence; attempts below it may not write.
     """
 
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -86,7 +86,7 @@ class MemorySink(ArrowSink):
     """Writes to a `MemoryTarget`.
 
     Args:
-        target: where the rows go. Give the same one again to play a restart.
+        target: the target of the rows. Pass the same one again to simulate a restart.
     """
 
     def __init__(self, target: MemoryTarget) -> None:
@@ -148,7 +148,7 @@ class MemorySink(ArrowSink):
         transaction = committable.transaction
         key = _key(transaction, committable.subtask)
         with self._target.lock:
-            # Proof comes first: what is committed needs no target any more.
+            # Proof comes first: a committed piece no longer needs its target.
             if key in self._target.ledger:
                 return AlreadyCommitted("ledger row")
             mark = self._target.high_water.get((transaction.job, transaction.sink, transaction.lineage), -1)
@@ -159,7 +159,7 @@ class MemorySink(ArrowSink):
             if not self._has(request.predecessor):
                 raise predecessor_missing(request, self.target())
             if key in self._target.prepared:
-                # Rows, proof and the end of "prepared" are one step: that is what makes the proof worth something (I4).
+                # Rows, proof and the end of "prepared" are one step: without that the proof would prove nothing (I4).
                 _, rows = self._target.prepared.pop(key)
                 self._target.visible.extend(rows)
                 self._target.ledger.add(key)
@@ -173,7 +173,7 @@ class MemorySink(ArrowSink):
             return sorted(f"{key[4]}/{key[5]}" for key in self._target.ledger if key[:4] == sought)
 
     def _has(self, before: Predecessor | None) -> bool:
-        """Whether the target has proof of a checkpoint; the caller holds the lock."""
+        """Return whether the target has proof of a checkpoint; the caller holds the lock."""
         if before is None:
             return True
         mine = (self._job, self._sink, before.lineage)

@@ -1,10 +1,10 @@
-"""What every driver without Spark does around the coordinator, for tests that kill it.
+"""The steps of a driver without Spark around the coordinator, for tests that kill it.
 
     1. `be_the_driver`   failpoints of its workers kill this process
     2. `begin_lineage`   after `CheckpointCoordinator.recover`
     3. `run_batch`       for each micro-batch, the newest decided one first, as Spark replays it
 
-Where its rows come from, and in which processes its writers run, is the driver's own business.
+The driver itself decides where its rows come from, and in which processes its writers run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def be_the_driver(failpoints_log: Path) -> None:
     """Make this process the one that `kill_driver` kills, for itself and for all processes that it starts.
 
     Args:
-        failpoints_log: gets a line for each failpoint that acts.
+        failpoints_log: receives a line for each failpoint that acts.
     """
     os.environ[DRIVER_VARIABLE] = str(os.getpid())
     os.environ[LOG_VARIABLE] = str(failpoints_log)

@@ -1,6 +1,6 @@
-"""Sessions of processes: a driver started with `start_new_session=True`, its JVM and its workers, ended as a lost machine ends them.
+"""Ends process sessions as a lost machine does: a driver started with `start_new_session=True`, its JVM and its workers.
 
-The JVM and the workers of a killed driver stay in its session, and must not write any more when the next driver starts.
+The JVM and the workers of a killed driver stay in its session, and must no longer write when the next driver starts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _POLL_S = 0.01
 
 
 def session_of(leader: int) -> list[psutil.Process]:
-    """All live processes of the session that the process `leader` began, whether or not it still runs."""
+    """Return all live processes of the session that the process `leader` began, whether or not it still runs."""
     found = []
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
@@ -43,7 +43,7 @@ def kill(processes: Sequence[psutil.Process]) -> None:
 
 
 def is_gone(process: psutil.Process) -> bool:
-    """Whether a process has ended."""
+    """Return whether a process has ended."""
     try:
         return process.status() in (psutil.STATUS_DEAD, psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

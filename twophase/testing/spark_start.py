@@ -1,7 +1,7 @@
-"""Starting Spark with less processor time, for tests and demos that start a driver again and again.
+"""Starts Spark with less processor time, for tests and demos that start a driver again and again.
 
-What `twophase run` does for its own Spark (`twophase/startup`), but recorded before the first start rather than behind it, and with
-a JVM that is made to live for seconds.
+It does what `twophase run` does for its own Spark (`twophase/startup`), but records before the first start rather than after it,
+and tunes the JVM for a life of seconds.
 
     os.environ.update(spark_environment())     # before the first SparkSession
 """
@@ -25,13 +25,13 @@ _SINKS, _DELTA = "twophase.sinks", "delta"
 
 
 def spark_environment(conf: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Environment variables for a process that is going to start Spark.
+    """Return environment variables for a process that will start Spark.
 
     The first call on a machine records the class archive, which takes about half a minute. A JVM that cannot record or read one
     starts without. Delta's classes are in it if its jars are in the cache.
 
     Args:
-        conf: more of Spark's configuration.
+        conf: additional Spark configuration.
     """
     jars = delta_jars()
     archive = ClassArchive(jars)
@@ -42,7 +42,7 @@ def spark_environment(conf: Mapping[str, str] | None = None) -> dict[str, str]:
     arguments = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     return {
         **jvm_environment(archive),
-        # In place of what this process may have been started with itself.
+        # Replaces the options that this process itself may have been started with.
         SUBMIT_OPTIONS_VARIABLE: shlex.join([*SHORT_LIVED, *archive.options()]),
         PYTHON_VARIABLE: str(worker_python()),
         "PYSPARK_SUBMIT_ARGS": shlex.join([*arguments, "pyspark-shell"]),

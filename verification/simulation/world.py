@@ -58,7 +58,10 @@ _WITH_FAILPOINTS = (
     "twophase.state.store",
 )
 _qualified = lru_cache(qualified)
-_WITH_TIME = tuple(f"twophase.sinks.mysql.{name}" for name in ("committer", "client.driver_session", "fence", "client.session_exit", "orphans"))
+_WITH_TIME = tuple(
+    f"twophase.sinks.mysql.{name}"
+    for name in ("committer", "client.driver_session", "fence", "client.session_exit", "orphans")
+)
 
 
 class World:

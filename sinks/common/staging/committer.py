@@ -201,7 +201,7 @@ class Committer:
                 raise
             raise StopJobError(
                 f"A link or a file is where the folder {shown('/'.join(names))} of a partition belongs, in "
-                f"{self._table.home.root}. What is decided waits there, nothing of it is lost.",
+                f"{self._table.home.root}. The decided files wait there; nothing is lost.",
                 remedy="put a plain folder in its place, then start the job again.",
             ) from error
 

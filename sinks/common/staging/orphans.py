@@ -36,7 +36,7 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
         sync(stage / STAGED)
     except FileNotFoundError as error:
         raise TargetUnreachableError(
-            f"{stage} is gone: another driver has raised the fence in this moment, or somebody has deleted it.",
+            f"{stage} is gone: another driver has just raised the fence, or somebody has deleted it.",
             remedy="start the job again: it looks once more.",
         ) from error
 

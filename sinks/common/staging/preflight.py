@@ -55,7 +55,7 @@ def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) 
     Raises:
         ConfigError: a column cannot; the message names it.
     """
-    problems = [f"column {name!r} is there twice" for name in _twice(schema.names)]
+    problems = [f"column {name!r} is there twice" for name in _duplicates(schema.names)]
     problems += [f"partition column {name!r} is not in the rows" for name in partition_by if name not in schema.names]
     problems += [
         f"partition column {name!r} begins with {name[0]!r}: readers would skip its folders"
@@ -127,6 +127,6 @@ def make_staging_area(area: StagingArea) -> None:
     raise PreflightError(f"{stage / DONE} was missing.", remedy="restore the hidden folder from a backup.")
 
 
-def _twice(names: Sequence[str]) -> list[str]:
+def _duplicates(names: Sequence[str]) -> list[str]:
     lower = [name.lower() for name in names]
     return sorted({name for name in lower if lower.count(name) > 1})

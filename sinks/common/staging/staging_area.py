@@ -191,7 +191,7 @@ def _list(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))
     except FileNotFoundError as error:
         raise TargetUnreachableError(
-            f"{folder} is gone: another driver has raised the fence in this moment, or somebody has deleted it.",
+            f"{folder} is gone: another driver has just raised the fence, or somebody has deleted it.",
             remedy="start the job again: it looks once more.",
         ) from error
 

@@ -56,6 +56,8 @@ class Table:
         for name, value in zip(self.partition_by, partition, strict=True):
             if self.in_metastore and value is not None and (value.endswith(" ") or "\0" in value):
                 # Databases ignore trailing spaces in comparisons, and some cannot store NUL.
-                raise RefusedValueError(f"{name} = {shown(value)} is not told from others by the metastore's database")
+                raise RefusedValueError(
+                    f"{name} = {shown(value)} cannot be told from other values by the metastore's database"
+                )
         if self.time is not None:
             self.time.due_us(partition)

@@ -41,10 +41,10 @@ class _Purpose:
 _WITHDRAWAL = _Purpose(
     why="A piece is lost, and its files are taken out of the table",
     until_now="None of them was moved.",
-    again="start the job again: it says what is lost",
+    again="start the job again: it reports what is lost",
 )
 _QUESTION = _Purpose(
-    why="A piece has no manifest, and only a table without files of it tells that it was never pre-committed",
+    why="A piece has no manifest, and only a table without files of it proves that it was never pre-committed",
     until_now="Nothing was written.",
     again="run the command again",
 )
@@ -119,7 +119,7 @@ def _find(table: Table, piece: Committable) -> Mapping[int, Path]:
         if not number.isdecimal() or path.name != file_name(
             piece.transaction, piece.subtask, int(number), table.format.suffix
         ):
-            raise _stop(table, path, "is not the name of a file of ours", _WITHDRAWAL)
+            raise _stop(table, path, "is not the name of one of our files", _WITHDRAWAL)
         if int(number) in found:
             raise _stop(table, path, f"is there twice: also in {_folder(table, found[int(number)])}", _WITHDRAWAL)
         found[int(number)] = path

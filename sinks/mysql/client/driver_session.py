@@ -56,7 +56,7 @@ class DriverLink:
                 raise
             raise TargetUnreachableError(
                 f"The session with {self._endpoint} broke: {error.args[-1]} ({code_of(error)}).",
-                remedy="find out what became of the server; what is decided is committed when it is back.",
+                remedy="find out why the server is unreachable; decided checkpoints are committed once it is back.",
             ) from None
 
     def _is_alive(self, session: Session) -> bool:

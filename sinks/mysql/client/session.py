@@ -55,7 +55,7 @@ def _check_server(session: Session, endpoint: Endpoint) -> None:
     if found != endpoint.server_uuid:
         raise TargetChangedError(
             f"{endpoint} was the server {endpoint.server_uuid} when the job started, and is {found} now.",
-            remedy="bring the first one back, or see that the other has all that is committed, then start the job again.",
+            remedy="bring the first server back, or make sure that the other has all commits, then start the job again.",
         )
 
 

@@ -43,7 +43,7 @@ class SessionLocks:
             DeclinedError: all numbered locks are taken, or another session has the branch.
         """
         for number in range(first, first + SLOTS):
-            if _get_lock(session, self._slot(number % SLOTS)):
+            if _get_lock(session, self._lock_name(number % SLOTS)):
                 break
         else:
             raise DeclinedError(f"All {SLOTS} sessions that sink {self.owner.sink!r} may have at once are in use.")
@@ -52,11 +52,11 @@ class SessionLocks:
 
     def holders(self, session: Session) -> set[int]:
         """Return the sessions of all our writers, whatever their attempt."""
-        asked = ", ".join(f"IS_USED_LOCK('{self._slot(number)}')" for number in range(SLOTS))
+        asked = ", ".join(f"IS_USED_LOCK('{self._lock_name(number)}')" for number in range(SLOTS))
         [found] = session.rows(f"SELECT {asked}")
         return {int(number) for number in found if number is not None}
 
-    def _slot(self, number: int) -> str:
+    def _lock_name(self, number: int) -> str:
         return f"tp:{self.owner.sink_hash}:{number}"
 
 

@@ -162,7 +162,7 @@ def _for_float(kind: pa.DataType, column: Column) -> Encoding | str:
     if column.data_type not in _EXACT_INTEGER_BITS:
         return "a floating-point number needs DOUBLE (or FLOAT for 32 bits); cast it."
     if column.scale is not None:
-        return f"a column with {column.scale} digits behind the point would round; make it a plain DOUBLE."
+        return f"a column with {column.scale} digits after the decimal point would round; make it a plain DOUBLE."
     if kind.bit_width > 32 and column.data_type == "float":
         return "a FLOAT would round it; make the column a DOUBLE or cast the rows to float."
     return Encoding.FLOAT

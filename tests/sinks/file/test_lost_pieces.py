@@ -216,7 +216,7 @@ def folder(path: Path) -> None:
     [
         (linked, "a link"),
         (copied, "is there twice"),
-        (renamed, "is not the name of a file of ours"),
+        (renamed, "is not the name of one of our files"),
         (folder, "is no plain file"),
     ],
 )

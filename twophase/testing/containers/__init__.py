@@ -1,4 +1,4 @@
-"""Kafka, MySQL and MariaDB in containers, for suites that have a Docker engine: classes, and fixtures of pytest.
+"""Kafka, MySQL and MariaDB in containers, for test suites with a Docker engine: classes and pytest fixtures.
 
     from twophase.testing.containers import docker_engine, kafka_container, mysql_container  # in a conftest.py
 
@@ -6,7 +6,7 @@
     def test_a_job(kafka_container: KafkaContainer, mysql_container: MySqlContainer) -> None: ...
 
 The interface is that of `twophase.testing.services`. Images: TWOPHASE_KAFKA_IMAGE, TWOPHASE_MYSQL_IMAGE,
-TWOPHASE_MARIADB_IMAGE, else public ones. Needs `pip install 'twophase[testing]'`.
+TWOPHASE_MARIADB_IMAGE, otherwise public ones. Needs `pip install 'twophase[testing]'`.
 """
 
 from twophase.testing.containers.engine import engine_problem

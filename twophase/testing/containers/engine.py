@@ -1,4 +1,4 @@
-"""The Docker engine: whether there is one, and where its containers are reached."""
+"""The Docker engine: checks that it answers, and finds the address of its containers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOCAL_HOSTS = ("localhost", LOOPBACK, "::1")
 
 
 def engine_problem() -> str | None:
-    """Why no container can be started here, or None if the Docker engine answers."""
+    """Return why no container can be started here; None if the Docker engine answers."""
     try:
         DockerClient().client.ping()
     except DockerException as error:
@@ -29,6 +29,6 @@ def engine_problem() -> str | None:
 
 
 def host_of_containers() -> str:
-    """The address at which the ports of containers are reached."""
+    """Return the address at which the ports of containers can be reached."""
     host = DockerClient().host()
     return LOOPBACK if host in _LOCAL_HOSTS else host

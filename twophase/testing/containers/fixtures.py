@@ -1,6 +1,6 @@
-"""Fixtures of pytest: one container of each kind for a whole run, started when a test asks for it.
+"""Pytest fixtures: one container of each kind for a whole run, started when a test asks for it.
 
-Without a Docker engine such a test is skipped, and says why. With TWOPHASE_DOCKER=required it fails instead: for a
+Without a Docker engine such a test is skipped, with the reason. With TWOPHASE_DOCKER=required it fails instead: for
 continuous integration that has started an engine and must not pass without it.
 """
 
@@ -20,7 +20,7 @@ DOCKER_VARIABLE = "TWOPHASE_DOCKER"
 
 @pytest.fixture(scope="session")
 def docker_engine() -> None:
-    """Skips the tests that ask for it where no Docker engine answers."""
+    """Skip the tests that ask for it if no Docker engine answers."""
     _need_engine()
 
 

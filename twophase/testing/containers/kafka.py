@@ -19,7 +19,7 @@ _CLIENTS, _BROKERS, _CONTROLLER = 9092, 9093, 9094
 
 
 class _KafkaProgram(ContainerProgram):
-    """A broker whose image takes `server.properties` from variables, as apache/kafka does."""
+    """A broker whose image takes `server.properties` from environment variables, as apache/kafka does."""
 
     name = "Kafka"
     image_variable = IMAGE_VARIABLE
@@ -42,7 +42,7 @@ class _KafkaProgram(ContainerProgram):
         properties = {
             **SETTINGS,
             "listeners": f"PLAINTEXT://:{_CLIENTS},BROKER://:{_BROKERS},CONTROLLER://:{_CONTROLLER}",
-            # The port that clients know does not lead to the broker from within its container.
+            # The clients' port does not lead to the broker from inside its container.
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers},BROKER://localhost:{_BROKERS}",
             "inter.broker.listener.name": "BROKER",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -61,20 +61,20 @@ class _KafkaProgram(ContainerProgram):
 
 
 def variable_of(key: str) -> str:
-    """The variable in which apache/kafka's image looks for a key of `server.properties`."""
+    """Return the variable from which apache/kafka's image reads a key of `server.properties`."""
     return "KAFKA_" + key.replace("_", "__").replace("-", "___").replace(".", "_").upper()
 
 
 class KafkaContainer(Service):
     """A Kafka broker in a container: the image that TWOPHASE_KAFKA_IMAGE names, else apache/kafka.
 
-    Topics are never made by themselves. Internal topics have one replica and one partition.
+    Topics are never created automatically. Internal topics have one replica and one partition.
 
     Args:
-        image: wins over the environment and the public image.
-        settings: more broker settings, `server.properties` keys; they win over ours.
-        heap_mb: the JVM's largest heap.
-        startup_timeout_s: how long a start may take, after the image is there.
+        image: overrides the environment and the public image.
+        settings: more broker settings, `server.properties` keys; they override ours.
+        heap_mb: the JVM's maximum heap.
+        startup_timeout_s: how long a start may take once the image is present.
     """
 
     def __init__(
@@ -95,5 +95,5 @@ class KafkaContainer(Service):
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port`, as Kafka clients want it."""
+        """`host:port`, as Kafka clients expect it."""
         return self._program.bootstrap_servers

@@ -1,4 +1,4 @@
-"""What a kind of server has to say about itself so that it can be run in a container."""
+"""The description of a kind of server that can be run in a container."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from twophase.testing.containers.reach import Address
 
 
 class ContainerProgram(ABC):
-    """One server of one kind: its image, what it is told, when it is ready.
+    """One server of one kind: its image, its settings, and when it is ready.
 
     Attributes:
-        name: as people write it, for messages and folder names.
+        name: the usual spelling, for messages and folder names.
         image_variable: the environment variable that names the image.
         public_image: the image if nothing names one.
         inside_port: the port for clients, inside the container.
 
     Args:
-        image: wins over the environment.
+        image: overrides the environment.
     """
 
     name: str
@@ -33,7 +33,7 @@ class ContainerProgram(ABC):
 
     @property
     def address(self) -> Address:
-        """Where clients reach it; set by the runner."""
+        """The address for clients; set by the runner."""
         if self._address is None:
             raise self.not_started()
         return self._address
@@ -44,10 +44,10 @@ class ContainerProgram(ABC):
 
     @abstractmethod
     def environment(self) -> dict[str, str]:
-        """The container's environment variables."""
+        """Return the container's environment variables."""
 
     def command(self) -> list[str]:
-        """Arguments for the image's entry point."""
+        """Return arguments for the image's entry point."""
         return []
 
     @abstractmethod
@@ -59,5 +59,5 @@ class ContainerProgram(ABC):
         """
 
     def not_started(self) -> ServiceError:
-        """The error of a question that only a started server can answer."""
+        """Return the error for a question that only a started server can answer."""
         return ServiceError(f"{self.name} is not started.", remedy="call start() or restart().")

@@ -1,4 +1,4 @@
-"""Where a container is reached, and whether anyone is there."""
+"""The address of a container, and a check that somebody listens there."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _CLOSED_WITHIN_S = 0.2
 
 @dataclass(frozen=True)
 class Address:
-    """Where clients reach a container."""
+    """The address at which clients reach a container."""
 
     host: str
     port: int
 
 
 def keeps_connections(address: Address) -> bool:
-    """Whether the server behind a published port takes connections; says nothing about whether it is ready.
+    """Return whether the server behind a published port accepts connections; it may not be ready yet.
 
-    The engine itself takes them from the first moment, and closes them at once as long as nothing listens inside.
+    The engine itself accepts them from the first moment, and closes them at once as long as nothing listens inside.
     """
     try:
         connection = socket.create_connection((address.host, address.port), _CONNECT_TIMEOUT_S)

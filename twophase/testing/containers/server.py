@@ -1,8 +1,8 @@
 """A server in a container.
 
-1. start: a free port is picked, the image pulled if it is absent, the container started, asked until it answers.
-2. kill, restart: as often as wanted, on the same data and port. An engine would give a new port at each start.
-3. stop: the container and its volumes are removed; a copy of its log stays if the server failed.
+1. start: pick a free port, pull the image if it is absent, start the container, ask until it answers.
+2. kill, restart: any number of times, on the same data and port. An engine would choose a new port at each start.
+3. stop: remove the container and its volumes; keep a copy of its log if the server failed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ContainerServer(Server):
 
     Args:
         program: the kind of server.
-        startup_timeout_s: how long a start may take until the first answer, after the image is there.
+        startup_timeout_s: how long a start may take until the first answer, once the image is present.
     """
 
     def __init__(self, program: ContainerProgram, *, startup_timeout_s: float) -> None:
@@ -71,7 +71,7 @@ class ContainerServer(Server):
         if self._folder is None:
             return
         if self._container is not None:
-            with self._spoken_of("removed"):
+            with self._named_errors("removed"):
                 self._container.stop()
             self._container = None
         if not self._failed:
@@ -80,13 +80,13 @@ class ContainerServer(Server):
 
     @override
     def kill(self) -> None:
-        with self._spoken_of("killed"):
+        with self._named_errors("killed"):
             self._docker.kill()
             self._docker.wait(timeout=_STOP_TIMEOUT_S)
 
     @override
     def restart(self) -> None:
-        with self._spoken_of("started again"):
+        with self._named_errors("started again"):
             self._docker.reload()
             if self._docker.status == "paused":
                 self._docker.unpause()  # a frozen server would not see SIGTERM
@@ -96,25 +96,25 @@ class ContainerServer(Server):
 
     @override
     def suspend(self) -> None:
-        with self._spoken_of("frozen"):
+        with self._named_errors("frozen"):
             self._docker.pause()
 
     @override
     def resume(self) -> None:
-        with self._spoken_of("let go on"):
+        with self._named_errors("let go on"):
             self._docker.unpause()
 
     @property
     @override
     def pid(self) -> int:
-        """Process id of the server as the machine of the engine sees it; 0 if it does not run."""
+        """Process id of the server on the engine's machine; 0 if it does not run."""
         self._docker.reload()
         return int(self._docker.attrs["State"]["Pid"])
 
     @property
     @override
     def log(self) -> Path:
-        """A copy, made now, of all the server has printed."""
+        """A fresh copy of everything that the server has printed."""
         if self._folder is None:
             raise self._program.not_started()
         file = self._folder / "server.log"
@@ -123,13 +123,13 @@ class ContainerServer(Server):
 
     @property
     def _docker(self) -> Any:
-        """The container as the Docker SDK, which has no types, sees it."""
+        """The container in the Docker SDK, which has no types."""
         if self._container is None:
             raise self._program.not_started()
         return self._container.get_wrapped_container()
 
     def _start_on_a_free_port(self) -> None:
-        """A port found free can be taken before the engine binds it, or be taken on the engine's own machine."""
+        """Try several ports: a free one can be taken before the engine binds it, or be taken on the engine's own machine."""
         host = host_of_containers()
         for attempt in range(1, _BIND_TRIES + 1):
             [port] = free_ports(1)
@@ -148,7 +148,7 @@ class ContainerServer(Server):
     def _new_container(self) -> DockerContainer:
         program = self._program
         container = DockerContainer(program.image).with_envs(**program.environment()).with_command(program.command())
-        # Only this machine can reach a local engine's container: the servers have no encryption, Kafka no password.
+        # Only this machine may reach a local engine's container: the servers have no encryption, Kafka no password.
         interface = LOOPBACK if program.address.host == LOOPBACK else _ALL_INTERFACES
         ports = cast("dict[str, Any]", container.ports)  # `with_bind_ports` knows no interface
         ports[f"{program.inside_port}/tcp"] = (interface, program.address.port)
@@ -169,7 +169,7 @@ class ContainerServer(Server):
         raise self._start_failure(f"gave no answer within {deadline.timeout_s:g} s") from problem
 
     def _problem(self) -> Exception | None:
-        """Why the server is not ready yet; None if it is."""
+        """Return why the server is not ready yet; None if it is."""
         address = self._program.address
         if not keeps_connections(address):
             return ConnectionRefusedError(f"nothing listens behind {address.host}:{address.port}")
@@ -197,8 +197,8 @@ class ContainerServer(Server):
         )
 
     @contextmanager
-    def _spoken_of(self, done: str) -> Iterator[None]:
-        """What the engine refuses is an error of ours, with the name of the server."""
+    def _named_errors(self, done: str) -> Iterator[None]:
+        """Turn the engine's errors into our own, with the name of the server."""
         try:
             yield
         except DockerException as error:

@@ -19,7 +19,7 @@ MARIADB_IMAGE_VARIABLE = "TWOPHASE_MARIADB_IMAGE"
 
 
 class _SqlProgram(ContainerProgram):
-    """A server whose image takes the account's password from a variable and the server's options as arguments."""
+    """A server whose image takes the account's password from a variable, and the server's options as arguments."""
 
     inside_port = 3306
     password_variable: str
@@ -33,7 +33,7 @@ class _SqlProgram(ContainerProgram):
 
     @property
     def account(self) -> Account:
-        """The account that may do everything."""
+        """The account with all privileges."""
         return Account(self.address.host, self.address.port, USER, self.password)
 
     @override
@@ -68,10 +68,10 @@ class SqlContainer(SqlAccess, Service):
     """A container with a server that speaks MySQL's protocol. Use `MySqlContainer` or `MariaDbContainer`.
 
     Args:
-        image: wins over the environment and the public image.
-        local_infile: whether the server allows LOAD DATA LOCAL; MySQL ships with it off.
-        server_options: more of the server's options, `--name=value`; they win over ours.
-        startup_timeout_s: how long a start may take, after the image is there.
+        image: overrides the environment and the public image.
+        local_infile: the server allows LOAD DATA LOCAL; MySQL's default is off.
+        server_options: more server options, `--name=value`; they override ours.
+        startup_timeout_s: how long a start may take once the image is present.
     """
 
     _program_type: ClassVar[type[_SqlProgram]]

@@ -1,4 +1,4 @@
-"""Abort: it removes the piece it is given, all of it, and nothing else."""
+"""Abort: removes the given piece, all of it, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twophase.testing.harness import SinkHarness, identity, transaction_id
 
 
 class AbortContract(ContractBase):
-    """An aborted piece is gone; whatever else there is stays."""
+    """An aborted piece is gone; everything else stays."""
 
     def test_abort_leaves_nothing_behind(self, harness: SinkHarness, sink: Sink) -> None:
         sink.abort(self.prepare(harness, sink, range(5)))
@@ -68,7 +68,7 @@ class AbortContract(ContractBase):
     def test_abort_never_takes_back_what_is_committed(self, harness: SinkHarness, sink: Sink) -> None:
         committables = self.prepare(harness, sink, range(3))
         self.commit(sink, committables)
-        with suppress(StopJobError):  # naming the contradiction is as good as doing nothing
+        with suppress(StopJobError):  # an error about the contradiction is as good as doing nothing
             sink.abort(committables)
         assert self.ids_visible(harness) == [0, 1, 2]
         assert all(isinstance(outcome, AlreadyCommitted) for outcome in self.commit(sink, committables))

@@ -19,11 +19,11 @@ from twophase.testing.harness import SinkHarness, identity, transaction_id
 
 
 class ArrowSinkContract(SinkContract):
-    """What holds for sinks whose rows are written by the executors."""
+    """The contract of sinks whose rows are written by the executors."""
 
     @pytest.fixture
     def arrow(self, sink: Sink) -> ArrowSink:
-        """The opened sink as what it is."""
+        """Return the opened sink as an `ArrowSink`."""
         assert isinstance(sink, ArrowSink)
         return sink
 
@@ -105,7 +105,7 @@ class ArrowSinkContract(SinkContract):
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
 
     def test_attempts_of_one_task_are_pieces_apart(self, harness: SinkHarness, arrow: ArrowSink) -> None:
-        """Spark runs a task again, or twice at the same time: one attempt's result is in the checkpoint."""
+        """Spark may run a task again, or twice at the same time: the checkpoint has the result of one attempt."""
         loser = self.prepare(harness, arrow, range(10, 13), subtask=Subtask(0, 1))
         winner = self.prepare(harness, arrow, range(3), subtask=Subtask(0, 2))
         assert sorted(map(identity, arrow.in_doubt())) == sorted(map(identity, [*loser, *winner]))
@@ -133,9 +133,9 @@ class ArrowSinkContract(SinkContract):
         assert arrow.in_doubt() == []
 
     def test_a_fence_between_any_two_lines_of_pre_commit_counts(self, harness: SinkHarness, arrow: ArrowSink) -> None:
-        """The fence is raised while a writer stands at a line of its `pre_commit`, one line after the other.
+        """Raise the fence while a writer is stopped at a line of its `pre_commit`, for one line after the other.
 
-        Whatever it has checked before: what it pre-commits is found by the scan that follows the fence, or not made at all.
+        Whatever it has checked before: the scan that follows the fence finds what it pre-commits, or it pre-commits nothing.
         """
         race = FenceRace(arrow, self.batch(harness, range(3)))
         for line in spread(race.count_lines(), LINES_AT_MOST):

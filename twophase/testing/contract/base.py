@@ -1,4 +1,4 @@
-"""What the tests of the contract share: an opened sink, and the calls in the form in which the coordinator makes them."""
+"""The base of the contract tests: an opened sink, and calls as the coordinator makes them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class ContractBase:
 
     @staticmethod
     def opened(harness: SinkHarness, job: str = JOB, sink: str = SINK, schema: pa.Schema | None = None) -> Sink:
-        """A new sink object, opened."""
+        """Return a new sink object, opened."""
         new = harness.new_sink()
         new.open(SinkContext(job=job, sink=sink, schema=schema or harness.schema, parallelism=4))
         return new
 
     @staticmethod
     def batch(harness: SinkHarness, ids: Iterable[int]) -> pa.RecordBatch:
-        """One batch of rows."""
+        """Return one batch of rows."""
         return pa.RecordBatch.from_pylist(harness.rows(ids), schema=harness.schema)
 
     @classmethod
@@ -73,5 +73,5 @@ class ContractBase:
 
     @staticmethod
     def ids_visible(harness: SinkHarness) -> list[int]:
-        """The ids of the visible rows, sorted."""
+        """Return the ids of the visible rows, sorted."""
         return sorted(row["id"] for row in harness.rows_visible())

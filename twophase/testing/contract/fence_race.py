@@ -1,4 +1,4 @@
-"""A fence against a writer that stands still at one line of its `pre_commit`."""
+"""A race of a fence against a writer that is stopped at one line of its `pre_commit`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from twophase.protocol.sink import ArrowSink
 from twophase.testing.contract.stepping import Lines
 from twophase.testing.harness import FIRST, Identity, identity, transaction_id
 
-# A fence may wait for what the writer holds, such as a lock; then the writer goes on while the fence waits.
+# A fence may wait for something that the writer holds, such as a lock; then the writer goes on while the fence waits.
 _FENCE_WAITS_S = 0.2
 _FENCE_TRIES = 3
 
 
 class FenceRace:
-    """Races of one sink, each in a generation and a checkpoint of its own.
+    """Races of one sink, each in its own generation and checkpoint.
 
     Args:
         sink: opened, and fenced for the first attempt.
@@ -33,7 +33,7 @@ class FenceRace:
         self._generation = FIRST.generation
 
     def count_lines(self) -> int:
-        """How many lines `pre_commit` runs when nothing is in its way."""
+        """Return how many lines `pre_commit` runs when nothing interferes."""
         pieces: list[Identity] = []
         count = self._write(lambda _: None, pieces)
         assert count, "the writer's pre_commit is no Python code that can be stopped at a line"
@@ -42,7 +42,7 @@ class FenceRace:
         return count
 
     def run(self, line: int) -> list[Identity]:
-        """Raise the fence while a writer stands before `line`; returns what appeared after the scan that followed the fence."""
+        """Raise the fence while a writer is stopped before `line`; return the pieces that appear after the fence's final scan."""
         made: list[Identity] = []
         standing, go_on = threading.Event(), threading.Event()
 
@@ -53,7 +53,7 @@ class FenceRace:
 
         def write() -> None:
             try:
-                with suppress(Exception):  # what a closed writer raises is its own affair
+                with suppress(Exception):  # a closed writer may raise anything
                     self._write(stand, made)
             finally:
                 standing.set()
@@ -75,14 +75,14 @@ class FenceRace:
         return sorted({*made, *map(identity, left)} - found)
 
     def _close_below(self, attempt: Attempt) -> set[Identity]:
-        """What was found while the fence was raised, and by the scan after it."""
+        """Return the pieces found while the fence was raised, and by the scan after it."""
         found: set[Identity] = set()
         for _ in range(_FENCE_TRIES):
             try:
                 self._sink.fence(attempt)
             except FencedError:
                 raise
-            except TwoPhaseError:  # a piece that came meanwhile stands in the way, and has to go first
+            except TwoPhaseError:  # a piece that appeared meanwhile blocks the fence, and has to be removed first
                 pieces = self._sink.in_doubt()
                 found |= {identity(piece) for piece in pieces}
                 self._sink.abort(pieces)

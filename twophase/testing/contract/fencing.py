@@ -1,4 +1,4 @@
-"""Fencing: whoever is not of the attempt that holds the fence pre-commits nothing."""
+"""Fencing: only the attempt that holds the fence can pre-commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from twophase.testing.harness import FIRST, LINEAGE, SinkHarness, transaction_id
 
 
 class FenceContract(ContractBase):
-    """A fence closes what is below it, for ever, and nobody takes it down."""
+    """A fence closes all attempts below it for ever, and is never lowered."""
 
     def test_a_target_that_has_not_seen_the_job_has_no_history(self, harness: SinkHarness) -> None:
         assert self.opened(harness).history() == SinkHistory(0, {})
@@ -62,7 +62,7 @@ class FenceContract(ContractBase):
     def test_another_generation_than_the_fences_cannot_begin(
         self, harness: SinkHarness, sink: Sink, generation: int
     ) -> None:
-        """A higher one that the target has not seen is of a fence that was lost, or of a target that was put back."""
+        """A higher attempt that the target has not seen means that its fence was lost, or the target was restored."""
         sink.fence(Attempt(2, 1))
         with pytest.raises(CLOSED):
             self.prepare(harness, sink, range(3), transaction_id(0, Attempt(generation, 9)))

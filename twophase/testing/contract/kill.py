@@ -1,12 +1,12 @@
-"""The kill tests that a sink inherits: SIGKILL at its failpoints, and at every line of what the driver calls.
+"""The kill tests that a sink inherits: SIGKILL at its failpoints, and at every line of the methods that the driver calls.
 
     class TestMySinkIsKilled(SinkKillContract):
         @pytest.fixture
         def harness(self, tmp_path) -> MyHarness:
             return MyHarness(tmp_path)
 
-Neither Kafka nor Spark: a driver is a plain process with the coordinator, and writers are forked from it
-(`kill_driver`). The target has to outlive the process, and the sink to be an `ArrowSink`.
+They need neither Kafka nor Spark: a driver is a plain process with the coordinator, and forks its writers
+(`kill_driver`). The target has to outlive the process, and the sink has to be an `ArrowSink`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _processes.set_forkserver_preload(["twophase.testing.contract.kill_driver"])
 
 
 class SinkKillContract(ContractBase):
-    """Whoever dies, and wherever: each row is there once, and nothing is left in doubt.
+    """Whichever process dies, and wherever: each row is there once, and nothing is left in doubt.
 
     Attributes:
         points: the failpoints of the sink, armed as `TWOPHASE_FAILPOINTS` has them. Workers are killed by `kill` at a point
-            of the writer, drivers by `kill_driver` there and by `kill` at their own points. Add those of the sink's own.
-        methods: what the driver calls; it is killed before each line of them. Of both each is a text, or `pytest.param` of one.
-        lines_at_most: of each method; where it has more, they are killed in even steps.
+            of the writer, drivers by `kill_driver` there and by `kill` at their own points. Add the sink's own points.
+        methods: the methods that the driver calls; it is killed before each of their lines.
+        lines_at_most: the number of lines to test in each method; longer methods are sampled in even steps.
     """
 
     points: ClassVar[Sequence[Any]] = (
@@ -54,7 +54,7 @@ class SinkKillContract(ContractBase):
 
     @classmethod
     def pytest_generate_tests(cls, metafunc: pytest.Metafunc) -> None:
-        """Each point and each method is a test of its own."""
+        """Make each point and each method a separate test."""
         suite: type[SinkKillContract] = metafunc.cls or cls
         for name, values in (("points_armed", suite.points), ("method", suite.methods)):
             if name in metafunc.fixturenames:
@@ -101,10 +101,10 @@ class SinkKillContract(ContractBase):
 
     @staticmethod
     def _run(job: Job, doom: Doom) -> tuple[int, bool]:
-        """Start drivers until one has come to the end; only the first is doomed.
+        """Start drivers until one has finished; only the first is to be killed.
 
         Returns:
-            What the last one reported, and whether the first was killed.
+            The report of the last one, and whether the first was killed.
         """
         for start in range(_STARTS):
             code, report = _drive(job, doom if start == 0 else Doom())
@@ -115,7 +115,7 @@ class SinkKillContract(ContractBase):
 
 
 def _drive(job: Job, doom: Doom) -> tuple[int | None, Any]:
-    """One driver and its workers, late ones included, to their end."""
+    """Run one driver and its workers, including late ones, to their end."""
     ours, reports = _processes.Pipe(duplex=False)
     process = _processes.Process(target=drive, args=(job, doom, reports), daemon=True)
     process.start()

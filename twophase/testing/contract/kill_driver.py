@@ -3,10 +3,10 @@
     1. open the sink, recover, handle the newest checkpoint again as Spark would
     2. take the checkpoints that are left; each has one worker for each of its batches
 
-What is armed takes effect in checkpoint `ARMED_IN`: one is committed by then, another follows, and the sinks subsume in it.
+Armed failpoints act in checkpoint `ARMED_IN`: one is committed by then, another follows, and the sinks subsume in it.
 
-`integration/plain` has a driver of its own, to judge the coordinator: several sinks, Spark's folder, restarts, tasks that are
-cancelled. This one judges a sink: it waits for every worker, so that what they leave is the same each time, and counts lines.
+`integration/plain` has its own driver, which tests the coordinator: several sinks, Spark's folder, restarts, cancelled tasks.
+This one tests a sink: it waits for every worker, so that they leave the same state each time, and counts lines.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ FIRST_CHECKPOINT = ARMED_IN - 1
 
 @dataclass(frozen=True)
 class Doom:
-    """What befalls a driver.
+    """The faults of one driver.
 
     Attributes:
         failpoints: as `twophase.failpoints` reads them.
-        method: of the sink; the driver is killed before one of its lines.
-        line: which; 0 counts them and kills nobody.
-        declines: whether the first attempt is declined after its pieces were pre-committed.
+        method: a method of the sink; the driver is killed before one of its lines.
+        line: the number of that line; 0 counts them and kills nobody.
+        declines: the first attempt is declined after its pieces were pre-committed.
     """
 
     failpoints: str = ""
@@ -64,13 +64,13 @@ class Doom:
 
 @dataclass(frozen=True)
 class Job:
-    """What a driver works on.
+    """The input of a driver.
 
     Attributes:
-        folder: the job's folder, and the log of failpoints beside it.
+        folder: the job's folder, with the log of failpoints beside it.
         sink: not opened.
         batches: for each checkpoint the rows of each of its tasks.
-        environment: of the process, such as a password that the sink's options name.
+        environment: variables of the process, such as a password that the sink's options name.
     """
 
     folder: Path
@@ -80,12 +80,12 @@ class Job:
 
     @property
     def failpoints_log(self) -> Path:
-        """Where failpoints that were reached are written down."""
+        """The log of the failpoints that were reached."""
         return self.folder.with_suffix(".failpoints")
 
 
 def drive(job: Job, doom: Doom, reports: Connection) -> None:
-    """Run to the end, or be killed. What goes wrong, and how many lines were counted, is sent to `reports`."""
+    """Run to the end, or be killed. Send errors and the number of lines counted to `reports`."""
     os.environ.update(job.environment)
     be_the_driver(job.failpoints_log)
     try:
@@ -113,7 +113,7 @@ class _Driver:
         )
 
     def run(self) -> int:
-        """Returns how many lines were counted."""
+        """Return how many lines were counted."""
         coordinator, lines = self._coordinator, 0
         coordinator.recover()
         begin_lineage(coordinator, FIRST_CHECKPOINT)
@@ -161,7 +161,7 @@ class _Driver:
 def _start_worker(
     sink: ArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
 ) -> tuple[int, int]:
-    """Fork a worker; returns its process id and where its answer is read."""
+    """Fork a worker; return its process id and the descriptor that its answer is read from."""
     answer, ours = os.pipe()
     process = os.fork()
     if process:
@@ -188,7 +188,7 @@ def _write(sink: ArrowSink, transaction: TransactionId, subtask: Subtask, batch:
 
 
 def _wait_for(process: int, answer: int) -> bytes:
-    """What a worker has answered; nothing if it died."""
+    """Return a worker's answer; nothing if it died."""
     with open(answer, "rb") as stream:
         found = stream.read()
     os.waitpid(process, 0)

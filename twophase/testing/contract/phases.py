@@ -1,4 +1,4 @@
-"""Pre-commit and commit: nothing is seen early, everything once, and only on proof."""
+"""Pre-commit and commit: nothing is visible early, everything is visible once, and commits need proof."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from twophase.testing.harness import FIRST, SinkHarness, identity, transaction_i
 
 
 class PhasesContract(ContractBase):
-    """Phase 1 makes rows durable and invisible, phase 2 visible."""
+    """Phase 1 makes rows durable and invisible; phase 2 makes them visible."""
 
     def test_pre_committed_rows_are_invisible(self, harness: SinkHarness, sink: Sink) -> None:
         assert self.prepare(harness, sink, range(5))

@@ -1,4 +1,4 @@
-"""Predecessors: a piece becomes visible only in a target that has proof of what was committed there before it."""
+"""Predecessors: a piece becomes visible only in a target with proof of the checkpoint committed before it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from twophase.testing.harness import FIRST, LINEAGE, OTHER_LINEAGE, SinkHarness,
 
 
 class PredecessorContract(ContractBase):
-    """A target that was restored from a backup, or swapped, under a running job gets no piece."""
+    """A target that was restored from a backup or swapped under a running job gets no piece."""
 
     @classmethod
     def commit_after(

@@ -1,4 +1,4 @@
-"""Proof: what the target remembers of committed checkpoints, before and after it is folded."""
+"""Proof: the target's record of committed checkpoints, before and after it is folded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twophase.testing.harness import FIRST, LINEAGE, OTHER_LINEAGE, SinkHarness,
 
 
 class ProofContract(ContractBase):
-    """Proof is kept for ever, and proves nothing else."""
+    """Proof is kept for ever, and proves only what was committed."""
 
     def test_history_counts_what_is_committed_not_what_is_prepared(self, harness: SinkHarness, sink: Sink) -> None:
         self.commit(sink, self.prepare(harness, sink, [0], transaction_id(4)))

@@ -1,4 +1,4 @@
-"""Rows: what readers see is what was written, NULL and all, in the columns that the names say."""
+"""Rows: readers see what was written, NULL included, in the columns with the same names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from twophase.testing.harness import FIRST, SinkHarness, transaction_id
 
 
 class RowContract(ContractBase):
-    """No value changes on its way."""
+    """No value changes between writer and reader."""
 
     def test_null_stays_null_and_an_empty_text_empty(self, harness: SinkHarness, sink: Sink) -> None:
         rows = harness.rows_with_nulls()

@@ -1,12 +1,12 @@
-"""The behaviour suite that every sink inherits.
+"""The contract suite that every sink inherits.
 
     class TestMySqlSink(ArrowSinkContract):
         @pytest.fixture
         def harness(self, mysql) -> MySqlHarness:
             return MySqlHarness(mysql)
 
-The suite follows the order in which the coordinator calls a sink (`twophase.protocol.sink`): what it finds in doubt is
-committed or aborted before the fence is raised. Each subject has a module of its own in this package.
+The suite follows the order in which the coordinator calls a sink (`twophase.protocol.sink`): pieces in doubt are
+committed or aborted before the fence is raised. Each subject has its own module in this package.
 """
 
 from __future__ import annotations
@@ -20,4 +20,4 @@ from twophase.testing.contract.rows import RowContract
 
 
 class SinkContract(PhasesContract, PredecessorContract, RowContract, AbortContract, FenceContract, ProofContract):
-    """What holds for every sink. Subclass it, give the fixture `harness`, change nothing else."""
+    """The contract of every sink. Subclass it, provide the fixture `harness`, and change nothing else."""

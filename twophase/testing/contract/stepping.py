@@ -1,7 +1,7 @@
-"""The lines of one method, one by one: where a test may stop or kill the thread that runs it.
+"""Steps through the lines of one method: a test may stop or kill the thread at each of them.
 
-A failpoint stands where the author of a sink expected a crash to hurt. A mistake is where nobody did; a crash at every line
-finds it there too.
+A failpoint is where the author of a sink expected a crash to hurt. A mistake is where nobody expected one; a crash at every
+line finds it there too.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ LINES_AT_MOST = 40
 
 
 def spread(count: int, at_most: int) -> Sequence[int]:
-    """The numbers 1 to `count`, or `at_most` of them in even steps."""
+    """Return the numbers 1 to `count`, or `at_most` of them in even steps."""
     if count <= at_most:
         return range(1, count + 1)
     return sorted({1 + step * (count - 1) // max(1, at_most - 1) for step in range(at_most)})
 
 
 class Lines:
-    """Calls a function before each line that a method runs in this thread, callees in files beside it included.
+    """Calls a function before each line that a method runs in this thread, including callees in files beside it.
 
-    A line is counted when it is reached first: what a loop does again is not told apart.
+    A line is counted only when it is first reached: the passes of a loop are not distinguished.
 
     Args:
-        owner: whose method.
+        owner: the class or object with the method.
         method: its name.
-        at_line: gets the line's number, counted from 1 over all calls of the method.
+        at_line: called with the line's number, counted from 1 over all calls of the method.
     """
 
     def __init__(self, owner: object, method: str, at_line: Callable[[int], None] = lambda _: None) -> None:
@@ -45,7 +45,7 @@ class Lines:
 
     @property
     def count(self) -> int:
-        """How many lines were run."""
+        """The number of lines that were run."""
         return len(self._seen)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""`python -m twophase.testing.services up | fetch | versions`: local servers to try things with, and the cache of them."""
+"""`python -m twophase.testing.services up | fetch | versions`: local servers to experiment with, and their cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An account on a server that speaks MySQL's protocol, and what a test does with it."""
+"""An account on a server that speaks MySQL's protocol, and its use by tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONNECT_TIMEOUT_S = 10
 
 @dataclass(frozen=True)
 class Account:
-    """Where a server is and who may do everything on it."""
+    """The address of a server and its account with all privileges."""
 
     host: str
     port: int
@@ -22,7 +22,7 @@ class Account:
     password: str
 
     def connect(self, database: str | None = None) -> pymysql.Connection:
-        """A plain connection, autocommit on."""
+        """Open a plain connection, autocommit on."""
         return pymysql.connect(
             host=self.host,
             port=self.port,
@@ -42,7 +42,7 @@ class Account:
 
 
 class SqlAccess(ABC):
-    """How a running server is reached and used, whoever runs it."""
+    """Access to a running server, whoever runs it."""
 
     @property
     def host(self) -> str:
@@ -56,7 +56,7 @@ class SqlAccess(ABC):
 
     @property
     def user(self) -> str:
-        """An account with all rights (of the user's own server: the one in its URL)."""
+        """An account with all privileges (on the user's own server: the one in its URL)."""
         return self._account.user
 
     @property
@@ -65,16 +65,16 @@ class SqlAccess(ABC):
         return self._account.password
 
     def url(self, database: str) -> str:
-        """`mysql://user@host:port/database`, without the password."""
+        """Return `mysql://user@host:port/database`, without the password."""
         account = self._account
         return f"mysql://{quote(account.user, safe='')}@{account.host}:{account.port}/{quote(database, safe='')}"
 
     def connect(self, database: str | None = None) -> pymysql.Connection:
-        """A plain PyMySQL connection, autocommit on, LOAD DATA LOCAL allowed on the client's side."""
+        """Open a plain PyMySQL connection, autocommit on, LOAD DATA LOCAL allowed on the client's side."""
         return self._account.connect(database)
 
     def create_database(self, name: str) -> None:
-        """Make an empty utf8mb4 database; an old one of that name is an error."""
+        """Create an empty utf8mb4 database; an existing one of that name is an error."""
         quoted = name.replace("`", "``")
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE `{quoted}` CHARACTER SET utf8mb4")
@@ -82,4 +82,4 @@ class SqlAccess(ABC):
     @property
     @abstractmethod
     def _account(self) -> Account:
-        """The account that may do everything."""
+        """The account with all privileges."""

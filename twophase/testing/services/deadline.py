@@ -1,4 +1,4 @@
-"""A deadline: how long a wait may still take."""
+"""A deadline: the time that a wait may still take."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 
 class Deadline:
-    """Counts down from the moment it is made.
+    """Counts down from its construction.
 
     Args:
         timeout_s: seconds until it is over.
@@ -23,5 +23,5 @@ class Deadline:
 
     @property
     def over(self) -> bool:
-        """Whether no time is left."""
+        """True if no time is left."""
         return self.remaining_s == 0.0

@@ -18,7 +18,7 @@ _MISSING_LIBRARY = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
 
 
 def with_libraries(program: Path, packages: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The environment in which a program finds its shared libraries.
+    """Return the environment in which a program finds its shared libraries.
 
     Libraries the system lacks are taken from Debian's packages.
 
@@ -39,14 +39,14 @@ def with_libraries(program: Path, packages: Mapping[str, Sequence[str]]) -> dict
 
 
 def library_path(folder: Path) -> dict[str, str]:
-    """The environment that makes a program look for shared libraries in the unpacked packages first."""
+    """Return the environment that makes a program look for shared libraries in the unpacked packages first."""
     folders = sorted({str(path.parent) for path in folder.rglob("*.so*")})
     inherited = os.environ.get("LD_LIBRARY_PATH")
     return {"LD_LIBRARY_PATH": ":".join([*folders, *([inherited] if inherited else [])])}
 
 
 def missing_libraries(program: Path, environment: Mapping[str, str]) -> set[str]:
-    """Names of the shared libraries that the loader would not find."""
+    """Return the names of the shared libraries that the loader would not find."""
     try:
         done = subprocess.run(
             ["ldd", str(program)], env={**os.environ, **environment}, capture_output=True, text=True, check=False
@@ -71,7 +71,7 @@ def unpack_packages(packages: Sequence[str], into: Path, progress: Progress) -> 
 
 
 def with_dependencies(package: str) -> list[str]:
-    """The package and those of its dependencies that this system lacks."""
+    """Return the package and those of its dependencies that this system lacks."""
     with tempfile.TemporaryDirectory(prefix="twophase-apt-") as scratch:
         done = _apt(["install", "--simulate", "--no-install-recommends", package], Path(scratch))
     if done.returncode != 0:
@@ -82,7 +82,7 @@ def with_dependencies(package: str) -> list[str]:
 
 
 def _apt(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run apt-get in a folder; where its package lists are absent or old, once more with fresh lists of our own."""
+    """Run apt-get in a folder; if its package lists are absent or old, run it again with our own fresh lists."""
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         raise ServiceError(f"`apt-get {' '.join(arguments)}` is needed, but this system has no apt-get and dpkg.")
     command = ["apt-get", "-o", "APT::Sandbox::User="]

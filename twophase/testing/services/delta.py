@@ -1,6 +1,6 @@
-"""Delta's jars, pinned and fetched once, for Sparks that are started again and again.
+"""Delta's jars, pinned and fetched once, for Spark processes that are started again and again.
 
-Users need none of this: Spark fetches the package that the sink's settings name, and `twophase run` notes what it found.
+Users need none of this: Spark fetches the package that the sink's settings name, and `twophase run` records what it found.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _NAME = f"delta-{DELTA_VERSION}"
 
 
 def fetch_delta() -> dict[str, str]:
-    """Spark's settings that put the jars in place of the package; they are fetched on first use."""
+    """Return Spark's settings that use the jars instead of the package; they are fetched on first use."""
     return delta_settings(tuple(sorted(cached(_NAME, _fetch).iterdir())))
 
 
 def delta_jars() -> tuple[Path, ...]:
-    """The jars, if they have been fetched."""
+    """Return the jars, if they have been fetched."""
     folder = cache_root() / _NAME
     return tuple(sorted(folder.iterdir())) if folder.is_dir() else ()
 
 
 def delta_settings(jars: Sequence[Path]) -> dict[str, str]:
-    """Spark's settings that put jars in place of the package."""
+    """Return Spark's settings that use jars instead of the package."""
     return {"spark.jars.packages": "", "spark.jars": ",".join(map(str, jars))}
 
 

@@ -1,4 +1,4 @@
-"""The one error of the local services that a caller may want to tell from the rest."""
+"""The only error of the local services that callers may want to distinguish."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ BOOTSTRAP_VARIABLE = "TWOPHASE_KAFKA_BOOTSTRAP_SERVERS"
 class KafkaService(Service):
     """A Kafka broker, or the user's own if TWOPHASE_KAFKA_BOOTSTRAP_SERVERS is set.
 
-    Topics are never made by themselves. Internal topics have one replica and one partition.
+    Topics are never created automatically. Internal topics have one replica and one partition.
 
     Args:
-        settings: more broker settings, `server.properties` keys; they win over ours. Not applied to the user's own.
-        heap_mb: the JVM's largest heap.
+        settings: more broker settings, `server.properties` keys; they override ours. Not applied to the user's own.
+        heap_mb: the JVM's maximum heap.
         detached: the broker outlives this process.
         own: start a local broker whatever the environment says.
         startup_timeout_s: how long a start may take.
@@ -46,7 +46,7 @@ class KafkaService(Service):
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port`, as Kafka clients want it."""
+        """`host:port`, as Kafka clients expect it."""
         return self._external or self._program.bootstrap_servers
 
     def _probe(self) -> None:

@@ -34,8 +34,8 @@ SETTINGS = {
     "share.coordinator.state.topic.min.isr": 1,
     "share.coordinator.state.topic.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
-    # After a kill the controller waits this long for the dead incarnation of the broker before it lets the
-    # new one in; the default of 9 s would be in every kill test.
+    # After a kill the controller waits this long for the dead incarnation of the broker before it admits the
+    # new one; the default of 9 s would slow every kill test.
     "broker.session.timeout.ms": 2_000,
     "broker.heartbeat.interval.ms": 500,
     # Tests write records with old timestamps: retention would delete them.
@@ -43,26 +43,26 @@ SETTINGS = {
     # The default of 128 MB is a quarter of the heap.
     "log.cleaner.dedupe.buffer.size": 8 << 20,
 }
-"""`server.properties` of every broker of a test, but for where it listens and keeps its data."""
+"""`server.properties` of every test broker, except its listeners and data folder."""
 
 
 def kafka_jars() -> Path:
-    """The folder with Kafka's jars, fetched on first use."""
+    """Return the folder with Kafka's jars, fetched on first use."""
     return cached(HOME, _fetch)
 
 
 def kafka_template() -> Path:
-    """A formatted, empty data folder: formatting takes a JVM of its own, copying does not."""
+    """Return a formatted, empty data folder: formatting takes a separate JVM, copying does not."""
     return cached(f"{HOME}-data", _format)
 
 
 def java_command(options: Sequence[str], main: str, *arguments: str) -> list[str]:
-    """The command that runs one of Kafka's main classes."""
+    """Return the command that runs one of Kafka's main classes."""
     return [java(), *options, "-cp", f"{kafka_jars()}/*", main, *arguments]
 
 
 def write_identity(logs: Path) -> str:
-    """Give a copied data folder a cluster of its own: two brokers must not pass for one cluster.
+    """Give a copied data folder its own cluster id: two brokers must not appear to be one cluster.
 
     Returns:
         The new cluster id.
@@ -76,7 +76,7 @@ def write_identity(logs: Path) -> str:
 def write_properties(
     path: Path, *, client_port: int, controller_port: int, logs: Path, extra: Mapping[str, str]
 ) -> None:
-    """Write a `server.properties`; `extra` wins over everything else."""
+    """Write a `server.properties`; `extra` overrides everything else."""
     client, controller = f"PLAINTEXT://{LOOPBACK}:{client_port}", f"CONTROLLER://{LOOPBACK}:{controller_port}"
     settings = {
         **SETTINGS,
@@ -105,7 +105,7 @@ def _format(folder: Path) -> None:
 
 
 def random_id() -> str:
-    """An id in Kafka's form: 16 random bytes in URL-safe base 64, no dash in front (it would read as an option)."""
+    """Return an id in Kafka's form: 16 random bytes in URL-safe base 64, no leading dash (it would read as an option)."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):

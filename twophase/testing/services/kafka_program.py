@@ -41,8 +41,8 @@ class KafkaProgram(Program):
     """A Kafka broker.
 
     Args:
-        settings: more `server.properties` keys; they win over ours.
-        jvm_options: more options for the JVM, asked for at every start.
+        settings: more `server.properties` keys; they override ours.
+        jvm_options: called at every start for more options for the JVM.
     """
 
     name = "Kafka"
@@ -83,12 +83,12 @@ class KafkaProgram(Program):
     def probe(self) -> None:
         answered = ask_for_cluster(self.bootstrap_servers)
         if answered != self._cluster_id:
-            # It took the port before us, and answers in our place while our JVM is still starting.
+            # Another broker took the port before us, and answers in our place while our JVM is still starting.
             raise ServiceError(f"Port {self.port} belongs to another Kafka, with the cluster id {answered}.")
 
 
 def ask_for_cluster(bootstrap_servers: str) -> str:
-    """The id of a cluster that takes requests: its metadata lists a broker only once that is in service."""
+    """Return the id of a cluster that takes requests: its metadata lists a broker only once that is in service."""
     admin = KafkaAdminClient(
         bootstrap_servers=bootstrap_servers,
         request_timeout_ms=_PROBE_TIMEOUT_MS,
@@ -104,13 +104,13 @@ def ask_for_cluster(bootstrap_servers: str) -> str:
 
 
 def fetch_kafka() -> None:
-    """Bring all that a start needs into the cache."""
+    """Fetch everything that a start needs into the cache."""
     kafka_template()
     class_archive_options()
 
 
 def class_archive_options() -> list[str]:
-    """JVM options that take Kafka's classes ready-made from an archive: a start takes half the time.
+    """Return JVM options that load Kafka's classes from an archive: a start takes half the time.
 
     The archive is recorded once for each JVM; a JVM that cannot record or read one starts without.
     """
@@ -118,7 +118,7 @@ def class_archive_options() -> list[str]:
     identity = f"{runtime}:{runtime.stat().st_mtime_ns}"
     key = hashlib.sha256(identity.encode()).hexdigest()[:12]
     archive = cached(f"{HOME}-classes-{key}", _record_classes) / _ARCHIVE
-    # -Xlog: a mismatch costs time only, and must not look like an error in the log.
+    # -Xlog: a mismatch only costs time, and must not look like an error in the log.
     return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"] if archive.is_file() else []
 
 

@@ -1,8 +1,8 @@
-"""A server as a child process with a data folder of its own.
+"""A server as a child process with its own data folder.
 
-1. start: temporary folder, data prepared, ports picked, process started, asked until it answers.
-2. kill, restart: as often as wanted, on the same data and ports.
-3. stop: SIGTERM, SIGKILL if that takes too long, folder removed; the log stays if the server failed.
+1. start: make a temporary folder, prepare the data, pick ports, start the process, ask until it answers.
+2. kill, restart: any number of times, on the same data and ports.
+3. stop: SIGTERM, SIGKILL if that takes too long, remove the folder; keep the log if the server failed.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class LocalServer(Server):
         return self._process
 
     def _start_on_free_ports(self) -> None:
-        """A port found free can be taken before the server binds it: then others are tried."""
+        """Start the server, with other ports if one that was free is taken before the server binds it."""
         for attempt in range(1, _BIND_TRIES + 1):
             self._program.ports = free_ports(self._program.port_count)
             try:
@@ -145,7 +145,7 @@ class LocalServer(Server):
         raise self._start_failure(f"gave no answer within {deadline.timeout_s:g} s") from problem
 
     def _problem(self) -> Exception | None:
-        """Why the server is not ready yet; None if it is."""
+        """Return why the server is not ready yet; None if it is."""
         if not accepts_connections(self._program.port):
             return ConnectionRefusedError(f"nothing listens on port {self._program.port}")
         try:
@@ -161,7 +161,7 @@ class LocalServer(Server):
         return any(text in printed for text in _BIND_FAILURES)
 
     def _notice_crash(self, exit_code: int | None) -> None:
-        """A server that ended by itself keeps its log; one that a test killed behind our back did not fail."""
+        """Keep the log of a server that ended by itself; one that a test killed directly did not fail."""
         if exit_code in (None, -signal.SIGKILL):
             return
         self._failed = True

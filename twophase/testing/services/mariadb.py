@@ -1,4 +1,4 @@
-"""MariaDB: the one on PATH, else MariaDB 10.11 of Debian unpacked into the cache."""
+"""MariaDB: the one on PATH, otherwise Debian's MariaDB 10.11 unpacked into the cache."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class MariaDb:
     Attributes:
         program: `mariadbd`.
         share: the folder with its SQL files and messages.
-        environment: what it needs to find its libraries.
-        version: as it says itself.
+        environment: variables that it needs to find its libraries.
+        version: as it reports it.
     """
 
     program: Path
@@ -87,12 +87,12 @@ class MariaDbService(SqlService):
 
 
 def fetch_mariadb() -> None:
-    """Bring all that a start needs into the cache."""
+    """Fetch everything that a start needs into the cache."""
     mariadb_template(mariadb())
 
 
 def mariadb() -> MariaDb:
-    """The MariaDB to run, fetched on first use."""
+    """Return the MariaDB to run, fetched on first use."""
     # Other users than root often lack the sbin folders in their PATH.
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin"])
     found = shutil.which("mariadbd", path=path)
@@ -103,7 +103,7 @@ def mariadb() -> MariaDb:
 
 
 def fetch_packages(folder: Path) -> None:
-    """Unpack MariaDB, and what it needs beyond this system, into a folder."""
+    """Unpack MariaDB, and the libraries that this system lacks, into a folder."""
     with show_progress(f"Fetching MariaDB {MARIADB_SERIES}") as progress:
         try:
             unpack_packages(with_dependencies(_PACKAGE), folder, progress)
@@ -129,15 +129,15 @@ def _describe(program: Path, environment: dict[str, str]) -> MariaDb:
 
 
 def mariadb_template(server: MariaDb) -> Path:
-    """A data folder with the system tables: making them takes seconds, copying does not."""
+    """Return a data folder with the system tables: creating them takes seconds, copying does not."""
     return cached(f"mariadb-{server.version}-data", lambda folder: _bootstrap(server, folder))
 
 
 def _bootstrap(server: MariaDb, folder: Path) -> None:
-    """What mariadb-install-db does, which needs programs that the unpacked packages lack."""
+    """Do the work of mariadb-install-db, which needs programs that the unpacked packages lack."""
     sql = ["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket=NULL;"]
     sql += [(server.share / name).read_text() for name in _BOOTSTRAP_FILES]
-    # The accounts without a password: each server gets one account of its own, see _MariaDbProgram.prepare.
+    # The accounts without a password: each server gets its own account, see _MariaDbProgram.prepare.
     sql += ["DELETE FROM mysql.global_priv WHERE User = 'root';", "DELETE FROM mysql.proxies_priv;"]
     command = [*server.command, "--bootstrap", f"--datadir={folder}", "--skip-log-bin", "--max-allowed-packet=8M"]
     done = subprocess.run(

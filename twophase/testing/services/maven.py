@@ -1,4 +1,4 @@
-"""Fetches jars by Maven coordinates with the Ivy that comes with pyspark: Java is all it needs."""
+"""Fetches jars by Maven coordinates with the Ivy that comes with pyspark: it needs only Java."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Coordinate:
     """One Maven artifact.
 
     Attributes:
-        transitive: whether what it depends on is fetched too.
+        transitive: its dependencies are fetched too.
     """
 
     group: str
@@ -39,10 +39,10 @@ def fetch_jars(coordinates: Sequence[Coordinate], into: Path, *, pins: Mapping[s
     """Put the jars of `coordinates` into the folder `into`.
 
     Args:
-        pins: file name to SHA-256, of every jar that is expected: a missing, foreign or changed one is an error.
+        pins: SHA-256 of every expected jar, by its file name: a missing, unexpected or changed one is an error.
     """
     into.mkdir(parents=True, exist_ok=True)
-    # An Ivy home of its own: a partly filled local Maven repository of the user makes Ivy fail.
+    # A separate Ivy home: a partly filled local Maven repository of the user makes Ivy fail.
     with tempfile.TemporaryDirectory(prefix="twophase-ivy-", dir=into.parent) as home:
         module = Path(home) / "ivy.xml"
         module.write_text(_module(coordinates))

@@ -35,7 +35,7 @@ class _MySqlProgram(SqlProgram):
     @override
     def prepare(self, data: Path) -> None:
         shutil.copytree(mysql_template(), data / "db")
-        # The server makes a new one: two servers from one template must not have one uuid.
+        # The server makes a new one: two servers from one template must not have the same uuid.
         (data / "db" / "auto.cnf").unlink()
         created = f"CREATE USER '{USER}'@'%' IDENTIFIED WITH mysql_native_password BY '{self.password}';"
         dropped = "DROP USER 'root'@'localhost';"  # it has no password
@@ -43,7 +43,7 @@ class _MySqlProgram(SqlProgram):
 
     @override
     def launch(self, data: Path) -> Launch:
-        (data / "db" / "server.sock.lock").unlink(missing_ok=True)  # of a killed server; its pid may live again
+        (data / "db" / "server.sock.lock").unlink(missing_ok=True)  # of a killed server; its pid may be in use again
         command = [*_mysqld(), *self._common_options(data), "--mysqlx=OFF"]
         command += [
             f"--local-infile={int(self._local_infile)}",
@@ -57,7 +57,7 @@ class _MySqlProgram(SqlProgram):
 class MySqlService(SqlService):
     """A MySQL 8.0.12 server, or the user's own if TWOPHASE_MYSQL_URL is set.
 
-    No binary log (XA and it are not crash-safe together before 8.0.30), redo log flushed at every commit.
+    No binary log (together with XA it is not crash-safe before 8.0.30), redo log flushed at every commit.
     The arguments are those of `SqlService`.
     """
 
@@ -67,12 +67,12 @@ class MySqlService(SqlService):
 
 
 def mysql_home() -> Path:
-    """The folder with MySQL's programs in the cache, fetched on first use."""
+    """Return the folder with MySQL's programs in the cache, fetched on first use."""
     return cached(f"mysql-{MYSQL_VERSION}", _fetch)
 
 
 def fetch_mysql() -> None:
-    """Bring all that a start needs into the cache."""
+    """Fetch everything that a start needs into the cache."""
     mysql_environment()
     mysql_template()
 
@@ -98,7 +98,7 @@ def _fetch(folder: Path) -> None:
 
 
 def mysql_template() -> Path:
-    """An initialised, empty data folder: initialising takes seconds, copying does not."""
+    """Return an initialised, empty data folder: initialising takes seconds, copying does not."""
     return cached(f"mysql-{MYSQL_VERSION}-data", _initialise)
 
 
@@ -121,5 +121,5 @@ def _mysqld() -> list[str]:
 
 
 def mysql_environment() -> dict[str, str]:
-    """What MySQL's programs need to find their libraries."""
+    """Return the environment that MySQL's programs need to find their libraries."""
     return with_libraries(mysql_home() / "bin" / "mysqld", _LIBRARIES)

@@ -1,4 +1,4 @@
-"""What is fetched: versions, Maven coordinates, and the SHA-256 of every jar."""
+"""The pinned downloads: versions, Maven coordinates, and the SHA-256 of every jar."""
 
 from __future__ import annotations
 

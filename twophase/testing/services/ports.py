@@ -17,7 +17,7 @@ _TRIES = 200
 def free_ports(count: int) -> list[int]:
     """Pick `count` ports that nobody listens on.
 
-    They lie below the range the kernel hands to outgoing connections: a port from that range can be taken by
+    They are below the range that the kernel gives to outgoing connections: a port from that range can be taken by
     any client while its server is down between kill and restart, even by a client connecting to itself.
     """
     top = _ephemeral_start()
@@ -35,7 +35,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def accepts_connections(port: int) -> bool:
-    """Whether something listens on the loopback port; says nothing about whether it is ready."""
+    """Return whether something listens on the loopback port; it may not be ready yet."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((LOOPBACK, port)) == 0

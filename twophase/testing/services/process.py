@@ -1,4 +1,4 @@
-"""One server process: started, watched, suspended, ended."""
+"""One server process: starts, watches, suspends and ends it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Launch:
 class ServerProcess:
     """A running server.
 
-    It runs in a session of its own, so that Ctrl-C in a terminal reaches the test runner only, which then stops
+    It runs in its own session, so that Ctrl-C in a terminal reaches only the test runner, which then stops
     its services in order.
 
     Args:
-        launch: what to run.
+        launch: the command to run.
         folder: working folder; removed by the watchdog if this process dies hard.
         log: file that standard output and error are appended to.
         detached: the server outlives this process.

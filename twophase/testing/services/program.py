@@ -1,4 +1,4 @@
-"""What a kind of server has to say about itself so that it can be run as a local process."""
+"""The description of a kind of server that can be run as a local process."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from twophase.testing.services.process import Launch
 
 
 class Program(ABC):
-    """One server of one kind: where it listens, how it starts, when it is ready.
+    """One server of one kind: its ports, its command, and when it is ready.
 
     Attributes:
-        name: as people write it, for messages and folder names.
+        name: the usual spelling, for messages and folder names.
         ports: the loopback ports it listens on, the one for clients first; set by the runner.
     """
 
@@ -34,7 +34,7 @@ class Program(ABC):
 
     @abstractmethod
     def launch(self, data: Path) -> Launch:
-        """The command that starts the server on its data folder. Called for every start."""
+        """Return the command that starts the server on its data folder. Called for every start."""
 
     @abstractmethod
     def probe(self) -> None:
@@ -48,5 +48,5 @@ class Program(ABC):
         """Called when a start has succeeded."""
 
     def not_started(self) -> ServiceError:
-        """The error of a question that only a started server can answer."""
+        """Return the error for a question that only a started server can answer."""
         return ServiceError(f"{self.name} is not started.", remedy="call start() or restart().")

@@ -1,4 +1,4 @@
-"""The life of a server, and the one that belongs to the user."""
+"""The life cycle of a server, and a server that belongs to the user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twophase.testing.services.errors import ServiceNotOwnedError
 
 
 class Server(ABC):
-    """The life of a server, whoever runs it."""
+    """The life cycle of a server, whoever runs it."""
 
     @abstractmethod
     def start(self) -> None:
@@ -29,7 +29,7 @@ class Server(ABC):
 
     @abstractmethod
     def restart(self) -> None:
-        """Same port, same data; ends it first if it runs."""
+        """Start it again on the same port and data; end it first if it runs."""
 
     @abstractmethod
     def suspend(self) -> None:
@@ -47,11 +47,11 @@ class Server(ABC):
     @property
     @abstractmethod
     def log(self) -> Path:
-        """The file with all the server has printed."""
+        """The file with everything that the server has printed."""
 
 
 class ExternalServer(Server):
-    """A server of the user, named by an environment variable: used, never stopped.
+    """A user's server, named by an environment variable: used, never stopped.
 
     Args:
         name: the kind of server.

@@ -1,4 +1,4 @@
-"""What all services have in common: they start, stop, die and come back."""
+"""The common base of all services: start, stop, kill and restart."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Service:
         self.stop()
 
     def start(self) -> None:
-        """Start the server, fetching it first if need be; return when it answers a real request.
+        """Start the server, fetching it first if necessary; return when it answers a real request.
 
         Raises:
             ServiceError: it cannot be fetched or did not start; the message names its log.
@@ -44,7 +44,7 @@ class Service:
         self._server.kill()
 
     def restart(self) -> None:
-        """Start the server again on the same port and data; ends it in order first if it runs."""
+        """Start the server again on the same port and data; shut it down first if it runs."""
         self._server.restart()
 
     def suspend(self) -> None:
@@ -52,7 +52,7 @@ class Service:
         self._server.suspend()
 
     def resume(self) -> None:
-        """Let a frozen server go on (SIGCONT)."""
+        """Resume a frozen server (SIGCONT)."""
         self._server.resume()
 
     @property
@@ -62,5 +62,5 @@ class Service:
 
     @property
     def log(self) -> Path:
-        """The file with all that the server has printed."""
+        """The file with everything that the server has printed."""
         return self._server.log

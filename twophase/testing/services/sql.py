@@ -1,4 +1,4 @@
-"""What the MySQL and the MariaDB service have in common: an account, connections, databases."""
+"""The common base of the MySQL and MariaDB services: an account, connections, databases."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SETTINGS = (
     "--innodb-buffer-pool-load-at-startup=OFF",
     "--innodb-buffer-pool-size=256M",
 )
-"""What every server of a test is told: no acknowledged branch is lost, nothing is slower than it must be."""
+"""The options of every test server: no acknowledged branch is lost, nothing is slower than necessary."""
 
 
 def as_root_if_root() -> list[str]:
@@ -37,13 +37,13 @@ def as_root_if_root() -> list[str]:
 
 
 class SqlProgram(Program):
-    """A MySQL or MariaDB server: how its account is made.
+    """A MySQL or MariaDB server, with its account.
 
-    The password is new for every server: a fixed one would let every user of the machine in.
+    The password is new for every server: a fixed one would let in every user of the machine.
 
     Args:
-        local_infile: whether the server allows LOAD DATA LOCAL.
-        options: more of the server's options.
+        local_infile: the server allows LOAD DATA LOCAL.
+        options: more server options.
     """
 
     def __init__(self, local_infile: bool, options: Sequence[str]) -> None:
@@ -72,7 +72,7 @@ class SqlProgram(Program):
 
     def _common_options(self, data: Path) -> list[str]:
         options = [f"--datadir={data / 'db'}", f"--port={self.port}", f"--bind-address={LOOPBACK}"]
-        # Relative to the data folder: a full path can be longer than a socket's name may be.
+        # Relative to the data folder: a full path can exceed the maximum length of a socket's name.
         options += ["--socket=server.sock", f"--pid-file={data / 'server.pid'}"]
         return [*options, *SETTINGS, *as_root_if_root()]
 
@@ -86,8 +86,8 @@ class SqlService(SqlAccess, Service):
     """A server that speaks MySQL's protocol. Use `MySqlService` or `MariaDbService`.
 
     Args:
-        local_infile: whether the server allows LOAD DATA LOCAL; MySQL ships with it off.
-        server_options: more of the server's options, `--name=value`; they win over ours. Not applied to the user's own.
+        local_infile: the server allows LOAD DATA LOCAL; MySQL's default is off.
+        server_options: more server options, `--name=value`; they override ours. Not applied to the user's own.
         detached: the server outlives this process.
         own: start a local server whatever the environment says.
         startup_timeout_s: how long a start may take.
@@ -122,7 +122,7 @@ class SqlService(SqlAccess, Service):
 
 
 def _external_account(url_variable: str, password_variable: str) -> Account | None:
-    """The user's own server, if the environment names one."""
+    """Return the user's own server, if the environment names one."""
     url = os.environ.get(url_variable)
     if not url:
         return None
@@ -137,7 +137,7 @@ def _external_account(url_variable: str, password_variable: str) -> Account | No
 
 
 def checked_options(options: Sequence[str]) -> list[str]:
-    """Refuse options that would be taken for something else."""
+    """Refuse options that the server would misread."""
     for option in options:
         if not option.startswith("--"):
             raise ServiceError(f"The server option {option!r} does not begin with --.", remedy="write --name=value.")

@@ -1,8 +1,8 @@
 """Servers that stay up until this process is told to stop, ready for the quick start of README.md.
 
-1. SIGINT and SIGTERM are caught first, so that what has started by then is stopped in order.
-2. The servers start, and get what the quick start needs: the topic `orders`, and the table `shop.orders`.
-3. How to reach them is printed as lines for a shell: `export` lines, everything else as comments.
+1. Catch SIGINT and SIGTERM first, so that servers that have started by then are stopped in order.
+2. Start the servers, and create what the quick start needs: the topic `orders`, and the table `shop.orders`.
+3. Print how to reach them as lines for a shell: `export` lines, everything else as comments.
 4. Wait for a signal, or for a server that ends by itself.
 5. Stop all of them, and remove their data.
 """
@@ -37,14 +37,14 @@ _SHOWN_LOG_LINES = 15
 
 
 class _Stopped(BaseException):
-    """Somebody wants the servers to stop."""
+    """A signal has asked for the servers to stop."""
 
 
 def run(names: Sequence[str]) -> None:
     """Keep servers up until a signal comes.
 
     Args:
-        names: which, of `NAMES`.
+        names: the servers, from `NAMES`.
 
     Raises:
         ServiceError: one could not be fetched or started, or ended by itself.
@@ -63,7 +63,7 @@ def run(names: Sequence[str]) -> None:
 
 @contextmanager
 def _signals_stop() -> Iterator[None]:
-    """The first signal raises; others come too late, and must not disturb the stop."""
+    """Raise on the first signal; ignore later ones, which must not disturb the stop."""
     numbers = (signal.SIGINT, signal.SIGTERM)
 
     def stop(*_: Any) -> None:
@@ -80,7 +80,7 @@ def _signals_stop() -> Iterator[None]:
 
 
 def _start(name: str, stack: ExitStack) -> KafkaService | SqlService:
-    """Start one, and print how to reach it; local, whatever servers the environment names."""
+    """Start one server, and print how to reach it; local, whatever servers the environment names."""
     if name == KAFKA:
         kafka = stack.enter_context(KafkaService(own=True))
         _make_topic(kafka)
@@ -125,7 +125,7 @@ def _say(line: str) -> None:
 
 
 def _wait_for_an_end(pids: Mapping[int, KafkaService | SqlService]) -> None:
-    """Sleep until a child of this process ends, a server or its watchdog; a signal ends the sleep too."""
+    """Sleep until a child of this process ends, a server or its watchdog; a signal also ends the sleep."""
     ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     service = None if ended is None else pids.get(ended.si_pid)
     if ended is None or service is None:

@@ -1,6 +1,6 @@
 """Kills a server when the process that started it is gone, however hard that process died.
 
-Run as a script of its own, `python watchdog.py PARENT_PID SERVER_PID FOLDER`, with the standard library only.
+Run as a separate script, `python watchdog.py PARENT_PID SERVER_PID FOLDER`, with only the standard library.
 
 PR_SET_PDEATHSIG would need no process, but it fires when the *thread* that forked ends, and fixtures start
 servers in short-lived threads. A pipe to the parent would be kept open by the parent's other forked children.
@@ -36,7 +36,7 @@ def watch(parent_pid: int, server_pid: int, folder: str) -> None:
         poller.register(parent, select.POLLIN)
     except ProcessLookupError:
         parent = -1
-    # The parent may have died, and its pid been reused, before the handle was opened: getppid tells.
+    # The parent may have died, and its pid been reused, before the handle was opened: getppid shows it.
     while os.getppid() == parent_pid:
         ended = {descriptor for descriptor, _ in poller.poll(_POLL_MS)}
         if server in ended:
