@@ -25,7 +25,7 @@ KILLS  ?= 30
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --ledger
 CHOSEN := $(if $(PART),--part $(PART)) $(if $(SHARE),--share $(SHARE)) $(if $(REST),--rest) --kills $(KILLS)
 
-.PHONY: help demo test proof unit quick ledger integration soak simulate model lint types layers format services bench constraints clean check
+.PHONY: help demo test proof unit quick ledger integration soak simulate model lint types layers docs format services bench constraints clean check
 
 help:  ## List the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,10 @@ types: $(READY)  ## Types, strict
 
 layers: $(READY)  ## Who may know whom
 	@$(BIN)/lint-imports --no-logo
+
+docs: $(READY)  ## The documentation site, strictly: broken links fail
+	@$(BIN)/python docs/generate.py --check
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict -d build/site
 
 check: lint types layers test  ## Style, types, layers, and every test that needs no Docker
 
