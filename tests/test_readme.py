@@ -19,10 +19,11 @@ from twophase.sources.kafka.options import KafkaOptions
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-PAGES = [
-    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "sinks/README.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
+PAGES = sorted(
+    path
+    for path in ROOT.rglob("*.md")
+    if not any(part.startswith(".") or part == "build" for part in path.relative_to(ROOT).parts)
+)
 TESTS = ("tests", "integration", "verification")
 PYTHON = README.partition("```python\n")[2].partition("```")[0]
 YAML = (ROOT / "docs" / "tutorial.md").read_text().partition("```yaml\n")[2].partition("```")[0]
