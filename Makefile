@@ -24,10 +24,10 @@ KILLS  ?= 30
 # The longest files first, by harness/ledger.json, and CPU seconds held against it.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --ledger
 # The tests that start neither Spark nor a server.
-UNIT   := -m "not spark and not server" tests
+UNIT   := -m "not spark and not server" tests verification
 CHOSEN := $(if $(PART),--part $(PART)) $(if $(SHARE),--share $(SHARE)) $(if $(REST),--rest) --kills $(KILLS)
 
-.PHONY: help demo test proof unit quick ledger integration soak simulate model lint types layers format services bench constraints clean check
+.PHONY: help demo test proof unit quick ledger integration soak simulate model lint types layers docs format services bench constraints clean check
 .PHONY: coverage package
 
 help:  ## List the targets
@@ -79,6 +79,10 @@ types: $(READY)  ## Types of every tree, strict for what is no test
 
 layers: $(READY)  ## Who may know whom
 	@$(BIN)/lint-imports --no-logo
+
+docs: $(READY)  ## The documentation site, strictly: broken links fail
+	@$(BIN)/python docs/generate.py --check
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict -d build/site
 
 check: lint types layers test  ## Style, types, layers, and every test that needs no Docker
 

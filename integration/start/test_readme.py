@@ -1,4 +1,4 @@
-"""The quick starts of README.md, run as they stand: only addresses, and where the input ends, are put in."""
+"""The quick start of README.md and the job file of docs/tutorial.md, run as they stand: only addresses and folders are put in."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from twophase.testing.services import KafkaService, MySqlService
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 TIMEOUT_S = 240
 pytestmark = pytest.mark.part("kafka")
 
 UP = "python -m twophase.testing.services up kafka mysql"
 
 
-def block(language: str) -> str:
-    return README.partition(f"```{language}\n")[2].partition("```")[0]
+def block(page: str, language: str) -> str:
+    return page.partition(f"```{language}\n")[2].partition("```")[0]
 
 
 def put_in(text: str, changes: dict[str, str]) -> str:
@@ -36,7 +37,12 @@ def put_in(text: str, changes: dict[str, str]) -> str:
 
 
 def run(command: list[str], scenario: Scenario) -> None:
-    environment = os.environ | {"SHOP_PASSWORD": scenario.servers["facts"].password}
+    server = scenario.servers["facts"]
+    environment = os.environ | {
+        "SHOP_PASSWORD": server.password,
+        "TWOPHASE_KAFKA_BOOTSTRAP_SERVERS": str(scenario.settings["servers"]),
+        "TWOPHASE_MYSQL_URL": server.url("").rstrip("/"),
+    }
     done = subprocess.run(
         [sys.executable, *command],
         env=environment,
@@ -56,31 +62,29 @@ def scenario(kafka: KafkaService, mysql: MySqlService, tmp_path: Path) -> Scenar
     return scenario
 
 
-def addresses(scenario: Scenario) -> dict[str, str]:
-    url = scenario.servers["facts"].url(scenario.databases["facts"])
-    return {
-        "broker:9092": scenario.settings["servers"],
-        "mysql://app@db/shop": url,
-        "/chk/orders": str(scenario.scratch / "chk"),
-    }
-
-
 @pytest.mark.proof
 def test_the_python(scenario: Scenario) -> None:
-    ends = {'processingTime="10 seconds"': "availableNow=True"}
-    topic = {'"subscribe", "orders"': f'"subscribe", "{scenario.topic}"'}
+    places = {
+        '"/shop"': f'"/{scenario.databases["facts"]}"',
+        '"subscribe", "orders"': f'"subscribe", "{scenario.topic}"',
+        "/tmp/orders-job": str(scenario.scratch / "chk"),
+    }
     script = scenario.scratch / "job.py"
-    script.write_text(put_in(block("python"), addresses(scenario) | ends | topic))
+    script.write_text(put_in(block(README, "python"), places))
     run([str(script)], scenario)
     scenario.verify()
 
 
 @pytest.mark.proof
 def test_the_job_file(scenario: Scenario) -> None:
+    places = {
+        "broker:9092": scenario.settings["servers"],
+        "mysql://app@db/shop": scenario.servers["facts"].url(scenario.databases["facts"]),
+        "/tmp/orders-job": str(scenario.scratch / "chk"),
+        "subscribe: orders": f"subscribe: {scenario.topic}",
+    }
     script = scenario.scratch / "job.yaml"
-    script.write_text(
-        put_in(block("yaml"), addresses(scenario) | {"subscribe: orders": f"subscribe: {scenario.topic}"})
-    )
+    script.write_text(put_in(block(TUTORIAL, "yaml"), places))
     run(["-m", "twophase.cli", "run", "--available-now", str(script)], scenario)
     scenario.verify()
 
@@ -89,7 +93,7 @@ class Up:
     """The servers of the quick start, and the lines that a shell is to get."""
 
     def __init__(self) -> None:
-        assert README.count(f"\n{UP}\n") == 1
+        assert [page.count(f"\n{UP}\n") for page in (README, TUTORIAL)] == [1, 1]
         command = [sys.executable, *UP.split()[1:]]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
         assert self._process.stdout is not None
@@ -127,20 +131,38 @@ def up() -> Iterator[Up]:
     servers.stop()
 
 
-def test_the_job_file_with_nothing_but_the_servers_that_the_page_starts(up: Up, tmp_path: Path) -> None:
-    (echo,) = re.findall(r"^echo .*$", README, flags=re.MULTILINE)
-    places = {
-        "broker:9092": up.shown("kafka.bootstrap.servers"),
-        "mysql://app@db/shop": up.shown("url"),
-        "/chk/orders": str(tmp_path / "chk"),
-    }
-    (tmp_path / "job.yaml").write_text(put_in(block("yaml"), places))
-    up.shell(echo, tmp_path)
-    told = up.shell("python -m twophase.cli run --available-now --progress plain job.yaml", tmp_path)
-    assert "committed: 1 row in " in told
-    password = up.shell('echo "$SHOP_PASSWORD"', tmp_path).strip()
+def the_rows(up: Up, folder: Path) -> tuple[tuple[object, ...], ...]:
+    password = up.shell('echo "$SHOP_PASSWORD"', folder).strip()
     host, _, port = up.shown("url").partition("@")[2].removesuffix("/shop").partition(":")
     with pymysql.connect(host=host, port=int(port), user="root", password=password, database="shop") as connection:
         cursor = connection.cursor()
         cursor.execute("SELECT id, customer, amount FROM orders")
-        assert cursor.fetchall() == ((1, "ann", 9.5),)
+        return tuple(cursor.fetchall())
+
+
+def echo(page: str) -> str:
+    """The line of a page that writes a record."""
+    (line,) = re.findall(r"^echo .*$", page, flags=re.MULTILINE)
+    return str(line)
+
+
+def test_the_job_file_with_nothing_but_the_servers_that_the_page_starts(up: Up, tmp_path: Path) -> None:
+    places = {
+        "broker:9092": up.shown("kafka.bootstrap.servers"),
+        "mysql://app@db/shop": up.shown("url"),
+        "/tmp/orders-job": str(tmp_path / "chk"),
+    }
+    (tmp_path / "job.yaml").write_text(put_in(block(TUTORIAL, "yaml"), places))
+    up.shell(echo(TUTORIAL), tmp_path)
+    told = up.shell("python -m twophase.cli run --available-now --progress plain job.yaml", tmp_path)
+    assert "committed: 1 row in " in told
+    assert the_rows(up, tmp_path) == ((1, "ann", 9.5),)
+
+
+@pytest.mark.proof
+def test_the_python_with_nothing_but_the_servers_that_the_page_starts(up: Up, tmp_path: Path) -> None:
+    program = put_in(block(README, "python"), {"/tmp/orders-job": str(tmp_path / "chk")})
+    (tmp_path / "job.py").write_text(program)
+    up.shell(echo(README), tmp_path)
+    up.shell("python job.py", tmp_path)
+    assert the_rows(up, tmp_path) == ((1, "ann", 9.5),)

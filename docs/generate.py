@@ -1,0 +1,131 @@
+"""`python docs/generate.py`: the pages that are made from other files.
+
+docs/errors.md         the errors, from twophase/errors.py and the tables of docs/operations.md
+docs/index.md          README.md, with links that lead from docs/
+docs/sinks/index.md    sinks/README.md, likewise
+
+`--check` writes nothing, and exits 1 if a page differs from what it would write.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import sys
+import textwrap
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+WIDTH = 100
+# Pages that are made from files outside docs/.
+COPIES = {"README.md": "index.md", "sinks/README.md": "sinks/index.md"}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or check them; return the exit code."""
+    differ = [name for name, text in pages().items() if _read(DOCS / name) != text]
+    if "--check" in arguments:
+        for name in differ:
+            sys.stderr.write(f"docs/{name} is not what its sources say. Next: python docs/generate.py\n")
+        return 1 if differ else 0
+    for name in differ:
+        (DOCS / name).write_text(pages()[name])
+    return 0
+
+
+def pages() -> dict[str, str]:
+    """Text of each generated page, by its name in docs/."""
+    return {"errors.md": errors_page()} | {page: copied(source, page) for source, page in COPIES.items()}
+
+
+def copied(source: str, page: str) -> str:
+    """A Markdown file from outside docs/, as a page: links lead to pages, names of other files are code."""
+
+    def link(found: re.Match[str]) -> str:
+        label, target = found.groups()
+        name, _, anchor = target.partition("#")
+        if "://" in target or not name:
+            return found[0]
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), name))
+        path = COPIES.get(path, path.removeprefix("docs/") if path.startswith("docs/") else "")
+        if not path:
+            return f"`{label}`"
+        relative = posixpath.relpath(path, posixpath.dirname(page) or ".")
+        return f"[{label}]({relative}{'#' + anchor if anchor else ''})"
+
+    text = (ROOT / source).read_text()
+    return f"<!-- Made from {source} by docs/generate.py. -->\n\n" + re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", link, text)
+
+
+def errors_page() -> str:
+    """The catalogue of errors: a section for each class of the tree."""
+    sys.path.insert(0, str(ROOT))  # this tree, whatever is installed
+    module = import_module("twophase.errors")
+    drawn = textwrap.dedent(module.__doc__.partition("\n\n")[2].partition("\n\n")[0])
+    sections = [_section(kind) for kind in _tree(module.TwoPhaseError) if kind.__module__ == module.__name__]
+    head = (
+        "<!-- Made from twophase/errors.py and docs/operations.md by docs/generate.py. -->\n\n# Errors\n\n"
+        + _fill(
+            "Every error that twophase raises by name, from `twophase/errors.py`. The name is the last word of a "
+            "message's first line, in brackets, or the exception's class. Every message says what happened, whether "
+            "data is lost, and what to do next. [Operations](operations.md#exit-codes) says what a supervisor does "
+            "with an exit code."
+        )
+        + f"\n\n```\n{drawn}\n```\n"
+    )
+    return head + "".join(sections)
+
+
+def _section(kind: Any) -> str:
+    summary = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
+    lines = [f"\n## {kind.__name__}", _fill(summary), ""]
+    if children := [child.__name__ for child in kind.__subclasses__()]:
+        lines.append(_item("Kinds: " + ", ".join(f"[`{name}`](#{name.lower()})" for name in children) + "."))
+    restarts = "yes, as `restart.strategy` says" if kind.restartable else "no"
+    lines.append(_item(f"Restarts the query: {restarts}. Exit code: {kind.exit_code}."))
+    if row := _operations().get(kind.__name__):
+        place, lost, remedy = row
+        lines += [_item(f"Data lost? {lost}"), _item(f"What to do: {remedy}"), _item(f"Operations: {place}.")]
+    elif kind.data_lost:
+        lines.append(_item(kind.data_lost))
+    return "\n".join(lines) + "\n"
+
+
+def _operations() -> dict[str, tuple[str, str, str]]:
+    """For each error in the tables of docs/operations.md: a link to the table, whether data is lost, what to do."""
+    found: dict[str, tuple[str, str, str]] = {}
+    place = ""
+    for line in (DOCS / "operations.md").read_text().splitlines():
+        if line.startswith("#"):
+            head = line.lstrip("# ")
+            anchor = re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")
+            place = f"[{head}](operations.md#{anchor})"
+        elif match := re.match(r"\| `(\w+)` \((?:restarts, )?\d\) \| ", line):
+            _, lost, remedy = (cell.strip() for cell in line[match.end() :].rstrip(" |").split(" | "))
+            found[match[1]] = (place, *(cell.replace("](#", "](operations.md#") for cell in (lost, remedy)))
+    return found
+
+
+def _tree(kind: Any) -> list[Any]:
+    return [kind, *(leaf for child in kind.__subclasses__() for leaf in _tree(child))]
+
+
+def _item(text: str) -> str:
+    return _fill(f"- {text}", "  ")
+
+
+def _fill(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    )
+
+
+def _read(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,51 @@
+"""The code on the pages: every Python block compiles, and every job file is accepted. Nothing is started."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from twophase.cli.jobfile.job_file import load_job_file
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "sinks" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+JOB_FILE = {"name", "source", "sinks"}
+
+
+def blocks(language: str) -> dict[str, str]:
+    """Every block of a language, also those within lists, by its page and line."""
+    found: dict[str, str] = {}
+    for page in PAGES:
+        text = page.read_text()
+        for block in re.finditer(rf"^( *)```{language}\n(.*?)^\1```$", text, flags=re.MULTILINE | re.DOTALL):
+            line = text.count("\n", 0, block.start()) + 2
+            found[f"{page.relative_to(ROOT)}:{line}"] = textwrap.dedent(block[2])
+    return found
+
+
+def job_files() -> dict[str, str]:
+    """Those YAML blocks that are whole job files."""
+    parsed = {place: yaml.safe_load(text) for place, text in blocks("yaml").items()}
+    return {place: blocks("yaml")[place] for place, value in parsed.items() if JOB_FILE <= {*value}}
+
+
+@pytest.mark.parametrize("place", blocks("python"))
+def test_every_python_block_compiles(place: str) -> None:
+    compile(blocks("python")[place], place, "exec")
+
+
+@pytest.mark.parametrize("place", job_files())
+def test_every_job_file_is_accepted(place: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(job_files()[place])
+    assert load_job_file(path, {}).sinks
+
+
+def test_every_block_is_closed_and_in_a_language_that_is_looked_at() -> None:
+    fences = {page: re.findall(r"^ *```(.*)$", page.read_text(), flags=re.MULTILINE) for page in PAGES}
+    assert not [page for page, found in fences.items() if len(found) % 2]
+    assert {language for found in fences.values() for language in found} <= {"", "python", "yaml", "sql", "toml"}
