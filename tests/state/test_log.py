@@ -17,6 +17,7 @@ from tests.state.conftest import JOB, LINEAGE, bit_flips, checkpoint, decide, sn
 from tests.state.test_codec import BODIES, VALUES, framed
 from twophase.errors import CorruptRecordError, FencedError, InDoubtError
 from twophase.ids import Attempt
+from twophase.protocol.record import digest
 from twophase.state import codec
 from twophase.state.log import JobLog
 from twophase.state.records import CommittedRecord, DecidedRecord, Decision, FenceRecord, History, record_to_json
@@ -557,6 +558,6 @@ def test_whatever_bytes_stand_in_for_a_record_are_refused_as_damaged(hostile: Pa
 
 def test_the_digest_in_the_log_is_that_of_the_body(folder: Path, store: CompletedCheckpointStore) -> None:
     decision = decide(store, 0)
-    assert decision.body_digest == codec.digest((folder / decision.folder / "_metadata").read_bytes())
+    assert decision.body_digest == digest((folder / decision.folder / "_metadata").read_bytes())
     assert again(folder).history.decisions == (decision,)
     assert store.read(decision) == checkpoint(0)
