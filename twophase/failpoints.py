@@ -2,12 +2,12 @@
 
     TWOPHASE_FAILPOINTS="C06=kill,C13=raise@2,C09=delay:200"
 
-`name=action@k` acts on the k-th time the point is reached in this process (default 1), and only then; `name=action@*`
-acts each time. Actions: `kill` (SIGKILL to this process), `kill_driver` (SIGKILL to the process that `TWOPHASE_DRIVER_PID`
-names, from a worker), `stop` (SIGSTOP), `raise` (`FailpointError`), `delay:ms`.
+`name=action@k` acts the k-th time this process reaches the point (default 1), and only then; `name=action@*` acts each
+time. Actions: `kill` (SIGKILL to this process), `kill_driver` (from a worker, SIGKILL to the process that
+`TWOPHASE_DRIVER_PID` names), `stop` (SIGSTOP), `raise` (`FailpointError`), `delay:ms`.
 Unset, a failpoint is one dictionary look-up.
-`TWOPHASE_FAILPOINTS_LOG` names a file that gets a line for each point acted on, synced before the action. Processes that
-share it act on `name=action@k` once among all of them, so that a worker started after a kill does not die again.
+`TWOPHASE_FAILPOINTS_LOG` names a file that gets a line for each point acted on, synced before the action. Processes
+that share it act on `name=action@k` once among all of them, so a worker started after a kill does not die again.
 
 The crash points of the protocol:
 
