@@ -1,8 +1,8 @@
 """Arrow arrays and scalars from Python values, without pandas.
 
-`pyarrow.array`, `pyarrow.scalar` and every compute function that is given a Python value import pandas, if it is installed,
-to find out whether the value is one of its own. That takes a third of a second of a processor, in each of Spark's Python
-workers. Arrays that are made of buffers need no such look.
+`pyarrow.array`, `pyarrow.scalar` and every compute function that takes a Python value import pandas, if it is installed, to
+check whether the value is a pandas object. That costs a third of a second of CPU time in each of Spark's Python workers.
+Arrays built from buffers skip that check.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _CODES = {pa.int32(): "i", pa.int64(): "q"}
 
 
 def integers(values: Iterable[int], kind: pa.DataType | None = None) -> pa.Array:
-    """An array of integers.
+    """Return an array of integers.
 
     Args:
-        values: none is None.
+        values: integers, without None.
         kind: int32 or int64, the default.
 
     Raises:
@@ -33,14 +33,14 @@ def integers(values: Iterable[int], kind: pa.DataType | None = None) -> pa.Array
 
 
 def binaries(values: Sequence[bytes | None], kind: pa.DataType | None = None) -> pa.Array:
-    """An array of bytes, or of texts in UTF-8.
+    """Return an array of bytes, or of strings in UTF-8.
 
     Args:
-        values: None is null.
+        values: None becomes null.
         kind: binary, the default, or string.
 
     Raises:
-        OverflowError: together they are longer than an array can be.
+        OverflowError: the values are longer in total than an array can hold.
     """
     kind = kind or pa.binary()
     validity = _bits(value is not None for value in values) if None in values else None
@@ -54,19 +54,19 @@ def binaries(values: Sequence[bytes | None], kind: pa.DataType | None = None) ->
 
 
 def texts(values: Sequence[str | None]) -> pa.Array:
-    """An array of strings; None is null."""
+    """Return an array of strings; None becomes null."""
     return binaries([None if value is None else value.encode() for value in values], pa.string())
 
 
 def booleans(values: Iterable[bool]) -> pa.Array:
-    """An array of truth values; none is None."""
+    """Return an array of booleans, without null."""
     found = list(values)
     return pa.Array.from_buffers(pa.bool_(), len(found), [None, _bits(found)])
 
 
-@lru_cache(256, typed=True)  # typed: 1 and True are one key otherwise
+@lru_cache(256, typed=True)  # typed: otherwise 1 and True share a key
 def scalar(value: bool | int | str) -> pa.Scalar:
-    """A value as compute functions take it."""
+    """Return a value as a scalar for compute functions."""
     if isinstance(value, str):
         return texts([value])[0]
     return booleans([value])[0] if isinstance(value, bool) else integers([value])[0]

@@ -1,6 +1,6 @@
 """Options: parsed once at the edge, frozen, checked before any write.
 
-Every group of options is a subclass of `Options`. Keys may be given as Spark gives them (strings) or typed. Unknown keys
+Every group of options is a subclass of `Options`. Values may be strings, as Spark passes them, or typed. Unknown keys
 and bad values become one `ConfigError` that names the key, the value, what is allowed and what to do.
 """
 
@@ -41,29 +41,29 @@ Duration = Annotated[float, BeforeValidator(parse_duration_s), Field(ge=0, allow
 
 
 def parse_names(value: object) -> object:
-    """Turn 'a, b' into its names, as Spark gives options; leave anything else to the type check."""
+    """Split 'a, b', as Spark passes options, into its names; leave anything else to the type check."""
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]
-"""Names, as a list or divided by commas."""
+"""Names, as a list or separated by commas."""
 
 
 class Options(BaseModel):
-    """A frozen group of options. Unknown keys are refused."""
+    """A frozen group of options. Unknown keys are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], where: str) -> Self:
-        """Check `options`.
+        """Parse and validate `options`.
 
         Args:
             options: keys as the user wrote them.
             where: what the options belong to, for the error, such as "sink 'facts'".
 
         Raises:
-            ConfigError: a key is unknown, missing, or its value is not allowed.
+            ConfigError: a key is unknown or missing, or its value is not allowed.
         """
         try:
             return cls.model_validate(dict(options))
@@ -72,7 +72,7 @@ class Options(BaseModel):
 
     @classmethod
     def keys(cls) -> list[str]:
-        """The keys a user may give, as documented."""
+        """Return the keys that a user may set, as documented."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
@@ -94,13 +94,13 @@ def _explain(cls: type[Options], error: ValidationError, where: str) -> str:
 
 
 class CheckpointMode(StrEnum):
-    """Delivery guarantee. There is one; a job that asks for another is refused."""
+    """Delivery guarantee. There is only one; a job that asks for another is rejected."""
 
     EXACTLY_ONCE = "exactly_once"
 
 
 class RestartStrategy(StrEnum):
-    """How the job goes on after an error that a restart may mend."""
+    """Restart strategy of the job after a restartable error."""
 
     EXPONENTIAL = "exponential"
     FIXED = "fixed"
@@ -109,7 +109,7 @@ class RestartStrategy(StrEnum):
 
 
 class JobOptions(Options):
-    """The options of a job. Flink's keys, where it has them, are in docs/configuration.md."""
+    """Options of a job. docs/configuration.md maps them to Flink's keys, where Flink has them."""
 
     checkpoint_location: str = Field(alias="checkpointLocation", min_length=1)
     interval_s: Duration | None = Field(default=None, alias="checkpoint.interval")
@@ -133,7 +133,7 @@ class JobOptions(Options):
     @field_validator("min_pause_s")
     @classmethod
     def _pause_alone(cls, pause_s: float, info: ValidationInfo) -> float:
-        """Flink's rule too: a pause after each commit leaves nothing to do behind the next checkpoint."""
+        """Flink has the same rule: with a pause after each commit, no commit can overlap the next checkpoint."""
         if pause_s and info.data.get("max_concurrent", 1) > 1:
             raise ValueError("a pause after each commit needs checkpoint.max_concurrent = 1")
         return pause_s

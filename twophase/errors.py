@@ -6,26 +6,26 @@
     |-- PreflightError             the environment or a target cannot give what the protocol needs
     |-- ServiceError               a local test service could not be fetched or started
     |-- SparkLostError             the Spark application under the job is gone
-    |-- ReplayLostError            the records of a committed micro-batch are gone, or others; the next start goes on without them
+    |-- ReplayLostError            a committed micro-batch has lost or changed records; the next start continues without them
     |-- DeclinedError              an attempt at a checkpoint failed before its decision; nothing is visible
-    |   |-- RejectedRowsError      the target refused rows: the data is at fault, a retry meets it again
-    |   |-- BadRecordError         a record of the source does not fit the schema; a retry meets it again
-    |   |-- SourceUnavailableError the source did not answer, or a read of it stands still
+    |   |-- RejectedRowsError      the target rejected rows: the data is at fault, a retry would fail the same way
+    |   |-- BadRecordError         a source record does not fit the schema; a retry would fail the same way
+    |   |-- SourceUnavailableError the source did not answer, or a read of it stalled
     |   `-- CheckpointExpiredError the attempt took longer than checkpoint.timeout
-    `-- StopJobError               the job stops and does not restart by itself, but for InDoubtError
-        |-- FencedError            another driver has taken the job over
+    `-- StopJobError               the job stops and does not restart by itself, except after InDoubtError
+        |-- FencedError            another driver has taken over the job
         |-- InDoubtError           the outcome of writing the decision is unknown; recovery finds out
         |-- LostCommittableError      a decided piece is proven absent from its target
-        |-- CheckpointMissingError the store has no history, a sink or Spark's folder has
+        |-- CheckpointMissingError the store has no history, but a sink or Spark's folder has
         |-- RestoreRefusedError    the restored checkpoint is older than what the sinks have, or are bound to get
         |-- CorruptRecordError     a durable file is damaged
         |-- OffsetMismatchError    Spark's offset log and the checkpoint store disagree
         |-- TargetChangedError     a committable names another target than the one connected
-        `-- SourceLossError        records the job has not read are gone from the source
+        `-- SourceLossError        records that the job has not read are gone from the source
             |-- OffsetOutOfRangeError
             |-- TopicRecreatedError
             |-- PartitionVanishedError
-            `-- RangeChangedError    a decided micro-batch that Spark runs again for its state has other records
+            `-- RangeChangedError    a decided micro-batch that Spark reruns for its state has different records
 
 Every message says what happened, whether data is lost, and what to do next.
 """
@@ -47,7 +47,7 @@ class TwoPhaseError(Exception):
     Attributes:
         restartable: whether the restart strategy may restart the job after this error.
         exit_code: what the `twophase` command exits with.
-        data_lost: what the message says about data; empty where the question does not arise.
+        data_lost: what the message says about data loss; empty where the question does not arise.
     """
 
     restartable: ClassVar[bool] = False
@@ -55,7 +55,7 @@ class TwoPhaseError(Exception):
     data_lost: ClassVar[str] = ""
 
     def __init__(self, what: str, *, remedy: str = "") -> None:
-        # One line each: what reads logs by line finds the whole message.
+        # One line each, so that line-based log readers get the whole message.
         self.what = " ".join(what.splitlines())
         self.remedy = " ".join(remedy.splitlines())
         super().__init__(self.what)
@@ -83,13 +83,13 @@ class ConfigError(TwoPhaseError):
 
 
 class PreflightError(TwoPhaseError):
-    """The environment or a target cannot give what the protocol needs. Raised before a sink has rows that are not decided."""
+    """The environment or a target cannot give what the protocol needs. Raised before a sink has undecided rows."""
 
     exit_code = 2
 
 
 class TargetUnreachableError(TwoPhaseError):
-    """A target does not answer. What is decided stays decided and is committed when it is back."""
+    """A target does not answer. Decided checkpoints stay decided and are committed once it answers again."""
 
     restartable = True
 
@@ -99,13 +99,13 @@ class ServiceError(TwoPhaseError):
 
 
 class SparkLostError(TwoPhaseError):
-    """The Spark application under the job is stopped, or its JVM is gone: no restart of the query can help."""
+    """The job's Spark application has stopped, or its JVM is gone: restarting the query cannot help."""
 
     data_lost = "No data is lost: the next start of the job recovers."
 
 
 class ReplayLostError(TwoPhaseError):
-    """A committed micro-batch that ran once more for Spark's watermark lacks its records. It will not run again."""
+    """A committed micro-batch, rerun for Spark's watermark, has lost its records. It will not run again."""
 
     restartable = True
     data_lost = "No data is lost: every sink has its rows, and Spark their state."
@@ -119,21 +119,21 @@ class DeclinedError(TwoPhaseError):
 
 
 class RejectedRowsError(DeclinedError):
-    """The target refused rows. A retry would meet the same rows, so the job stops."""
+    """The target rejected rows. A retry would write the same rows, so the job stops."""
 
     restartable = False
     exit_code = 3
 
 
 class BadRecordError(DeclinedError):
-    """A record of the source cannot be read with the schema. A retry would meet it again, so the job stops."""
+    """A source record cannot be read with the schema. A retry would read it again, so the job stops."""
 
     restartable = False
     exit_code = 3
 
 
 class SourceUnavailableError(DeclinedError):
-    """The source did not answer in time, or a read of it stands still."""
+    """The source did not answer in time, or a read of it stalled."""
 
 
 class CheckpointExpiredError(DeclinedError):
@@ -141,13 +141,13 @@ class CheckpointExpiredError(DeclinedError):
 
 
 class StopJobError(TwoPhaseError):
-    """A condition that no restart mends, but for `InDoubtError`: an operator has to look."""
+    """A condition that no restart resolves, except for `InDoubtError`: an operator has to look."""
 
     exit_code = 3
 
 
 class FencedError(StopJobError):
-    """Another driver has taken the job over; this one neither decides, commits nor aborts any more."""
+    """Another driver has taken over the job; this one no longer decides, commits or aborts anything."""
 
     exit_code = 4
     data_lost = "No data is lost: the newer driver goes on with the job."
@@ -157,19 +157,19 @@ class InDoubtError(StopJobError):
     """Writing the decision had an unclear outcome. Neither commit nor abort is right before recovery has looked."""
 
     restartable = True
-    data_lost = "No data is lost: recovery reads the log and either commits or aborts the checkpoint whole."
+    data_lost = "No data is lost: recovery reads the log and either commits or aborts the whole checkpoint."
 
 
 class LostCommittableError(StopJobError):
-    """A decided piece is in its target neither prepared nor committed."""
+    """A decided piece is neither prepared nor committed in its target."""
 
 
 class CheckpointMissingError(StopJobError):
-    """The checkpoint store has no history of this job, while a sink or Spark's folder has."""
+    """The checkpoint store has no history of this job, but a sink or Spark's folder has."""
 
 
 class RestoreRefusedError(StopJobError):
-    """A restore would write rows again that a sink has or is bound to get. Nothing is missing: a start without it goes on."""
+    """A restore would rewrite rows that a sink has or is bound to get. No data is missing: start without it to continue."""
 
 
 class CorruptRecordError(StopJobError):
@@ -197,24 +197,24 @@ class TopicRecreatedError(SourceLossError):
 
 
 class PartitionVanishedError(SourceLossError):
-    """A partition, or a whole topic, that the job reads does not exist any more."""
+    """A partition, or a whole topic, that the job reads no longer exists."""
 
 
 class RangeChangedError(SourceLossError):
-    """A range that a decided checkpoint was made of has other records when Spark reads it again for its state."""
+    """An offset range of a decided checkpoint has different records when Spark reads it again for its state."""
 
 
 def from_text(text: str) -> TwoPhaseError | None:
     """Rebuild the error whose text Spark carried out of a worker.
 
-    Spark keeps only the traceback of an exception raised in a Python worker or in a Python data source. An error of ours
-    has a sealed line in it (`twophase.seal`). Nothing else counts: a value of a row can name any error.
+    Spark keeps only the traceback of an exception raised in a Python worker or in a Python data source. The traceback of
+    a `TwoPhaseError` holds a sealed line (`twophase.seal`). Nothing else is trusted: a row value can name any error.
 
     Args:
         text: any text with a Python traceback in it.
 
     Returns:
-        The last of our errors in it, or None.
+        The last sealed error in it, or None.
     """
     found = last_sealed(text)
     if found is None:

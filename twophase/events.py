@@ -1,4 +1,4 @@
-"""What happens to a job, as values. Logs, progress and metrics observe events; the protocol never logs by itself."""
+"""Events of a job, as values. Logs, progress and metrics observe them; the protocol itself never logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Event:
 
 @dataclass(frozen=True)
 class RecoveryStarted(Event):
-    """A driver has appended its fence: attempts of older generations are closed."""
+    """A driver has appended its fence, which closes the attempts of older generations."""
 
     generation: int
 
@@ -68,7 +68,7 @@ class CheckpointDeclined(Event):
 class CheckpointDecided(Event):
     """The completed checkpoint is durable: from here on everything commits.
 
-    `rows` is the sum over all sinks; `rows_by_sink` names every sink of the job, also one without rows.
+    `rows` is the sum over all sinks; `rows_by_sink` names every sink of the job, including those without rows.
     """
 
     checkpoint: int
@@ -80,7 +80,7 @@ class CheckpointDecided(Event):
 
 @dataclass(frozen=True)
 class PieceCommitted(Event):
-    """A sink has proven one piece committed. `proof` is empty if this very call committed it."""
+    """A sink has proven one piece committed. `proof` is empty if this call committed it."""
 
     checkpoint: int
     sink: str
@@ -90,9 +90,9 @@ class PieceCommitted(Event):
 
 @dataclass(frozen=True)
 class CommitRetried(Event):
-    """A decided checkpoint is not committed yet: a sink asks for another try.
+    """A decided checkpoint is not committed yet: a sink asked for a retry.
 
-    `waiting_s` is how long this driver has been trying, in seconds: as long its pieces are prepared and may hold locks (H5).
+    `waiting_s` is how long this driver has been trying, in seconds: all that time its pieces may hold locks (H5).
     """
 
     checkpoint: int
@@ -107,8 +107,8 @@ class CommitRetried(Event):
 class CheckpointCommitted(Event):
     """Every sink has proven the checkpoint committed.
 
-    Durations in seconds: `duration_s` from the trigger; `protocol_s` the part spent in the protocol itself, that is
-    without Spark and the targets. `rows` is the sum over all sinks; `rows_by_sink` names every sink of the job.
+    Durations in seconds: `duration_s` since the trigger; `protocol_s` the part spent in the protocol itself, without
+    Spark and the targets. `rows` is the sum over all sinks; `rows_by_sink` names every sink of the job.
     """
 
     checkpoint: int
@@ -121,7 +121,7 @@ class CheckpointCommitted(Event):
 
 @dataclass(frozen=True)
 class GroupOffsetsDelayed(Event):
-    """The offsets of a complete checkpoint did not reach the consumer group; those of the next one will do."""
+    """The offsets of a committed checkpoint did not reach the consumer group; those of the next one will cover them."""
 
     checkpoint: int
     reason: str
@@ -129,7 +129,7 @@ class GroupOffsetsDelayed(Event):
 
 @dataclass(frozen=True)
 class CheckpointReplayed(Event):
-    """Spark replayed a checkpoint that is decided already; no sink was asked to write."""
+    """Spark replayed a checkpoint that was already decided; no sink was asked to write."""
 
     checkpoint: int
     executed: bool
@@ -137,7 +137,7 @@ class CheckpointReplayed(Event):
 
 @dataclass(frozen=True)
 class CheckpointSubsumed(Event):
-    """The checkpoint's body is deleted; newer ones are kept."""
+    """The checkpoint's body was deleted; newer checkpoints are kept."""
 
     checkpoint: int
 
@@ -167,23 +167,23 @@ class JobStopped(Event):
 
 
 Observer = Callable[[Event], None]
-"""Hears of events, in the thread in which they happen: several at once with `checkpoint.max_concurrent` above 1."""
+"""Receives events in the thread that emits them: concurrently with `checkpoint.max_concurrent` above 1."""
 
 _log = logging.getLogger("twophase")
 
 
 class Observers:
-    """Hands events to every observer. An observer that fails is logged and cannot disturb the protocol."""
+    """Passes events to every observer. An observer that fails is logged and cannot disturb the protocol."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = list(observers)
 
     def add(self, observer: Observer) -> None:
-        """Add an observer; it hears events from now on."""
+        """Add an observer; it receives events from now on."""
         self._observers.append(observer)
 
     def __call__(self, event: Event) -> None:
-        """Tell every observer."""
+        """Notify every observer."""
         for observer in self._observers:
             try:
                 observer(event)

@@ -1,13 +1,13 @@
-"""Crash points: named places where a test may kill, stop, fail or delay this process.
+"""Crash points: named places where a test can kill, stop, fail or delay this process.
 
     TWOPHASE_FAILPOINTS="C06=kill,C13=raise@2,C09=delay:200"
 
-`name=action@k` acts the k-th time this process reaches the point (default 1), and only then; `name=action@*` acts each
-time. Actions: `kill` (SIGKILL to this process), `kill_driver` (from a worker, SIGKILL to the process that
-`TWOPHASE_DRIVER_PID` names), `stop` (SIGSTOP), `raise` (`FailpointError`), `delay:ms`.
+`name=action@k` acts on the k-th time the point is reached in this process (default 1), and only then; `name=action@*`
+acts each time. Actions: `kill` (SIGKILL to this process), `kill_driver` (SIGKILL to the process that `TWOPHASE_DRIVER_PID`
+names, from a worker), `stop` (SIGSTOP), `raise` (`FailpointError`), `delay:ms`.
 Unset, a failpoint is one dictionary look-up.
-`TWOPHASE_FAILPOINTS_LOG` names a file that gets a line for each point acted on, synced before the action. Processes
-that share it act on `name=action@k` once among all of them, so a worker started after a kill does not die again.
+`TWOPHASE_FAILPOINTS_LOG` names a file that gets a line for each point acted on, synced before the action. Processes that
+share it act on `name=action@k` once among all of them, so that a worker started after a kill does not die again.
 
 The crash points of the protocol:
 
@@ -88,7 +88,7 @@ _lock = threading.Lock()
 
 
 def arm(text: str) -> None:
-    """Arm what `text` says and nothing else, and count hits from now on: for a process that was forked with this module."""
+    """Arm the failpoints in `text` and no others, and reset the hit counts: for a process forked with this module loaded."""
     global _rules
     rules = _parse(text)
     with _lock:
@@ -97,7 +97,7 @@ def arm(text: str) -> None:
 
 
 def failpoint(name: str) -> None:
-    """Act if `name` is armed in the environment; otherwise do nothing."""
+    """Act if `name` is armed; otherwise do nothing."""
     rule = _rules.get(name)
     if rule is None:
         return
@@ -114,7 +114,7 @@ def failpoint(name: str) -> None:
         case "kill_driver":
             os.kill(int(os.environ[DRIVER_VARIABLE]), signal.SIGKILL)
         case "stop":
-            # To this very thread: sent to the process, the signal may take another one, and this one would run on meanwhile.
+            # To this thread: sent to the process, another thread may take the signal while this one runs on.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case "raise":
             raise FailpointError(f"failpoint {name}")
@@ -123,7 +123,7 @@ def failpoint(name: str) -> None:
 
 
 def _claim(name: str, rule: _Rule) -> bool:
-    """Whether this process is the one that acts."""
+    """Return whether this process is the one that acts."""
     path = os.environ.get(LOG_VARIABLE)
     if path is None or rule.hit is None:
         return True

@@ -1,4 +1,4 @@
-"""Identities: what tells one job, lineage, checkpoint, attempt, sink and piece from another.
+"""Identifiers of jobs, lineages, checkpoints, attempts, sinks and pieces.
 
 Nothing is ever reused (invariant I5): the generation is new for every driver, the counter for every attempt of that
 driver, the task attempt for every task Spark starts.
@@ -31,18 +31,18 @@ def check_name(kind: str, name: str) -> str:
 
 
 def short_hash(text: str, length: int = 12) -> str:
-    """The first `length` hex digits of the SHA-256 of `text` in UTF-8."""
+    """Return the first `length` hex digits of the SHA-256 of `text` in UTF-8."""
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def new_lineage_id() -> str:
-    """A fresh lineage id: a random UUID (122 bits), as Spark wants its query ids."""
+    """Return a fresh lineage id: a random UUID (122 bits), the form of Spark's query ids."""
     return str(uuid.uuid4())
 
 
 @dataclass(frozen=True, order=True)
 class Attempt:
-    """One try at pre-committing a checkpoint. Ordered: a later attempt closes all before it.
+    """One try at pre-committing a checkpoint. Ordered: a later attempt supersedes all before it.
 
     Attributes:
         generation: counts the drivers of the job, from 1.
@@ -58,7 +58,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class TransactionId:
-    """What one sink pre-commits in one attempt at one checkpoint.
+    """Identifier of what one sink pre-commits in one attempt at one checkpoint.
 
     Attributes:
         job: the job's name.
@@ -66,7 +66,8 @@ class TransactionId:
         checkpoint: the checkpoint's number n within the lineage, from 0; Spark's batch id.
         attempt: generation and counter.
         sink: the sink's name within the job.
-        offsets_hash: hex SHA-256 of the start and end offsets of the micro-batch; of a piece in doubt as much of it as its name holds.
+        offsets_hash: hex SHA-256 of the start and end offsets of the micro-batch; for a piece in doubt, the prefix that
+            its name holds.
     """
 
     job: str

@@ -1,8 +1,8 @@
-"""Values of rows in messages and log lines: marked as data, on one line, cut, and left out where the application says so.
+"""Row values in messages and log lines: marked as data, kept on one line, truncated, and redacted if so configured.
 
-Errors name the row that is at fault, and repeat what a server, Spark or a library says of it. That text is somebody's
-data: it can hold terminal escapes, megabytes, secrets, or a sentence that reads like ours. So none of it is put into a
-message as it is:
+Errors name the row that is at fault, and quote what a server, Spark or a library says about it. That text is user
+data: it can hold terminal escapes, megabytes, secrets, or a sentence that imitates our messages. So no message
+includes it verbatim:
 
     Duplicate entry 'a\\nb'     ->  "Duplicate entry 'a\\\\nb'"
     ten megabytes              ->  'aaaa'... (10,485,760 characters)
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from twophase.errors import ConfigError
 
 SETTING = "spark.twophase.redactRowValues"
-"""Of Spark, because the workers of an application serve all its jobs; they read it from their environment."""
+"""A Spark setting, because the workers of an application serve all its jobs; they read it from their environment."""
 
 VARIABLE = "TWOPHASE_REDACT_ROW_VALUES"
 REDACTED = "<redacted>"
@@ -29,14 +29,14 @@ _redacting: set[bool] = set()
 
 
 def share_redaction(setting: str, environment: MutableMapping[str, str]) -> None:
-    """Take the setting for this process, and hand it on. Once on it stays on: a worker may serve several sessions.
+    """Apply the setting to this process, and pass it on. Once on it stays on: a worker may serve several sessions.
 
     Args:
         setting: `true` or `false`.
         environment: of the Python workers of one Spark application, `SparkContext.environment`.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the setting is neither.
     """
     if setting.lower() not in ("true", "false"):
         raise ConfigError(f"Spark's setting {SETTING} is {setting!r}.", remedy="set it to true or false.")
@@ -47,22 +47,22 @@ def share_redaction(setting: str, environment: MutableMapping[str, str]) -> None
 
 
 def is_redacting() -> bool:
-    """Whether values of rows are left out of messages."""
+    """Return whether row values are redacted from messages."""
     return True in _redacting or os.environ.get(VARIABLE, "").lower() == "true"
 
 
 def shown(value: object, limit: int = LIMIT) -> str:
-    """A value of a row, or a text that may quote one, as a message shows it.
+    """Format a row value, or a text that may quote one, for a message.
 
     Args:
-        value: anything; a text is quoted, a row is shown with its columns' names.
-        limit: in characters, or bytes. What is escaped is longer.
+        value: anything; a text is quoted, a row is shown with its column names.
+        limit: in characters or bytes, before escaping.
     """
     return REDACTED if is_redacting() else _quoted(value, limit)
 
 
 def printable(text: str) -> str:
-    """A text for a log line: nothing in it ends the line or steers a terminal, and it is cut."""
+    """Escape and truncate a text for a log line: nothing in it ends the line or controls a terminal."""
     rest = f"... ({len(text):,} characters)" if len(text) > _FIELD_LIMIT else ""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text[:_FIELD_LIMIT]) + rest
 

@@ -1,8 +1,8 @@
-"""Lines that only a job's own processes can write, so that an error is told from data that looks like one.
+"""Sealed lines, which only a job's own processes can write: they tell an error from data that looks like one.
 
-An error leaves a Python worker as text, inside messages that hold values of rows. A value can say anything, also
-`twophase.errors.FencedError: hello`, and it can hold a whole traceback. So a worker seals its errors with a key that the
-driver gives it in its environment, and the driver believes nothing but the seal.
+An error leaves a Python worker as text, inside messages that hold row values. A value can be any text, including
+`twophase.errors.FencedError: hello` or a whole traceback. So a worker seals its errors with a key that the driver sets
+in the worker's environment, and the driver trusts only the seal.
 
     twophase-error/1 <HMAC-SHA256 of the payload, hex> <payload: JSON in base64>
 """
@@ -27,7 +27,7 @@ _keys: set[str] = set()
 
 
 def share_key(environment: MutableMapping[str, str]) -> None:
-    """Give the processes that get this environment a key, unless they have one, and know their seal from now on.
+    """Add a key to this environment, unless it has one, and accept seals made with it from now on.
 
     Args:
         environment: of the Python workers of one Spark application, `SparkContext.environment`.
@@ -36,7 +36,7 @@ def share_key(environment: MutableMapping[str, str]) -> None:
 
 
 def seal(value: Mapping[str, Any]) -> str | None:
-    """The line that stands for `value`; None in a process that nobody has given a key, such as a driver."""
+    """Return the sealed line for `value`; None in a process without a key, such as a driver."""
     key = os.environ.get(VARIABLE)
     if not key:
         return None
@@ -45,7 +45,7 @@ def seal(value: Mapping[str, Any]) -> str | None:
 
 
 def last_sealed(text: str) -> dict[str, Any] | None:
-    """What the last sealed line in `text` stands for, wherever in it; None if there is none with a seal of ours."""
+    """Return the value of the last sealed line anywhere in `text`; None if no line has a valid seal."""
     keys = _keys | {os.environ.get(VARIABLE, "")} - {""}
     for signature, payload in reversed(_SEALED.findall(text)):
         if any(hmac.compare_digest(signature, _sign(key, payload)) for key in keys):

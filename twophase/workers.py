@@ -1,4 +1,4 @@
-"""What is done once in each of Spark's Python workers, which serve many tasks."""
+"""Garbage collection in Spark's Python workers, each of which serves many tasks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _modules_seen = 0
 
 
 def freeze_gc() -> None:
-    """Take what is loaded by now out of the garbage collector's sight; call it at the end of a task.
+    """Exclude everything loaded so far from garbage collection; call it at the end of a task.
 
-    Spark's worker runs a full collection after every task. With pyarrow, pandas and pydantic loaded that is 50 ms of a
-    processor, and a micro-batch has as many as it has readers and writers. What was frozen is still freed by its
-    reference count; only cycles among what exists right now are kept, so this acts again only after new imports.
+    Spark's worker runs a full collection after every task. With pyarrow, pandas and pydantic loaded that takes 50 ms of
+    CPU time, and a micro-batch runs one for each of its readers and writers. Frozen objects are still freed by their
+    reference counts; only cycles among the objects that exist now are kept, so this acts again only after new imports.
     """
     global _modules_seen
     if len(sys.modules) > _modules_seen:
