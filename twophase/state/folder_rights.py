@@ -27,7 +27,8 @@ def check_rights(path: Path) -> None:
             continue
         if found.st_mode & stat.S_IWOTH and (folder == path or not found.st_mode & stat.S_ISVTX):
             raise ConfigError(
-                f"checkpointLocation {str(path)!r}: {folder} is writable by everyone: anyone could change what is decided.",
+                f"checkpointLocation {str(path)!r}: {folder} is writable by everyone: anyone could change what is "
+                "decided.",
                 remedy=f"run: chmod o-w {folder}",
             )
         if folder == path and found.st_mode & stat.S_IWGRP and (others := _others(found)):
