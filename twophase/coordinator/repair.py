@@ -235,8 +235,8 @@ class LossRepair:
         found = next((decision for decision in named if not decision.committed), named[-1])
         if found.committed and found != history.newest(found.lineage):
             raise ConfigError(
-                f"Job {self._context.job!r}: checkpoint {checkpoint} is committed, and so are later ones: none of it can "
-                "be given up. Nothing was written.",
+                f"Job {self._context.job!r}: checkpoint {checkpoint} is committed, and so are later ones: none of it "
+                "can be given up. Nothing was written.",
                 remedy="pass the checkpoint that the job's error names.",
             )
         return found

@@ -1,8 +1,7 @@
 """A repair: rereads the records of lost pieces of a decided checkpoint, and writes them in a new attempt instead.
 
-    1. plan       take over and commit, as every repair does (coordinator/repair.py), which proves what is lost. The
-    source
-                  tells which records it would read again, and that they still exist. The operator confirms
+    1. plan       take over and commit, as every repair does (coordinator/repair.py), which proves what is lost.
+                  The source tells which records it would read again, and that they exist. The operator confirms
     2. fence      close the sink for all attempts before ours; abort the leftovers of an earlier rewrite
     3. write      the lost pieces, durably and invisibly: orphans until step 5
     4. compare    their rows with those of the lost pieces; abort them if they differ
