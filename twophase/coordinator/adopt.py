@@ -95,7 +95,7 @@ class AdoptionPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is adopted: the log's lineage has no decision, and the targets have no rows of the job."""
+        """True if nothing is adopted: the log's lineage has no decision, and the targets have no rows of the job."""
         return all(checkpoint < 0 for checkpoint in self.ancestors.values())
 
     def has_newest(self, sink: str) -> bool:

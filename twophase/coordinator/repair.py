@@ -219,7 +219,8 @@ class LossRepair:
         body = context.proofs.body_of(gap)
         last = context.proofs.body_of(before[0]) if len(before) == 1 else None
         since = last.offsets.end if last else ()
-        lost = [(piece, "the target was put back") for piece in body.committables.get(gap.sink, ())] if body else []
+        evidence = "the target was restored from a backup"
+        lost = [(piece, evidence) for piece in body.committables.get(gap.sink, ())] if body else []
         end = body.offsets.end if body else ()
         return LossPlan(gap.lineage, gap.checkpoint, gap.sink, lost, (), since, end, before, lacks, error.what)
 
