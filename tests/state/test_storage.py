@@ -218,7 +218,9 @@ def test_a_folder_that_a_group_of_several_may_write_to_is_refused(
     folder.mkdir()
     folder.chmod(rights)
     in_group(monkeypatch, folder, listed, primary)
-    with pytest.raises(ConfigError, match=r"writable by its group, whose members include mallory: .*Next: run: chmod g-w"):
+    with pytest.raises(
+        ConfigError, match=r"writable by its group, whose members include mallory: .*Next: run: chmod g-w"
+    ):
         LocalStorage(folder)
 
 

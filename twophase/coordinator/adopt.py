@@ -375,8 +375,7 @@ class AdoptionRepair:
         context = self._context
         for decision in context.log.history.uncommitted():
             if decision.folder not in plan.gave_up:
-                context.commit_loop.commit(context.store.read(decision))  # no COMMITTED: an earlier one may lack its
-                body
+                context.commit_loop.commit(context.store.read(decision))  # no COMMITTED: an earlier one may lack a body
             else:
                 self._commit_pieces(plan, (decision.lineage, decision.checkpoint))
         order = LineageOrder(context.log.history, {}, {}, {})  # by the log alone, as within each sink

@@ -54,8 +54,8 @@ class Proofs:
             return (history.lineage.proofs or ()) if history.lineage else ()
         if decision.proofs is not None:
             return decision.proofs
-        found = self.body(decision)  # by a version that kept no proofs: only the sinks with pieces in this one are
-        known return found.proofs if found else ()
+        found = self.body(decision)  # by a version without proofs: only sinks with pieces in this one are known
+        return found.proofs if found else ()
 
     def body(self, decision: Decision) -> CompletedCheckpoint | None:
         """Return a decided checkpoint; None if its body is gone: subsumed, by this driver or by one that took over."""
