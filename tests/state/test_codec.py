@@ -75,7 +75,7 @@ def test_arbitrary_content_under_a_fitting_header_is_a_json_object_or_refused(pa
     if isinstance(expected, dict):
         assert codec.decode("FENCE", framed(payload), "here") == expected
         return
-    with pytest.raises(CorruptRecordError, match="its content is not (JSON|a JSON object)"):
+    with pytest.raises(CorruptRecordError, match=r"its content is not (JSON|a JSON object)"):
         codec.decode("FENCE", framed(payload), "here")
 
 
