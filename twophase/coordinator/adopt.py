@@ -289,7 +289,8 @@ class AdoptionRepair:
             names = ", ".join(f"{piece.transaction}/{piece.subtask}" for piece in alone)
             raise StopJobError(
                 f"Job {self._context.job!r}: sink {name!r} has pieces that were never finished, or have lost the "
-                f"record of it, and no intact ones of their tasks: {names}. They may be decided. Nothing was written.",
+                f"record of it, and no intact ones of their tasks: {names}. Nothing tells whether they are decided. "
+                "Nothing was written.",
                 remedy="check whether the target has the rows of these tasks, and write them by hand if not; end the "
                 "pieces by hand (docs/operations.md), then run the command again.",
             )
