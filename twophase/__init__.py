@@ -1,6 +1,6 @@
 """Exactly-once sinks for PySpark Structured Streaming, by two-phase commit.
 
-Every name is imported when it is first used: Spark's Python processes import this package too, and need a tenth of it.
+Names are imported on first use: Spark's Python workers import this package too, and need a tenth of it.
 """
 
 from typing import TYPE_CHECKING

@@ -130,9 +130,7 @@ def test_a_commit_that_a_foreign_writer_replaced_is_missed_by_the_next_and_their
     theirs.write_bytes(replacing)
     again = table.opened(Attempt(2, 1))
     second = table.write(again, [1], 1, Attempt(2, 1))
-    with pytest.raises(
-        TargetChangedError, match=r"checkpoint 0 of lineage .* the target has no proof of that any more"
-    ):
+    with pytest.raises(TargetChangedError, match=r"checkpoint 0 of lineage .* the target no longer has proof of that"):
         again.commit([CommitRequest(second, predecessor=Predecessor(first.transaction.lineage, 0))])
     assert table.ids() == [7]
 

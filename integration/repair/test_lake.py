@@ -14,8 +14,9 @@ from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, decide
 from integration.hive.sink_harness import warehouse_of
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionRepair, Frozen
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.repair import LossPlan, LossRepair, RepairContext
+from twophase.coordinator.repair import LossPlan, LossRepair
 from twophase.errors import CheckpointMissingError, LostCommittableError, StopJobError, TargetChangedError
 from twophase.events import Observers
 from twophase.ids import Subtask
@@ -68,12 +69,12 @@ class World:
     def driver(self) -> LakeDriver:
         return LakeDriver(self.folder, {}, sinks=self.sinks())  # type: ignore[arg-type]
 
-    def context(self) -> RepairContext:
+    def context(self) -> JobContext:
         sinks = self.sinks()
         for name, sink in sinks.items():
             sink.open(SinkContext(JOB, name, SCHEMA, 1))
         options = JobOptions.parse({"checkpointLocation": str(self.folder)}, "job")
-        return RepairContext(JOB, LocalStorage(self.folder), sinks, options, Observers(), ManualClock())
+        return JobContext(JOB, LocalStorage(self.folder), sinks, options, Observers(), ManualClock())
 
     def decided(self) -> None:
         """Checkpoint 0 is committed, 1 decided."""

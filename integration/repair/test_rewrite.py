@@ -16,7 +16,7 @@ from harness.selection import representatives
 from integration.kafka.topics import Topics, numbers
 from twophase import failpoints
 from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.repair import RepairContext
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.rewrite import RewritePlan, RewriteRepair
 from twophase.errors import ConfigError, DeclinedError, LostCommittableError, OffsetOutOfRangeError, StopJobError
 from twophase.events import Observers
@@ -94,9 +94,7 @@ class Job:
         sinks = {name: entry.sink for name, entry in described.sinks.items()}
         storage = LocalStorage(self.root / "job")
         reread = KafkaReread(job.name, described.frame, described.sinks, storage)
-        yield RewriteRepair(
-            RepairContext(job.name, storage, sinks, described.options, Observers(), SystemClock()), reread
-        )
+        yield RewriteRepair(JobContext(job.name, storage, sinks, described.options, Observers(), SystemClock()), reread)
 
     def rewrite(self) -> RewritePlan:
         with self.repairing() as repairing:

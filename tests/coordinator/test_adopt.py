@@ -30,8 +30,8 @@ from tests.coordinator.test_repair import repair as accept_loss
 from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionRepair, Frozen
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.repair import RepairContext
 from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedError
 from twophase.events import Observers
 from twophase.failpoints import FailpointError
@@ -51,7 +51,7 @@ def repair(folder: Path, targets: Targets, found: Frozen = frozen, is_stuck: boo
     for name, sink in sinks.items():
         sink.open(SinkContext(JOB, name, None, 1))
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
-    context = RepairContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock())
+    context = JobContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock())
     return AdoptionRepair(context, found, lambda _: is_stuck)
 
 

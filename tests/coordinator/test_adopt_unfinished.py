@@ -14,7 +14,7 @@ import pytest
 from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, decided, dying, frozen, remove_body
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionPlan, AdoptionRepair
-from twophase.coordinator.repair import RepairContext
+from twophase.coordinator.context import JobContext
 from twophase.errors import StopJobError
 from twophase.events import Observers
 from twophase.ids import Subtask, TransactionId
@@ -68,7 +68,7 @@ class World:
             sink.open(SinkContext(JOB, name, SCHEMA, 2))
         options = JobOptions.parse({"checkpointLocation": str(self.folder)}, "job")
         repairing = AdoptionRepair(
-            RepairContext(JOB, LocalStorage(self.folder), sinks, options, Observers(), ManualClock()), frozen
+            JobContext(JOB, LocalStorage(self.folder), sinks, options, Observers(), ManualClock()), frozen
         )
         return repairing, repairing.plan()
 

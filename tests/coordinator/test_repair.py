@@ -11,8 +11,9 @@ from harness.memory_driver import JOB, NOTE, Driver, ManualClock, completed_of, 
 from tests.coordinator.conftest import each, in_part
 from tests.coordinator.test_put_back import backup, no_rows_for, put_back
 from twophase.config import JobOptions
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.repair import LossPlan, LossRepair, RepairContext
+from twophase.coordinator.repair import LossPlan, LossRepair
 from twophase.errors import ConfigError, FencedError, LostCommittableError, StopJobError, TargetChangedError
 from twophase.events import Observers
 from twophase.ids import Subtask
@@ -31,7 +32,7 @@ def repair(folder: Path, targets: Targets) -> LossRepair:
     for name, sink in sinks.items():
         sink.open(SinkContext(JOB, name, None, 1))
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
-    return LossRepair(RepairContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()))
+    return LossRepair(JobContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()))
 
 
 whole = pytest.mark.parametrize("broken", [(0, 1)], indirect=True, ids=["all pieces"])

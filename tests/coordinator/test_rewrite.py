@@ -16,7 +16,7 @@ from tests.coordinator.test_put_back import backup, put_back, put_back_in_commit
 from tests.coordinator.test_repair import Another, Targets
 from tests.coordinator.test_repair import repair as accepting
 from twophase.config import JobOptions
-from twophase.coordinator.repair import RepairContext
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.rewrite import Lost, RewriteRepair
 from twophase.errors import (
     CheckpointMissingError,
@@ -76,7 +76,7 @@ def repair(folder: Path, targets: Targets, reread: RereadRows | None = None) -> 
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
     reread = reread or RereadRows()
     reread.sinks = sinks
-    return RewriteRepair(RepairContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()), reread)
+    return RewriteRepair(JobContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()), reread)
 
 
 def rewrite(folder: Path, targets: Targets, reread: RereadRows | None = None) -> None:

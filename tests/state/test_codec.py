@@ -76,7 +76,7 @@ def test_arbitrary_content_under_a_fitting_header_is_a_json_object_or_refused(pa
     if isinstance(expected, dict):
         assert codec.decode("FENCE", framed(payload), "here") == expected
         return
-    with pytest.raises(CorruptRecordError, match="its content is no JSON"):
+    with pytest.raises(CorruptRecordError, match=r"its content is not (JSON|a JSON object)"):
         codec.decode("FENCE", framed(payload), "here")
 
 
@@ -164,9 +164,9 @@ def test_the_error_names_the_file_and_says_that_nothing_was_changed_and_what_to_
         codec.decode("FENCE", b"", "log/0000000003")
     assert str(caught.value) == (
         "The durable file log/0000000003 is damaged: it does not begin with a twophase/1 header. Nothing was written or "
-        "deleted. Next: restore this file from a backup of the job's folder. If there is none: a damaged body of a checkpoint "
-        "is got over by twophase repair adopt-from-target JOB.yaml; for a damaged record of the log, move the folder log "
-        "away first (mv log log.damaged)."
+        "deleted. Next: restore this file from a backup of the job's folder. If there is none, run twophase repair "
+        "adopt-from-target JOB.yaml; for a damaged record of the log, move the folder log away first (mv log "
+        "log.damaged)."
     )
 
 

@@ -452,20 +452,20 @@ def test_a_linked_record_stops(full: Path) -> None:
 
 def test_a_folder_in_the_place_of_a_record_stops(full: Path) -> None:
     record(full, 7).mkdir()
-    refuses(full, "0000000007 is no plain file")
+    refuses(full, "0000000007 is not a regular file")
 
 
 @pytest.mark.timeout(60)
 def test_a_pipe_in_the_place_of_a_record_stops_and_does_not_hang(full: Path) -> None:
     os.mkfifo(record(full, 7))
-    with pytest.raises(CorruptRecordError, match="0000000007 is no plain file"):
+    with pytest.raises(CorruptRecordError, match="0000000007 is not a regular file"):
         again(full)
 
 
 def test_a_file_in_the_place_of_the_log_stops(folder: Path) -> None:
     folder.mkdir()
     (folder / "log").write_bytes(b"")
-    refuses(folder, "log is no folder")
+    refuses(folder, "log is not a folder")
 
 
 def test_an_oversized_record_stops_without_being_read(full: Path) -> None:

@@ -81,7 +81,7 @@ def test_a_state_that_is_not_json_is_declined_before_anything_is_written(
 
 
 def test_a_body_that_could_not_be_read_back_is_not_written(store: CompletedCheckpointStore, folder: Path) -> None:
-    with pytest.raises(OSError, match="nobody could read back"):
+    with pytest.raises(OSError, match="too large to be read back"):
         store.prepare(replace(checkpoint(0), operator_states={"mine": "x" * codec.MAX_BYTES}))
     assert not (folder / "chk").exists()
 

@@ -21,7 +21,8 @@ from twophase.cli.repair_setup import repair_context, rewrite_context
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionPlan, AdoptionRepair
 from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.repair import LossPlan, LossRepair, RepairContext
+from twophase.coordinator.context import JobContext
+from twophase.coordinator.repair import LossPlan, LossRepair
 from twophase.coordinator.rewrite import RewritePlan, RewriteRepair
 from twophase.errors import ConfigError
 from twophase.protocol.committable import Committable
@@ -307,7 +308,7 @@ def _pieces(pieces: Sequence[Committable], with_lineage: bool) -> str:
     return ", ".join(shown) or "-"
 
 
-def _rewrite(plan: RewritePlan, context: RepairContext) -> Iterable[Table | str]:
+def _rewrite(plan: RewritePlan, context: JobContext) -> Iterable[Table | str]:
     loss = plan.loss
     yield from _lost_pieces(loss, context.job)
     what = f"{count(loss.rows, 'row')} in {count(len(loss.lost), 'piece')}"
@@ -315,7 +316,7 @@ def _rewrite(plan: RewritePlan, context: RepairContext) -> Iterable[Table | str]
     yield from _lines(plan.ranges)
 
 
-def _loss(plan: LossPlan, context: RepairContext) -> Iterable[Table | str]:
+def _loss(plan: LossPlan, context: JobContext) -> Iterable[Table | str]:
     target = context.sinks[plan.sink].target()
     yield from _lost_pieces(plan, context.job)
     rows = f"{count(plan.rows, 'row')} in {count(len(plan.lost), 'piece')}"

@@ -21,7 +21,7 @@ from twophase.cli.jobfile.sink_types import make_sinks, modules_of_workers, spar
 from twophase.cli.spark import Start, spark_session
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.repair import RepairContext
+from twophase.coordinator.context import JobContext
 from twophase.errors import ConfigError
 from twophase.events import Observers
 from twophase.protocol.sink import OpensForRepair, Sink, SinkContext
@@ -39,7 +39,7 @@ _NO_COLUMNS = pa.schema([])
 @contextmanager
 def repair_context(
     path: Path, checkpoint_location: str | None, *, verbose: bool
-) -> Iterator[tuple[JobFile, RepairContext]]:
+) -> Iterator[tuple[JobFile, JobContext]]:
     """Open the job of a file, with what its sinks need.
 
     Args:
@@ -59,7 +59,7 @@ def repair_context(
 @contextmanager
 def rewrite_context(
     path: Path, checkpoint_location: str | None, *, verbose: bool
-) -> Iterator[tuple[RepairContext, KafkaReread]]:
+) -> Iterator[tuple[JobContext, KafkaReread]]:
     """Open the job of a file with its plan, to write rows again.
 
     Args:
@@ -79,7 +79,7 @@ def rewrite_context(
 
 def _context(
     stack: ExitStack, path: Path, checkpoint_location: str | None, *, verbose: bool
-) -> tuple[JobFile, RepairContext]:
+) -> tuple[JobFile, JobContext]:
     overrides = {} if checkpoint_location is None else {"checkpointLocation": checkpoint_location}
     job = load_job_file(path, overrides)
     sinks = make_sinks(job)
@@ -92,7 +92,7 @@ def _context(
         )
     stack.enter_context(log_lines(lambda line: click.echo(line, err=True), verbose=verbose, events_are_shown=False))
     check_connections(sinks)
-    return job, RepairContext(job.name, storage, sinks, options, Observers(log_event), SystemClock())
+    return job, JobContext(job.name, storage, sinks, options, Observers(log_event), SystemClock())
 
 
 def _open(stack: ExitStack, job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> None:

@@ -1,24 +1,25 @@
-"""A repair: the log takes over what the targets have proof of, where the job's folder is old, damaged or gone.
+"""A repair: the log adopts the checkpoints that the targets have proof of, if the job's folder is old, damaged or gone.
 
-A piece that is committed was decided (I1), whatever this folder knows. So the checkpoints that a target has proof of are taken
-for committed, a new lineage goes on behind them, and what is pre-committed of them in other sinks is committed (I2).
+A committed piece was decided (I1), whether or not this folder knows it. So every checkpoint that a target has proof of
+counts as committed, its pieces that other sinks have pre-committed are committed (I2), and a new lineage follows.
 
-    1. show       the plan; nothing is written by it. The operator says yes
-    2. take over  a fence in the log; the plan is made again, and has to be the same
-    3. commit     what this log has decided, oldest first, as its bodies or else the targets list it; then the pieces that only
-                  the targets know of adopted checkpoints
+    1. show       the plan, which writes nothing; the operator confirms
+    2. take over  append a fence to the log; plan again, with the same result
+    3. commit     the decisions of this log, oldest first, as listed by their bodies or else by the targets; then the
+                  pieces of adopted checkpoints that only the targets know
     4. record     REPAIRED, which begins the new lineage: this is the repair
 
-A death before step 4 leaves a job that refuses to start as before; the command can be run again. Where no target has proof of
-anything, the fence of step 2 is all that the job was refused for: then a start goes on as it would after the repair.
+A crash before step 4 leaves a job that still refuses to start; the command can be run again. If no target has proof of
+anything, the fence of step 2 was all that the job lacked: then a start goes on as it would after the repair.
 
-Each piece is adopted by its own lineage: targets have a mark of every lineage that the job ever had. `LineageOrder` finds the
-newest lineage. Where it cannot, the lineage that pieces wait of is the newest, because a newer one commits nothing before them.
-Where no piece waits, nothing tells: that Spark's folder has one of them only may be because it is an old copy.
+Each piece is adopted in its own lineage: targets have a mark of every lineage that the job ever had. `LineageOrder`
+finds the newest lineage. If it cannot, the lineage that has waiting pieces is the newest, because a newer one commits
+nothing before them. If no piece waits, the order stays unknown: Spark's folder may have just one of them because it is
+an old copy.
 
-No target says where the newest adopted checkpoint ended. Its body does, if it is the log's newest decision. Spark's folder does,
-if it has the offsets of that micro-batch: Spark froze them before it wrote a row. Otherwise each source begins where its own
-options say.
+No target records where the newest adopted checkpoint ended. Its body does, if it is the log's newest decision. Spark's
+folder does, if it has the offsets of that micro-batch: Spark froze them before it wrote a row. Otherwise each source
+begins where its own options say.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.orphans import key_of, pieces_of
 from twophase.coordinator.proofs import check_targets
 from twophase.coordinator.recovery import check_histories, take_over
-from twophase.coordinator.repair import RepairContext
 from twophase.errors import CheckpointMissingError, CorruptRecordError, LostCommittableError, StopJobError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt, new_lineage_id
@@ -50,18 +51,18 @@ from twophase.state.records import (
 )
 
 Frozen = Callable[[str, int], FrozenOffsets | None]
-"""What Spark's folder has as the offsets of a micro-batch, of a lineage and a number; None if it has none."""
+"""Returns the offsets of a micro-batch in Spark's folder, given a lineage and a number; None if it has none."""
 
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """What becomes of one sink.
+    """The plan for one sink.
 
     Attributes:
         committed: for each lineage the highest checkpoint that the target has proof of.
         commits: pieces of adopted checkpoints that wait for their commit.
-        aborts: pieces that the next start aborts: of checkpoints that no target has proof of, of superseded attempts, and
-            those that were never pre-committed.
+        aborts: pieces that the next start aborts: those of checkpoints that no target has proof of, those of superseded
+            attempts, and those that were never pre-committed.
     """
 
     committed: Mapping[str, int]
@@ -71,16 +72,17 @@ class SinkPlan:
 
 @dataclass(frozen=True)
 class AdoptionPlan:
-    """What the log takes over.
+    """The plan of an adoption.
 
     Attributes:
-        lineage: the newest lineage that the targets know; empty if it cannot be told which one that is, or they know none.
-        checkpoint: its newest checkpoint that is adopted; -1 if none is.
+        lineage: the newest lineage that the targets know; empty if they know none, or its order is unknown.
+        checkpoint: its newest adopted checkpoint; -1 if none is.
         ancestors: the highest adopted checkpoint of each lineage; -1 for the log's own if none of it is.
-        sinks: by name.
-        end: where that checkpoint ended, or where the log's own lineage begins if none of it is adopted; empty if that is not known.
+        sinks: the plan for each sink, by name.
+        end: where that checkpoint ended, or where the log's own lineage begins if none of it is adopted; empty if that
+            is not known.
         gave_up: folders of decided checkpoints whose bodies cannot be read.
-        continues: whether the log has a decided checkpoint, or a lineage that goes on behind one.
+        continues: whether the log has a decided checkpoint, or a lineage that continues from one.
     """
 
     lineage: str
@@ -93,27 +95,28 @@ class AdoptionPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is adopted: the log has no decision of its lineage, and the targets have no row of the job."""
+        """True if nothing is adopted: the log's lineage has no decision, and the targets have no rows of the job."""
         return all(checkpoint < 0 for checkpoint in self.ancestors.values())
 
     def has_newest(self, sink: str) -> bool:
-        """Whether a sink has, or gets, something of the newest checkpoint."""
+        """Return whether a sink has, or gets, pieces of the newest checkpoint."""
         mine = self.sinks[sink]
         waits = any(_checkpoint_of(piece) == (self.lineage, self.checkpoint) for piece in mine.commits)
         return waits or mine.committed.get(self.lineage, -1) >= self.checkpoint
 
 
 class AdoptionRepair:
-    """Lets the log take over what the targets have proof of.
+    """Lets the log adopt the checkpoints that the targets have proof of.
 
     Args:
         context: the job's.
-        frozen: of the job's folder.
-        is_stuck: whether a job with this log cannot go on by itself, even if the log knows all that the targets have.
+        frozen: reads the job's folder.
+        is_stuck: whether a job with this log cannot continue by itself, even if the log knows all that the targets
+            have.
     """
 
     def __init__(
-        self, context: RepairContext, frozen: Frozen, is_stuck: Callable[[History], bool] = lambda _: False
+        self, context: JobContext, frozen: Frozen, is_stuck: Callable[[History], bool] = lambda _: False
     ) -> None:
         self._context = context
         self._frozen = frozen
@@ -123,12 +126,12 @@ class AdoptionRepair:
         """Step 1.
 
         Raises:
-            StopJobError: a start would go on by itself, a target lacks something, or it cannot be told what is decided.
+            StopJobError: a start needs no repair, a target lacks something, or it cannot be determined what is decided.
         """
         return self._plan(self._context.log.read(), self._remembered())
 
     def adopt(self, plan: AdoptionPlan, note: Note) -> Lineage:
-        """Steps 2 to 4. Returns the new lineage.
+        """Steps 2 to 4. Return the new lineage.
 
         Raises:
             StopJobError: something has changed since the plan was made, or a piece cannot be committed.
@@ -139,7 +142,7 @@ class AdoptionRepair:
             if self._plan(history, remembered) != plan:
                 raise StopJobError(
                     f"Job {context.job!r}: the folder or a target has changed since the plan was shown. Nothing was adopted.",
-                    remedy="make sure that no driver of the job runs, then run the command again.",
+                    remedy="make sure that no driver of the job is running, then run the command again.",
                 )
 
         take_over(context.log, remembered, check)
@@ -160,7 +163,8 @@ class AdoptionRepair:
     def _remembered(self) -> dict[str, SinkHistory]:
         return {name: sink.history() for name, sink in self._context.sinks.items()}
 
-    # -- the plan --------------------------------------------------------------------------------------------------------
+    # -- the plan
+    # --------------------------------------------------------------------------------------------------------
 
     def _plan(self, history: History, remembered: Mapping[str, SinkHistory]) -> AdoptionPlan:
         context = self._context
@@ -196,7 +200,7 @@ class AdoptionRepair:
         )
 
     def _unreadable(self, history: History) -> list[Decision]:
-        """Decided checkpoints that a start has to read and cannot."""
+        """Return the decided checkpoints that a start must read but cannot."""
         newest = history.newest(history.lineage.id) if history.lineage else None
         needed = [one for one in history.decisions if not one.committed or one == newest]
         return [one for one in needed if not self._is_readable(one)]
@@ -211,10 +215,10 @@ class AdoptionRepair:
     def _newest_lineage(
         self, history: History, sinks: Mapping[str, SinkPlan], order: LineageOrder, adopted: Mapping[str, int]
     ) -> str:
-        """The newest that the log does not know, if there is such a one; otherwise its own. Empty if it cannot be told.
+        """Return the newest lineage that the log does not know, or else the log's own. Empty if the order is unknown.
 
         Raises:
-            StopJobError: pieces wait, and Spark's folder has another lineage than theirs.
+            StopJobError: pieces wait, and Spark's folder has a different lineage from theirs.
         """
         if not (unknown := [lineage for lineage in adopted if not order.is_known(lineage)]):
             return history.lineage.id if history.lineage else ""
@@ -230,7 +234,7 @@ class AdoptionRepair:
         known = ", ".join(f"{lineage} up to {checkpoint}" for lineage, checkpoint in newest.items())
         return StopJobError(
             f"Job {self._context.job!r}: nothing tells which of the lineages that its targets have is the newest: {known}. "
-            f"Pieces wait of {', '.join(sorted(waiting))}, and may be decided. Nothing was written.",
+            f"Pieces of {', '.join(sorted(waiting))} wait, and may be decided. Nothing was written.",
             remedy="make sure that checkpointLocation names the newest folder of the job. If it does, leave there what Spark has "
             "of the newest lineage only, or nothing (below spark/; in the plugin form `offsets` beside `metadata`), then run "
             "the command again. Pieces of an older lineage are ended by hand (docs/operations.md).",
@@ -268,10 +272,10 @@ class AdoptionRepair:
         return SinkPlan(dict(committed), tuple(commits), (*aborts, *unfinished))
 
     def _unfinished(self, name: str, guessed: Sequence[Committable]) -> Sequence[Committable]:
-        """Pieces of adopted checkpoints that were never pre-committed: the writer died, and another wrote the rows again.
+        """Return the pieces of adopted checkpoints that were never pre-committed: another writer rewrote their rows.
 
         Raises:
-            StopJobError: nothing whole is there in place of one. Then it may be decided, and what showed it lost or damaged.
+            StopJobError: one has no intact piece in its place. It may be decided, and its own record lost or damaged.
         """
         sink = self._context.sinks[name]
         if not isinstance(sink, TellsUnfinished) or not guessed:
@@ -284,17 +288,18 @@ class AdoptionRepair:
         if alone:
             names = ", ".join(f"{piece.transaction}/{piece.subtask}" for piece in alone)
             raise StopJobError(
-                f"Job {self._context.job!r}: sink {name!r} has pieces that were not brought to their end, or have lost what says "
-                f"so, and no whole ones of their tasks: {names}. Nothing tells whether they are decided. Nothing was written.",
-                remedy="look whether the target has the rows of these tasks, and write them by hand if not; end the pieces by "
-                "hand (docs/operations.md), then run the command again.",
+                f"Job {self._context.job!r}: sink {name!r} has pieces that were never finished, or have lost the "
+                f"record of it, and no intact ones of their tasks: {names}. Nothing tells whether they are decided. "
+                "Nothing was written.",
+                remedy="check whether the target has the rows of these tasks, and write them by hand if not; end the "
+                "pieces by hand (docs/operations.md), then run the command again.",
             )
         return unfinished
 
     def _is_over(self, history: History, name: str, proven: int, piece: Committable) -> bool:
-        """Whether the sink has committed all that is decided of the piece's checkpoint.
+        """Return whether the sink has committed every decided piece of the piece's checkpoint.
 
-        Commits are in order, and an adoption has committed what was decided before it was recorded.
+        Commits are in order, and an adoption commits all earlier decisions before it is recorded.
         """
         (lineage, number), sink = _checkpoint_of(piece), self._context.sinks[name]
         adoptions = [repair.lineage for repair in history.repairs if isinstance(repair, Adoption)]
@@ -304,7 +309,7 @@ class AdoptionRepair:
         return proven > number or (proven == number and only_a_mark)
 
     def _is_decided(self, history: History, name: str, piece: Committable) -> bool:
-        """Whether a piece of an adopted checkpoint belongs to the attempt that was decided, and is no superseded one of it."""
+        """Return whether a piece of an adopted checkpoint belongs to the decided attempt and is not superseded."""
         if (body := self._body(history, piece)) is not None:
             return key_of(piece) in pieces_of([body])
         lineage, number = piece.transaction.lineage, piece.transaction.checkpoint
@@ -314,7 +319,7 @@ class AdoptionRepair:
         attempts = {one.attempt for one in history.decisions if (one.lineage, one.checkpoint) == (lineage, number)}
         for repair in history.repairs:
             if isinstance(repair, AcceptedLoss) and repair.gave_up(name, lineage, number, piece.subtask.index):
-                return False  # it was lost, and is back; its rows may have been written by hand since
+                return False  # it was lost, and has reappeared; its rows may have been written by hand since
             if isinstance(repair, Rewrite) and repair.is_of(lineage, number):
                 if repair.sink == name and repair.withdrew(piece.subtask.index, piece.transaction.attempt):
                     return False  # likewise
@@ -326,7 +331,7 @@ class AdoptionRepair:
         return not attempts or piece.transaction.attempt in attempts
 
     def _body(self, history: History, piece: Committable) -> CompletedCheckpoint | None:
-        """The checkpoint of a piece, if the log has it and it can be read: it lists what is decided."""
+        """Return the checkpoint of a piece, which lists what is decided, if the log has it and it can be read."""
         mine = (piece.transaction.lineage, piece.transaction.checkpoint)
         found = next((one for one in history.decisions if (one.lineage, one.checkpoint) == mine), None)
         return self._context.store.read(found) if found and self._is_readable(found) else None
@@ -339,7 +344,7 @@ class AdoptionRepair:
         self, history: History, sinks: Mapping[str, SinkPlan], lineage: str, adopted: Mapping[str, int]
     ) -> tuple[str | None, ...]:
         checkpoint = adopted.get(lineage, -1)
-        # First of all: it refuses a lineage with state in Spark.
+        # First, because it rejects a lineage with state in Spark.
         frozen = self._frozen(lineage, checkpoint) if lineage else None
         if checkpoint < 0:
             return self._begin(history, lineage, adopted)
@@ -352,34 +357,35 @@ class AdoptionRepair:
         waiting = [piece for sink in sinks.values() for piece in sink.commits]
         hashes = [piece.transaction.offsets_hash for piece in waiting if _checkpoint_of(piece) == newest]
         hashes += [decision.offsets_hash] if decision else []
-        if not all(frozen.hash.startswith(found) for found in hashes):  # an xid has the start of a hash only
-            return ()  # Spark's folder is of another time than the log, or than what waits
+        if not all(frozen.hash.startswith(found) for found in hashes):  # an xid holds only a prefix of the hash
+            return ()  # Spark's folder is not from the same time as the log, or as the waiting pieces
         return frozen.end
 
     def _begin(self, history: History, lineage: str, adopted: Mapping[str, int]) -> tuple[str | None, ...]:
-        """Where the log's own lineage begins, unless another driver has gone on in one that it continues."""
+        """Return where the log's own lineage begins, unless another driver has advanced a lineage that it continues."""
         own = history.lineage
         if own is None or own.id != lineage or any(last > own.ancestors.get(one, -1) for one, last in adopted.items()):
             return ()
         return own.start
 
-    # -- the deed --------------------------------------------------------------------------------------------------------
+    # -- the commits
+    # -----------------------------------------------------------------------------------------------------
 
     def _commit(self, plan: AdoptionPlan) -> None:
         """Step 3, oldest first."""
         context = self._context
         for decision in context.log.history.uncommitted():
             if decision.folder not in plan.gave_up:
-                context.commit_loop.commit(context.store.read(decision))  # no COMMITTED: one before it may have no body
+                context.commit_loop.commit(context.store.read(decision))  # no COMMITTED: an earlier one may lack a body
             else:
                 self._commit_pieces(plan, (decision.lineage, decision.checkpoint))
-        order = LineageOrder(context.log.history, {}, {}, {})  # the log's alone, as in each sink
+        order = LineageOrder(context.log.history, {}, {}, {})  # by the log alone, as within each sink
         waiting = sorted((one for sink in plan.sinks.values() for one in sink.commits), key=_oldest_first(order))
         for checkpoint in dict.fromkeys(_checkpoint_of(piece) for piece in waiting):
             self._commit_pieces(plan, checkpoint)
 
     def _commit_pieces(self, plan: AdoptionPlan, checkpoint: tuple[str, int]) -> None:
-        """Commit what waits of a checkpoint without body. Those before it are committed."""
+        """Commit the waiting pieces of a checkpoint without a body. All earlier checkpoints are committed."""
         context, (lineage, number) = self._context, checkpoint
         for name, sink in plan.sinks.items():
             pieces = [piece for piece in sink.commits if _checkpoint_of(piece) == checkpoint]
@@ -402,7 +408,7 @@ class AdoptionRepair:
                 )
 
     def _proofs(self, plan: AdoptionPlan) -> tuple[Proof, ...]:
-        """What every target has to have proof of from now on: its newest lineage; each that may be it, where that is not known."""
+        """Return the proofs that targets must keep from now on: of the newest lineage, or of each that may be it."""
         remembered, sinks = self._remembered(), self._context.sinks
         order = LineageOrder(self._context.log.history, remembered, sinks, {})
         proofs = []
@@ -413,10 +419,10 @@ class AdoptionRepair:
 
 
 def _highest(history: History, remembered: Mapping[str, SinkHistory]) -> dict[str, int]:
-    """The highest checkpoint of each lineage that a target has proof of, or that the log has decided and still needs."""
+    """Return each lineage's highest checkpoint that a target has proof of, or that the log has decided and needs."""
     adopted = {history.lineage.id: -1} if history.lineage else {}
     newest = history.newest(history.lineage.id) if history.lineage else None
-    decided = [*history.uncommitted(), *([newest] if newest else [])]  # no target need have rows of the newest
+    decided = [*history.uncommitted(), *([newest] if newest else [])]  # the newest may have no rows in any target
     found = [(decision.lineage, decision.checkpoint) for decision in decided]
     for lineage, checkpoint in [*found, *(one for memory in remembered.values() for one in memory.committed.items())]:
         adopted[lineage] = max(adopted.get(lineage, -1), checkpoint)
@@ -424,17 +430,17 @@ def _highest(history: History, remembered: Mapping[str, SinkHistory]) -> dict[st
 
 
 def _oldest_first(order: LineageOrder) -> Callable[[Committable], tuple[float, int]]:
-    """The key by which pieces are committed."""
+    """Return the sort key for commits, oldest first."""
     return lambda piece: (order.rank(piece.transaction.lineage), piece.transaction.checkpoint)
 
 
 def _replaces(other: Committable, piece: Committable) -> bool:
-    """Whether one piece has rows that another was to have: another attempt of its task, or of its checkpoint."""
+    """Return whether `other` has the rows meant for `piece`: as another attempt of its task, or of its checkpoint."""
     if _checkpoint_of(other) != _checkpoint_of(piece):
         return False
     return other.transaction.attempt != piece.transaction.attempt or other.subtask.index == piece.subtask.index
 
 
 def _checkpoint_of(piece: Committable) -> tuple[str, int]:
-    """Its lineage and number."""
+    """Return the lineage and number of a piece's checkpoint."""
     return piece.transaction.lineage, piece.transaction.checkpoint

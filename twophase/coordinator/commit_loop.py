@@ -1,8 +1,8 @@
 """Phase 2: commit a decided checkpoint in every sink, and repeat until each piece is proven committed.
 
-A decided checkpoint is never aborted (I2). A sink that cannot commit holds the job: the others commit, this one is
-asked again with back-off, and every retry is an event (hazards H15, H37). Also before a sink's error stops the job, the
-others commit.
+A decided checkpoint is never aborted (I2). A sink that cannot commit blocks the job: the others commit, this one is
+retried with back-off, and every retry is an event (hazards H15, H37). Even when a sink's error stops the job, the other
+sinks commit first.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class CommitLoop:
 
     Args:
         sinks: all sinks of the job, by name; they commit in this order.
-        observers: hear of every piece and every retry.
+        observers: receive every commit of a piece and every retry.
         clock: for the back-off.
         stopping: when set, an unfinished commit is left to the next recovery.
         backoff_s: the first wait; it doubles up to `backoff_max_s`.
         backoff_max_s: the longest wait.
-        explain: adds to the error of a sink whose target has changed what the log knows of it.
+        explain: adds what the log knows to the error of a sink whose target has changed.
     """
 
     def __init__(
@@ -71,17 +71,17 @@ class CommitLoop:
 
         Args:
             checkpoint: a decided one.
-            check: looks at a sink that calls a piece committed already, before that is believed.
+            check: validates a sink that reports a piece as already committed, before that is trusted.
 
         Returns:
-            True once all pieces are proven committed; False if the job is stopping before that.
+            True once all pieces are proven committed; False if the job stops before that.
 
         Raises:
             LostCommittableError: a piece is proven absent.
-            StopJobError: a sink says that the job must stop, or a sink of the checkpoint is not part of the job.
+            StopJobError: a sink stops the job, or a sink of the checkpoint is not part of the job.
         """
         self._check_sinks(checkpoint)
-        # In the order of the job: that of the checkpoint is the order in which the sinks happened to acknowledge.
+        # In the order of the job: the checkpoint has the order in which the sinks happened to acknowledge.
         left = {sink: list(pieces) for sink in self._sinks if (pieces := checkpoint.committables.get(sink))}
         retries, delay_s, began_s = 0, self._backoff_s, self._clock.monotonic_s()
         while True:
@@ -117,11 +117,11 @@ class CommitLoop:
             delay_s = min(delay_s * 2, self._backoff_max_s)
 
     def lost(self, checkpoint: CompletedCheckpoint, sink: str) -> Sequence[tuple[Committable, str]]:
-        """Commit the pieces of one sink, once; return those that it proves lost, each with the evidence.
+        """Try once to commit the pieces of one sink; return those that it proves lost, each with the evidence.
 
         Raises:
-            TargetUnreachableError: it could not tell of all of them.
-            StopJobError: the sink says that nothing may be committed there.
+            TargetUnreachableError: the sink could not tell for all of them.
+            StopJobError: nothing may be committed to the sink.
         """
         pieces = list(checkpoint.committables.get(sink, ()))
         left, reason, lost = self._commit_sink(checkpoint, sink, pieces, 0) if pieces else ([], "", [])
@@ -167,9 +167,9 @@ class CommitLoop:
             raise StopJobError(
                 f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, and sink {name!r} cannot commit its "
                 f"pieces, now or later: {error.what} No data is lost: they stay pre-committed.",
-                remedy=error.remedy or "put the target back as it was, then start the job again: it commits them.",
+                remedy=error.remedy or "restore the target to its previous state, then start the job again.",
             ) from error
-        except Exception as error:  # noqa: BLE001 decided stays decided: whatever a sink meets, it is asked again
+        except Exception as error:  # noqa: BLE001 decided stays decided: after any other error the sink is retried
             text = str(error) if isinstance(error, TwoPhaseError) else shown(str(error))
             return pieces, f"{type(error).__name__}: {text}", []
         if len(outcomes) != len(pieces):
@@ -213,9 +213,9 @@ class CommitLoop:
 
 
 def _check_others(checkpoint: CompletedCheckpoint, name: str, sink: Sink, requests: Sequence[CommitRequest]) -> None:
-    """Look for the other predecessors, if an adoption has left several of one sink: once committed, this checkpoint hides them.
+    """Check the other predecessors, if an adoption has left several for a sink: committing this checkpoint hides them.
 
-    A request names one. Until its first commit in this sink a lineage has them all, so that this is asked once.
+    A request names only one. Until a lineage's first commit in this sink it has them all, so this check runs once.
 
     Raises:
         TargetChangedError: the target lacks one of them.

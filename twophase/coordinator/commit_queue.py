@@ -1,7 +1,7 @@
-"""Commits behind the next micro-batch: one thread finishes what is decided, in the order of the decisions.
+"""Commits concurrently with the next micro-batch: one thread finishes checkpoints in the order of their decisions.
 
-Only with `checkpoint.max_concurrent` above 1. One thread, so that a checkpoint is committed after all before it: a sink may
-take its high-water mark for proof of everything below (I4).
+Used only with `checkpoint.max_concurrent` above 1. A single thread keeps commits in order: a sink may take its
+high-water mark as proof of everything below (I4).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Thread(Protocol):
 
 
 Spawn = Callable[[Callable[[], None]], Thread]
-"""Makes a thread that will run a function; unstarted."""
+"""Creates an unstarted thread that will run a function."""
 
 
 def plain_thread(run: Callable[[], None]) -> threading.Thread:
-    """A thread that does not keep the process alive."""
+    """Create a thread that does not keep the process alive."""
     return threading.Thread(target=run, name="twophase-commit", daemon=True)
 
 
@@ -35,11 +35,11 @@ class CommitQueue:
     """A queue of decided checkpoints, and the thread that finishes them.
 
     Args:
-        spawn: makes the thread, when there is something to do for the first time.
-        on_failure: called by the thread when it has failed, to end who may be waiting for something else.
+        spawn: creates the thread, on the first `submit`.
+        on_failure: called by the thread when it has failed, to end other waits.
 
     Attributes:
-        failure: what ended the thread; whatever is decided and not committed then is left to the next recovery.
+        failure: the error that ended the thread; decided but uncommitted checkpoints are left to the next recovery.
     """
 
     def __init__(self, spawn: Spawn, on_failure: Callable[[], None]) -> None:
@@ -53,7 +53,7 @@ class CommitQueue:
         self._gave_up = False
 
     def submit(self, finish: Callable[[], bool]) -> None:
-        """Let the thread finish one more checkpoint; `finish` says whether it is committed, or the job stops first."""
+        """Queue one more checkpoint; `finish` returns True once it is committed, False if the job stops first."""
         with self._changed:
             self._left.append(finish)
             self._changed.notify_all()
@@ -62,13 +62,13 @@ class CommitQueue:
                 self._thread.start()
 
     def wait(self, at_most: int) -> bool:
-        """Wait until at most so many checkpoints are left.
+        """Wait until at most `at_most` checkpoints are left.
 
         Returns:
-            False if the job is stopping and they will not become fewer.
+            False if the job is stopping and no more of them will be committed.
 
         Raises:
-            BaseException: what ended the thread.
+            BaseException: the error that ended the thread.
         """
         with self._changed:
             self._changed.wait_for(lambda: len(self._left) <= at_most or self._gave_up or self.failure is not None)
@@ -77,7 +77,7 @@ class CommitQueue:
             return len(self._left) <= at_most
 
     def close(self) -> None:
-        """Finish what is left, unless the job is stopping before that, and end the thread."""
+        """Finish the queued checkpoints, unless the job stops first, and end the thread."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -96,7 +96,7 @@ class CommitQueue:
                     self._changed.notify_all()
                 if not done:
                     return
-        except BaseException as error:  # noqa: BLE001 kept for those who wait, and for the job
+        except BaseException as error:  # noqa: BLE001 kept for the waiting threads, and for the job
             with self._changed:
                 self.failure = error
                 self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""Why a checkpoint failed. The names are Flink's (CheckpointFailureReason), so that its users find them again."""
+"""Reasons why a checkpoint failed. The names are those of Flink's CheckpointFailureReason, familiar to its users."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 class CheckpointFailureReason(Enum):
     """A reason, its message, and whether it counts against `checkpoint.tolerable_failures`.
 
-    Reasons marked "not raised on Spark" have no event there; docs/failure-reasons.md says what covers each.
+    Reasons marked "not raised on Spark" have no counterpart there; docs/failure-reasons.md says what covers each.
     """
 
     TOO_MANY_CHECKPOINT_REQUESTS = "The maximum number of queued checkpoint requests is exceeded.", False

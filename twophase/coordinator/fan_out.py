@@ -1,7 +1,7 @@
-"""The same step in every sink: one after the other, or side by side.
+"""The same step in every sink, sequentially or in parallel.
 
-Sinks do not know each other, and what recovery asks of one waits for a server, a file system or a catalogue: three of them
-cost the time of the slowest. Each sink's own calls stay in their order, in one thread.
+Sinks are independent of each other, and each recovery step waits for a server, a file system or a catalogue: in
+parallel, three sinks take only as long as the slowest. Each sink's own calls stay in order, in one thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from twophase.events import Event, Observers
 
 T = TypeVar("T")
 Step = Callable[[Observers], T]
-"""What is done in one sink; the observers hear of it."""
+"""The step in one sink; it reports to the observers."""
 
 
 class FanOut(Protocol):
@@ -25,26 +25,26 @@ class FanOut(Protocol):
 
         Args:
             steps: by the name of the sink, in the order of the job.
-            observers: hear of every step, in that order.
+            observers: receive the events of every step, in that order.
 
         Returns:
-            What each step returned, in that order.
+            The result of each step, in that order.
 
         Raises:
-            BaseException: of the steps that failed, what the first in that order raised.
+            BaseException: the error of the first failed step, in that order.
         """
 
 
 def sequentially(steps: Mapping[str, Step[T]], observers: Observers) -> dict[str, T]:
-    """One after the other. After a failure no other sink is asked."""
+    """Take the steps one after the other. A failure skips the remaining sinks."""
     return {name: step(observers) for name, step in steps.items()}
 
 
 class SideBySide:
-    """Each in a thread of its own. Returns or raises when all are back, also after a failure.
+    """Takes each step in a thread of its own. Returns or raises once all have finished, even after a failure.
 
     Args:
-        thread: makes a thread that will run a function; unstarted.
+        thread: creates an unstarted thread that will run a function.
     """
 
     def __init__(self, thread: Spawn) -> None:
@@ -70,7 +70,7 @@ class SideBySide:
 
 
 class _Taken(Generic[T]):
-    """One step in its thread: what it told, and what became of it."""
+    """One step in its thread: its events, and its result or error."""
 
     def __init__(self, step: Step[T]) -> None:
         self.events: list[Event] = []

@@ -1,12 +1,13 @@
 """The order of the lineages that targets have proof of, where the log may know none of them.
 
-A target keeps a mark of each lineage for ever, so one of a job that was ever restored names several. What tells their order:
+A target keeps a mark of each lineage for ever, so after any restore of the job it names several. Sources of their
+order:
 
-    1. the log, of those that it knows; those that it does not know began after it was written
-    2. generations: each lineage begins with a driver whose generation is above all before it
-    3. the ledgers: the first checkpoint of a lineage collapses what its ancestors have left there, in every sink. So where a
-       target names pieces of one lineage and has only a mark of another, the one with the mark is the older one. It never
-       tells of a lineage that pieces wait of: they have a generation
+    1. the log, for the lineages that it knows; all others began after it was written
+    2. generations: each lineage begins with a driver whose generation is above all earlier ones
+    3. the ledgers: the first checkpoint of a lineage folds the proofs of its ancestors into marks, in every sink. So if
+       a target names pieces of one lineage and has only a mark of another, the one with the mark is older. This is
+       never needed for a lineage with waiting pieces: they have a generation
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from twophase.state.records import History
 
 
 class LineageOrder:
-    """Which lineage is newer.
+    """Tells which of two lineages is newer.
 
     Args:
-        history: what the log says.
-        remembered: what each target remembers.
+        history: the history of the log.
+        remembered: the history of each target.
         sinks: by name.
-        in_doubt: what is pre-committed in each of them.
+        in_doubt: the pieces in doubt in each of them.
     """
 
     def __init__(
@@ -48,15 +49,15 @@ class LineageOrder:
             self._read_pieces(remembered, sinks, in_doubt)
 
     def is_known(self, lineage: str) -> bool:
-        """Whether the log knows it."""
+        """Return whether the log knows the lineage."""
         return lineage in self._ranks
 
     def rank(self, lineage: str) -> float:
-        """Its place by the log; one that the log does not know comes last."""
+        """Return its position in the log; a lineage that the log does not know comes last."""
         return self._ranks.get(lineage, float("inf"))
 
     def is_newer(self, one: str, other: str) -> bool:
-        """Whether `one` is known to have begun after `other`; of two whose order nothing tells, neither is newer."""
+        """Return whether `one` is known to have begun after `other`; if their order is unknown, neither is newer."""
         ranks = self.rank(one), self.rank(other)
         if ranks[0] != ranks[1]:
             return ranks[0] > ranks[1]
@@ -65,13 +66,13 @@ class LineageOrder:
         return (other, one) in self._followed
 
     def newest(self, lineages: Collection[str]) -> list[str]:
-        """Those of them that none of the others is newer than: one, if their order is known."""
+        """Return those of them than which no other is newer: exactly one, if their order is known."""
         return sorted(one for one in lineages if not any(self.is_newer(other, one) for other in lineages))
 
     def is_followed(self, lineage: str, checkpoint: int) -> bool:
-        """Whether a target has a newer lineage, which goes on behind this checkpoint: then all that was decided is committed.
+        """Return whether a target has a newer lineage that continues from here: then every decided piece is committed.
 
-        Another driver may have gone on in the lineage, behind the end at which the log has left it; nothing follows that.
+        Another driver may have continued the lineage past the end that the log knows; no lineage follows that part.
         """
         if checkpoint > self._ends.get(lineage, checkpoint):
             return False

@@ -1,11 +1,11 @@
-"""Closing attempts: afterwards nothing of an older attempt is left in a sink, and nothing can come.
+"""Closing attempts: afterwards nothing of an older attempt is left in a sink, and nothing more can arrive.
 
     1. scan, and abort the orphans            they may hold locks that the fence needs
     2. raise the sink's fence                 no older writer can pre-commit any more
-    3. scan and abort again                   what came in between; this scan is final (hazard H44)
+    3. scan and abort again                   for arrivals in between; this scan is final (hazard H44)
 
 An orphan belongs to this job and sink, to an attempt below the fence, and to no decision's list of pieces. Pieces of a
-task attempt that lost to another attempt of the same task are orphans too.
+superseded attempt of a task are orphans too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MayAbort = Callable[[Sequence[Committable]], Sequence[Committable]]
 
 
 def pieces_of(checkpoints: Iterable[CompletedCheckpoint]) -> frozenset[PieceKey]:
-    """What identifies the pieces that decided checkpoints list."""
+    """Return the keys of the pieces that decided checkpoints list."""
     return frozenset(
         key_of(piece) for checkpoint in checkpoints for pieces in checkpoint.committables.values() for piece in pieces
     )
@@ -36,9 +36,8 @@ class Orphans:
         job: the job's name, for events.
         name: the sink's name.
         sink: the sink.
-        observers: hear of the orphans.
-        may_abort: called with what was found, returns what of it may be aborted; what it raises ends the scan with nothing
-            aborted.
+        observers: are notified of aborted orphans.
+        may_abort: called with the orphans found, returns those that may be aborted; if it raises, nothing is aborted.
     """
 
     def __init__(self, job: str, name: str, sink: Sink, observers: Observers, may_abort: MayAbort) -> None:
@@ -60,7 +59,7 @@ class Orphans:
         return aborted + self.abort(below, kept)
 
     def close_if_none(self, below: Attempt, kept: frozenset[PieceKey]) -> bool:
-        """The same while there is nothing to abort; return whether all is closed. Otherwise `close` has to follow.
+        """Close only while there is nothing to abort; return whether all is closed. If not, call `close` next.
 
         Args:
             below: the first attempt that stays open.
@@ -72,7 +71,7 @@ class Orphans:
         return not self._found(below, kept)
 
     def abort(self, below: Attempt, kept: frozenset[PieceKey]) -> int:
-        """Abort what is there now. Without `close`, more of it may still come."""
+        """Abort the current orphans. Without `close`, more may still arrive."""
         found = self._found(below, kept)
         if found and (found := [*self._may_abort(found)]):
             self._sink.abort(found)
@@ -87,6 +86,6 @@ class Orphans:
 
 
 def key_of(piece: Committable) -> PieceKey:
-    """What identifies a piece."""
+    """Return the key that identifies a piece."""
     transaction = piece.transaction
     return transaction.sink, transaction.lineage, transaction.checkpoint, transaction.attempt, piece.subtask

@@ -21,8 +21,8 @@ class PendingCheckpoint:
         job: the job's name.
         lineage: the lineage id.
         checkpoint: n.
-        attempt: which try this is.
-        offsets: what the micro-batch reads.
+        attempt: its generation and counter.
+        offsets: the offset ranges that the micro-batch reads.
         sinks: the names of the sinks it waits for.
         trigger_time_ms: Unix time.
 
@@ -57,14 +57,14 @@ class PendingCheckpoint:
         self._lock = threading.Lock()
 
     def transaction(self, sink: str) -> TransactionId:
-        """The transaction of one sink in this attempt."""
+        """Return the transaction of one sink in this attempt."""
         return TransactionId(self.job, self.lineage, self.checkpoint, self.attempt, sink, self.offsets.hash)
 
     def acknowledge(self, sink: str, committables: Sequence[Committable]) -> Action:
-        """A sink reports all its pieces.
+        """Record all pieces of a sink, and return what to do next.
 
         Raises:
-            DeclinedError: two pieces are of one subtask, or a piece is not of this transaction (hazard H14).
+            DeclinedError: two pieces have the same subtask, or a piece belongs to another transaction (hazard H14).
         """
         self._check_pieces(sink, committables)
         with self._lock:
@@ -74,17 +74,17 @@ class PendingCheckpoint:
             return self._on(Signal.ALL_ACKNOWLEDGED if complete else Signal.ACKNOWLEDGED)
 
     def signal(self, signal: Signal) -> Action:
-        """Take note of anything else that happens to the attempt, and return what to do."""
+        """Record any other event of the attempt, and return what to do next."""
         with self._lock:
             return self._on(signal)
 
     def missing(self) -> list[str]:
-        """The sinks that have not acknowledged yet."""
+        """Return the sinks that have not acknowledged yet."""
         with self._lock:
             return [sink for sink in self._sinks if sink not in self._committables]
 
     def completed(self, duration_ms: int, predecessors: tuple[Proof, ...] = ()) -> CompletedCheckpoint:
-        """The checkpoint as it is decided; only once every sink has acknowledged.
+        """Return the checkpoint to decide; call it only once every sink has acknowledged.
 
         Args:
             duration_ms: since the trigger.
@@ -92,7 +92,7 @@ class PendingCheckpoint:
         """
         if self.phase is not Phase.ACKNOWLEDGED:
             raise StopJobError(
-                f"Checkpoint {self.checkpoint} is {self.phase.name}, not complete; a defect of twophase."
+                f"Checkpoint {self.checkpoint} is {self.phase.name}, not complete; this is a bug in twophase."
             )
         return CompletedCheckpoint(
             job=self.job,

@@ -1,14 +1,15 @@
-"""What the targets have to have proof of, by the log: the other direction of I6.
+"""The proofs that the targets must have according to the log: the other direction of I6.
 
-A target that was restored from a backup, swapped for another one, or left behind by a failover lacks checkpoints that the
-log calls committed. Each decision therefore carries, for each sink, its newest checkpoint with pieces, ancestors included:
+A target that was restored from a backup, swapped for another one, or left behind by a failover lacks checkpoints that
+the log calls committed. Each decision therefore carries, for each sink, its newest checkpoint with pieces, ancestors
+included:
 
-    1. a start looks for the proof of what is committed, in each target       `check_targets`
+    1. a start checks each target for the proof of what is committed          `check_targets`
     2. a commit requires the proof of its predecessor, in the target itself   `CommitRequest.predecessor`
-       of several, which an adoption may leave, the others just before it     `CommitLoop`
+       if an adoption left several predecessors, the others just before it    `CommitLoop`
 
-Step 2 is what notices a target that changes under a running job: the next start would find the newer proof there, and no
-longer miss what is older.
+Step 2 detects a target that changes under a running job: the next start would find the newer proof there, and no longer
+notice that older rows are missing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from twophase.state.store import CompletedCheckpointStore
 
 
 class Proofs:
-    """What the log of a job says that its targets have proof of.
+    """The proofs that a job's targets must have, according to its log.
 
     Args:
         job: the job's name.
@@ -39,12 +40,12 @@ class Proofs:
         self._store = store
 
     def decided(self) -> tuple[Proof, ...]:
-        """For each sink its newest checkpoint with pieces that is decided: the predecessors of the next checkpoint."""
+        """Return each sink's newest decided checkpoint with pieces: the predecessors of the next checkpoint."""
         history = self._log.history
         return self._as_of(history, history.newest(history.lineage.id) if history.lineage else None)
 
     def committed(self) -> tuple[Proof, ...]:
-        """The same of what is committed: every target must have it now."""
+        """Return each sink's newest committed checkpoint with pieces: every target must have it now."""
         history = self._log.history
         return self._as_of(history, history.newest_committed(history.lineage.id) if history.lineage else None)
 
@@ -53,35 +54,35 @@ class Proofs:
             return (history.lineage.proofs or ()) if history.lineage else ()
         if decision.proofs is not None:
             return decision.proofs
-        found = self.body(decision)  # of a version that kept no proofs: what has pieces in this one is known
+        found = self.body(decision)  # by a version without proofs: only sinks with pieces in this one are known
         return found.proofs if found else ()
 
     def body(self, decision: Decision) -> CompletedCheckpoint | None:
-        """A decided checkpoint, if its body is there. None if it is gone: subsumed, or another driver has gone on, and the fence of this one will fail."""
+        """Return a decided checkpoint; None if its body is gone: subsumed, by this driver or by one that took over."""
         try:
             return self._store.read(decision)
         except (CheckpointMissingError, FencedError):
             return None
 
     def body_of(self, proof: Proof) -> CompletedCheckpoint | None:
-        """The checkpoint that a proof is of, if the log has it and its body is there."""
+        """Return the checkpoint of a proof, if the log has it and its body exists."""
         named = (proof.lineage, proof.checkpoint)
         found = [one for one in self._log.history.decisions if (one.lineage, one.checkpoint) == named]
         return self.body(found[0]) if found else None
 
     def missing(self, proof: Proof, memory: SinkHistory) -> tuple[list[Proof], list[Proof]]:
-        """What a target lacks that does not have a proof.
+        """Return the checkpoints that a target without a proof lacks, and where its own end.
 
         Args:
-            proof: what it lacks.
-            memory: what it remembers.
+            proof: the proof that it lacks.
+            memory: the history of the target.
 
         Returns:
-            The newest of each lineage that it lacks something of, beginning with `proof`; and the newest before them that it has:
-            of one lineage, or of each that may be the newest.
+            The newest missing checkpoint of each lineage, beginning with `proof`; and the newest earlier ones that it
+            has: of one lineage, or of each that may be the newest.
         """
         lacks, before, asked = list[Proof](), list[Proof](), [proof]
-        for one in asked:  # grows: behind a lineage that the target does not know stands what that one continued
+        for one in asked:  # grows: a lineage that the target does not know leads on to those that it continued
             newest = memory.committed.get(one.lineage)
             if newest is None or newest < one.checkpoint:
                 lacks.append(one)
@@ -92,17 +93,17 @@ class Proofs:
         return lacks, before
 
     def _continued(self, proof: Proof) -> list[Proof]:
-        """What the sink had proof of when the lineage of this one began."""
+        """Return the sink's proofs at the beginning of the lineage of `proof`."""
         begun = [one.proofs or () for one in self._log.history.lineages if one.id == proof.lineage]
         return [one for proofs in begun for one in proofs if one.sink == proof.sink]
 
     def changed(self, proof: Proof, sink: Sink, history: SinkHistory) -> TargetChangedError:
-        """What is to be said of a target without a proof.
+        """Return the error for a target without a proof.
 
         Args:
-            proof: what it lacks.
+            proof: the proof that it lacks.
             sink: the sink.
-            history: what its target remembers.
+            history: the history of its target.
         """
         newest = history.committed.get(proof.lineage)
         (first, *older), before = self.missing(proof, history)
@@ -112,22 +113,21 @@ class Proofs:
         return TargetChangedError(
             f"Job {self._job!r}: checkpoint {proof.checkpoint} of lineage {proof.lineage} is committed, and sink "
             f"{proof.sink!r} ({sink.target()}) knows {'none' if newest is None else f'up to {newest}'} of that lineage: its "
-            f"target was put back, or is another one than {proof.target}. Checkpoints {_span(first, history)} are missing in it"
-            f"{others}. "
-            f"{self._offsets(proof, before)}",
-            remedy="put the target back as it was. If it is to be another one from here on, begin there with "
-            "restore.path; in the plugin form, with another name and checkpointLocation. If it is the same one and what it lacks is "
-            "gone for good, go on without it: "
+            f"target was restored from a backup, or is not {proof.target}. Checkpoints {_span(first, history)} are "
+            f"missing in it{others}. {self._offsets(proof, before)}",
+            remedy="restore the target to its previous state. To use a different target from here on, begin there with "
+            "restore.path; in the plugin form, with another name and checkpointLocation. If it is the same target and "
+            "what it lacks is gone for good, go on without it: "
             f"twophase repair accept-loss JOB.yaml --checkpoint {proof.checkpoint} --sink {proof.sink}",
         )
 
     def replaced(self, name: str, sink: Sink, history: SinkHistory) -> TargetChangedError:
-        """What is to be said of a target that has proofs, and not the rows that they are of.
+        """Return the error for a target that has proofs, but not the rows that they are for.
 
         Args:
-            name: of the sink.
+            name: the sink's name.
             sink: the sink.
-            history: what its target remembers.
+            history: the history of its target.
         """
         newest = " and ".join(
             f"checkpoint {checkpoint} of lineage {lineage}" for lineage, checkpoint in history.committed.items()
@@ -135,19 +135,19 @@ class Proofs:
         return TargetChangedError(
             f"Job {self._job!r}: the target of sink {name!r} ({sink.target()}) is not the one that {newest} "
             f"was committed to: {history.replaced}. Nothing was written.",
-            remedy="put the table back, or name the old one. If it is meant, begin there with restore.path; in the plugin "
-            "form, with another name and checkpointLocation.",
+            remedy="restore the table, or name the old one. If the change is intended, begin there with restore.path; "
+            "in the plugin form, with another name and checkpointLocation.",
         )
 
     def explain(
         self, checkpoint: CompletedCheckpoint, sink: Sink, name: str, error: TargetChangedError
     ) -> TargetChangedError:
-        """The error of a commit that was refused, with what the target lacks, if it is that."""
+        """Return the error of a refused commit, extended by what the target lacks, if that is the cause."""
         if not (required := checkpoint.predecessors_in(name)):
             return error
         try:
             history = sink.history()
-        except Exception:  # noqa: BLE001 the sink has said what is wrong, and there is nothing to add
+        except Exception:  # noqa: BLE001 the sink's own error stands; there is nothing to add
             return error
         if not (lacked := [proof for proof in required if not knows(history, proof)]):
             return error
@@ -157,7 +157,7 @@ class Proofs:
         )
 
     def _offsets(self, proof: Proof, before: Sequence[Proof]) -> str:
-        """From which offsets on its rows can be written again: from where `before` ended, which is not missing."""
+        """Describe the offsets from which its rows can be rewritten: from the end of `before`, which is not missing."""
         body = self.body_of(proof)
         ends = f"{list(body.offsets.end)}" if body else f"those in offsets/{proof.checkpoint}"
         begins = " or ".join(self._ended(one, proof) for one in before) or "where the job began"
@@ -174,7 +174,7 @@ class Proofs:
 
 
 def _span(proof: Proof, memory: SinkHistory) -> str:
-    """The checkpoints of its lineage that a target lacks which does not have a proof."""
+    """Describe the checkpoints of its lineage that a target without this proof lacks."""
     newest = memory.committed.get(proof.lineage)
     return f"up to {proof.checkpoint}" if newest is None else f"from {newest + 1} to {proof.checkpoint}"
 
@@ -187,19 +187,19 @@ def check_targets(
     *,
     may_move: bool,
 ) -> None:
-    """Refuse a target that does not know of a committed checkpoint any more.
+    """Reject a target that no longer has proof of a committed checkpoint.
 
     Args:
-        proofs: of the job.
-        expected: what is committed.
-        sinks: by name; one that has left the job is not asked.
-        remembered: what each of them said before the log was read; one that lacks a proof is asked again.
+        proofs: the job's proofs.
+        expected: the committed checkpoints.
+        sinks: by name; a sink that has left the job is not asked.
+        remembered: the history of each sink from before the log was read; one that lacks a proof is asked again.
         may_move: whether a sink may have another target from now on; it begins there without the rows of the old one.
 
     Raises:
-        TargetChangedError: going on would leave a hole.
+        TargetChangedError: going on would leave a gap.
     """
-    # Also what the log does not call committed yet: a commit that is asked for again would find its proof.
+    # Even if the log does not call them committed yet: a repeated commit would find their proof.
     for name, history in remembered.items():
         if history.replaced and history.committed and not may_move:
             raise proofs.replaced(name, sinks[name], history)
@@ -212,10 +212,10 @@ def check_targets(
 
 
 def has_moved(proof: Proof, sink: Sink | None) -> bool:
-    """Whether a sink has got another target, which does not have the proof. A replica that took over has it."""
+    """Return whether a sink has moved to another target, without the proof. A replica that took over has the proof."""
     return sink is not None and sink.target() != proof.target and not knows(sink.history(), proof)
 
 
 def knows(history: SinkHistory, proof: Proof) -> bool:
-    """Whether a target that remembers `history` has the proof."""
+    """Return whether a target with this history has the proof."""
     return history.committed.get(proof.lineage, -1) >= proof.checkpoint

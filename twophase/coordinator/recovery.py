@@ -1,15 +1,16 @@
-"""Recovery: what a new driver does before anything new is written, in this order.
+"""Recovery: the steps of a new driver before it writes anything new, in this order.
 
-    1. fence      append FENCE(generation) to the log; every older driver is out from here on
+    1. fence      append FENCE(generation) to the log; every older driver is fenced from here on
     2. commit     every decided checkpoint without COMMITTED, oldest first, of all lineages (hazard H48)
-    3. close      in each sink: abort orphans, raise its fence, abort again; sinks without orphans side by side
+    3. close      in each sink: abort orphans, raise its fence, abort again; sinks without orphans in parallel
 
-Before step 1 nothing is written, and what the sinks remember is held against what the store remembers (I6): a sink that
-knows more means that the store is old, one that knows less that its target is.
+Before step 1 nothing is written, and the histories of the sinks are validated against the store (I6): if a sink knows
+more, the store is outdated; if it knows less, its target is.
 
-A driver over a copy of the folder does not know of what the original decides, and no log fences the two from each other.
-So all sinks are asked again before anything is aborted in one of them, and once more when all fences are up: from then on
-the other driver can pre-commit nothing, and what it has decided before is either in a sink by now or lost to it, by name.
+A driver over a copy of the folder does not see the decisions of the original, and no log fences the two from each
+other. So all sinks are asked again before anything is aborted in one of them, and once more when all fences are up.
+From then on the other driver can pre-commit nothing, and each piece that it decided before is either in a sink by now,
+or lost with an error that names it.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Restore:
-    """An explicit restore: the store may know less than the sinks then.
+    """An explicit restore, for which the store may know less than the sinks.
 
     Attributes:
         checkpoint: the restored checkpoint.
         lineage: the lineage that begins with it.
-        adopting: what of it, and of what was decided before it, is not committed in its own log; oldest first. It is
-            committed under its own identity (H30), before orphans are aborted.
+        adopting: the checkpoints, up to the restored one, that are decided but not committed in their own log; oldest
+            first. They are committed under their own identity (H30), before orphans are aborted.
     """
 
     checkpoint: CompletedCheckpoint
@@ -50,16 +51,16 @@ class Restore:
 
     @property
     def committed(self) -> tuple[Proof, ...]:
-        """For each sink the newest checkpoint with pieces that is committed already, by the log that is restored from."""
+        """For each sink, the newest checkpoint with pieces that is already committed, by the log that it is from."""
         return (self.adopting[0].predecessors or ()) if self.adopting else self.checkpoint.proofs
 
 
 PieceNames = Callable[[str, str, int], Sequence[str]]
-"""The pieces of a checkpoint that a sink has proof of: of its name, a lineage and a number."""
+"""Returns the pieces of a checkpoint that a sink has proof of, given its name, a lineage and a number."""
 
 
 def piece_names(sinks: Mapping[str, Sink]) -> PieceNames:
-    """Asks the sinks that can name their pieces."""
+    """Return a function that asks those sinks that can name their pieces."""
 
     def names(sink: str, lineage: str, checkpoint: int) -> Sequence[str]:
         found = sinks[sink]
@@ -71,16 +72,16 @@ def piece_names(sinks: Mapping[str, Sink]) -> PieceNames:
 def check_histories(
     job: str, history: History, sinks: Mapping[str, SinkHistory], names: PieceNames = lambda *_: ()
 ) -> None:
-    """Refuse a store that knows less than a sink: it is empty, old, or another one.
+    """Reject a store that knows less than a sink: it is empty, outdated, or a different one.
 
     Args:
         job: the job's name.
-        history: what the log says.
-        sinks: what each of them remembers.
-        names: of the pieces that a sink has and the log does not know.
+        history: the history of the log.
+        sinks: the history of each sink.
+        names: names the pieces that a sink has and the log does not know.
 
     Raises:
-        CheckpointMissingError: starting would write rows again that a sink already has.
+        CheckpointMissingError: starting would rewrite rows that a sink already has.
     """
     for name, remembered in sinks.items():
         if remembered.generation > history.generation:
@@ -113,13 +114,13 @@ def _check_lineage(job: str, history: History, sink: str, lineage: str, checkpoi
 
 
 def check_restore(job: str, history: History, lineage: Lineage, sinks: Mapping[str, SinkHistory]) -> None:
-    """Refuse to restore behind what a sink already has, or is bound to get (hazard H28).
+    """Refuse to restore to a checkpoint before what a sink already has, or is bound to get (hazard H28).
 
     Raises:
-        RestoreRefusedError: rows after the restored checkpoint are visible already, or decided and about to be; they
+        RestoreRefusedError: rows after the restored checkpoint are already visible, or decided and about to be; they
             would be written again.
     """
-    # The log comes first: it was read later than the sinks were asked, and another driver may have gone on in between.
+    # The log comes first: it was read after the sinks were asked, and another driver may have advanced in between.
     for decision in history.decisions:
         if decision.checkpoint > lineage.ancestors.get(decision.lineage, -1):
             state = "is committed" if decision.committed else "must still be committed"
@@ -141,38 +142,39 @@ def check_restore(job: str, history: History, lineage: Lineage, sinks: Mapping[s
 
 
 def _undecided(job: str, what: str, pieces: Sequence[str]) -> CheckpointMissingError:
-    """Of a checkpoint whose pieces the target still names: the folder need not be what is wrong."""
+    """Return the error for a checkpoint whose pieces the target still names: the fault need not be in the folder."""
     shown = ", ".join(pieces[:_SHOWN]) + (f" and {len(pieces) - _SHOWN} more" if len(pieces) > _SHOWN else "")
     return CheckpointMissingError(
-        f"Job {job!r}: {what}. It is proven by the pieces {shown} (attempt/subtask.task attempt). Either the folder is older "
-        "than the sink, or somebody has committed these pieces by hand although they were in no decision. Starting would "
+        f"Job {job!r}: {what}. It is proven by the pieces {shown} (attempt/subtask.task attempt). Either the folder is "
+        "older than the sink, or these pieces were committed by hand although they were in no decision. Starting would "
         "write rows twice; nothing was written.",
-        remedy="if the folder was put back, put back the one that it replaced. If the pieces were committed by hand, delete "
-        "their rows from the target together with their proofs (MySQL: first roll back what is still prepared of this "
-        "checkpoint, since it holds locks; the proofs are its rows of twophase_ledger; files: see docs/operations.md), then "
-        "start the job again: it writes the checkpoint anew. If the newer folder is gone for good: twophase repair "
-        "adopt-from-target JOB.yaml",
+        remedy="if the folder was restored from a backup, restore the one that it replaced. If the pieces were "
+        "committed by hand, delete their rows from the target together with their proofs (MySQL: first roll back what "
+        "is still prepared of this checkpoint, since it holds locks; the proofs are its rows of twophase_ledger; "
+        "files: see docs/operations.md), then start the job again: it writes the checkpoint again. If the newer folder "
+        "is gone for good: twophase repair adopt-from-target JOB.yaml",
     )
 
 
 def _missing(job: str, what: str) -> CheckpointMissingError:
     return CheckpointMissingError(
         f"Job {job!r}: {what}. Starting would write rows twice; nothing was written.",
-        remedy="put the job's folder (checkpointLocation) back as it was, or start a new lineage with restore.path set "
-        "to its newest checkpoint (not in the plugin form). If it is gone for good: twophase repair adopt-from-target JOB.yaml",
+        remedy="restore the job's folder (checkpointLocation) to its newest state, or start a new lineage with "
+        "restore.path set to its newest checkpoint (not in the plugin form). If it is gone for good: twophase repair "
+        "adopt-from-target JOB.yaml",
     )
 
 
 def take_over(log: JobLog, sinks: Mapping[str, SinkHistory], check: Callable[[History], None]) -> int:
-    """Step 1. Returns the new generation, higher than all in the log and in the sinks.
+    """Step 1. Return the new generation, higher than all in the log and in the sinks.
 
     Args:
-        log: the job's log; read anew here.
-        sinks: what each sink remembers.
+        log: the job's log; read again here.
+        sinks: the history of each sink.
         check: raises if this history must not be continued; runs before the fence is appended.
 
     Raises:
-        FencedError: other drivers keep taking the job over.
+        FencedError: other drivers keep taking over the job.
     """
     for _ in range(_TAKE_OVER_TRIES):
         history = log.read()
@@ -187,10 +189,10 @@ def take_over(log: JobLog, sinks: Mapping[str, SinkHistory], check: Callable[[Hi
 
 
 def commit_decided(history: History, commit: Callable[[Decision], bool]) -> int:
-    """Step 2. Returns how many checkpoints were committed.
+    """Step 2. Return how many checkpoints were committed.
 
-    Strictly in order: a checkpoint that cannot be committed holds all after it, because a sink may take its high-water
-    mark for proof of everything before (I4).
+    Strictly in order: a checkpoint that cannot be committed blocks all later ones, because a sink may take its
+    high-water mark as proof of everything before (I4).
     """
     committed = 0
     for decision in history.uncommitted():
@@ -208,13 +210,13 @@ def close_all(
     observers: Observers,
     fan_out: FanOut = sequentially,
 ) -> int:
-    """Step 3, and what follows a declined attempt. Returns how many orphans were aborted.
+    """Step 3, also run after a declined attempt. Return how many orphans were aborted.
 
     Args:
         orphans: of each sink, by its name.
         below: the first attempt that stays open.
         kept: pieces of decided checkpoints that wait for their commit.
-        observers: hear of the steps.
+        observers: receive the events of the steps.
         fan_out: closes the sinks that have no orphans.
     """
 
@@ -222,6 +224,6 @@ def close_all(
         return one.close_if_none(below, kept)
 
     closed = fan_out({name: partial(close, one) for name, one in orphans.items()}, observers)
-    # In the order of the commits, each asked about before its abort: what another driver has committed in one of them is
-    # seen before the rest of that checkpoint is aborted in the next.
+    # In the order of the commits, with a check before each abort: if another driver has committed in one sink, that is
+    # noticed before the rest of that checkpoint is aborted in the next.
     return sum(orphans[name].close(below, kept) for name, is_closed in closed.items() if not is_closed)

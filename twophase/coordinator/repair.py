@@ -1,100 +1,48 @@
-"""Repairs: what an operator decides where a job cannot go on by itself. Here: a loss is accepted.
+"""Repairs: an operator's decision for a job that cannot continue by itself. Here: accepting a loss.
 
-What is lost is pieces of a decided checkpoint, or all that a target lacks that was put back.
+The loss is pieces of a decided checkpoint, or everything that a target restored from a backup lacks.
 
-    1. take over   a fence in the log, as every driver takes it: a driver that still runs is out from here on
-    2. commit      what was decided before; then the pieces of the sink. What they answer is the only proof that one is lost
-                   A target that was put back has lost what it has no proof of; nothing is committed there
-    3. show        the plan: what is lost; the operator says yes
+    1. take over   append a fence to the log, like every driver: a driver that still runs is fenced from here on
+    2. commit      earlier decisions, then the pieces of the sink. The outcomes are the only proof that a piece is lost
+                   A restored target has lost whatever it has no proof of; nothing is committed there
+    3. show        the plan: what is lost; the operator confirms
     4. record      REPAIRED, one record in the log: this is the repair
     5. finish      the checkpoint commits without the lost pieces
 
-A death before step 4 leaves what a start leaves that fails: nothing is given up, and the command can be run again. After it,
-every start does step 5.
+A crash before step 4 has the same effect as a failed start: nothing is given up, and the command can be run again.
+After step 4, every start does step 5.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from twophase.config import JobOptions
-from twophase.coordinator.clock import Clock
-from twophase.coordinator.commit_loop import CommitLoop
-from twophase.coordinator.completion import CheckpointCompleter, Listeners
-from twophase.coordinator.proofs import Proofs, check_targets, knows
+from twophase.coordinator.context import JobContext
+from twophase.coordinator.proofs import check_targets, knows
 from twophase.coordinator.recovery import check_histories, commit_decided, piece_names, take_over
 from twophase.errors import ConfigError, StopJobError
-from twophase.events import Observers
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
-from twophase.protocol.sink import Sink, SinkHistory
-from twophase.state.log import JobLog
+from twophase.protocol.sink import SinkHistory
 from twophase.state.records import AcceptedLoss, Decision, History, Note, Proof, RepairedRecord
-from twophase.state.storage import Storage
-from twophase.state.store import CompletedCheckpointStore
-
-
-class RepairContext:
-    """The parts of a driver that a repair works with.
-
-    Args:
-        job: the job's name.
-        storage: the job's folder.
-        sinks: by name, in the order of the user; opened.
-        options: the job's options.
-        observers: hear of commits.
-        clock: the time.
-
-    Attributes:
-        observers: as given.
-        log: the job's log.
-        store: its checkpoints.
-        commit_loop: of its sinks.
-        completer: of its checkpoints.
-        proofs: what its targets have proof of, by the log.
-    """
-
-    def __init__(
-        self,
-        job: str,
-        storage: Storage,
-        sinks: Mapping[str, Sink],
-        options: JobOptions,
-        observers: Observers,
-        clock: Clock,
-    ) -> None:
-        self.job = job
-        self.sinks = sinks
-        self.observers = observers
-        self.log = JobLog(storage, job)
-        self.store = CompletedCheckpointStore(storage, self.log, options.num_retained)
-        self.proofs = Proofs(job, self.log, self.store)
-        backoff_s, backoff_max_s = options.commit_backoff_s, options.commit_backoff_max_s
-        self.commit_loop = CommitLoop(
-            sinks, observers, clock, threading.Event(), backoff_s, backoff_max_s, self.proofs.explain
-        )
-        self.completer = CheckpointCompleter(
-            job, sinks, self.commit_loop, self.log, self.store, Listeners(()), observers
-        )
 
 
 @dataclass(frozen=True)
 class LossPlan:
-    """What is given up.
+    """The loss to be given up.
 
     Attributes:
-        lineage: of the checkpoint.
-        number: the checkpoint's.
+        lineage: the lineage of the checkpoint.
+        number: the number of the checkpoint.
         sink: the sink's name.
-        lost: its pieces that the target proved lost, each with the evidence.
-        kept: its pieces that are not lost; all of them are committed.
-        start: the offset lines where what is lost begins; empty if that is not known.
+        lost: the pieces that the target proved lost, each with the evidence.
+        kept: the pieces that are not lost; all of them are committed.
+        start: the offset lines where the loss begins; empty if not known.
         end: where it ends, likewise.
-        before: the newest checkpoint with pieces that the target has before this one; several if an adoption left several.
-        lacks: this checkpoint, and of a target that was put back the newest that it lacks of each lineage before.
-        gap: of a target that was put back, what it lacks; empty otherwise.
+        before: the newest earlier checkpoint with pieces that the target has; several if an adoption left several.
+        lacks: this checkpoint, and for a restored target also the newest that it lacks of each earlier lineage.
+        gap: for a restored target, a description of what it lacks; empty otherwise.
     """
 
     lineage: str
@@ -121,11 +69,11 @@ class LossRepair:
         context: the job's.
     """
 
-    def __init__(self, context: RepairContext) -> None:
+    def __init__(self, context: JobContext) -> None:
         self._context = context
 
     def plan(self, checkpoint: int, sink: str) -> LossPlan:
-        """Steps 1 and 2: take the job over, and find out what is lost.
+        """Steps 1 and 2: take over the job, and find out what is lost.
 
         Raises:
             ConfigError: there is no such decided checkpoint or sink. Nothing was touched.
@@ -144,7 +92,7 @@ class LossRepair:
         def check(history: History) -> None:
             check_histories(context.job, history, remembered, piece_names(context.sinks))
             gap = self._gap(checkpoint, sink, remembered[sink])
-            # What another target lacks that was put back with this one is accepted next; until then every start stops.
+            # Gaps of other targets restored with this one are accepted next; until then every start stops.
             expected = context.proofs.committed() if gap is None else ()
             check_targets(context.proofs, expected, context.sinks, remembered, may_move=False)
 
@@ -158,8 +106,8 @@ class LossRepair:
         """Steps 4 and 5.
 
         Raises:
-            FencedError: a driver has taken the job over since the plan was made; nothing was given up.
-            StopJobError: the loss is accepted, and the checkpoint cannot commit for another reason, such as a loss in
+            FencedError: a driver has taken over the job since the plan was made; nothing was given up.
+            StopJobError: the loss is accepted, but the checkpoint cannot commit for another reason, such as a loss in
                 another sink.
         """
         context = self._context
@@ -201,12 +149,12 @@ class LossRepair:
         return LossPlan(body.lineage, checkpoint, sink, lost, kept, body.offsets.start, body.offsets.end, before, lacks)
 
     def _gap(self, checkpoint: int, sink: str, remembered: SinkHistory) -> Proof | None:
-        """The proof of this checkpoint that the target has to have and lacks, if it is that; it was put back then."""
+        """Return the proof of this checkpoint if the target must have it and lacks it, as a restored target does."""
         context = self._context
         for expected in [proof for proof in context.proofs.committed() if proof.sink == sink]:
             if expected.checkpoint != checkpoint or expected.target != context.sinks[sink].target():
                 continue
-            # The log was read later than the target was asked: a driver may have committed in between.
+            # The log was read after the target was asked: a driver may have committed in between.
             if not knows(remembered, expected) and not knows(context.sinks[sink].history(), expected):
                 return expected
         return None
@@ -219,23 +167,25 @@ class LossRepair:
         body = context.proofs.body_of(gap)
         last = context.proofs.body_of(before[0]) if len(before) == 1 else None
         since = last.offsets.end if last else ()
-        lost = [(piece, "the target was put back") for piece in body.committables.get(gap.sink, ())] if body else []
+        evidence = "the target was restored from a backup"
+        lost = [(piece, evidence) for piece in body.committables.get(gap.sink, ())] if body else []
         end = body.offsets.end if body else ()
         return LossPlan(gap.lineage, gap.checkpoint, gap.sink, lost, (), since, end, before, lacks, error.what)
 
     def _decision(self, history: History, checkpoint: int) -> Decision:
-        """The one of this number that waits for its commit; where none does, the newest of it."""
+        """Return the uncommitted decision with this number; if there is none, the newest one with it."""
         named = [decision for decision in history.decisions if decision.checkpoint == checkpoint]
         if not named:
             raise ConfigError(
-                f"Job {self._context.job!r}: checkpoint {checkpoint} is not decided, or not kept any more. Nothing was written.",
+                f"Job {self._context.job!r}: checkpoint {checkpoint} is not decided, or no longer kept. Nothing was "
+                "written.",
                 remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
             )
         found = next((decision for decision in named if not decision.committed), named[-1])
         if found.committed and found != history.newest(found.lineage):
             raise ConfigError(
-                f"Job {self._context.job!r}: checkpoint {checkpoint} is committed, and later ones are: nothing of it can be given "
-                "up. Nothing was written.",
-                remedy="name the checkpoint that the job's error names.",
+                f"Job {self._context.job!r}: checkpoint {checkpoint} is committed, and so are later ones: none of it "
+                "can be given up. Nothing was written.",
+                remedy="pass the checkpoint that the job's error names.",
             )
         return found

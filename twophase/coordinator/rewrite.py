@@ -1,15 +1,15 @@
-"""A repair: lost pieces of a decided checkpoint are read again and written under a new attempt, which takes their place.
+"""A repair: rereads the records of lost pieces of a decided checkpoint, and writes them in a new attempt instead.
 
-    1. plan       take over and commit, as every repair does (coordinator/repair.py): what is lost is proven by then.
-                  The source says which records it would read again, and that they are there. The operator says yes
-    2. fence      the sink is closed for all attempts before ours; what an earlier rewrite has left there is aborted
+    1. plan       take over and commit, as every repair does (coordinator/repair.py), which proves what is lost.
+                  The source tells which records it would read again, and that they exist. The operator confirms
+    2. fence      close the sink for all attempts before ours; abort the leftovers of an earlier rewrite
     3. write      the lost pieces, durably and invisibly: orphans until step 5
-    4. compare    they have the rows of the lost ones; otherwise they are aborted
+    4. compare    their rows with those of the lost pieces; abort them if they differ
     5. record     the new body, then REPAIRED: this is the decision on the new pieces
-    6. finish     the checkpoint commits, with what each sink requires and proves in any commit
+    6. finish     the checkpoint commits, under the same checks and proofs as any commit
 
-A death before step 5 leaves orphans and a body that no decision names, which the next start removes; the command can be run
-again. After it, every start does step 6.
+A crash before step 5 leaves orphans and a body that no decision names, which the next start removes; the command can be
+run again. After step 5, every start does step 6.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.orphans import Orphans
 from twophase.coordinator.proofs import check_targets
 from twophase.coordinator.recovery import check_histories, commit_decided, piece_names
-from twophase.coordinator.repair import LossPlan, LossRepair, RepairContext
+from twophase.coordinator.repair import LossPlan, LossRepair
 from twophase.errors import StopJobError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt, TransactionId
@@ -33,15 +34,15 @@ from twophase.state.records import AcceptedLoss, Decision, Note, RepairedRecord,
 
 @dataclass(frozen=True)
 class Lost:
-    """What is to be written again.
+    """The lost pieces to write again.
 
     Attributes:
-        checkpoint: which lists the pieces.
+        checkpoint: the checkpoint that lists the pieces.
         sink: the sink's name.
-        pieces: the lost ones.
-        whole: whether they are all that the sink was ever given of the checkpoint.
-        rewritten: the attempts under which pieces of the checkpoint were written again there before.
-        gone: the tasks, by their index, whose pieces were given up or written again there before.
+        pieces: the lost pieces.
+        whole: whether they are all pieces that the sink ever had of the checkpoint.
+        rewritten: the attempts in which earlier rewrites wrote pieces of the checkpoint to the sink.
+        gone: the indexes of the tasks whose pieces in the sink were given up or rewritten before.
     """
 
     checkpoint: CompletedCheckpoint
@@ -56,31 +57,32 @@ class Reread(Protocol):
     """Reads the records of a checkpoint again, through the job's plan."""
 
     def ranges(self, lost: Lost) -> Sequence[str]:
-        """Which records `write` reads, for people. They are all there.
+        """Describe the records that `write` reads, for people, after checking that all of them still exist.
 
         Raises:
-            SourceLossError: they are not there any more.
-            StopJobError: nothing tells which records the pieces have.
+            SourceLossError: some no longer exist.
+            StopJobError: it cannot be determined which records the pieces have.
         """
 
     def write(self, lost: Lost, transaction: TransactionId) -> Mapping[int, Sequence[Committable]]:
         """Read and pre-commit.
 
         Returns:
-            For each subtask of a lost piece the pieces that have its rows; where all is lost, all of them under -1.
+            For each subtask of a lost piece, the new pieces with its rows; if all pieces are lost, all of them under
+            -1.
 
         Raises:
-            TwoPhaseError: it failed; what was pre-committed is left in doubt.
+            TwoPhaseError: it failed; pieces that were already pre-committed are left in doubt.
         """
 
 
 @dataclass(frozen=True)
 class RewritePlan:
-    """What is written again.
+    """The plan of a rewrite.
 
     Attributes:
-        loss: what is lost.
-        lost: the same for the source.
+        loss: the loss.
+        lost: the same loss for the source.
         ranges: the records that are read again.
     """
 
@@ -94,10 +96,10 @@ class RewriteRepair:
 
     Args:
         context: the job's; its sinks are open for rows.
-        reread: of the job's plan.
+        reread: reads through the job's plan.
     """
 
-    def __init__(self, context: RepairContext, reread: Reread) -> None:
+    def __init__(self, context: JobContext, reread: Reread) -> None:
         self._context = context
         self._reread = reread
 
@@ -112,8 +114,8 @@ class RewriteRepair:
         loss = LossRepair(context).plan(checkpoint, sink)
         if loss.gap:
             raise StopJobError(
-                f"{loss.gap} These checkpoints were committed: what is written again is lost pieces of one that was not.",
-                remedy="put the target back as it was, or see what `twophase repair accept-loss` would give up.",
+                f"{loss.gap} These checkpoints were committed: only pieces of an uncommitted one can be written again.",
+                remedy="restore the target to its previous state, or see what twophase repair accept-loss gives up.",
             )
         decision = self._decision(loss)
         self._check_newest(decision, sink)
@@ -127,9 +129,9 @@ class RewriteRepair:
         """Steps 2 to 6.
 
         Raises:
-            FencedError: a driver has taken the job over since the plan was made; nothing was recorded.
-            StopJobError: what was read again is not what was lost; nothing was recorded. Or it is recorded, and the
-                checkpoint cannot commit for another reason, such as a loss in another sink.
+            FencedError: a driver has taken over the job since the plan was made; nothing was recorded.
+            StopJobError: the rows read again differ from the lost ones; nothing was recorded. Or it is recorded, but
+                the checkpoint cannot commit for another reason, such as a loss in another sink.
         """
         context, lost, sink = self._context, plan.lost, plan.loss.sink
         failpoint("R02")
@@ -160,10 +162,10 @@ class RewriteRepair:
         return next(one for one in decisions if (one.lineage, one.checkpoint) == (loss.lineage, loss.number))
 
     def _check_newest(self, decision: Decision, sink: str) -> None:
-        """Pieces of later checkpoints may hold what the fence waits for, and they wait for this one (I4).
+        """Check that no later checkpoint has pieces in the sink: the fence may wait for them, and they for ours (I4).
 
         Raises:
-            StopJobError: there are some.
+            StopJobError: they have some.
         """
         context, decisions = self._context, self._context.log.history.decisions
         for later in decisions[decisions.index(decision) + 1 :]:
@@ -198,10 +200,10 @@ class RewriteRepair:
         return self._context.completer.commit_again(found)
 
     def _ask_again(self) -> None:
-        """Compare the sinks with the log once more: a driver over another folder can commit until the fence is up.
+        """Validate the sinks against the log once more: a driver over another folder can commit until the fence is up.
 
         Raises:
-            FencedError: another driver over this folder has gone on.
+            FencedError: another driver over this folder has taken over.
             StopJobError: the job must not go on.
         """
         context = self._context
@@ -212,10 +214,10 @@ class RewriteRepair:
 
 
 def _check_rows(job: str, lost: Lost, pieces: Mapping[int, Sequence[Committable]]) -> None:
-    """Step 4.
+    """Step 4: compare the rows.
 
     Raises:
-        StopJobError: a piece does not have the rows of the lost one.
+        StopJobError: the number of rows differs from that of the lost pieces.
     """
     expected: Counter[int] = Counter()
     for piece in lost.pieces:

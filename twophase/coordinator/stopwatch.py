@@ -1,4 +1,4 @@
-"""Measures the protocol's own share of a checkpoint: all but Spark and the targets."""
+"""Measures the protocol's own share of a checkpoint: everything except Spark and the targets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from twophase.coordinator.clock import Clock
 
 
 class Stopwatch:
-    """Runs from its creation; time inside `elsewhere` is not the protocol's."""
+    """Runs from its creation; time inside `elsewhere` does not count as the protocol's."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -18,7 +18,7 @@ class Stopwatch:
 
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
-        """Spark or a target is at work."""
+        """Exclude the time in which Spark or a target works."""
         began_s = self._clock.monotonic_s()
         try:
             yield
@@ -27,10 +27,10 @@ class Stopwatch:
 
     @property
     def total_s(self) -> float:
-        """Seconds since the creation."""
+        """Seconds since creation."""
         return self._clock.monotonic_s() - self._started_s
 
     @property
     def protocol_s(self) -> float:
-        """Seconds of it that were the protocol's own."""
+        """The part of them spent in the protocol itself."""
         return self.total_s - self._elsewhere_s

@@ -14,11 +14,11 @@ class Committable:
     """One pre-committed piece.
 
     Attributes:
-        transaction: whose piece it is.
-        subtask: which task attempt made it.
-        target: names the target so that no other is ever committed to (invariant I10).
-        rows: how many rows the piece holds; more than 0, or 0 where it was found in doubt and its target cannot tell.
-        handle: what else the sink needs to commit the piece; JSON values only, no secrets.
+        transaction: the transaction that the piece belongs to.
+        subtask: the task attempt that wrote it.
+        target: the identity of the target, so that the piece is never committed to another (invariant I10).
+        rows: rows in the piece; at least 1, or 0 for a piece found in doubt whose target cannot tell.
+        handle: whatever else the sink needs to commit the piece; JSON values only, no secrets.
     """
 
     transaction: TransactionId
@@ -28,12 +28,12 @@ class Committable:
     handle: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, for the checkpoint's body and for the result row of a task."""
+        """Return JSON values, for the checkpoint's body and for the result row of a task."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The reverse of `to_json`."""
+        """Build from JSON values, the inverse of `to_json`."""
         transaction = dict(value["transaction"])
         attempt = Attempt(**transaction.pop("attempt"))
         return cls(

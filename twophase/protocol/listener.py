@@ -1,4 +1,4 @@
-"""What user code and sources may hear of checkpoints, and the state they may keep in them."""
+"""Checkpoint notifications for user code and sources, and the operator state they keep in checkpoints."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class CheckpointListener(Protocol):
-    """Hears what becomes of checkpoints.
+    """Receives notifications about checkpoints.
 
-    Runs on the driver, in the order of the checkpoints, and never at the same time as another notification or a snapshot:
-    in the query's thread, or, with `checkpoint.max_concurrent` above 1, in the thread that commits. Then a checkpoint may
-    complete after the snapshot for the next one. A crash may lose a notification: never rely on one for correctness
-    (Flink's CheckpointListener has the same rule). A checkpoint that a recovery subsumes is not told of. An exception from
-    `notify_checkpoint_complete` fails the query after the checkpoint, which stays committed.
+    Runs on the driver, in the order of the checkpoints, and never concurrently with another notification or a snapshot:
+    in the query's thread, or, with `checkpoint.max_concurrent` above 1, in the commit thread. In that case a checkpoint
+    may complete after the snapshot for the next one. A crash may lose a notification: never rely on one for correctness
+    (Flink's CheckpointListener has the same rule). Checkpoints subsumed by a recovery are not notified. An exception
+    from `notify_checkpoint_complete` fails the query after the checkpoint, which stays committed.
     """
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -25,22 +25,22 @@ class CheckpointListener(Protocol):
         """An attempt at the checkpoint was declined; another attempt may follow."""
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """A newer checkpoint has replaced this one, which is no longer kept."""
+        """A newer checkpoint has replaced this one, which is no longer retained."""
 
 
 @dataclass(frozen=True)
 class SnapshotContext:
-    """Attributes: checkpoint_id: the checkpoint that the state becomes part of."""
+    """The checkpoint that a snapshotted state becomes part of: its number is `checkpoint_id`."""
 
     checkpoint_id: int
 
 
 @dataclass(frozen=True)
 class InitializationContext:
-    """What a function starts from.
+    """The state that a function starts from.
 
     Attributes:
-        state: what `snapshot_state` returned at the newest decided checkpoint; empty on a fresh start.
+        state: the state that `snapshot_state` returned for the newest decided checkpoint; empty on a fresh start.
         is_restored: whether there was such a checkpoint.
     """
 
@@ -53,7 +53,7 @@ class CheckpointedFunction(Protocol):
     """A driver-side function with operator state in every checkpoint."""
 
     def snapshot_state(self, context: SnapshotContext) -> Mapping[str, Any]:
-        """Return the state as JSON values. Once per attempt; an exception declines the attempt."""
+        """Return the state as JSON values. Called once per attempt; an exception declines the attempt."""
 
     def initialize_state(self, context: InitializationContext) -> None:
-        """Take the state over. Once per start of the query, after recovery, before the first micro-batch."""
+        """Restore the state. Called once per start of the query, after recovery, before the first micro-batch."""

@@ -1,4 +1,4 @@
-"""What became of one commit: a value, so that every caller handles every case."""
+"""The outcome of one commit: a value, so that every caller handles every case."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Committed:
 
 @dataclass(frozen=True)
 class AlreadyCommitted:
-    """The piece is visible since an earlier call.
+    """The piece has been visible since an earlier call.
 
     Attributes:
-        proof: what in the target proves it (invariant I4), such as "ledger row".
+        proof: the evidence in the target (invariant I4), such as "ledger row".
     """
 
     proof: str
@@ -26,7 +26,7 @@ class RetryLater:
     """Not visible yet, and not lost: call again.
 
     Attributes:
-        reason: what stands in the way, for the operator.
+        reason: what blocks the commit, for the operator.
     """
 
     reason: str
@@ -37,7 +37,7 @@ class Lost:
     """The piece is proven to be neither committed nor prepared. The job stops.
 
     Attributes:
-        evidence: what was looked at, for the operator.
+        evidence: what was checked, for the operator.
     """
 
     evidence: str

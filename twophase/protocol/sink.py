@@ -3,21 +3,22 @@
 The coordinator calls a sink in this order (the numbers are marked in `coordinator/`):
 
     1. open          once per start; fails before any write
-    2. history       what the target remembers of this job
+    2. history       read the target's proofs and fence of this job
     3. commit        recovery: every decided checkpoint not yet known as committed
     4. in_doubt, abort, fence, in_doubt, abort        recovery: nothing of an older attempt survives
     5. pre_commit | writer    each micro-batch: phase 1
     6. commit        each micro-batch: phase 2, repeated until every piece is committed
-    7. subsume       after all sinks have committed: forget what only an uncommitted checkpoint needs
+    7. subsume       after all sinks have committed: drop what only an uncommitted checkpoint needs
     8. close         once
 
 A declined attempt goes through step 4 before the next one begins.
 
-Steps 1 and 2 of several sinks run side by side, each sink's in a thread. So does step 5, and step 4 of the sinks that have
-nothing to abort; the others follow in the order of the job, and all sinks are asked again (step 2) before each abort and
-when all fences are up. A step may run in another thread than the one before it. All of one sink are called by one thread at a time, but for step 5: with `checkpoint.max_concurrent` above 1, steps 6 and 7 and
-the scan for losers (`in_doubt`, `abort`) run in a thread of their own beside the pre-commit of later checkpoints. Step 4
-never does: it waits until all that is decided is committed.
+Steps 1 and 2 run in parallel, with one thread per sink. So do step 5, and step 4 for sinks with nothing to abort; the
+other sinks follow in the order of the job. Step 2 runs again for all sinks before each abort and once all fences are
+up. A step may run in a different thread from the step before it. One thread at a time calls a sink, except during step
+5: with `checkpoint.max_concurrent` above 1, steps 6 and 7 and the scan for superseded task attempts (`in_doubt`,
+`abort`) run in a thread of their own, concurrently with the pre-commit of later checkpoints. Step 4 never does: it
+waits until every decided checkpoint is committed.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What a sink is told when it is opened.
+    """The context in which a sink is opened.
 
     Attributes:
         job: the job's name.
         sink: the sink's name within the job.
         schema: the columns of the rows to come.
-        parallelism: how many writers may run at once, at the most.
+        parallelism: the maximum number of writers that run at once.
         speculation: whether Spark may run a task twice at the same time.
-        max_concurrent: how many checkpoints may be under way. Above 1 a checkpoint is pre-committed while those before it
-            wait for their commit; a sink that would wait for itself refuses that in `open` (hazard H51).
+        max_concurrent: how many checkpoints may be in progress. Above 1 a checkpoint is pre-committed while earlier
+            ones wait for their commit; a sink that would deadlock with itself rejects that in `open` (hazard H51).
     """
 
     job: str
@@ -67,7 +68,7 @@ class Predecessor:
     """The newest checkpoint before a piece's own that has pieces in the same sink. It is committed, and has left proof.
 
     Attributes:
-        lineage: of the checkpoint: the piece's own, or one that it continues.
+        lineage: the lineage of the checkpoint: the piece's own, or one that it continues.
         checkpoint: its number there.
     """
 
@@ -81,9 +82,9 @@ class CommitRequest:
 
     Attributes:
         committable: the piece.
-        retries: how often its commit was tried before by this driver.
-        predecessor: what the target must have proof of before the piece becomes visible in it; None if there is none, or
-            if the checkpoint was decided by a version that did not say. All requests of a call have the same.
+        retries: how often this driver has tried to commit it before.
+        predecessor: the checkpoint that the target must have proof of before the piece becomes visible; None if there
+            is none, or if a version that recorded none decided the checkpoint. The same for all requests of a call.
     """
 
     committable: Committable
@@ -100,35 +101,35 @@ def another_target(committable: Committable, target: str) -> TargetChangedError:
 
 
 def predecessor_missing(request: CommitRequest, target: str) -> TargetChangedError:
-    """What a sink raises for a piece whose predecessor has no proof in the target.
+    """Return the error that a sink raises for a piece whose predecessor has no proof in the target.
 
     Args:
-        request: with a predecessor.
+        request: a request with a predecessor.
         target: `Sink.target`.
     """
     transaction, before = request.committable.transaction, request.predecessor
     if before is None:
         raise ValueError("the request has no predecessor")
     return TargetChangedError(
-        f"{transaction} is decided and is not committed to {target}: checkpoint {before.checkpoint} of lineage "
-        f"{before.lineage} was committed there before it, and the target has no proof of that any more. It was put back, or "
-        "is another one.",
-        remedy="put the target back as it was, then start the job again.",
+        f"{transaction} is decided, but was not committed to {target}: checkpoint {before.checkpoint} of lineage "
+        f"{before.lineage} was committed there before it, and the target no longer has proof of that. It was restored "
+        "from a backup, or is a different target.",
+        remedy="restore the target to its previous state, then start the job again.",
     )
 
 
 @dataclass(frozen=True)
 class SinkHistory:
-    """What a target remembers of a job and sink.
+    """What a target durably records about a job and sink.
 
     Attributes:
         generation: the highest generation that has fenced it; 0 if it has never seen the job.
         committed: for each lineage id, the highest checkpoint that the target has proof of (from the ledger and the
-            high-water marks). Checkpoints without pieces leave no proof, so this may lag, never lead. A committed
-            checkpoint with pieces that is missing means that the target was put back, or is another one: a target that
-            drops proofs by itself needs others beside them.
-        replaced: why the rows that the proofs are of are not in the target, such as a table that was dropped and made anew
-            under its old name; empty if they are, or where proofs go with the rows.
+            high-water marks). Checkpoints without pieces leave no proof, so this may lag, never lead. A missing
+            committed checkpoint with pieces means that the target was restored from a backup, or is a different one: a
+            target that drops proofs by itself needs additional ones.
+        replaced: why the target lacks the rows that its proofs are for, such as a table that was dropped and recreated
+            under the same name; empty if it has them, or where proofs vanish with the rows.
     """
 
     generation: int = 0
@@ -138,25 +139,25 @@ class SinkHistory:
 
 @runtime_checkable
 class NeedsSparkConf(Protocol):
-    """A power of a sink: it says what Spark has to be started with. `twophase run` starts Spark so."""
+    """Optional capability of a sink: it declares settings that Spark must start with. `twophase run` applies them."""
 
     def spark_conf(self) -> Mapping[str, str]:
-        """Settings of Spark, such as the jars that the sink works with.
+        """Return Spark settings, such as the jars that the sink needs.
 
-        Called on the driver before there is a Spark, and before `open`. A setting that the user has made wins; `open`
-        checks what it needs.
+        Called on the driver before Spark starts, and before `open`. A setting made by the user wins; `open` checks what
+        it needs.
         """
 
 
 @runtime_checkable
 class ChecksConnection(Protocol):
-    """A power of a sink: it can look for its target without Spark. `twophase run` asks while Spark's JVM starts."""
+    """Optional capability of a sink: it checks its target without Spark. `twophase run` asks while the JVM starts."""
 
     def check_connection(self) -> None:
-        """Connect, and check what can be checked without the rows' columns: the account, its rights, the server, the table.
+        """Connect, and check all that does not depend on the rows' columns: account, privileges, server, table.
 
-        Runs on the driver, while there is no Spark yet and before `open`, which checks all of it again: what is fine here may
-        not be fine any more. Writes nothing, keeps nothing open. Called once, perhaps while other sinks are asked.
+        Runs on the driver, before Spark is up and before `open`, which repeats all of it: what passes here may fail
+        later. Writes nothing and keeps nothing open. Called once, possibly concurrently with other sinks' checks.
 
         Raises:
             TwoPhaseError: as `Sink.open` raises it.
@@ -165,55 +166,55 @@ class ChecksConnection(Protocol):
 
 @runtime_checkable
 class OpensForRepair(Protocol):
-    """A power of a sink: it opens without Spark, which knows the rows' columns. `twophase repair` opens it so."""
+    """Optional capability of a sink: it opens without Spark, and so without the columns. For `twophase repair`."""
 
     def open_for_repair(self, context: SinkContext) -> None:
-        """As `Sink.open`, but that no rows will come: nothing is checked against their columns.
+        """Open like `Sink.open`, except that no rows will follow: nothing is checked against their columns.
 
         Runs on the driver, once, instead of `open`. Only `target`, `history`, `in_doubt`, `commit` and `close` follow.
 
         Args:
-            context: with a schema without columns.
+            context: its schema has no columns.
         """
 
 
 @runtime_checkable
 class CanRehearse(Protocol):
-    """A power of a sink's class: it writes to a folder of ours, so that Spark's classes can be recorded beforehand."""
+    """Optional capability of a sink's class: it can write to a scratch folder, to record Spark's classes beforehand."""
 
     def rehearsal(self, folder: Path) -> tuple[Sink, Mapping[str, str]]:
-        """A sink of this kind, and the settings of Spark that keep all it writes in `folder`.
+        """Return a sink of this kind, and the Spark settings that keep everything it writes in `folder`.
 
-        A static method: called on the class, in a process of its own that records the classes for faster starts.
+        A static method: called on the class, in a separate process that records the classes for faster starts.
         """
 
 
 @runtime_checkable
 class NamesPieces(Protocol):
-    """A power of a sink: it can say which pieces of a checkpoint its target has proof of."""
+    """Optional capability of a sink: it lists the pieces of a checkpoint that its target has proof of."""
 
     def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
-        """Names of the pieces, as `attempt/subtask`, such as "3.17/0.201"; none where only a mark is left.
+        """Return the names of the pieces, as `attempt/subtask`, such as "3.17/0.201"; none where only a mark is left.
 
-        Runs on the driver after `open`, when a target has a checkpoint that the log does not know: for an error message,
-        and for a repair, which tells by the attempt what was decided.
+        Runs on the driver after `open`, when a target has a checkpoint that the log does not know: for an error
+        message, and for a repair, which infers from the attempt what was decided.
         """
 
 
 @runtime_checkable
 class TellsUnfinished(Protocol):
-    """A power of a sink: it can say which of the pieces in doubt show no sign that they were ever pre-committed."""
+    """Optional capability of a sink: it tells which pieces in doubt show no sign of ever having been pre-committed."""
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
-        """Those of `pieces` that their writer did not bring to the end, as far as the target shows: no decision lists such a one.
+        """Return those `pieces` that their writer never finished, as far as the target shows: no decision lists them.
 
-        Runs on the driver after `open`, in a repair that has no list of the pieces that were decided. To be in doubt without
-        a handle is not enough, nor is a record that is damaged: such a piece may be decided, and the repair stops if nothing
-        whole is there in its place. So `in_doubt` gives a handle to each piece that can be committed, and to no other. A sink
-        that lists only what is pre-committed has no need of this.
+        Runs on the driver after `open`, in a repair without a list of the decided pieces. A missing handle is not
+        enough, nor is a damaged record: such a piece may be decided, and the repair stops unless there is an intact
+        piece in its place. So `in_doubt` gives a handle to each piece that can be committed, and to no other. A sink
+        that lists only pre-committed pieces does not need this.
 
         Args:
-            pieces: of those that `in_doubt` gave.
+            pieces: some of the pieces that `in_doubt` returned.
         """
 
 
@@ -222,46 +223,47 @@ class Sink(ABC):
 
     @abstractmethod
     def open(self, context: SinkContext) -> None:
-        """Connect, check everything that can be checked before a write, create the sink's own bookkeeping.
+        """Connect, check everything that can be checked before a write, and create the sink's own bookkeeping.
 
         Runs on the driver, once per start of the job, before recovery.
 
         Raises:
-            ConfigError: an option does not fit the target, such as a table or a column that is not there.
-            PreflightError: the target cannot keep the protocol's promises, or rights are missing.
+            ConfigError: an option does not fit the target, such as a missing table or column.
+            PreflightError: the target cannot give the protocol's guarantees, or privileges are missing.
         """
 
     @abstractmethod
     def target(self) -> str:
-        """The identity of the target, as committables carry it (invariant I10).
+        """Return the identity of the target, as committables carry it (invariant I10).
 
-        Two targets never have the same; one target has the same in every process and after every restart.
+        It differs between any two targets, and stays the same for one target in every process and after every restart.
         """
 
     @abstractmethod
     def history(self) -> SinkHistory:
-        """What the target remembers of this job and sink.
+        """Return what the target durably records about this job and sink.
 
-        Runs on the driver, after `open`, before recovery. Must read what is durable in the target itself (I6).
+        Runs on the driver, after `open`, before recovery. Must read durable state from the target itself (I6).
         """
 
     @abstractmethod
     def fence(self, attempt: Attempt) -> None:
         """Close every attempt below `attempt` for this job and sink.
 
-        Runs on the driver in recovery and after a declined attempt, when all that `in_doubt` lists has been committed or
-        aborted: a target may have to wait for such pieces. When it returns, a writer of a lower attempt can pre-commit
-        nothing any more, whatever process it lives in; what such writers pre-committed in the meantime is visible to
-        `in_doubt`. Waits, and kills what it knows as its own, until that holds. Idempotent; never lowers the fence, and no
-        other method takes it down.
+        Runs on the driver in recovery and after a declined attempt, once everything that `in_doubt` lists has been
+        committed or aborted: a target may have to wait for such pieces. When it returns, no writer of a lower attempt
+        can pre-commit any more, in whatever process; pieces that such writers pre-committed in the meantime are visible
+        to `in_doubt`. Waits until that holds, and ends the connections and processes that it knows as its own.
+        Idempotent; never lowers the fence, and no other method removes it.
 
-        A writer may pre-commit only if the fence is there, has its generation, and is not above its attempt. A missing
-        fence refuses, and so does any other generation, also a higher one: a target that was put back has lost the fence
-        that would have closed the writer. The check is part of the transaction that makes the rows durable (HD9).
+        A writer may pre-commit only if the fence exists, has its generation, and is not above its attempt. A missing
+        fence rejects it, and so does any other generation, even a higher one: a target restored from a backup has lost
+        the fence that would have closed the writer. The check is part of the transaction that makes the rows durable
+        (HD9).
 
         Raises:
             FencedError: the target has already seen a higher generation. Nothing of the newer driver is touched.
-            Exception: it could not be raised in time; names what stands in the way. Calling again is safe.
+            Exception: the fence could not be raised in time; names what blocks it. Calling again is safe.
         """
 
     @abstractmethod
@@ -269,54 +271,56 @@ class Sink(ABC):
         """Make pieces visible. Idempotent.
 
         Runs on the driver after the decision, repeated until no outcome is `RetryLater`. A crash may lose the reply, so
-        a piece may be asked for again although it is committed: answer `AlreadyCommitted`, on proof from the target only.
-        Answer `Committed` only if the target shows the piece; that it said OK is not enough (docs/decisions/0010). Rows and
-        proof become visible in one atomic unit: whatever a crash leaves, there are both or neither (I4).
+        a request may name a piece that is already committed: answer `AlreadyCommitted`, only on proof from the target.
+        Answer `Committed` only if the target shows the piece; an OK reply is not enough (docs/decisions/0010). Rows and
+        proof become visible atomically: a crash leaves both or neither (I4).
 
-        A piece without proof becomes visible only in a target that has proof of `CommitRequest.predecessor`: its own rows, or
-        the mark that stands for them. Check that in the transaction or commit that makes the piece visible; where there
-        is none, in the same session directly before. Otherwise a target that was restored from a backup, or swapped, under
-        a running job gets the piece, and what it lacks is never missed (docs/decisions/0025).
+        A piece without proof becomes visible only in a target that has proof of `CommitRequest.predecessor`: its own
+        rows, or the mark that stands for them. Check that in the transaction or commit that makes the piece visible;
+        where there is none, in the same session directly before. Otherwise a target that is restored from a backup, or
+        swapped, under a running job would get the piece, and the gap before it would go unnoticed
+        (docs/decisions/0025).
 
         Returns:
             One outcome for each request, in the same order.
 
         Raises:
-            TargetChangedError: a committable names another target, or the target lacks the predecessor; nothing of the
-                requests became visible by this call.
+            TargetChangedError: a committable names another target, or the target lacks the predecessor; this call made
+                none of the requested pieces visible.
             Exception: anything else counts as `RetryLater` for all requests.
         """
 
     @abstractmethod
     def abort(self, committables: Sequence[Committable]) -> None:
-        """Remove pieces that are in no decision. Idempotent: a piece that is not there is done.
+        """Remove pieces that are in no decision. Idempotent: a missing piece counts as removed.
 
-        Runs on the driver for declined attempts, for losers among task attempts, and in recovery. Removes exactly these
-        pieces: others of the same task, attempt and checkpoint may be decided. What is committed stays, rows and proof, also
-        if it is asked for. A crash leaves the rest to the next recovery.
+        Runs on the driver for declined attempts, for superseded task attempts, and in recovery. Removes exactly these
+        pieces: others of the same task, attempt and checkpoint may be decided. A committed piece keeps its rows and its
+        proof, even if it is listed. A crash leaves the rest to the next recovery.
 
         Raises:
             StopJobError: a piece is committed; nothing of it was removed.
-            Exception: a piece may still be there; the attempt is not retried, recovery tries again.
+            Exception: a piece may still exist; the attempt is not retried, and recovery tries again.
         """
 
     @abstractmethod
     def in_doubt(self) -> Sequence[Committable]:
-        """All pieces of this job and sink that are pre-committed and not committed, decided or not.
+        """Return all pieces of this job and sink that are pre-committed but not committed, decided or not.
 
-        Runs on the driver in recovery and after a declined attempt. Must come from the target, never from memory.
+        Runs on the driver in recovery and after a declined attempt. Must read the target, never memory.
         """
 
     @abstractmethod
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
-        """All pieces of the lineage up to `checkpoint_id` are committed: collapse the proofs kept for them.
+        """Fold the proofs of the lineage up to `checkpoint_id` into its high-water mark; all its pieces are committed.
 
-        Runs on the driver after the log says COMMITTED; a crash may skip it, or hit in the middle: the next recovery calls it
-        again. Also called for each lineage that the job continues, up to its end. Proof that a checkpoint was committed must
-        stay for ever (hazard H50), so the mark is raised before, or together with, the end of what it folds.
+        Runs on the driver after the log says COMMITTED; a crash may skip or interrupt it: the next recovery calls it
+        again. Also called for each lineage that the job continues, up to its end. Proof that a checkpoint was committed
+        must last for ever (hazard H50), so raise the mark before, or together with, deleting the proofs that it
+        replaces.
 
-        The mark says no more than the proofs that it folds: it rises to the highest checkpoint that the target has proof of.
-        A target that was put back, or swapped, meanwhile would otherwise be given proof of rows that it has not.
+        The mark claims no more than the proofs that it folds: raise it to the highest checkpoint that the target has
+        proof of. Otherwise a target that was meanwhile restored or swapped would be given proof of rows that it lacks.
         """
 
     @abstractmethod
@@ -325,13 +329,14 @@ class Sink(ABC):
 
 
 class BatchSink(Sink):
-    """A sink that pre-commits a whole DataFrame from the driver, such as one with a transaction log of its own."""
+    """A sink that pre-commits a whole DataFrame from the driver, such as one with its own transaction log."""
 
     @abstractmethod
     def pre_commit(self, batch: DataFrame, transaction: TransactionId) -> Sequence[Committable]:
         """Write the rows durably and invisibly.
 
-        Runs on the driver, in a thread of its own, once per attempt. A crash leaves only what `in_doubt` finds.
+        Runs on the driver, in a thread of its own, once per attempt. A crash leaves nothing that `in_doubt` cannot
+        find.
 
         Raises:
             DeclinedError: the attempt failed.
@@ -343,8 +348,8 @@ class ArrowSink(Sink):
 
     @abstractmethod
     def writer(self, transaction: TransactionId, subtask: Subtask) -> SinkWriter:
-        """Make the writer of one task attempt.
+        """Create the writer of one task attempt.
 
-        Runs on the executor, in a copy of this object that was pickled after `open`; called when the task has its first
-        row, so a task without rows makes no writer.
+        Runs on the executor, on a copy of this object that was pickled after `open`; called when the task gets its
+        first row, so a task without rows creates no writer.
         """

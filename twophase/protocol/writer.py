@@ -12,19 +12,19 @@ from twophase.protocol.committable import Committable
 class SinkWriter(ABC):
     """Writes the rows of one task attempt durably and invisibly.
 
-    Lifecycle: 1. made by `ArrowSink.writer` on the executor; 2. `write` for each batch of rows; 3. `pre_commit` once, or
-    `abort` once. The process may be killed at any point without any of these being called.
+    Lifecycle: 1. made by `ArrowSink.writer` on the executor; 2. `write` for each batch of rows; 3. `pre_commit` once,
+    or `abort` once. The process may be killed at any point without any of these being called.
     """
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows. Columns go by their names; NULL stays NULL, and an empty text is not NULL.
+        """Write rows. Columns are matched by name; NULL stays NULL, and an empty string is not NULL.
 
-        Runs on the executor, any number of times, each batch with at least one row. What a crash leaves behind must be
+        Runs on the executor, any number of times, each batch with at least one row. Whatever a crash leaves must be
         found by `Sink.in_doubt` or vanish by itself. Never retry rows: raise, and the whole attempt is declined.
 
         Raises:
-            RejectedRowsError: the target refuses rows; names the first of them.
+            RejectedRowsError: the target rejects rows; names the first of them.
             FencedError: a newer attempt has closed this one.
         """
 
@@ -32,15 +32,15 @@ class SinkWriter(ABC):
     def pre_commit(self) -> Committable | None:
         """Make the rows durable, still invisible, and return their handle; None if there were no rows.
 
-        Runs once, after the last `write`. If a crash hits after this, the piece is listed in a checkpoint and committed,
-        or it is found by `Sink.in_doubt` and aborted. Raise if it is not certain that the piece is durable.
+        Runs on the executor, once, after the last `write`. After a crash the piece is either listed in a checkpoint and
+        committed, or found by `Sink.in_doubt` and aborted. Raise if it is not certain that the piece is durable.
 
-        The fence is checked in the transaction that makes the rows durable; see `Sink.fence` for the rule.
+        Check the fence in the transaction that makes the rows durable; see `Sink.fence` for the rule.
 
         Raises:
-            FencedError: the fence is missing, of another generation, or above this attempt.
+            FencedError: the fence is missing, has another generation, or is above this attempt.
         """
 
     @abstractmethod
     def abort(self) -> None:
-        """Drop what was written. Runs at most once, after an exception; a crash may skip it. Must not raise."""
+        """Discard the written rows. Runs at most once, after an exception; a crash may skip it. Must not raise."""

@@ -1,4 +1,4 @@
-"""The completed checkpoint: what its `_metadata` file holds."""
+"""The completed checkpoint: the content of its `_metadata` file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FrozenOffsets:
     """The offset ranges of a micro-batch, frozen by Spark before it runs.
 
     Attributes:
-        start: one line for each source in plan order, as in Spark's offset log; None where a source begins.
+        start: one line for each source in plan order, as in Spark's offset log; None at the beginning of a source.
         end: likewise.
     """
 
@@ -28,7 +28,7 @@ class FrozenOffsets:
 
     @property
     def hash(self) -> str:
-        """Hex SHA-256 of both, the same on every replay."""
+        """Hex SHA-256 of both ranges, the same on every replay."""
         return hashlib.sha256(canonical_json([list(self.start), list(self.end)])).hexdigest()
 
 
@@ -42,12 +42,13 @@ class CompletedCheckpoint:
         checkpoint: n.
         attempt: the attempt that completed.
         trigger_time_ms: Unix time of the trigger; for people, never for decisions (hazard H17).
-        offsets: what it read.
-        operator_states: the state of every source and checkpointed function, by their names.
-        committables: the pieces of each sink, by its name; a sink without rows has an empty list.
+        offsets: the offset ranges that it read.
+        operator_states: the state of every source and checkpointed function, by name.
+        committables: the pieces of each sink, by name; a sink without rows has an empty list.
         duration_ms: from the trigger to the decision.
-        predecessors: for each sink the newest checkpoint before this one that has pieces in it. It must be proven in the
-            target before a piece of this one is committed there. None in a body of an older version, which did not say.
+        predecessors: for each sink the newest checkpoint before this one that has pieces in it. It must be proven in
+            the target before a piece of this one is committed there. None in a body of an older version, which kept
+            none.
     """
 
     job: str
@@ -63,9 +64,9 @@ class CompletedCheckpoint:
 
     @property
     def proofs(self) -> tuple[Proof, ...]:
-        """For each sink its newest checkpoint with pieces, this one included.
+        """For each sink, its newest checkpoint with pieces, including this one.
 
-        An adoption may leave several of one sink: of lineages whose order nothing tells.
+        An adoption may leave several for one sink: one for each lineage, where their order is unknown.
         """
         own = {
             sink: Proof(sink, self.lineage, self.checkpoint, pieces[0].target)
@@ -76,16 +77,16 @@ class CompletedCheckpoint:
         return tuple(dict.fromkeys([*kept, *own.values()]))
 
     def predecessors_in(self, sink: str) -> list[Proof]:
-        """What has to be proven in a sink's target before a piece of this checkpoint may be committed there."""
+        """Return the proofs that a sink's target needs before a piece of this checkpoint may be committed there."""
         return [proof for proof in self.predecessors or () if proof.sink == sink]
 
     def predecessor(self, sink: str) -> Predecessor | None:
-        """The first of them, which the sink itself looks for; `Committer` looks for the others."""
+        """Return the first of them, which the sink itself checks; `CommitLoop` checks the others."""
         found = self.predecessors_in(sink)
         return Predecessor(found[0].lineage, found[0].checkpoint) if found else None
 
     def without(self, loss: AcceptedLoss) -> CompletedCheckpoint:
-        """The checkpoint after an operator has accepted a loss, in it or in one before it."""
+        """Return the checkpoint as it is once an operator has accepted a loss, in it or in an earlier one."""
         pieces = self.committables.get(loss.sink, ())
         kept = tuple(
             one for one in pieces if not loss.gave_up(loss.sink, self.lineage, self.checkpoint, one.subtask.index)
@@ -105,12 +106,12 @@ class CompletedCheckpoint:
         return {sink: sum(piece.rows for piece in pieces) for sink, pieces in self.committables.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> CompletedCheckpoint:
-        """The reverse of `to_json`."""
+        """Build from JSON values, the inverse of `to_json`."""
         fields = dict(value)
         return cls(
             attempt=Attempt(**fields.pop("attempt")),

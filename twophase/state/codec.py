@@ -3,7 +3,7 @@
     twophase/1 DECIDED 231 9f86d081884c7d65...\n
     {"checkpoint":7,...}
 
-A reader accepts exactly the bytes that `encode` writes: every truncation and every changed bit is refused.
+A reader accepts exactly the bytes that `encode` writes: every truncation and every flipped bit is rejected.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _HEADER_MAX_BYTES = 160
 
 
 def canonical_json(value: Any) -> bytes:
-    """The one JSON text of a value: ASCII, sorted keys, no spaces, no NaN.
+    """Return the canonical JSON of a value: ASCII, sorted keys, no spaces, no NaN.
 
     Raises:
         ValueError: the value holds NaN or infinity.
-        TypeError: the value holds something that JSON has no form for.
+        TypeError: the value holds something that JSON cannot represent.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
 
@@ -59,14 +59,14 @@ def decode(kind: str, data: bytes, where: str) -> dict[str, Any]:
     try:
         body = json.loads(payload)
     except (ValueError, RecursionError) as error:
-        raise _corrupt(where, f"its content is no JSON ({type(error).__name__})") from None
+        raise _corrupt(where, f"its content is not JSON ({type(error).__name__})") from None
     if not isinstance(body, dict):
-        raise _corrupt(where, "its content is no JSON object")
+        raise _corrupt(where, "its content is not a JSON object")
     return body
 
 
 def kind_of(data: bytes) -> str:
-    """The kind a record claims to be; `decode` checks it."""
+    """Return the kind that a record claims to be; `decode` checks it."""
     fields = data[:_HEADER_MAX_BYTES].split(b" ", 2)
     return fields[1].decode("ascii", "replace") if len(fields) == 3 else ""
 
@@ -74,7 +74,7 @@ def kind_of(data: bytes) -> str:
 def _corrupt(where: str, reason: str) -> CorruptRecordError:
     return CorruptRecordError(
         f"The durable file {where} is damaged: {reason}. Nothing was written or deleted.",
-        remedy="restore this file from a backup of the job's folder. If there is none: a damaged body of a checkpoint is got "
-        "over by twophase repair adopt-from-target JOB.yaml; for a damaged record of the log, move the folder log away first "
-        "(mv log log.damaged).",
+        remedy="restore this file from a backup of the job's folder. If there is none, run twophase repair "
+        "adopt-from-target JOB.yaml; for a damaged record of the log, move the folder log away first (mv log "
+        "log.damaged).",
     )

@@ -1,4 +1,4 @@
-"""Who may change what is decided: nobody but the account of the job."""
+"""Permissions of the job's folder: only the job's account may change what is decided."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from twophase.errors import ConfigError
 
 
 def check_rights(path: Path) -> None:
-    """Nobody else may write to the job's folder, or put another one in its place. It need not be there yet.
+    """Check that no other account can write to the job's folder, or replace it. The folder need not exist yet.
 
-    With umask 002 every folder is its group's to write, and the group is the user's alone: that is no other. Folders above
-    are their group's to administer, so only those that everybody may write to are refused.
+    With umask 002 every folder is group-writable, but the group holds only the user: that is no other account. Parent
+    folders are administered by their groups, so only world-writable ones are rejected.
 
     Raises:
-        ConfigError: somebody else may.
+        ConfigError: another account can.
     """
     for folder in (path, *path.parents):
         try:
@@ -27,22 +27,23 @@ def check_rights(path: Path) -> None:
             continue
         if found.st_mode & stat.S_IWOTH and (folder == path or not found.st_mode & stat.S_ISVTX):
             raise ConfigError(
-                f"checkpointLocation {str(path)!r}: {folder} is writable by everyone: anyone could change what is decided.",
+                f"checkpointLocation {str(path)!r}: {folder} is writable by everyone: anyone could change what is "
+                "decided.",
                 remedy=f"run: chmod o-w {folder}",
             )
         if folder == path and found.st_mode & stat.S_IWGRP and (others := _others(found)):
             raise ConfigError(
-                f"checkpointLocation {str(path)!r} is writable by its group, which has {', '.join(others[:3])}"
-                f"{' and others' if len(others) > 3 else ''} in it: they could change what is decided.",
+                f"checkpointLocation {str(path)!r} is writable by its group, whose members include {', '.join(others[:3])}"
+                f"{' and others' if len(others) > 3 else ''}: they could change what is decided.",
                 remedy=f"run: chmod g-w {folder}",
             )
 
 
 def _others(found: os.stat_result) -> list[str]:
-    """Who is known to be in the group of a folder, beside its owner, this account and root."""
+    """Return the known members of a folder's group, except its owner, this account and root."""
     try:
         named = {*grp.getgrgid(found.st_gid).gr_mem}
-    except KeyError:  # a number without a name, as containers have: nobody is listed in it
+    except KeyError:  # a group id without a name, as in containers: it has no listed members
         named = set()
     trusted = {0, os.geteuid(), found.st_uid}
     users = pwd.getpwall()

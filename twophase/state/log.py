@@ -1,8 +1,8 @@
 """The job's log: fences and decisions in one totally ordered sequence of create-if-absent files.
 
-This is what makes one driver the writer (invariant I7): a record is appended at the number after the last one this
-driver has seen. If another driver has written there first, this one is fenced. The append itself is the check; no clock
-and no generation file is trusted (hazard H43).
+This makes one driver the only writer (invariant I7): a driver appends at the number after the last record it has seen.
+If another driver has written that number first, this one is fenced. The append itself is the check; no clock and no
+generation file is trusted (hazard H43).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _READ_TRIES = 5
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One record in its place."""
+    """One record and its sequence number."""
 
     sequence: int
     record: Record
@@ -46,7 +46,7 @@ class LogEntry:
 
 
 def job_of(storage: Storage) -> str | None:
-    """The job that the log in a folder belongs to, from its newest record; None if there is no record.
+    """Return the job that the log in a folder belongs to, from its newest record; None if there is no record.
 
     Raises:
         CorruptRecordError: the newest record is damaged.
@@ -64,11 +64,11 @@ class JobLog:
 
     Args:
         storage: the job's folder.
-        job: the job's name; a log of another job is refused.
+        job: the job's name; the log of another job is rejected.
 
     Attributes:
         history: the fold of all records seen so far.
-        lock: held by every append; hold it while a record is made from the history, so that none comes in between.
+        lock: held by every append; hold it while building a record from the history, so that no append intervenes.
     """
 
     def __init__(self, storage: Storage, job: str) -> None:
@@ -82,10 +82,10 @@ class JobLog:
         self.lock = threading.RLock()
 
     def read(self) -> History:
-        """Read the log anew, durably: what is found is synced before it is returned.
+        """Read the whole log again, durably: the records are synced before they are returned.
 
         Raises:
-            CorruptRecordError: a record is damaged, missing between others, or of another job.
+            CorruptRecordError: a record is damaged, missing between others, or belongs to another job.
         """
         entries = self._read_entries()
         self._storage.sync(FOLDER)
@@ -103,7 +103,7 @@ class JobLog:
         return history
 
     def refresh(self) -> History:
-        """Read the log anew if there are records that this object has not seen; otherwise only look at the names.
+        """Read the log again if it has records that this object has not seen; otherwise only list the names.
 
         Raises:
             CorruptRecordError: as `read`.
@@ -113,7 +113,7 @@ class JobLog:
         return self.read()
 
     def length(self) -> int:
-        """How many records it has, as far as this object has seen; a folded log begins with one."""
+        """Return the number of records, as far as this object has seen; a folded log begins with one."""
         return self._last - self._first + 1
 
     def append(self, record: Record) -> None:
@@ -121,10 +121,10 @@ class JobLog:
 
         Raises:
             FencedError: another driver has appended since this one read the log.
-            InDoubtError: the outcome is unknown; neither act on the record nor undo what it is about. After either, no
-                thread appends anything until the log is read anew.
+            InDoubtError: the outcome is unknown; neither act on the record nor undo what it records. After either
+                error, no thread appends anything until the log is read again.
             OSError: the record was certainly not written.
-            ValueError: it contradicts the history; nothing was written.
+            ValueError: the record contradicts the history; nothing was written.
         """
         with self.lock:
             if self._over is not None:
@@ -142,9 +142,9 @@ class JobLog:
             self.history = history
 
     def check_fence(self) -> None:
-        """Find out whether this driver is fenced, without appending.
+        """Check whether this driver is fenced, without appending.
 
-        What a newer driver has subsumed or moved on looks like loss to the one it has overtaken.
+        To a driver that was overtaken, whatever the newer one has subsumed or advanced looks lost.
 
         Raises:
             FencedError: another driver has appended since this one read the log.
@@ -154,17 +154,17 @@ class JobLog:
                 raise self._fenced(f"record {newest} of its log was written by another driver")
 
     def fold(self, history: History) -> None:
-        """Write `history` as the new beginning of the log and delete what came before."""
+        """Write `history` as the new beginning of the log and delete the records before it."""
         with self.lock:
             self.append(SubsumedRecord(history))
             self._first = self._last
         self.sweep()
 
     def sweep(self) -> None:
-        """Delete the records before the one that the log begins with, oldest first, and what dead appends have left.
+        """Delete the records before the first one of the log, oldest first, and the leftovers of interrupted appends.
 
-        No reader looks at them and no append begins there, whoever wrote them: a fold that died, or a driver that was
-        fenced. What is for a later number than ours may be a newer driver's, and stays.
+        No reader looks at them and no append begins there, whether they come from an interrupted fold or from a fenced
+        driver. Leftovers for numbers after our last may belong to a newer driver, and stay.
         """
         with self.lock:
             first, last = self._first, self._last
@@ -183,18 +183,18 @@ class JobLog:
             if self._nonce_of(sequence) != nonce:
                 raise self._fenced(f"record {sequence} of its log was written by another driver") from None
         except FileNotFoundError:
-            self.check_fence()  # a newer driver takes the temporary name for that of a dead one
+            self.check_fence()  # a newer driver takes our temporary name for a leftover and deletes it
             raise
         except UnclearOutcomeError as error:
             raise self._in_doubt(sequence, error) from error
 
     def _check_predecessor(self, sequence: int) -> None:
-        """Whether our record is at the end of the log: a fold deletes names, and an old one can then be created again.
+        """Check that our record is the last of the log: a fold deletes names, and a deleted name can be created again.
 
-        If the predecessor is not the record we know, a newer driver has folded the log behind our back; its place may have
-        been taken again, by another driver that was fenced like this one. Where the predecessor proves nothing, because
-        the first record has none or because a fold died before it deleted it, a folded log shows in the records after
-        ours, one of which is there at any time.
+        If the predecessor is not the record we know, a newer driver has folded the log in the meantime; another fenced
+        driver may have created that name again. Sometimes the predecessor proves nothing, because the first record has
+        none or because a fold died before deleting it. Then a folded log shows in the records after ours, of which at
+        least one always exists.
         """
         if sequence > 1 and self._nonce_of(sequence - 1) != self._last_nonce:
             raise self._fenced(f"record {sequence - 1} of its log was folded by another driver")
@@ -203,14 +203,14 @@ class JobLog:
             raise self._fenced(f"its log {ended} when it was read, and now has a record {newest} of another driver")
 
     def _newest_beside(self, sequence: int) -> int:
-        """The newest record there is. An error leaves in doubt what record `sequence` is about."""
+        """Return the newest existing record. An error leaves the outcome of record `sequence` in doubt."""
         try:
             return max(self._sequences(), default=0)
         except OSError as error:
             raise self._in_doubt(sequence, error) from error
 
     def _nonce_of(self, sequence: int) -> str | None:
-        """Who wrote a record; None if it was folded. An error leaves in doubt what the record after it is about."""
+        """Return the nonce of a record; None if it was folded. An error leaves the record after it in doubt."""
         try:
             return self._read_entry(sequence).nonce
         except FileNotFoundError:
@@ -219,7 +219,7 @@ class JobLog:
             raise self._in_doubt(sequence, error) from error
 
     def _read_entries(self) -> list[LogEntry]:
-        """What is there now; read anew if another driver appends to the log or folds it meanwhile."""
+        """Return the current records; read again if another driver appends to the log or folds it meanwhile."""
         for _ in range(_READ_TRIES):
             sequences = self._sequences()
             try:
@@ -230,7 +230,7 @@ class JobLog:
         return self._read_suffix(self._sequences())
 
     def _read_suffix(self, sequences: list[int]) -> list[LogEntry]:
-        """The newest `SUBSUMED` record and all after it, or the whole log; records before are leftovers."""
+        """Return the newest `SUBSUMED` record and all after it, or the whole log; earlier records are leftovers."""
         entries: list[LogEntry] = []
         for sequence in reversed(sequences):
             if entries and entries[-1].sequence != sequence + 1:

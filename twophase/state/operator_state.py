@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Redistribution(StrEnum):
-    """How the entries of a state reach the subtasks after a change of parallelism."""
+    """Scheme by which the entries of a state reach the subtasks after a change of parallelism."""
 
     SPLIT = "split"
     UNION = "union"
@@ -23,7 +23,7 @@ class Redistribution(StrEnum):
 
 
 def redistribute(scheme: Redistribution, states: Sequence[Sequence[T]], parallelism: int) -> list[list[T]]:
-    """Hand the states of p subtasks to q subtasks.
+    """Redistribute the states of p subtasks to q subtasks.
 
     Args:
         scheme: split: every entry goes to exactly one subtask, evenly; union: every subtask gets all entries;

@@ -1,7 +1,8 @@
-"""The records of the job's log, and the history that they add up to.
+"""The records of the job's log, and the history that they fold into.
 
-One log a job, one record a file, totally ordered. `History` is the fold of the log: a pure function of its records.
-A `SUBSUMED` record carries the history of everything before it, so that what came before can be deleted.
+Each job has one log, each record one file, and the records are totally ordered. `History` is the fold of the log: a
+pure function of its records. A `SUBSUMED` record carries the history of all records before it, so that they can be
+deleted.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from twophase.ids import Attempt
 
 @dataclass(frozen=True)
 class Proof:
-    """The newest checkpoint with pieces in a sink: once it is committed, its target has to have proof of it for ever.
+    """The newest checkpoint with pieces in a sink: once it is committed, the target must keep proof of it for ever.
 
     Attributes:
         sink: the sink's name.
-        lineage: of the checkpoint; the current one, or one that it continues.
+        lineage: the lineage of the checkpoint: the current one, or one that it continues.
         checkpoint: its number there.
-        target: what the pieces named as their target (I10).
+        target: the target that the pieces name (I10).
     """
 
     sink: str
@@ -37,11 +38,12 @@ class Lineage:
 
     Attributes:
         id: a UUID, also the id of the Spark query.
-        restored_from: the checkpoint's folder that it was restored from; empty on a fresh start.
-        first_checkpoint: the number of its first checkpoint: 0, or 1 after a restore, where Spark's batch 0 is ours.
+        restored_from: the folder of the checkpoint that it was restored from; empty on a fresh start.
+        first_checkpoint: the number of its first checkpoint: 0, or 1 after a restore, which writes Spark's batch 0
+            itself.
         start: the offset line of each source that it begins with; empty on a fresh start.
         ancestors: the last checkpoint of each lineage that this one continues; nothing newer of them may be committed.
-        proofs: what its sinks have of its ancestors; None in a record of an older version, which did not say.
+        proofs: the proofs of its ancestors in its sinks; None in a record of an older version, which kept none.
     """
 
     id: str
@@ -54,7 +56,7 @@ class Lineage:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the log keeps of a decided checkpoint.
+    """The log's entry for a decided checkpoint.
 
     Attributes:
         lineage: the lineage id.
@@ -62,8 +64,9 @@ class Decision:
         attempt: the attempt that was decided.
         offsets_hash: hex SHA-256 of its start and end offsets.
         body_digest: hex SHA-256 of its body, the `_metadata` file.
-        proofs: for each sink its newest checkpoint with pieces, as of this one: carried from decision to decision, so that
-            no fold forgets a sink that has had no rows for long. None in a record of an older version, which did not say.
+        proofs: for each sink its newest checkpoint with pieces, as of this one: carried from decision to decision, so
+            that no fold forgets a sink that has long had no rows. None in a record of an older version, which kept
+            none.
         committed: whether every sink has proven it committed.
     """
 
@@ -83,7 +86,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Note:
-    """Who repaired a job, when, and why: for people, never for decisions.
+    """A note on a repair: by whom, when and why. For people, never for decisions.
 
     Attributes:
         by: account and host.
@@ -100,22 +103,22 @@ class Note:
 class AcceptedLoss:
     """An operator has given up rows that a sink proved lost, and the job goes on without them.
 
-    They are pieces of a decided checkpoint, or all that a target lacks that was put back: up to a committed checkpoint.
+    They are pieces of a decided checkpoint, or everything up to a committed checkpoint that a restored target lacks.
 
     Attributes:
         note: who, when, why.
-        lineage: of the checkpoint.
+        lineage: the lineage of the checkpoint.
         checkpoint: its number.
         sink: the sink's name.
-        pieces: the subtasks whose pieces are given up, as `Subtask` writes them.
-        rows: how many rows they had; of a target that was put back, those of the newest checkpoint only.
-        start: the offset line of each source where the lost rows begin; empty if that is not known any more.
+        pieces: the subtasks whose pieces are given up, as `Subtask` formats them.
+        rows: the number of rows in them; for a target restored from a backup, in the newest checkpoint only.
+        start: the offset line of each source where the lost rows begin; empty if no longer known.
         end: where they end, likewise. They are among the records in between.
         emptied: whether the sink has no piece of the checkpoint left. Then the target has no proof of it either.
-        before: what is to be proven in its place then: the newest checkpoint before that the target has. None if it has
-            none; several after an adoption that left several, of lineages whose order nothing tells.
-        lacks: the newest checkpoint given up of each lineage, if it is emptied: this one, then those of its ancestors. None in a
-            record of an older version, which did not say.
+        before: what must be proven instead in that case: the newest earlier checkpoint that the target has. Empty if it
+            has none; several after an adoption that left several, of lineages whose order is unknown.
+        lacks: if emptied, the newest checkpoint given up of each lineage: this one, then those of its ancestors. None
+            in a record of an older version, which kept none.
     """
 
     note: Note
@@ -132,7 +135,7 @@ class AcceptedLoss:
     action: Literal["accept-loss"] = "accept-loss"
 
     def gave_up(self, sink: str, lineage: str, checkpoint: int, task: int) -> bool:
-        """Whether the pieces of a task are given up; they are not committed any more, also if they are there again."""
+        """Return whether the pieces of a task are given up; they are never committed again, even if they reappear."""
         if sink != self.sink:
             return False
         if (lineage, checkpoint) == (self.lineage, self.checkpoint):
@@ -140,12 +143,12 @@ class AcceptedLoss:
         return self.covers(lineage, checkpoint)
 
     def tasks_of(self, sink: str, lineage: str, checkpoint: int) -> frozenset[int]:
-        """The tasks of a checkpoint whose pieces are given up one by one, by their index."""
+        """Return the indexes of the tasks of a checkpoint whose pieces are given up one by one."""
         mine = (sink, lineage, checkpoint) == (self.sink, self.lineage, self.checkpoint)
         return _tasks(self.pieces) if mine else frozenset()
 
     def covers(self, lineage: str, checkpoint: int) -> bool:
-        """Whether the target lacks all of an older checkpoint too, and nobody writes it any more."""
+        """Return whether the target lacks all of an older checkpoint too, which will not be written again."""
         proven = max((one.checkpoint for one in self.before if one.lineage == lineage), default=-1)
         if not self.emptied or checkpoint <= proven:
             return False
@@ -153,24 +156,24 @@ class AcceptedLoss:
             return any(one.lineage == lineage and checkpoint <= one.checkpoint for one in self.lacks)
         if lineage == self.lineage:
             return checkpoint < self.checkpoint
-        # An older version: the lineage of `before` ended behind it, wherever that was. Other ancestors are not known.
+        # An older version: the lineage of `before` ended somewhere after it. Other ancestors are not known.
         return proven >= 0
 
     def amend(self, proofs: tuple[Proof, ...] | None) -> tuple[Proof, ...] | None:
-        """Proofs, of a lineage say, without those that the target cannot have any more."""
+        """Return proofs, such as those of a lineage, without the ones that the target can no longer have."""
         return self._replaced(proofs, lambda one: self._empties(one.lineage, one.checkpoint))
 
     def amend_checkpoint(
         self, lineage: str, checkpoint: int, proofs: tuple[Proof, ...] | None
     ) -> tuple[Proof, ...] | None:
-        """The same of the proofs of a checkpoint, or of what came before it.
+        """Amend the proofs of a checkpoint, or of its predecessors, in the same way.
 
-        If the checkpoint is emptied, so is whatever it named of the sink, in an ancestor too.
+        If the checkpoint is emptied, so is every checkpoint of the sink that it names, even in an ancestor.
         """
         return self._replaced(proofs, lambda _: True) if self._empties(lineage, checkpoint) else self.amend(proofs)
 
     def _replaced(self, proofs: tuple[Proof, ...] | None, is_gone: Callable[[Proof], bool]) -> tuple[Proof, ...] | None:
-        """All of `before`, once, in the place of the proofs of the sink that are gone."""
+        """Replace the sink's proofs that are gone by all of `before`, without duplicates."""
         if proofs is None or not self.emptied:
             return proofs
         amended = (self.before if one.sink == self.sink and is_gone(one) else (one,) for one in proofs)
@@ -182,12 +185,12 @@ class AcceptedLoss:
 
 @dataclass(frozen=True)
 class Adoption:
-    """An operator has let the log take over what the targets have proof of. A new lineage goes on from there.
+    """An operator has let the log adopt the checkpoints that the targets have proof of. A new lineage continues them.
 
     Attributes:
         note: who, when, why.
-        lineage: the new one; its ancestors are what was adopted.
-        gave_up: folders of the decided checkpoints whose bodies could not be read any more.
+        lineage: the new lineage; its ancestors are the adopted ones.
+        gave_up: folders of the decided checkpoints whose bodies were no longer readable.
     """
 
     note: Note
@@ -198,15 +201,15 @@ class Adoption:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Pieces that a sink proved lost are replaced by others with the same rows, read again and written under a new attempt.
+    """Pieces that a sink proved lost are replaced by new ones with the same rows, reread and written in a new attempt.
 
     Attributes:
         note: who, when, why.
-        decision: of the checkpoint from here on, under the new attempt; its body lists the new pieces.
-        replaced: the attempt that was decided before. The pieces that were not lost are of it, or of an older one.
+        decision: the checkpoint's decision from here on, under the new attempt; its body lists the new pieces.
+        replaced: the attempt that was decided before. The pieces that were not lost belong to it, or to an older one.
         sink: the sink's name.
-        pieces: the subtasks whose pieces were lost, as `Subtask` writes them.
-        rows: how many rows they had.
+        pieces: the subtasks whose pieces were lost, as `Subtask` formats them.
+        rows: the number of rows in them.
     """
 
     note: Note
@@ -218,16 +221,16 @@ class Rewrite:
     action: Literal["rewrite"] = "rewrite"
 
     def is_of(self, lineage: str, checkpoint: int) -> bool:
-        """Whether it is of this checkpoint."""
+        """Return whether it rewrites this checkpoint."""
         return (self.decision.lineage, self.decision.checkpoint) == (lineage, checkpoint)
 
     def tasks_of(self, sink: str, lineage: str, checkpoint: int) -> frozenset[int]:
-        """The tasks of a checkpoint whose pieces are replaced by those of others, by their index."""
+        """Return the indexes of the tasks of a checkpoint whose pieces are replaced."""
         mine = sink == self.sink and self.is_of(lineage, checkpoint)
         return _tasks(self.pieces) if mine else frozenset()
 
     def withdrew(self, task: int, attempt: Attempt) -> bool:
-        """Whether the pieces of a task in its sink, under an attempt, are replaced by others."""
+        """Return whether the pieces of a task in its sink, under an attempt, are replaced by others."""
         return attempt < self.decision.attempt and task in _tasks(self.pieces)
 
 
@@ -240,7 +243,7 @@ Repair = AcceptedLoss | Adoption | Rewrite
 
 @dataclass(frozen=True)
 class FenceRecord:
-    """A driver has taken the job over with `generation`."""
+    """A driver has taken over the job with `generation`."""
 
     kind: ClassVar[str] = "FENCE"
     generation: int
@@ -256,7 +259,7 @@ class LineageRecord:
 
 @dataclass(frozen=True)
 class DecidedRecord:
-    """The decision: from here on the checkpoint commits."""
+    """The decision: from here on the checkpoint is committed, never aborted."""
 
     kind: ClassVar[str] = "DECIDED"
     decision: Decision
@@ -273,7 +276,7 @@ class CommittedRecord:
 
 @dataclass(frozen=True)
 class RepairedRecord:
-    """An operator has led the job out of a state in which it refuses to start."""
+    """An operator has repaired a job that refused to start."""
 
     kind: ClassVar[str] = "REPAIRED"
     repair: Repair
@@ -292,13 +295,13 @@ Record = FenceRecord | LineageRecord | DecidedRecord | CommittedRecord | Repaire
 
 @dataclass(frozen=True)
 class History:
-    """What the log says of a job.
+    """The state of a job according to its log.
 
     Attributes:
         generation: the newest fence; 0 before the first.
         lineages: all lineages, oldest first; the last is the current one.
-        decisions: the decided checkpoints whose bodies are kept, oldest first.
-        repairs: what operators have done to the job, oldest first; kept for ever.
+        decisions: the decided checkpoints whose bodies are retained, oldest first.
+        repairs: the repairs made by operators, oldest first; kept for ever.
     """
 
     generation: int = 0
@@ -312,19 +315,19 @@ class History:
         return self.lineages[-1] if self.lineages else None
 
     def newest(self, lineage: str) -> Decision | None:
-        """The newest decided checkpoint of a lineage."""
+        """Return the newest decided checkpoint of a lineage."""
         return next((found for found in reversed(self.decisions) if found.lineage == lineage), None)
 
     def newest_committed(self, lineage: str) -> Decision | None:
-        """The newest committed checkpoint of a lineage."""
+        """Return the newest committed checkpoint of a lineage."""
         return next((found for found in reversed(self.decisions) if found.lineage == lineage and found.committed), None)
 
     def uncommitted(self) -> list[Decision]:
-        """Decided checkpoints without proof that they are committed, oldest first, of all lineages."""
+        """Return the decided checkpoints of all lineages that are not known to be committed, oldest first."""
         return [decision for decision in self.decisions if not decision.committed]
 
     def apply(self, record: Record) -> History:
-        """The history after one more record.
+        """Return the history after one more record.
 
         Raises:
             ValueError: the record contradicts the history.
@@ -383,12 +386,12 @@ class History:
         return [replace(entry, committed=True) if entry is found[0] else entry for entry in self.decisions]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> History:
-        """The reverse of `to_json`."""
+        """Build from JSON values, the inverse of `to_json`."""
         return cls(
             generation=value["generation"],
             lineages=tuple(_lineage(lineage) for lineage in value["lineages"]),
@@ -398,15 +401,15 @@ class History:
 
 
 def record_to_json(record: Record) -> dict[str, Any]:
-    """The fields of a record as JSON values; its kind is kept beside it."""
+    """Return the fields of a record as JSON values; its kind is stored separately."""
     return asdict(record)
 
 
 def record_from_json(kind: str, value: Any, where: str) -> Record:
-    """The reverse of `record_to_json`.
+    """Build a record from JSON values, the inverse of `record_to_json`.
 
     Raises:
-        CorruptRecordError: the kind or the fields are not of a record this version knows.
+        CorruptRecordError: this version does not know the kind or the fields.
     """
     try:
         match kind:
@@ -466,13 +469,13 @@ def _repair(value: Mapping[str, Any]) -> Repair:
 
 
 def _before(value: Any) -> tuple[Proof, ...]:
-    """`AcceptedLoss.before`; a record of an older version has one proof or none."""
+    """Return `AcceptedLoss.before`; a record of an older version has one proof or none."""
     one = [value] if isinstance(value, Mapping) else value
     return proofs_from_json(one) or ()
 
 
 def proofs_from_json(value: Any) -> tuple[Proof, ...] | None:
-    """The proofs of a record or a body; None if it was written by a version that kept none."""
+    """Return the proofs of a record or a body; None if a version that kept none wrote it."""
     return None if value is None else tuple(Proof(**proof) for proof in value)
 
 

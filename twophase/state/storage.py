@@ -1,6 +1,6 @@
-"""Where the job's folder lives, and the durable local writer.
+"""Storage of the job's folder, and its durable implementation on a local file system.
 
-A name is created at most once, whole, and durable before `create` returns (hazard rule HD1):
+A name is created at most once, with its whole content, and is durable before `create` returns (hazard rule HD1):
 
     1. write a temporary name          crash: a torn temporary name, ignored
     2. fsync it
@@ -33,11 +33,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class AlreadyExistsError(Exception):
-    """The name is taken; what is there was not touched."""
+    """The name is taken; the existing file was not touched."""
 
 
 class UnclearOutcomeError(Exception):
-    """The name may or may not exist, or may not be durable."""
+    """The name may or may not exist, or exists but may not be durable."""
 
 
 @dataclass(frozen=True)
@@ -73,42 +73,43 @@ class Storage(ABC):
 
         Raises:
             FileNotFoundError: there is no such name.
-            CorruptRecordError: it is too large, or no plain file.
+            CorruptRecordError: it is too large, or not a regular file.
         """
 
     @abstractmethod
     def sync(self, folder: str) -> None:
-        """Make everything found in `folder` durable, so that acting on it cannot outlive it."""
+        """Make everything found in `folder` durable, so that no action outlives the files that it is based on."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """The final names in `folder`, sorted; temporary names are left out. Empty if there is no such folder."""
+        """Return the final names in `folder`, sorted, without temporary names. Empty if there is no such folder."""
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Delete a file or an empty folder, if it is there."""
+        """Delete a file or an empty folder, if it exists."""
 
     @abstractmethod
     def delete_temporary(self, folder: str, is_over: Callable[[str], bool]) -> None:
-        """Delete the temporary names in `folder` that creates which died have left.
+        """Delete the temporary names in `folder` that interrupted creates have left.
 
-        A create that is still under way with such a name raises `FileNotFoundError`: it has certainly not created its own.
+        A create that is still in progress with such a name raises `FileNotFoundError`, certain not to have created its
+        final name.
 
         Args:
-            folder: nothing happens if there is none.
-            is_over: tells of the final name that a temporary one is for whether it can be created no more.
+            folder: nothing happens if it does not exist.
+            is_over: for the final name behind a temporary one, returns whether it can no longer be created.
         """
 
 
 class LocalStorage(Storage):
-    """A folder on a local file system. Folders 0700, files 0600, whatever the umask.
+    """A folder on a local file system. Folders have mode 0700, files 0600, whatever the umask.
 
     Args:
-        root: the folder; made if absent.
+        root: the folder; created if absent.
 
     Raises:
-        ConfigError: `root` is a URL of another storage, no folder, a symbolic link, or somebody else may write to it or
-            replace it (`check_rights`).
+        ConfigError: `root` is a URL of another storage, not a folder, a symbolic link, or another account can write to
+            it or replace it (`check_rights`).
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -121,7 +122,7 @@ class LocalStorage(Storage):
     def create(self, name: str, data: bytes, crash_points: CrashPoints = NO_CRASH_POINTS) -> None:
         """See `Storage.create`."""
         if len(data) > MAX_BYTES:
-            raise OSError(errno.EFBIG, f"{len(data)} bytes, more than {MAX_BYTES}, which nobody could read back", name)
+            raise OSError(errno.EFBIG, f"{len(data)} bytes, more than {MAX_BYTES}: too large to be read back", name)
         final = self.root / name
         self._make_folder(final.parent)
         temporary = final.parent / f"{_TEMPORARY}{final.name}-{secrets.token_hex(8)}"
@@ -136,7 +137,7 @@ class LocalStorage(Storage):
                 raise UnclearOutcomeError(f"{name}: {error}") from error
         finally:
             # Readers ignore a leftover. An error here (a file system that went read-only after a failed fsync) must not
-            # stand in for the outcome of the link: it would turn "in doubt" into "certainly not created" (hazard H21).
+            # replace the outcome of the link: it would turn "in doubt" into "certainly not created" (hazard H21).
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
@@ -170,9 +171,9 @@ class LocalStorage(Storage):
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise _not_plain(path, "no plain file")
+                raise _not_regular(path, "not a regular file")
             if status.st_size > MAX_BYTES:
-                raise _not_plain(path, f"{status.st_size} bytes long, more than {MAX_BYTES}")
+                raise _not_regular(path, f"{status.st_size} bytes long, more than {MAX_BYTES}")
             with os.fdopen(descriptor, "rb", closefd=False) as file:
                 return file.read()
         finally:
@@ -182,7 +183,7 @@ class LocalStorage(Storage):
         """See `Storage.sync`."""
         path = self.root / folder
         for name in self.names(folder):
-            with suppress(FileNotFoundError):  # another driver has folded its log meanwhile
+            with suppress(FileNotFoundError):  # another driver has folded the log meanwhile
                 _sync_found(path / name)
         if path.exists():
             _sync_found(path)
@@ -195,7 +196,7 @@ class LocalStorage(Storage):
         except FileNotFoundError:
             return []
         except NotADirectoryError:
-            raise _not_plain(self.root / folder, "no folder") from None
+            raise _not_regular(self.root / folder, "not a folder") from None
         return sorted(name for name in found if not name.startswith(_TEMPORARY))
 
     def delete(self, name: str) -> None:
@@ -220,7 +221,7 @@ class LocalStorage(Storage):
                 torn.unlink(missing_ok=True)
 
     def _make_folder(self, path: Path) -> None:
-        """Make a folder durable, whoever made it: another driver may have died, or failed, before its sync."""
+        """Create a folder durably. Sync an existing one too: its creator may have died before its sync."""
         if path in self._durable_folders:
             return
         if path != path.parent:
@@ -236,10 +237,10 @@ class LocalStorage(Storage):
 
 
 class ReadOnlyStorage(LocalStorage):
-    """A folder for those who only look: nothing is made, changed or synced. Do not act on what is read here.
+    """A folder opened for reading only: nothing is created, changed or synced. Do not act on what is read here.
 
     Raises:
-        ConfigError: there is no such folder, or as `LocalStorage`.
+        ConfigError: there is no such folder, or see `LocalStorage`.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -253,7 +254,7 @@ class ReadOnlyStorage(LocalStorage):
         raise OSError(errno.EROFS, "opened for reading only", str(self.root / name))
 
     def sync(self, folder: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def delete(self, name: str) -> None:
         """Refused."""
@@ -265,15 +266,15 @@ class ReadOnlyStorage(LocalStorage):
 
 
 def local_path(root: str | Path) -> Path:
-    """The folder that a path or URL names, absolute: `/chk`, `file:/chk` and `file:///chk` are one.
+    """Return the absolute folder that a path or URL names: `/chk`, `file:/chk` and `file:///chk` are the same.
 
     Raises:
-        ConfigError: it is a URL of another storage, or no path.
+        ConfigError: it is a URL of another storage, or not a path.
     """
     text = str(root)
     remedy = "use a folder on a local file system."
     if "\0" in text:
-        raise ConfigError(f"checkpointLocation {text!r} is no path.", remedy=remedy)
+        raise ConfigError(f"checkpointLocation {text!r} is not a path.", remedy=remedy)
     url = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*):(//[^/]*)?(.*)", text, flags=re.DOTALL)
     if url is None:
         return Path(text).absolute()
@@ -292,7 +293,7 @@ def _check_folder(path: Path) -> None:
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode) or not stat.S_ISDIR(mode):
         raise ConfigError(
-            f"checkpointLocation {str(path)!r} is no folder.", remedy="name a folder, not a link or file."
+            f"checkpointLocation {str(path)!r} is not a folder.", remedy="name a folder, not a link or file."
         )
 
 
@@ -312,7 +313,7 @@ def sync_path(path: Path) -> None:
 
 
 def sync_file_system(path: Path) -> None:
-    """Make everything durable that was written to the file system that `path` is on, by whatever process."""
+    """Make everything durable that any process has written to the file system of `path`."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         if _libc.syncfs(descriptor):
@@ -323,7 +324,7 @@ def sync_file_system(path: Path) -> None:
 
 
 def _sync_if_allowed(path: Path) -> None:
-    """Sync a folder that may be above the job's: one that cannot be read, or cannot be synced, is not of our making."""
+    """Sync a folder that may be a parent of the job's: one that cannot be read or synced was not created by us."""
     try:
         sync_path(path)
     except OSError as error:
@@ -332,30 +333,30 @@ def _sync_if_allowed(path: Path) -> None:
 
 
 def _sync_found(path: Path) -> None:
-    """Sync what a listing has found, which need not be what we put there."""
+    """Sync a path from a listing, which need not be a file that we created."""
     descriptor = _open(path)
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            raise _not_plain(path, "no plain file")
+            raise _not_regular(path, "not a regular file")
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 def _open(path: Path) -> int:
-    """Open to read: never through a symbolic link, never waiting for the other end of a pipe."""
+    """Open for reading: never through a symbolic link, never waiting for the other end of a pipe."""
     try:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise _not_plain(path, "a symbolic link") from None
+            raise _not_regular(path, "a symbolic link") from None
         if error.errno == errno.ENXIO:
-            raise _not_plain(path, "no plain file") from None
+            raise _not_regular(path, "not a regular file") from None
         raise
 
 
-def _not_plain(path: Path, what: str) -> CorruptRecordError:
+def _not_regular(path: Path, what: str) -> CorruptRecordError:
     return CorruptRecordError(
         f"The durable file {path} is {what}.",
         remedy="find out who changed the job's folder, and restore it from a backup.",

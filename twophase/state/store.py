@@ -1,4 +1,4 @@
-"""The store of completed checkpoints: the bodies beside the log."""
+"""The store of completed checkpoints: their bodies, next to the log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOLDER = "chk"
 _BODY = "_metadata"
 _KIND = "CHECKPOINT"
 _FOLD_AT = 33
-"""Records: every 16 checkpoints, if no driver stops in between."""
+"""In records: that is every 16 checkpoints, if no driver stops in between."""
 _ADOPT = "If there is none: twophase repair adopt-from-target JOB.yaml"
 _BODY_FOLDER = re.compile(r".+-\d+-(?P<generation>\d+)\.\d+")
 
@@ -29,7 +29,7 @@ class CompletedCheckpointStore:
 
     Args:
         storage: the job's folder.
-        log: the job's log, of which this driver is the writer.
+        log: the job's log, written by this driver only.
         num_retained: how many committed checkpoints keep their body.
     """
 
@@ -43,7 +43,7 @@ class CompletedCheckpointStore:
         """Write the body. It decides nothing yet.
 
         Raises:
-            OSError, AlreadyExistsError, UnclearOutcomeError: the body may be incomplete; the attempt is to be declined.
+            OSError, AlreadyExistsError, UnclearOutcomeError: the body may be incomplete; decline the attempt.
             DeclinedError: an operator state or a handle is not JSON.
         """
         try:
@@ -69,7 +69,7 @@ class CompletedCheckpointStore:
         """Append the decision to the log.
 
         Raises:
-            FencedError: another driver has taken over; what becomes of the checkpoint is its business.
+            FencedError: another driver has taken over and is responsible for the checkpoint.
             InDoubtError: it may or may not be decided.
             OSError: it is certainly not decided.
         """
@@ -105,10 +105,10 @@ class CompletedCheckpointStore:
         return checkpoint
 
     def subsume(self) -> list[Decision]:
-        """Delete what newer committed checkpoints have replaced; fold the log when it is long, whoever has written it.
+        """Delete the bodies that newer committed checkpoints have replaced; fold the log when it is long.
 
         Returns:
-            The checkpoints whose bodies went in this call.
+            The checkpoints whose bodies this call deleted.
         """
         history = self._log.history
         kept = retained(history, self._num_retained)
@@ -123,7 +123,7 @@ class CompletedCheckpointStore:
         return gone
 
     def _fold(self) -> None:
-        """Fold the log to what is kept of it; a decision that another thread has just appended is kept."""
+        """Fold the log to its retained decisions, including any that another thread has just appended."""
         with self._log.lock:
             history = self._log.history
             kept = tuple(decision for decision in history.decisions if decision not in self._gone)
@@ -132,8 +132,8 @@ class CompletedCheckpointStore:
     def sweep(self) -> None:
         """Delete bodies that no decision names: of declined attempts, and of drivers that died before the decision.
 
-        Only those of generations before ours: our fence lets them decide nothing more. What a newer driver writes is
-        its own, and may be decided in a log that we have not read (H40). A name that is not ours is left alone.
+        Only those of generations before ours: our fence keeps them from deciding anything more. A body of a newer
+        driver may be decided in a log that we have not read (H40), and stays. So does any name that is not a body's.
         """
         history = self._log.history
         known = {decision.folder.split("/")[1] for decision in history.decisions}
@@ -143,7 +143,7 @@ class CompletedCheckpointStore:
                 self._delete(f"{FOLDER}/{name}")
 
     def discard(self, lineage: str, checkpoint: int, attempt: Attempt) -> None:
-        """Delete the body of an attempt that was not decided, if it is there."""
+        """Delete the body of an undecided attempt, if it exists."""
         self._delete(Decision(lineage, checkpoint, attempt, "", "").folder)
 
     def _delete(self, folder: str) -> None:
@@ -152,7 +152,7 @@ class CompletedCheckpointStore:
 
 
 def retained(history: History, num_retained: int) -> list[Decision]:
-    """The decisions to keep: all uncommitted ones, and the newest `num_retained` committed ones."""
+    """Return the decisions to keep: all uncommitted ones, and the newest `num_retained` committed ones."""
     committed = [decision for decision in history.decisions if decision.committed]
     newest = committed[-num_retained:]
     return [decision for decision in history.decisions if not decision.committed or decision in newest]

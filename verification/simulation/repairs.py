@@ -14,7 +14,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from twophase.coordinator.adopt import AdoptionRepair
-from twophase.coordinator.repair import LossRepair, RepairContext
+from twophase.coordinator.context import JobContext
+from twophase.coordinator.repair import LossRepair
 from twophase.coordinator.rewrite import Lost, RewriteRepair
 from twophase.errors import StopJobError
 from twophase.events import Observers
@@ -123,7 +124,7 @@ class Repair:
         world, command = self._world, self.command
         storage, options = LocalStorage(self.folder), job_options(world, self.folder)
         clock = SimulatedClock(world.scheduler)
-        bench = RepairContext(JOB, storage, self._sinks, options, Observers(), clock)
+        bench = JobContext(JOB, storage, self._sinks, options, Observers(), clock)
         note = Note("somebody", clock.unix_ms(), "simulated")
         match command.verb:
             case "accept-loss":
