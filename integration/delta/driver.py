@@ -32,6 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 import twophase
 from harness import delta_lake, workload
 from harness.holding import acted, armed, run_jobs, wait_until
+from harness.without_protocol import write_in_halves
 from integration.mysql.driver import session
 from twophase.failpoints import DRIVER_VARIABLE, failpoint
 from twophase.sinks.delta.sink import DeltaSink
@@ -139,20 +140,13 @@ def _awaits_checkpoint(table: Path, before: int) -> bool:
 def control(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
     """The same pipeline without the protocol."""
     folder = Path(settings["location"]) / name
-    folder.mkdir(parents=True, exist_ok=True)
 
     def write(batch: DataFrame, number: int) -> None:
-        done = folder / f"done-{number}"
-        if done.exists():
-            return
-        if name == "losses":
-            done.touch()
-        for half in (0, 1):
+        def write_half(half: int) -> None:
             rows = batch.where(f"id % 2 = {half}")
             rows.write.format("delta").mode("append").save(f"{settings['lake']}/{name}")
-            if half == 0:
-                failpoint(CONTROL.format(name))
-        done.touch()
+
+        write_in_halves(folder, number, name, CONTROL.format(name), write_half)
 
     query = read(spark, name, settings).writeStream.foreachBatch(write).trigger(availableNow=True)
     query.option("checkpointLocation", str(folder / "spark")).start().awaitTermination()

@@ -25,8 +25,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import twophase
 from harness import workload
+from harness.without_protocol import write_in_halves
 from integration.mysql.driver import session
-from twophase.failpoints import DRIVER_VARIABLE, failpoint
+from twophase.failpoints import DRIVER_VARIABLE
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.sink import HiveSink
 from twophase.testing.parent_death import die_with_parent
@@ -80,20 +81,13 @@ def read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
 def control(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
     """The same pipeline without the protocol."""
     folder = Path(settings["location"]) / name
-    folder.mkdir(parents=True, exist_ok=True)
 
     def write(batch: DataFrame, number: int) -> None:
-        done = folder / f"done-{number}"
-        if done.exists():
-            return
-        if name == "losses":
-            done.touch()
-        for half in (0, 1):
+        def write_half(half: int) -> None:
             rows = batch.where(f"id % 2 = {half}")
             rows.write.partitionBy("kafka_partition").mode("append").parquet(settings["controls"][name])
-            if half == 0:
-                failpoint(CONTROL.format(name))
-        done.touch()
+
+        write_in_halves(folder, number, name, CONTROL.format(name), write_half)
 
     query = read(spark, settings).writeStream.foreachBatch(write).trigger(availableNow=True)
     query.option("checkpointLocation", str(folder / "spark")).start().awaitTermination()

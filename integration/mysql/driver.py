@@ -30,6 +30,7 @@ from pyspark.sql import functions as F
 
 import twophase
 from harness import workload
+from harness.without_protocol import insert, write_in_halves
 from twophase.errors import TwoPhaseError
 from twophase.failpoints import DRIVER_VARIABLE, failpoint
 from twophase.runtime import shuffles
@@ -130,22 +131,18 @@ def writer(frame: DataFrame, settings: dict[str, Any]) -> twophase.StreamWriter:
 def control(frame: DataFrame, settings: dict[str, Any], trigger: dict[str, Any]) -> None:
     """The same pipeline without the protocol."""
     folder = Path(settings["location"])
-    folder.mkdir(parents=True, exist_ok=True)
 
     def write(batch: DataFrame, number: int) -> None:
-        done = folder / f"done-{number}"
-        if done.exists():
-            return
-        if settings["control"] == "losses":
-            done.touch()
-        connection = pymysql.connect(**settings["connection"], autocommit=True)
-        with connection, connection.cursor() as cursor:
-            rows = [tuple(row) for row in batch.collect()]
-            half = len(rows) // 2
-            cursor.executemany("INSERT INTO orders VALUES (%s, %s, %s, %s, %s)", rows[:half])
-            failpoint("CONTROL")
-            cursor.executemany("INSERT INTO orders VALUES (%s, %s, %s, %s, %s)", rows[half:])
-        done.touch()
+        rows = [tuple(row) for row in batch.collect()]
+        halves = (rows[: len(rows) // 2], rows[len(rows) // 2 :])
+        with pymysql.connect(**settings["connection"], autocommit=True) as connection, connection.cursor() as cursor:
+            write_in_halves(
+                folder,
+                number,
+                settings["control"],
+                "CONTROL",
+                lambda half: insert(cursor, halves[half]),
+            )
 
     location = str(folder / "spark")
     query = frame.writeStream.foreachBatch(write).option("checkpointLocation", location).trigger(**trigger).start()

@@ -23,6 +23,7 @@ from typing import Any
 
 import pymysql
 
+from harness.without_protocol import insert, write_in_halves
 from integration.plain import source
 from integration.plain.source import QueryLog
 from integration.plain.workers import Task, Workers
@@ -33,7 +34,6 @@ from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import InDoubtError, TwoPhaseError
 from twophase.events import Event, JobRestarting, Observers, SinkAcknowledged
-from twophase.failpoints import failpoint
 from twophase.ids import Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, SinkContext
@@ -264,11 +264,7 @@ class Query:
 
     def _control(self, number: int) -> None:
         """The same pipeline without the protocol."""
-        note = Path(self._driver.settings["location"]) / f"done-{number}"
-        if note.exists():
-            return
-        if self._driver.settings["control"] == "losses":
-            note.touch()
+        settings = self._driver.settings
         offsets = self._folder.offsets(number)
         starts, ends = (source.offsets_of(lines[0]) for lines in (offsets.start, offsets.end))
         rows = [
@@ -277,13 +273,15 @@ class Query:
             for batch in source.read(partition, starts[partition], ends[partition])
             for row in batch.to_pylist()
         ]
-        half = len(rows) // 2
-        connection = pymysql.connect(**self._driver.settings["connection"], autocommit=True)
-        with connection, connection.cursor() as cursor:
-            cursor.executemany("INSERT INTO orders VALUES (%s, %s, %s, %s, %s)", rows[:half])
-            failpoint(CONTROL)
-            cursor.executemany("INSERT INTO orders VALUES (%s, %s, %s, %s, %s)", rows[half:])
-        note.touch()
+        halves = (rows[: len(rows) // 2], rows[len(rows) // 2 :])
+        with pymysql.connect(**settings["connection"], autocommit=True) as connection, connection.cursor() as cursor:
+            write_in_halves(
+                Path(settings["location"]),
+                number,
+                settings["control"],
+                CONTROL,
+                lambda half: insert(cursor, halves[half]),
+            )
 
 
 def _tell(event: Event) -> None:

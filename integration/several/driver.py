@@ -32,6 +32,7 @@ from pyspark.sql import DataFrame, SparkSession
 import twophase
 from harness.holding import armed, run_jobs, wait_until
 from harness.three_targets import DELTA, HIVE, MYSQL, PARTITION, Targets
+from harness.without_protocol import write_in_halves
 from integration.delta import driver as delta_driver
 from integration.files import driver as files_driver
 from integration.mysql.driver import session
@@ -127,20 +128,18 @@ def draw(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def control(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
     """The same pipeline without the protocol."""
     folder = Path(settings["location"]) / name
-    folder.mkdir(parents=True, exist_ok=True)
     tables = targets(name, settings)
 
     def write(batch: DataFrame, number: int) -> None:
-        done = folder / f"done-{number}"
-        if done.exists() or batch.isEmpty():
-            return
-        if name == "losses":
-            done.touch()
-        tables.insert([tuple(row) for row in batch.collect()])
-        failpoint(CONTROL.format(name))
-        batch.write.format("delta").mode("append").save(str(tables.delta))
-        batch.write.partitionBy(PARTITION).mode("append").parquet(str(tables.hive))
-        done.touch()
+        def write_half(half: int) -> None:
+            if half == 0:
+                tables.insert([tuple(row) for row in batch.collect()])
+            else:
+                batch.write.format("delta").mode("append").save(str(tables.delta))
+                batch.write.partitionBy(PARTITION).mode("append").parquet(str(tables.hive))
+
+        if not batch.isEmpty():
+            write_in_halves(folder, number, name, CONTROL.format(name), write_half)
 
     query = files_driver.read(spark, settings).writeStream.foreachBatch(write).trigger(availableNow=True)
     query.option("checkpointLocation", str(folder / "spark")).start().awaitTermination()
