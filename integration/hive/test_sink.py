@@ -548,7 +548,7 @@ def test_a_driver_that_was_overtaken_in_a_commit_does_not_touch_what_waits_for_t
     monkeypatch.setattr(old, "publish", overtaken)
     [outcome] = commit(old, piece)
     assert isinstance(outcome, RetryLater)
-    stage = new.table.home.stage()
+    stage = new.table.area.stage()
     assert {*Pending(stage).partitions()} == {("2026-08-01", "07"), ("2026-08-01", "09")}
     assert commit(old, piece) == [AlreadyCommitted("done marker")]
 

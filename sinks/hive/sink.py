@@ -121,12 +121,12 @@ class HiveSink(StagedSink):
             return found
         catalog, table = self._lookup()
         has_partitions = partial(catalog.has_partitions, table)
-        return replace(found, replaced=why_another(table, table.created, has_partitions, self.table.home.stage()))
+        return replace(found, replaced=why_another(table, table.created, has_partitions, self.table.area.stage()))
 
     def fence(self, attempt: Attempt) -> None:
         """See `Sink.fence`. From here on the proofs belong to this table: its history was accepted."""
         super().fence(attempt)
-        note(self._lookup()[1].created, self.table.home.stage())
+        note(self._lookup()[1].created, self.table.area.stage())
 
     def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
         """See `StagedSink.publish`: partitions wait until they are due, then the policies run, then they wait no longer."""

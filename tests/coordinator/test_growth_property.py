@@ -249,9 +249,9 @@ class Life:
 
     def _check_files(self, died: int) -> None:
         """Of the table's hidden folder; its own has what readers see, which is looked at in the end."""
-        home = self.table / f"_twophase~{JOB}~{FILES}"
-        [fence] = os.listdir(home)
-        found = {folder: os.listdir(home / fence / folder) for folder in os.listdir(home / fence)}
+        area = self.table / f"_twophase~{JOB}~{FILES}"
+        [fence] = os.listdir(area)
+        found = {folder: os.listdir(area / fence / folder) for folder in os.listdir(area / fence)}
         assert set(found) == {"staged", "done", "marks"}
         assert len(found["staged"]) <= PIECES
         assert len(found["done"]) <= LEDGER_ROWS

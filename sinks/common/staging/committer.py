@@ -71,7 +71,7 @@ class Committer:
     def __init__(self, table: Table, publish: Publish) -> None:
         self._table = table
         self._publish = publish
-        self._stage = table.home.stage()
+        self._stage = table.area.stage()
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """See `Sink.commit`."""
@@ -83,8 +83,8 @@ class Committer:
         try:
             outcomes = self._commit([request.committable for request in requests], pieces)
         except OSError as error:
-            if not self._table.home.path.exists():
-                raise self._table.home.gone() from error
+            if not self._table.area.path.exists():
+                raise self._table.area.gone() from error
             # The next call finds what was done so far.
             later = RetryLater(_reason(error))
             outcomes = [piece if isinstance(piece, AlreadyCommitted) else later for piece in pieces]
@@ -115,7 +115,7 @@ class Committer:
         committable, before = request.committable, request.predecessor
         if committable.target != self._table.target:
             raise another_target(committable, self._table.target)
-        if before is not None and not self._table.home.has(before.lineage, before.checkpoint):
+        if before is not None and not self._table.area.has(before.lineage, before.checkpoint):
             raise predecessor_missing(request, self._table.target)
 
     def _find(self, committable: Committable) -> _Piece | AlreadyCommitted | Lost:
@@ -138,7 +138,7 @@ class Committer:
         if done.exists():
             sync(done.parent, self._stage / STAGED)  # its mover may have died before its own sync
             return AlreadyCommitted("done marker")
-        mark = self._table.home.marks().get(name.lineage, -1)
+        mark = self._table.area.marks().get(name.lineage, -1)
         if mark >= name.checkpoint:
             return AlreadyCommitted("high-water mark")
         return Lost(f"piece {name} is neither staged nor done, and the high-water mark of its lineage is {mark}")
@@ -186,7 +186,7 @@ class Committer:
         """Return the folders of partitions and those above them: any may be new, or created by a driver that died."""
         paths = [folders(self._table.partition_by, partition) for partition in partitions]
         for names in {path[:depth] for path in paths for depth in range(len(path) + 1)}:
-            folder = open_folder(self._table.home.root, names)
+            folder = open_folder(self._table.area.root, names)
             try:
                 os.fsync(folder)
             finally:
@@ -195,13 +195,13 @@ class Committer:
     def _open(self, partition: Values) -> int:
         names = folders(self._table.partition_by, partition)
         try:
-            return open_folder(self._table.home.root, names)
+            return open_folder(self._table.area.root, names)
         except OSError as error:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
             raise StopJobError(
                 f"A link or a file is where the folder {shown('/'.join(names))} of a partition belongs, in "
-                f"{self._table.home.root}. The decided files wait there; nothing is lost.",
+                f"{self._table.area.root}. The decided files wait there; nothing is lost.",
                 remedy="put a plain folder in its place, then start the job again.",
             ) from error
 
@@ -213,7 +213,7 @@ class Committer:
             final = _size(name, folder)
         elif staged is not None or digest(name, folder) != file.sha256:
             raise StopJobError(
-                f"{name} in partition {shown(file.partition)} of {self._table.home.root} is not the file that was pre-committed, "
+                f"{name} in partition {shown(file.partition)} of {self._table.area.root} is not the file that was pre-committed, "
                 "and is not replaced. Somebody else made it, or has changed it.",
                 remedy="find out who; move that file away, then start the job again.",
             )

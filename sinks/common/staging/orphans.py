@@ -20,12 +20,12 @@ from twophase.sinks.common.staging.withdrawal import has_files
 
 def in_doubt(table: Table) -> Sequence[Committable]:
     """See `Sink.in_doubt`."""
-    return [_committable(table, name) for name in table.home.pieces(STAGED)]
+    return [_committable(table, name) for name in table.area.pieces(STAGED)]
 
 
 def abort(table: Table, committables: Sequence[Committable]) -> None:
     """See `Sink.abort`."""
-    stage = table.home.stage()
+    stage = table.area.stage()
     for number, committable in enumerate(committables):
         if number:
             failpoint("C20")
@@ -48,7 +48,7 @@ def unfinished(table: Table, pieces: Sequence[Committable]) -> Sequence[Committa
 
 def _has_manifest(table: Table, piece: Committable) -> bool:
     """Return whether a piece has a manifest, whole or damaged: it gets its name when it is durable, before pre-commit ends."""
-    return (table.home.staged(PieceName.of(piece.transaction, piece.subtask)) / FILE).exists()
+    return (table.area.staged(PieceName.of(piece.transaction, piece.subtask)) / FILE).exists()
 
 
 def _check_unseen(table: Table, name: PieceName) -> None:
@@ -58,16 +58,16 @@ def _check_unseen(table: Table, name: PieceName) -> None:
         StopJobError: one is.
     """
     try:
-        manifest = Manifest.decode((table.home.staged(name) / FILE).read_bytes())
+        manifest = Manifest.decode((table.area.staged(name) / FILE).read_bytes())
     except (FileNotFoundError, DamagedRecordError):
         return
     for file in manifest.files:
-        folder = table.home.root.joinpath(*folders(table.partition_by, file.partition))
+        folder = table.area.root.joinpath(*folders(table.partition_by, file.partition))
         final = file_name(manifest.transaction, manifest.subtask, file.number, table.format.suffix)
         if (folder / final).exists():
             raise StopJobError(
                 f"Piece {name} is in no decision of this job's folder, and {final} is in partition "
-                f"{shown(file.partition)} of {table.home.root}: its checkpoint was decided in another folder, and its commit has "
+                f"{shown(file.partition)} of {table.area.root}: its checkpoint was decided in another folder, and its commit has "
                 "begun. Nothing was deleted.",
                 remedy="put the job's folder (checkpointLocation) back as it was, and start the job: it commits the rest. If "
                 "it is gone for good, decide by hand whether the table is to have the piece.",
@@ -77,6 +77,6 @@ def _check_unseen(table: Table, name: PieceName) -> None:
 def _committable(table: Table, name: PieceName) -> Committable:
     """Return the committable in a piece's manifest; without a whole manifest, only what its name tells."""
     try:
-        return Manifest.decode((table.home.staged(name) / FILE).read_bytes()).committable(table.target)
+        return Manifest.decode((table.area.staged(name) / FILE).read_bytes()).committable(table.target)
     except (FileNotFoundError, DamagedRecordError):
-        return Committable(name.transaction(table.home.owner), name.subtask, table.target, 0)
+        return Committable(name.transaction(table.area.owner), name.subtask, table.target, 0)

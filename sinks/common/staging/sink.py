@@ -53,18 +53,18 @@ class StagedSink(ArrowSink):
 
     def history(self) -> SinkHistory:
         """See `Sink.history`."""
-        area = self.table.home
+        area = self.table.area
         return SinkHistory(area.fence().generation, area.committed())
 
     def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
         """See `NamesPieces`: the folders in `done`."""
-        pieces = self.table.home.pieces(DONE)
+        pieces = self.table.area.pieces(DONE)
         found = [piece for piece in pieces if (piece.lineage, piece.checkpoint) == (lineage, checkpoint_id)]
         return [f"{piece.attempt}/{piece.subtask}" for piece in found]
 
     def fence(self, attempt: Attempt) -> None:
         """See `Sink.fence`."""
-        self.table.home.raise_fence(attempt)
+        self.table.area.raise_fence(attempt)
 
     def writer(self, transaction: TransactionId, subtask: Subtask) -> StagedWriter:
         """See `ArrowSink.writer`."""
@@ -88,7 +88,7 @@ class StagedSink(ArrowSink):
 
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
         """See `Sink.subsume`: raise the mark first, then remove the proofs it replaces (H50)."""
-        self.table.home.raise_mark(lineage, checkpoint_id)
+        self.table.area.raise_mark(lineage, checkpoint_id)
 
     def close(self) -> None:
         """See `Sink.close`. There is no connection to release."""

@@ -17,7 +17,7 @@ class Table:
     """A folder of files, for one job and sink.
 
     Attributes:
-        home: the staging area of the job and sink; its root is the table's folder.
+        area: the staging area of the job and sink; its root is the table's folder.
         format: the format of the files.
         partition_by: partition columns, from the outermost folder to the innermost.
         target: the target's identity (I10).
@@ -27,7 +27,7 @@ class Table:
         in_metastore: partition values are also stored in a database.
     """
 
-    home: StagingArea
+    area: StagingArea
     format: Format
     partition_by: tuple[str, ...]
     target: str

@@ -104,7 +104,7 @@ def _searching(table: Table, purpose: _Purpose) -> Iterator[None]:
         yield
     except PermissionError as error:
         raise StopJobError(
-            f"{shown(os.path.relpath(error.filename, table.home.root))} in {table.home.root} cannot be searched ({error.strerror}). "
+            f"{shown(os.path.relpath(error.filename, table.area.root))} in {table.area.root} cannot be searched ({error.strerror}). "
             f"{purpose.why}; some may be there. {purpose.until_now}",
             remedy=f"give the job's account the right to read it, or move it out of the table; then {purpose.again}.",
         ) from error
@@ -128,7 +128,7 @@ def _find(table: Table, piece: Committable) -> Mapping[int, Path]:
 
 def _named(table: Table, prefix: str, purpose: _Purpose) -> Iterator[Path]:
     """Yield the paths that readers see whose names have this prefix. Links are not followed: they may lead out of the table."""
-    for root, folders, files in os.walk(table.home.root, onerror=_raise):
+    for root, folders, files in os.walk(table.area.root, onerror=_raise):
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
         for name in (*folders, *files):
             path = Path(root, name)
@@ -154,13 +154,13 @@ def _raise(error: OSError) -> None:
 
 
 def _folder(table: Table, path: Path) -> str:
-    return shown(str(path.parent.relative_to(table.home.root)))
+    return shown(str(path.parent.relative_to(table.area.root)))
 
 
 def _stop(table: Table, path: Path, problem: str, purpose: _Purpose) -> StopJobError:
     name = path.name if path.name.startswith("twophase-") else shown(path.name)
     return StopJobError(
-        f"{name} in folder {_folder(table, path)} of {table.home.root} {problem}. {purpose.why}; whether this is one "
+        f"{name} in folder {_folder(table, path)} of {table.area.root} {problem}. {purpose.why}; whether this is one "
         f"of them cannot be told. {purpose.until_now}",
         remedy=f"find out who made it; move it out of the table, then {purpose.again}.",
     )

@@ -84,11 +84,11 @@ class StagedWriter(SinkWriter):
         self._rows.clear()
         self._bytes.clear()
         with suppress(Exception):  # must not raise; recovery finds the piece
-            remove(self._table.home.staged(self._name))
+            remove(self._table.area.staged(self._name))
 
     def _begin(self) -> Path:
         """Step 1."""
-        folder = self._table.home.check_open(self._transaction.attempt) / STAGED / str(self._name)
+        folder = self._table.area.check_open(self._transaction.attempt) / STAGED / str(self._name)
         folder.mkdir(mode=0o700)
         return folder
 
@@ -132,7 +132,7 @@ class StagedWriter(SinkWriter):
             ) from error
         except OSError as error:
             if isinstance(error, FileNotFoundError):
-                self._table.home.check_open(self._transaction.attempt)
+                self._table.area.check_open(self._transaction.attempt)
             raise DeclinedError(
                 f"{self._transaction}: the files of subtask {self._subtask} cannot be written: {error}.",
                 remedy="see that the table's file system has room and can be written.",
