@@ -17,13 +17,13 @@ _NONE = "-"
 
 
 def progress_panel(job: str, tracker: ProgressTracker, width: int) -> Panel:
-    """The job now.
+    """Return the panel with the job's current progress.
 
     Args:
-        job: its name.
-        tracker: of the job.
-        width: in columns. Less than the terminal has: the echo of Ctrl-C stands behind the last line, and if it wrapped,
-            the panel would be drawn a line too low from there on.
+        job: the job's name.
+        tracker: the job's progress.
+        width: in columns, fewer than the terminal has: the echo of Ctrl-C comes after the last line, and if that
+            wrapped, the panel would be drawn a line too low from then on.
     """
     now, now_s = tracker.progress, time.monotonic()
     table = Table.grid(padding=(0, 2))
@@ -78,7 +78,7 @@ def _pending(now: Progress) -> str:
 
 
 def summary(tracker: ProgressTracker) -> str:
-    """What a run has done, in one sentence."""
+    """Return one sentence that sums up a run."""
     now = tracker.progress
     return (
         f"{now.state} after {duration(time.monotonic() - tracker.started_s)}: "
