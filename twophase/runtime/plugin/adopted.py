@@ -86,7 +86,7 @@ def check_beginning(path: Path, end: Sequence[str | None]) -> None:
         raise ConfigError(
             f"The query reads a folder of files, and {list(end)} means something only with Spark's list of them. Nothing was "
             "written.",
-            remedy="put the query's checkpointLocation back from one backup; or begin under another name in another "
+            remedy="restore the query's checkpointLocation from one backup; or begin under another name in another "
             "checkpointLocation, with the files that the target does not have yet.",
         )
     if end and not _conf_in(path):
