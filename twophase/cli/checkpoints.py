@@ -51,7 +51,7 @@ def checkpoints(folder: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG
     States:
       committed  visible in every sink
       decided    will be committed, now or by the next start
-      subsumed   newer ones have replaced it; it cannot be restored any more
+      subsumed   newer ones have replaced it; it can no longer be restored
 
     \b
     Examples:

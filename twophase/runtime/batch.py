@@ -118,7 +118,7 @@ class BatchHandler:
         """Called by Spark on the driver, once for each micro-batch and again after a crash or failure."""
         try:
             self._handle(batch, number)
-        except BaseException as error:  # noqa: BLE001 Spark hears of each, as an exception
+        except BaseException as error:  # noqa: BLE001 Spark is told of each, as an exception
             self.error = failure(error)
             if self._coordinator.stopping.is_set():
                 raise RuntimeError(_STOPPED) from None
@@ -144,7 +144,7 @@ class BatchHandler:
         Raises:
             ReplayLostError: its records are gone or have changed; it is noted as finished.
             SourceLossError: its records are gone or have changed, and Spark needs the original ones; or the topic
-                itself is gone or another one, so that the job cannot go on either.
+                itself is gone or recreated, so that the job cannot go on either.
         """
         jobs = SparkJobs(batch.sparkSession.sparkContext, f"Checkpoint {number}, run again,")
         try:  # once it has raised, no task runs that could overwrite state which a note relies on

@@ -122,8 +122,7 @@ class SparkFolder:
         """Make the folder ready for the start of the query.
 
         For a lineage without a decision the folder is written: a fresh one starts at batch 0, a restored one after a
-            batch
-        0 that ends at the restored offsets. Otherwise the folder must be the one that belongs to the store.
+        batch 0 that ends at the restored offsets. Otherwise the folder must be the one that belongs to the store.
 
         Args:
             newest: the newest decided checkpoint of the lineage.

@@ -78,7 +78,7 @@ class SilentView(View):
         self._errors = JobConsole(stderr=True, highlight=False)
 
     def _show(self, event: Event) -> None:
-        """Nothing."""
+        """Show nothing."""
 
     def print_line(self, text: str) -> None:
         """See `View.print_line`."""

@@ -42,7 +42,7 @@ class _File(Options):
 
 
 class SparkSection(Options):
-    """Where and how Spark runs.
+    """Spark's master and configuration.
 
     Attributes:
         master: as `spark-submit --master`; None leaves it to Spark's own configuration, and to local[*] without one.

@@ -73,18 +73,18 @@ class FinishCommitted(StreamingQueryListener):
                 keep_digests(location, self._spark.sparkContext)
 
     def _is_ours(self, sink: Any) -> bool:
-        """Return whether it writes to one of our formats. Sinks that are no tables (foreachBatch) have no name."""
+        """Return whether a sink is one of our formats. Sinks that are not tables (foreachBatch) have no name."""
         gateway = self._spark.sparkContext._gateway
         return is_instance_of(gateway, sink, _TABLE) and str(sink.name()).startswith(PREFIX)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:

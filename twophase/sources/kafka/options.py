@@ -174,7 +174,7 @@ class KafkaOptions(Options):
 
 
 Conflict = tuple[bool, str, str]
-"""Whether there is one; the problem; the remedy."""
+"""A flag that is true if there is a conflict, the problem, and the remedy."""
 
 
 def _conflicts(options: KafkaOptions) -> list[tuple[str, str]]:

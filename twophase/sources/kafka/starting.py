@@ -51,7 +51,7 @@ class Specific:
 
 
 Starting = Earliest | Latest | Committed | AtTimestamp | Specific
-"""Where a fresh start begins."""
+"""The position at which a fresh start begins."""
 
 
 def parse_starting(value: object) -> object:
