@@ -1,4 +1,4 @@
-"""Reads the checkpoints of a job's folder, without changing anything in it, also while the job runs."""
+"""Reads the checkpoints in a job's folder without changing anything in it, even while the job runs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Entry:
     """One checkpoint.
 
     Attributes:
-        decision: what the log has of it.
-        state: committed; decided, that is to be committed; subsumed, its body is deleted; or damaged.
+        decision: its decision in the log.
+        state: committed; decided, that is still to be committed; subsumed, its body is deleted; or damaged.
         path: the folder of its body, as `restore.path` takes it.
-        body: None if it is subsumed or damaged.
-        size: of the body in bytes, None likewise.
-        problem: what is wrong with a damaged one.
+        body: its content; None if it is subsumed or damaged.
+        size: the size of the body in bytes; None likewise.
+        problem: the error of a damaged one.
     """
 
     decision: Decision
@@ -43,7 +43,7 @@ class Entry:
 
     @property
     def pending(self) -> Mapping[str, int]:
-        """For a decided checkpoint that is not committed, its pieces by sink."""
+        """The number of pieces by sink, for a decided checkpoint that is not committed."""
         if self.body is None or self.decision.committed:
             return {}
         return {sink: len(pieces) for sink, pieces in self.body.committables.items() if pieces}
@@ -51,13 +51,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class CheckpointList:
-    """A job's folder.
+    """The checkpoints in a job's folder.
 
     Attributes:
         job: the job's name.
-        history: what the log says.
-        entries: the decided checkpoints that the log knows, oldest first.
-        undecided: folders of bodies that no decision names: of attempts under way, declined or cut short.
+        history: the job's history from its log.
+        entries: the decided checkpoints in the log, oldest first.
+        undecided: folders of bodies that no decision names: from attempts in progress, declined or cut short.
     """
 
     job: str
@@ -67,7 +67,7 @@ class CheckpointList:
 
     @property
     def problem(self) -> StopJobError | None:
-        """The first thing that is wrong."""
+        """The first error of an entry, if any."""
         return next((entry.problem for entry in self.entries if entry.problem), None)
 
 
@@ -79,14 +79,14 @@ def read_checkpoints(folder: str) -> CheckpointList:
 
     Raises:
         ConfigError: it is not the folder of a job.
-        CorruptRecordError: the log is damaged. Damaged bodies are told by their entries.
+        CorruptRecordError: the log is damaged. Damaged bodies are reported by their entries.
     """
     storage = ReadOnlyStorage(folder)
     return _steadily(storage, lambda: _read(storage))
 
 
 def _steadily(storage: ReadOnlyStorage, read: Callable[[], CheckpointList]) -> CheckpointList:
-    """Read again when the job's driver has written meanwhile: what looks damaged may be what it has just deleted."""
+    """Read again if the job's driver has written meanwhile: what looks damaged may just have been deleted by it."""
     for _ in range(_TRIES - 1):
         before = storage.names(LOG_FOLDER)
         try:
@@ -117,7 +117,7 @@ def _read(storage: ReadOnlyStorage) -> CheckpointList:
 
 
 def _entry(storage: ReadOnlyStorage, store: CompletedCheckpointStore, decision: Decision, replaced: bool) -> Entry:
-    """Read one; `replaced`: newer ones are committed, so that its body may be gone, or may go while it is read."""
+    """Read one entry; if it is `replaced` by a newer committed one, its body may be gone, or go while it is read."""
     path = storage.root / decision.folder
     try:
         body = store.read(decision)
@@ -132,7 +132,7 @@ def _entry(storage: ReadOnlyStorage, store: CompletedCheckpointStore, decision: 
 
 
 def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, list[Any]]]:
-    """Where each source stands after a checkpoint, from the operator state: its format and its entries.
+    """Return where each source stands after a checkpoint, from the operator state: its format and its entries.
 
     An entry of `twophase-kafka` is a partition; other sources have one entry, their offset.
     """
@@ -143,7 +143,7 @@ def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, list[Any]]]:
 
 
 def _decoded(entry: Any) -> Any:
-    """Spark keeps offsets as text, most often JSON."""
+    """Parse an offset: Spark keeps offsets as text, most often JSON."""
     if not isinstance(entry, str):
         return entry
     try:

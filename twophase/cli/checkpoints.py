@@ -1,4 +1,4 @@
-"""`twophase checkpoints`: what a job's folder holds, as a table or as JSON."""
+"""`twophase checkpoints`: lists the checkpoints in a job's folder, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ _RIGHT = ("id", "duration", "size", "rows")
 def checkpoints(folder: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 verbose is for the display of errors
     """List the decided checkpoints in FOLDER, a job's checkpointLocation.
 
-    Reads only, also while the job runs. Exits with 3 if something in the folder is damaged.
+    Only reads, so it can be used while the job runs. Exits with 3 if something in the folder is damaged.
 
     \b
     States:
       committed  visible in every sink
       decided    will be committed, now or by the next start
-      subsumed   newer ones have replaced it; it cannot be restored any more
+      subsumed   newer ones have replaced it; it can no longer be restored
 
     \b
     Examples:
@@ -132,7 +132,7 @@ def _cells(entry: Entry) -> Iterable[str | Text]:
 
 
 def _rows(by_sink: Mapping[str, int]) -> str:
-    """Such as '1,000', '1,000 each' for several sinks, or 'facts 1,000, lake 310'."""
+    """Return the row counts as text: '1,000', '1,000 each' for several sinks, or 'facts 1,000, lake 310'."""
     numbers = {*by_sink.values()}
     if len(numbers) > 1:
         return clean(", ".join(f"{sink} {rows:,}" for sink, rows in by_sink.items()))

@@ -1,11 +1,11 @@
-"""Starts Spark's JVM, as `pyspark.java_gateway.launch_gateway` does, but out of the way of our signals, and of its own compiler.
+"""Starts Spark's JVM like `pyspark.java_gateway.launch_gateway`, but shielded from signals and from its own compiler.
 
-A SIGTERM to our process group, or to every process of a systemd unit, is for this process to act on: it stops the job, and then
-Spark. A JVM that hears of it too tears down Spark under the job. It ignores SIGINT and SIGTERM therefore, in a session of its
-own, and ends when we do: its standard input is a pipe from us.
+When SIGTERM is sent to our process group, or to every process of a systemd unit, this process must handle it: it stops
+the job, and then Spark. A JVM that handled it too would tear down Spark under the job. So the JVM ignores SIGINT and
+SIGTERM, runs in its own session, and ends when we do: its standard input is a pipe from us.
 
-Half of the JVM's processor time in a start is HotSpot's optimising compiler (C2). `slow_down_optimiser` has it give way to the
-job's own threads wherever both want a processor.
+Half of the JVM's processor time in a start goes to HotSpot's optimising compiler (C2). `slow_down_optimiser` lets the
+job's own threads go first when both want a processor.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _NOTE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _POLL_S = 0.02
 _OPTIMISER, _OPTIMISER_NICE = "C2 CompilerThre", 10  # as Linux cuts the thread's name
-# HotSpot has one C1 thread then, from the start. With more processors a C2 thread may start others, which inherit its priority.
+# Up to here HotSpot has one C1 thread from the start. With more, a C2 thread may start others, which inherit its nice.
 _FEW_PROCESSORS = 4
-# What is ignored stays ignored in what a shell runs, and HotSpot leaves these two alone if they are.
+# Signals that a shell ignores stay ignored in what it runs, and HotSpot does not handle these two if they are ignored.
 _DEAF = 'trap "" INT TERM; exec "$@"'
 
 
@@ -42,17 +42,17 @@ def start_jvm(
     """Start Spark's JVM.
 
     Args:
-        conf: of Spark.
-        environment: variables for it, added to ours.
-        output: takes what it prints on its standard error.
-        meanwhile: called while it starts.
+        conf: Spark's configuration.
+        environment: variables for the JVM, added to ours.
+        output: receives the JVM's standard error.
+        meanwhile: called while the JVM starts.
 
     Returns:
-        Its gateway, as `SparkContext` takes it.
+        The JVM's gateway, as `SparkContext` takes it.
 
     Raises:
-        RuntimeError: it ended at once; what it printed says why.
-        Exception: what `meanwhile` raises; the JVM is gone then.
+        RuntimeError: the JVM ended at once; its output says why.
+        Exception: what `meanwhile` raises; the JVM is killed then.
     """
     with tempfile.TemporaryDirectory(prefix="twophase-jvm-") as folder:
         note = Path(folder) / "connection"
@@ -77,10 +77,10 @@ def start_jvm(
 
 
 def slow_down_optimiser(pid: int) -> None:
-    """Lower the priority of a JVM's C2 threads, on a machine of few processors; with more, they have one to themselves.
+    """Lower the priority of a JVM's C2 threads on a machine with few processors; with more, they have their own.
 
     Args:
-        pid: of the JVM.
+        pid: the JVM's process id.
     """
     if (os.cpu_count() or 1) > _FEW_PROCESSORS:
         return
@@ -99,7 +99,7 @@ def _command(conf: SparkConf) -> list[str]:
 
 
 def _wait_for(note: Path, process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Port and secret, each as Java's DataOutputStream writes them, when the JVM has noted them."""
+    """Wait until the JVM has noted its port and secret, as Java's DataOutputStream writes them; return both."""
     while not note.is_file():
         if process.poll() is not None:
             raise RuntimeError(f"its process ended with {process.returncode}")
@@ -110,7 +110,7 @@ def _wait_for(note: Path, process: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a JVM that has done nothing yet, and what is starting it: scripts, and a JVM that makes its command."""
+    """Kill a JVM that has done nothing yet, and what is starting it: scripts, and the launcher JVM."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.stdin is not None:

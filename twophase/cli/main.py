@@ -1,4 +1,4 @@
-"""The command `twophase`: its commands, and how all of them show errors."""
+"""The command `twophase`: its subcommands, and the way they all show errors."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ Exit codes:
 
 
 class Commands(click.Group):
-    """Imports a command when it is asked for, from the module of its name, and shows the errors of all in the same form."""
+    """Imports a command only when it is needed, from the module of its name, and shows all errors in the same form."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names."""
+        """Return the names of the commands."""
         return sorted({*_COMMANDS, *super().list_commands(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name, if there is one."""
+        """Return the command with a name, if there is one."""
         if cmd_name not in _COMMANDS:
             return super().get_command(ctx, cmd_name)
         command: click.Command = getattr(import_module(f"twophase.cli.{cmd_name}"), cmd_name)
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; an error becomes text and an exit code."""
+        """Run the command; turn an error into text and an exit code."""
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
-        except Exception as error:  # noqa: BLE001 shown, and told by the exit code
+        except Exception as error:  # noqa: BLE001 shown, and reported by the exit code
             code = show_error(JobConsole(stderr=True, highlight=False), error, verbose=is_verbose(ctx))
             ctx.exit(code)
 

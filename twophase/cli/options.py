@@ -16,11 +16,11 @@ def _remember(ctx: click.Context, _: click.Parameter, value: bool) -> bool:
 
 
 def verbose_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--verbose`; the value reaches the command as `verbose`, and the display of errors by itself."""
+    """Add `--verbose`; its value is passed to the command as `verbose`, and is known to the display of errors."""
     option = click.option("-v", "--verbose", is_flag=True, callback=_remember, help="Show log lines and tracebacks.")
     return option(command)
 
 
 def is_verbose(ctx: click.Context) -> bool:
-    """Whether `--verbose` was given to the command that runs."""
+    """Return whether `--verbose` was given to the running command."""
     return bool(ctx.meta.get(_VERBOSE, False))

@@ -1,4 +1,4 @@
-"""Has the class archive recorded behind a run, for the runs to come."""
+"""Records the class archive in the background of a run, for later runs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _log = logging.getLogger("twophase.startup")
 
 
 class Recorder:
-    """Begins to record once; an observer of events: when the first rows are committed, the start is over.
+    """An observer of events that starts the recording once: when the first rows are committed, the start is over.
 
     Args:
-        archive: what to record; None: nothing.
-        conf: of Spark, while it is recorded.
+        archive: the archive to record; None records nothing.
+        conf: Spark's configuration during the recording.
     """
 
     def __init__(self, archive: ClassArchive | None, conf: Mapping[str, str]) -> None:
@@ -35,7 +35,7 @@ class Recorder:
             self.begin()
 
     def begin(self) -> None:
-        """Record, if that is due and was not begun before."""
+        """Start the recording if it is due and was not started before."""
         with self._lock:
             archive, self._archive = self._archive, None
         try:
@@ -47,12 +47,12 @@ class Recorder:
 
 @contextmanager
 def recording(archive: ClassArchive | None, conf: Mapping[str, str], sinks: Mapping[str, Sink]) -> Iterator[Recorder]:
-    """A recorder for a run: it begins with the first rows, or when a run without rows has ended well.
+    """Yield the recorder of a run: it starts with the first rows, or after a run without rows has succeeded.
 
     Args:
-        archive: of the run's Spark; None if there can be none.
-        conf: what this Spark was started with.
-        sinks: of the job; of `conf` only what they ask for is used.
+        archive: the archive for the run's Spark; None if there can be none.
+        conf: the configuration that this Spark was started with.
+        sinks: the job's sinks; only the settings in `conf` that they need are used.
     """
     asked = {key for sink in sinks.values() if isinstance(sink, NeedsSparkConf) for key in sink.spark_conf()}
     settings = {key: conf[key] for key in asked if key in conf}

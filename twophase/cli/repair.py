@@ -1,4 +1,4 @@
-"""`twophase repair`: leads a job out of a state in which it refuses to start. Shows what it would do, and asks."""
+"""`twophase repair`: repairs a job that refuses to start. Shows what it would do, and asks first."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 
 @click.group()
 def repair() -> None:
-    """Lead a job out of a state in which it refuses to start.
+    """Repair a job that refuses to start.
 
-    The error that the job ends with names the command. Each shows first what it would give up, take over or write, and asks;
-    the job's log keeps who has done it, when and why.
+    The error that the job ends with names the command to use. Each command first shows what it would give up, take over
+    or write, and asks; the job's log records who did it, when and why.
 
     \b
     Examples:
@@ -84,9 +84,9 @@ def rewrite(
 ) -> None:
     """Write lost pieces of a decided checkpoint again, from the same records of Kafka.
 
-    For LostCommittableError. First it does what every start does: it takes the job over, so that a driver that still runs ends, and
-    commits what it can. What the sink then proves lost is shown, with the offsets it would be read from again. Nothing is
-    written before the answer is yes. Refused where Kafka does not have the records any more, and for plans that keep state.
+    For LostCommittableError. It begins like every start: it takes the job over, which ends a driver that still runs,
+    and commits what it can. Then it shows the pieces that are proven lost in the sink, and the offsets to read again.
+    It writes nothing until you confirm. Refused if Kafka no longer has the records, and for plans that keep state.
 
     \b
     Example:
@@ -116,8 +116,10 @@ def accept_loss(
 ) -> None:
     """Let the job go on without rows that are gone for good.
 
-    Pieces of a decided checkpoint (LostCommittableError), or what a target lacks that was put back (TargetChangedError). First it does what every start does: it takes the job over, so that a driver that still runs ends, and commits what it can.
-    What the sink then proves lost is shown. Nothing is given up before the answer is yes.
+    For lost pieces of a decided checkpoint (LostCommittableError), and for rows that a target lost when it was restored
+    from a backup (TargetChangedError). It begins like every start: it takes the job over, so that a driver that is
+    still running ends, and commits what it can. Then it shows the rows that are proven lost. It gives nothing up until
+    you confirm.
 
     \b
     Example:
@@ -138,7 +140,7 @@ def accept_loss(
 @click.option(
     "--from-starting-offsets",
     is_flag=True,
-    help="Where nothing tells where the newest checkpoint ended: go on from the sources' startingOffsets in JOB.yaml.",
+    help="If it is not known where the newest checkpoint ended: go on from the sources' startingOffsets in JOB.yaml.",
 )
 @_repair_options
 def adopt_from_target(
@@ -149,10 +151,11 @@ def adopt_from_target(
     yes: bool,
     verbose: bool,
 ) -> None:
-    """Let the job's log take over what the targets have proof of, where its folder is old, damaged or gone.
+    """Rebuild the job's log from the proofs in its targets, if its folder is old, damaged or gone.
 
-    What a target has proof of was decided. A new lineage goes on behind it; what is pre-committed of it in other sinks is
-    committed. Look for the folder first: a backup, another mount, a wrong checkpointLocation. No state of Spark is adopted.
+    A checkpoint that a target has proof of was decided: its pieces that are still pre-committed in other sinks are
+    committed, and a new lineage goes on after it. Look for the folder first: a backup, another mount, a wrong
+    checkpointLocation. Spark's state is not adopted.
 
     \b
     Example:
@@ -182,7 +185,7 @@ def adopt_from_target(
 
 
 def _laid(query: Path | None, end: Sequence[str | None]) -> Iterable[str]:
-    """What becomes of Spark's folder of a query of the plugin form."""
+    """Yield lines about what happens to Spark's folder of a query of the plugin form."""
     if query is None:
         return
     yield f"Spark's folder {query} is written again for it; what Spark has in it now is kept below {log_folder(query)}."
@@ -191,7 +194,7 @@ def _laid(query: Path | None, end: Sequence[str | None]) -> Iterable[str]:
 
 
 def _starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> list[str]:
-    """Where the sources begin by their own options."""
+    """Return lines about where the sources begin by their own options."""
     given = {name: source.options.get("startingOffsets") for name, source in job.sources.items()}
     waiting = [piece for sink in plan.sinks.values() for piece in sink.aborts]
     is_first = plan.is_empty and not waiting and not plan.continues
@@ -200,19 +203,19 @@ def _starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> lis
         return ["the startingOffsets of the sources, as a new job does:", *lines]
     if allowed and None not in given.values():
         return [
-            "the startingOffsets of the sources. What lies before and is not in the targets is lost; what lies behind and is in",
-            "them will be there twice:",
+            "the startingOffsets of the sources. Records before them that are not in the targets are lost;",
+            "records after them that are in the targets will be there twice:",
             *(f"- {name}: {offsets}" for name, offsets in given.items()),
         ]
     raise _not_known(job, plan, len(waiting))
 
 
 def _not_known(job: JobFile, plan: AdoptionPlan, waiting: int) -> ConfigError:
-    """Nothing tells where the sources begin, and the operator has not said it.
+    """Return the error for sources whose beginning is not known, and was not given by the operator.
 
     Args:
         job: the job file.
-        plan: without an end.
+        plan: a plan without end offsets.
         waiting: how many pieces the next start aborts.
     """
     if plan.is_empty and not waiting:
@@ -247,13 +250,13 @@ def _not_known(job: JobFile, plan: AdoptionPlan, waiting: int) -> ConfigError:
 
 
 def _begins_at_the_end(options: Mapping[str, str]) -> bool:
-    """Whether a source begins, in whole or in part, behind what was written before its start."""
+    """Return whether a source begins, in any partition, after the records that were written before its start."""
     if options.get("startingOffsets.fallback", "").strip().lower() == "latest":
         return True
     try:
         starting = parse_starting(options.get("startingOffsets"))
     except ValueError:
-        return False  # the start says so
+        return False  # the job's start reports it
     match starting:
         case Latest():
             return True
@@ -294,12 +297,12 @@ def _adoption(plan: AdoptionPlan, job: str, begins: Sequence[str]) -> Iterable[T
 
 
 def _lineages(plan: AdoptionPlan) -> str:
-    """Every lineage that something is adopted of."""
+    """Return text that names every lineage of which something is adopted."""
     return ", ".join(f"lineage {one} up to checkpoint {last}" for one, last in plan.ancestors.items() if last >= 0)
 
 
 def _pieces(pieces: Sequence[Committable], with_lineage: bool) -> str:
-    """The pieces of one cell; with the start of each lineage where those of several wait."""
+    """Return the pieces of one table cell, with the start of their lineage if pieces of several lineages wait."""
     shown = (
         f"{one.transaction.lineage[:8] + ' ' if with_lineage else ''}{one.transaction.checkpoint}: "
         f"{one.transaction.attempt}/{one.subtask}"
@@ -345,7 +348,7 @@ def _lost_pieces(plan: LossPlan, job: str) -> Iterable[Table | str]:
 
 
 def _lines(lines: Sequence[str | None]) -> list[str]:
-    return [f"- {line or 'the beginning'}" for line in lines] or ["- an offset that the log does not keep any more"]
+    return [f"- {line or 'the beginning'}" for line in lines] or ["- an offset that the log no longer has"]
 
 
 def _require_reason(reason: str | None, *, yes: bool) -> None:
@@ -362,7 +365,7 @@ def _show(lines: Iterable[Table | str]) -> None:
 
 
 def _ask(question: str, reason: str | None, *, yes: bool) -> Note:
-    """Raises click.Abort if the answer is no, or nobody is there to answer."""
+    """Ask the operator; raises click.Abort if the answer is no, or there is no answer."""
     if not yes:
         click.confirm(question, abort=True)
     why = reason or click.prompt("Why (for the job's log)")
@@ -370,7 +373,7 @@ def _ask(question: str, reason: str | None, *, yes: bool) -> Note:
 
 
 def _storage(job: JobFile) -> LocalStorage:
-    """The job's folder."""
+    """Return the job's folder."""
     return LocalStorage(JobOptions.parse(job.options, job.path.name).checkpoint_location)
 
 

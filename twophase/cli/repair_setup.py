@@ -1,6 +1,6 @@
-"""The job of a file, opened for a repair: its folder and its sinks, without a query.
+"""Opens the job of a job file for a repair: its folder and its sinks, without a query.
 
-Spark runs only where a sink needs it, or where rows are to be written again.
+Spark is started only if a sink needs it, or if rows are to be written again.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _NO_COLUMNS = pa.schema([])
 def repair_context(
     path: Path, checkpoint_location: str | None, *, verbose: bool
 ) -> Iterator[tuple[JobFile, JobContext]]:
-    """Open the job of a file, with what its sinks need.
+    """Open the job of a job file, starting Spark only if a sink needs it.
 
     Args:
         path: the job file.
-        checkpoint_location: the job's folder, if not that of the file.
+        checkpoint_location: the job's folder, if not the one in the file.
         verbose: show log lines.
 
     Raises:
-        TwoPhaseError: the file is not right, or a sink cannot be opened.
+        TwoPhaseError: the file is invalid, or a sink cannot be opened.
     """
     with ExitStack() as stack:
         job, context = _context(stack, path, checkpoint_location, verbose=verbose)
@@ -60,15 +60,15 @@ def repair_context(
 def rewrite_context(
     path: Path, checkpoint_location: str | None, *, verbose: bool
 ) -> Iterator[tuple[JobContext, KafkaReread]]:
-    """Open the job of a file with its plan, to write rows again.
+    """Open the job of a job file with its plan, to write rows again.
 
     Args:
         path: the job file.
-        checkpoint_location: the job's folder, if not that of the file.
+        checkpoint_location: the job's folder, if not the one in the file.
         verbose: show log lines.
 
     Raises:
-        TwoPhaseError: the file is not right, a sink cannot be opened, or rows of this plan cannot be written again.
+        TwoPhaseError: the file is invalid, a sink cannot be opened, or rows of this plan cannot be written again.
     """
     with ExitStack() as stack:
         job, context = _context(stack, path, checkpoint_location, verbose=verbose)

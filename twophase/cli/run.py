@@ -1,4 +1,4 @@
-"""`twophase run`: a job from a file."""
+"""`twophase run`: runs a job from a file."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def run(
 
 
 def _while_the_jvm_starts(sinks: Mapping[str, Sink]) -> None:
-    """What needs no Spark. The imports are those of what comes next."""
+    """Do what needs no Spark: check the connections, and import what comes next."""
     check_connections(sinks)
     import_module("twophase.cli.jobfile.pipeline")
 
@@ -117,4 +117,4 @@ def _run_to_its_end(job: Job, view: View, output: SparkOutput | None) -> None:
         job.start()
         job.await_termination()
     if output is not None:
-        output.muted = True  # of a short job Spark may still start workers that nobody needs any more
+        output.muted = True  # Spark may still start workers that a short job no longer needs

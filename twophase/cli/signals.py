@@ -1,9 +1,9 @@
-"""SIGINT and SIGTERM: the first stops the job cleanly, the second ends the process at once, and so does a stop that hangs.
+"""Handles SIGINT and SIGTERM: the first stops the job cleanly, the second or a hung stop ends the process at once.
 
-Ending at once is safe: recovery does at the next start what the driver could not do any more.
+Ending at once is safe: recovery at the next start does what the driver could no longer do.
 
-Signals are read from a wakeup pipe in a thread of its own. A Python handler would run in the main thread only, which may be
-in the middle of a call to Spark or to a target for as long as that takes.
+A separate thread reads signals from a wakeup pipe. A Python handler would run only in the main thread, which may be in
+the middle of a long call to Spark or to a target.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHOW_CURSOR = b"\x1b[?25h\n"  # a live panel hides it
 _EXIT_CODE_BASE = 128
 _STANDARD_ERROR = 2
 _DEADLINE_S = 60.0
-"""Of a clean stop. systemd waits for 90 s before it kills, so its log has our words."""
+"""Deadline of a clean stop. systemd waits for 90 s before it kills, so its log still gets our message."""
 
 _log = logging.getLogger("twophase")
 
@@ -32,12 +32,12 @@ def stop_on_signals(
     hangs: Callable[[str], None],
     deadline_s: float = _DEADLINE_S,
 ) -> Iterator[None]:
-    """Handle both signals inside the context; only in the main thread.
+    """Handle both signals inside the context. Must be entered in the main thread.
 
     Args:
-        stop: ends the job; called once, in a thread of its own.
-        first: called there before it, to tell the user.
-        hangs: told why the process ends with code 1, when this context has not ended in time after the first signal.
+        stop: ends the job; called once, in its own thread.
+        first: called before `stop` in the same thread, to inform the user.
+        hangs: given the reason why the process ends with code 1, if the context does not end in time after a signal.
         deadline_s: that time, in seconds.
     """
     reading, writing = os.pipe()
@@ -63,7 +63,7 @@ def stop_on_signals(
 
 
 def _read_signals(pipe: int, begin: Callable[[], None]) -> None:
-    """Until the end of the context closes the other end."""
+    """Read signals until the end of the context closes the other end of the pipe."""
     asked = False
     with os.fdopen(pipe, "rb", buffering=0) as signals:
         while number := signals.read(1):

@@ -1,4 +1,4 @@
-"""The Spark of `twophase run`: quiet, quick to start, on this very Python, in this process."""
+"""Starts Spark for `twophase run`: quiet, quick to start, on this same Python, in this process."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _log = logging.getLogger("twophase")
 
 @dataclass(frozen=True)
 class Start:
-    """How Spark is to start.
+    """The settings that Spark starts with.
 
     Attributes:
-        name: of the application.
+        name: the application's name.
         master: as `spark-submit --master`; None leaves it to Spark.
-        conf: of Spark.
-        quick: use what makes it start quickly.
-        preload: modules that its workers need.
+        conf: Spark's configuration.
+        quick: use everything that makes Spark start quickly.
+        preload: modules that the workers need.
         verbose: leave logging to Spark's own configuration.
     """
 
@@ -61,11 +61,11 @@ class Start:
 
 @dataclass(frozen=True)
 class Started:
-    """A Spark that runs.
+    """A running Spark.
 
     Attributes:
-        session: of Spark.
-        archive: what the JVM took, or could have taken, its classes from; None if there can be none.
+        session: the Spark session.
+        archive: the archive that the JVM took its classes from, or could have; None if there can be none.
     """
 
     session: SparkSession
@@ -79,8 +79,8 @@ def spark_session(
     """Start Spark, and stop it at the end.
 
     Args:
-        start: how.
-        output: takes what Spark and its workers print.
+        start: the settings.
+        output: receives what Spark and its workers print.
         meanwhile: called while the JVM starts.
 
     Raises:
@@ -143,7 +143,7 @@ def _start(
     output.fetching = False
     if start.quick:
         slow_down_optimiser(gateway.proc.pid)
-    # Workers elsewhere know neither our cache folder nor, perhaps, this package.
+    # Workers on other machines do not have our cache folder, nor perhaps this package.
     if _is_local(gateway) and start.quick:
         os.environ.setdefault(PYTHON_VARIABLE, environment[PYTHON_VARIABLE])
         if not gateway.jvm.SparkConf().contains(DAEMON_KEY):
@@ -174,7 +174,7 @@ def _configuration(start: Start, conf: Mapping[str, str]) -> SparkConf:
 
 
 def _with_known_jars(conf: Mapping[str, str]) -> tuple[Mapping[str, str], Sequence[Path] | None]:
-    """Settings that name jars in place of packages, and these jars; None if Spark has to look for them."""
+    """Return settings that name jars instead of packages, and the jars; None for jars that Spark must resolve first."""
     if not conf.get(packages.PACKAGES):
         return conf, ()
     conf = packages.without_installed(conf)

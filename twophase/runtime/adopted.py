@@ -1,4 +1,4 @@
-"""What an adoption finds in Spark's folder of the lineage that it takes over, and what a start with the new one checks."""
+"""Spark's folder in an adoption: reads frozen offsets of the lineage taken over, and refuses a folder with state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twophase.state.storage import LocalStorage
 
 
 def frozen_in(storage: LocalStorage) -> Callable[[str, int], FrozenOffsets | None]:
-    """Reads the frozen offsets of a micro-batch below a job's folder.
+    """Return a function that reads the frozen offsets of a micro-batch below a job's folder.
 
     Args:
         storage: the job's folder.
@@ -23,7 +23,7 @@ def frozen_in(storage: LocalStorage) -> Callable[[str, int], FrozenOffsets | Non
 
 
 def frozen_at(path: Path, lineage: str, batch: int) -> FrozenOffsets | None:
-    """The frozen offsets of a micro-batch; None if the folder does not have them.
+    """Return the frozen offsets of a micro-batch, or None if the folder does not have them.
 
     Args:
         path: Spark's folder of the lineage.
@@ -31,7 +31,7 @@ def frozen_at(path: Path, lineage: str, batch: int) -> FrozenOffsets | None:
         batch: the number of the micro-batch.
 
     Raises:
-        ConfigError: the lineage keeps state in Spark: none of it can be adopted.
+        ConfigError: the lineage keeps state in Spark, which cannot be adopted.
     """
     check_without_state(path)
     try:
@@ -41,20 +41,20 @@ def frozen_at(path: Path, lineage: str, batch: int) -> FrozenOffsets | None:
 
 
 def check_without_state(path: Path) -> None:
-    """Refuse a folder of Spark's that a micro-batch has left state in.
+    """Refuse a Spark folder in which a micro-batch has left state.
 
     Raises:
-        ConfigError: none of it can be adopted.
+        ConfigError: it has, and state cannot be adopted.
     """
     if any((path / "state").glob("*/*")):
         raise ConfigError(
             f"Spark's folder {path} holds the state of a stateful plan: no target knows it, so nothing can be adopted.",
-            remedy="put the job's folder back from a backup, or begin under another job name.",
+            remedy="restore the job's folder from a backup, or begin under another job name.",
         )
 
 
 def begins_without_state(history: History) -> bool:
-    """Whether the current lineage was begun by an adoption and has no checkpoint yet."""
+    """Return whether an adoption began the current lineage and it has no checkpoint yet."""
     lineage = history.lineage
     if lineage is None or history.newest(lineage.id) is not None:
         return False

@@ -1,4 +1,4 @@
-"""What is left to do where Spark needs the records of a committed micro-batch for its state, and they are gone."""
+"""The remedy when Spark needs the records of a committed micro-batch to rebuild its state, and they are gone."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from twophase.state.checkpoint import FrozenOffsets
 
 
 def begin_afresh(number: int, offsets: FrozenOffsets) -> str:
-    """The remedy: where another job goes on, and what it lacks.
+    """Return the remedy: where another job goes on, and what it lacks.
 
     Args:
-        number: the checkpoint; committed.
-        offsets: of its micro-batch.
+        number: the committed checkpoint.
+        offsets: those of its micro-batch.
     """
     return (
         "bring the records back; or leave this job stopped for good and begin another: with another name, in another folder, "
@@ -25,7 +25,7 @@ def begin_afresh(number: int, offsets: FrozenOffsets) -> str:
 
 
 def _starting(line: str | None) -> str:
-    """What a source needs to go on after an offset line of Spark's log."""
+    """Return what a source needs to go on after an offset line of Spark's log."""
     try:
         offset = SourceOffset.parse(line or "")
     except CorruptRecordError:

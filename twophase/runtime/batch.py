@@ -1,10 +1,10 @@
-"""What `foreachBatch(n)` does.
+"""The `foreachBatch` handler: runs the two-phase commit for micro-batch n.
 
 1. read the frozen offsets of batch n from Spark's offset log
-2. decided already: commit again, execute without sinks if the plan keeps state
-3. otherwise: let every sink pre-commit, side by side, on rows that are computed once; make durable what Spark wrote for it.
-   A micro-batch without partitions is decided like any other (hazard rule HD6), and asks no sink for anything
-4. return only when the checkpoint is decided; otherwise raise, also while the query is being stopped, because Spark
+2. if it is already decided: commit again, and run it without sinks if the plan keeps state
+3. otherwise: all sinks pre-commit concurrently, on rows computed once; then make durable what Spark wrote for the
+   batch. A micro-batch without partitions is decided like any other (hazard rule HD6), without asking any sink
+4. return only when the checkpoint is decided; otherwise raise, even while the query is being stopped, because Spark
    takes a normal return for success (hazards H54, H56)
 """
 
@@ -51,8 +51,8 @@ _ARROW_ROWS_DEFAULT = "10000"
 _ARROW_ROWS_OURS = "50000"
 _SPARK_SHOWN = 600
 
-# Spark stops a query cleanly when it finds this text in an error; a plain error would fail the query, and the error of
-# a cancelled job can overflow the stack of the regular expression that Spark runs over it.
+# Spark stops a query cleanly when it finds this text in an error. Any other error would fail the query, and that of a
+# cancelled job can overflow the stack in the regular expression that Spark runs over it.
 _STOPPED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling o1.run: java.lang.InterruptedException: stopped"
 )
@@ -60,18 +60,18 @@ _STOPPED = (
 
 @dataclass(frozen=True)
 class JobSink:
-    """A sink in its job.
+    """A sink as a job uses it.
 
     Attributes:
         sink: the sink.
-        transform: what this sink sees of the job's rows.
+        transform: makes this sink's rows from the job's rows; None passes them as they are.
     """
 
     sink: Sink
     transform: Callable[[DataFrame], DataFrame] | None = None
 
     def rows(self, frame: DataFrame) -> DataFrame:
-        """The rows for this sink."""
+        """Return the rows for this sink."""
         return self.transform(frame) if self.transform else frame
 
 
@@ -79,17 +79,17 @@ class BatchHandler:
     """The function that Spark calls for each micro-batch.
 
     Args:
-        coordinator: recovered.
+        coordinator: already recovered.
         sinks: by name.
         folder: Spark's folder of the lineage.
-        shared: the one that it is in.
+        shared: the folder around it, which the executors must share.
         options: the job's options.
         stateful: whether the plan may keep state or a watermark.
         keeps_state: whether it is known to keep state.
-        observers: hear of acknowledgements.
+        observers: notified of acknowledgements.
 
     Attributes:
-        error: what made the last micro-batch fail; Spark keeps only its text.
+        error: the failure of the last micro-batch; Spark keeps only its text.
     """
 
     def __init__(
@@ -115,10 +115,10 @@ class BatchHandler:
         self._observers = observers
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Called by Spark on the driver, once for each micro-batch, again after a crash or failure."""
+        """Called by Spark on the driver, once for each micro-batch and again after a crash or failure."""
         try:
             self._handle(batch, number)
-        except BaseException as error:  # noqa: BLE001 Spark hears of each, as an exception
+        except BaseException as error:  # noqa: BLE001 Spark is told of each, as an exception
             self.error = failure(error)
             if self._coordinator.stopping.is_set():
                 raise RuntimeError(_STOPPED) from None
@@ -139,15 +139,15 @@ class BatchHandler:
             rows.release()
 
     def _execute(self, batch: DataFrame, number: int) -> None:
-        """Run a committed micro-batch for what Spark keeps.
+        """Run a committed micro-batch again for the state and watermark that Spark keeps.
 
         Raises:
-            ReplayLostError: its records are gone, or are others; it is noted as finished.
-            SourceLossError: its records are gone, or are others, and Spark cannot do without the first ones; or so is the topic,
-                and with it what comes next.
+            ReplayLostError: its records are gone or have changed; it is noted as finished.
+            SourceLossError: its records are gone or have changed, and Spark needs the original ones; or the topic
+                itself is gone or recreated, so that the job cannot go on either.
         """
         jobs = SparkJobs(batch.sparkSession.sparkContext, f"Checkpoint {number}, run again,")
-        try:  # when it raises no task runs, which could write over state that a note relies on
+        try:  # once it has raised, no task runs that could overwrite state which a note relies on
             jobs.run({"replay": batch.write.format("noop").mode("overwrite").save}, TIMEOUT_MAX, lambda _, __: None)
         except Exception as error:
             found = errors.from_text(str(error))
@@ -173,7 +173,7 @@ class BatchHandler:
         )
 
     def _share_digests(self, batch: DataFrame, number: int, decided: Decision | None) -> None:
-        """Have the source keep what it reads, or compare it (hazard H35), if state depends on it."""
+        """If state depends on the records, have the source note digests of them, or compare them (hazard H35)."""
         if not self._keeps_state:
             return
         digests = range_digest.begin(self._folder.path, number, self._coordinator.generation, decided)
@@ -186,7 +186,7 @@ class BatchHandler:
             deadline_s = began_s + self._options.timeout_s
             if rows.materialise:
                 jobs.run({"materialise": rows.compute}, self._options.timeout_s, lambda _, __: None)
-                if self._folder.has_state:  # its tasks have run, and a refusal now leaves nothing in any sink
+                if self._folder.has_state:  # its tasks have run, and no sink has any rows yet
                     self._shared.check()
             for name in rows.without:
                 self._acknowledge(pending, began_s, name, [])
@@ -229,10 +229,9 @@ class _Rows:
     second sink (hazard H53).
 
     Args:
-        batch: as Spark hands it over.
+        batch: as Spark passes it.
         sinks: by name.
         stateful: whether the plan keeps state or a watermark.
-
     """
 
     def __init__(self, batch: DataFrame, sinks: Mapping[str, JobSink], *, stateful: bool) -> None:
@@ -250,14 +249,14 @@ class _Rows:
 
     @cached_property
     def materialise(self) -> bool:
-        """Whether to compute the rows before any sink writes."""
+        """True if the rows are computed before any sink writes."""
         return (self._stateful or len(self._sinks) > 1) and not plan.is_empty(self._batch)
 
     @cached_property
     def without(self) -> frozenset[str]:
-        """The sinks that get no rows, because the micro-batch has no partitions. They acknowledge without a Spark job.
+        """The sinks that get no rows because the micro-batch has no partitions. They acknowledge without a Spark job.
 
-        The first micro-batch of the Kafka source is one if no records are there: it makes the source's start durable (H55).
+        The Kafka source's first micro-batch is one if the topics are empty: it makes the source's start durable (H55).
         """
         if not plan.is_empty(self._batch):
             return frozenset()
@@ -268,7 +267,7 @@ class _Rows:
             self._materialised = self._batch.localCheckpoint(eager=True)
 
     def forget(self) -> None:
-        """After a failure the blocks may be lost: the next attempt computes them again."""
+        """Drop the materialised rows after a failure: blocks may be lost, so the next attempt computes them again."""
         self.release()
         self._materialised = None
 
@@ -279,9 +278,9 @@ class _Rows:
 
 
 def failure(error: BaseException) -> Exception:
-    """What ended a call of foreign code, as an exception that every caller expects.
+    """Return what a call of foreign code raised, as an exception that every caller expects.
 
-    A `SystemExit` would pass through the thread that answers Spark, and the JVM would wait for that answer for ever (H70).
+    A `SystemExit` would end the thread that answers Spark, and the JVM would wait for that answer for ever (H70).
     """
     if isinstance(error, Exception):
         return error
@@ -291,7 +290,7 @@ def failure(error: BaseException) -> Exception:
 
 
 def declined(error: BaseException, what: str) -> TwoPhaseError:
-    """The error of ours that Spark carried out as text, or a DeclinedError around any other."""
+    """Return our own error that Spark passed on as text, or a DeclinedError around any other."""
     text = str(error)
     found = errors.from_text(text)
     if found is not None:

@@ -19,7 +19,7 @@ class GroupOffsetsListener:
     Args:
         job: the job's name.
         legs: the sources of the plan, in plan order.
-        observers: hear of failures.
+        observers: notified of failures.
     """
 
     def __init__(self, job: str, legs: Sequence[SourceLeg], observers: Observers) -> None:
@@ -37,7 +37,7 @@ class GroupOffsetsListener:
         self._lines[checkpoint] = lines
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """Commit, never backwards."""
+        """Commit the group offsets of a checkpoint, never backwards."""
         lines = self._lines.pop(checkpoint_id, None)
         self._lines = {later: kept for later, kept in self._lines.items() if later > checkpoint_id}
         for position, group in self._groups.items():
@@ -50,10 +50,10 @@ class GroupOffsetsListener:
                 self._observers(GroupOffsetsDelayed(self._job, checkpoint_id, f"{type(error).__name__}: {error}"))
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Nothing was committed to the group."""
+        """Do nothing: nothing was committed to the group."""
 
     def notify_checkpoint_subsumed(self, checkpoint_id: int) -> None:
-        """The group holds newer offsets."""
+        """Do nothing: the group holds newer offsets."""
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,8 +1,8 @@
-"""The Python that Spark's workers run: it has to be one that has what the driver has.
+"""The Python that Spark's workers run: it must have the packages that the driver has.
 
-pyspark takes `PYSPARK_PYTHON`, else `python3` of the PATH, which is another one where a virtual environment is used without being
-activated: `/path/to/venv/bin/python app.py`. The query would die in its first task, with a page of Java around
-"No module named 'twophase'".
+pyspark runs `PYSPARK_PYTHON`, else the `python3` on the PATH, which is another one if a virtual environment is used
+without being activated: `/path/to/venv/bin/python app.py`. The query would fail in its first task, with a page of Java
+around "No module named 'twophase'".
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _PROBE = "import sys, twophase, pyspark; print(sys.version_info[:2] == (%d, %d))
 
 
 def use_this_python(context: SparkContext) -> None:
-    """See that the workers of a session run a Python that can.
+    """Make sure that the workers of a session run a suitable Python.
 
-    On this machine (`local[...]`) they run this very Python, if the user has named none. Elsewhere it is not known what is
-    installed; there Spark's own choice stays.
+    In local mode (`local[...]`) they run this same Python, unless the user has named one. We cannot know what is
+    installed on the machines of a cluster, so Spark's own choice stays there.
 
     Raises:
-        PreflightError: the user has named one for this machine that has no twophase, or is of another version.
+        PreflightError: in local mode, the Python that the user has named has no twophase, or is another version.
     """
     if not str(context.master).startswith("local"):
         return
@@ -41,14 +41,14 @@ def use_this_python(context: SparkContext) -> None:
         context.pythonExec = find_worker_python() or sys.executable
     elif not is_this_python(named) and not _can(named):
         raise PreflightError(
-            f"Spark's workers run {named}, which cannot import twophase, or is no Python "
-            f"{sys.version_info.major}.{sys.version_info.minor} as the driver is.",
+            f"Spark's workers run {named}, which cannot import twophase, or is not Python "
+            f"{sys.version_info.major}.{sys.version_info.minor} like the driver.",
             remedy=f"start the driver with {_VARIABLE}={sys.executable}",
         )
 
 
 def restore_worker_python(context: SparkContext) -> None:
-    """Make the program of the workers again if the cache folder that it lies in was deleted under a running job."""
+    """Recreate the workers' program if the cache folder that holds it was deleted under a running job."""
     if not Path(context.pythonExec).is_absolute() or Path(context.pythonExec).exists():
         return
     with suppress(OSError):  # the next task says what is missing

@@ -1,4 +1,4 @@
-"""Events as log lines: `logging.getLogger("twophase")`, one line an event."""
+"""Logs events to `logging.getLogger("twophase")`, one line per event."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WARNING = (CheckpointDeclined, CommitRetried, GroupOffsetsDelayed, JobRestartin
 
 
 def log_event(event: Event) -> None:
-    """Write one event: warnings for what an operator should see, the routine at debug level."""
+    """Log one event: as a warning if an operator should see it, at debug level if it is routine."""
     if isinstance(event, _WARNING) or (isinstance(event, JobStopped) and event.cause):
         level = logging.WARNING
     elif isinstance(event, _INFO):

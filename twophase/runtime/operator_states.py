@@ -1,8 +1,8 @@
-"""The operator state of a job: what every checkpoint keeps of its sources and checkpointed functions.
+"""The operator state of a job: the state of its sources and checkpointed functions in every checkpoint.
 
-A source's state is built from its line in Spark's offset log, for any Spark source: list state, one entry a partition for
-`twophase-kafka`, a single entry for others. Within a lineage Spark's offset log is the truth and the state a copy; across
-lineages the state is the truth.
+A source's state is built from its line in Spark's offset log, for any Spark source: list state, one entry per partition
+for `twophase-kafka`, a single entry for others. Within a lineage Spark's offset log is the truth and the state a copy;
+across lineages the state is the truth.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FILE_SOURCE = "FileSource["
 
 
 class OperatorStates:
-    """Snapshots and restores.
+    """Snapshots and restores the operator states of one job.
 
     Args:
         legs: the sources of the plan, in plan order.
@@ -40,11 +40,11 @@ class OperatorStates:
         self._functions = functions
 
     def listeners(self) -> list[CheckpointListener]:
-        """The functions that also listen to checkpoints."""
+        """Return the functions that also listen to checkpoints."""
         return [function for function in self._functions.values() if isinstance(function, CheckpointListener)]
 
     def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
-        """The states for a checkpoint, as JSON values."""
+        """Return the states for a checkpoint, as JSON values."""
         context = SnapshotContext(checkpoint)
         return {
             "sources": [_source_state(leg, line) for leg, line in zip(self._legs, offsets.end, strict=True)],
@@ -52,17 +52,17 @@ class OperatorStates:
         }
 
     def initialize(self, checkpoint: CompletedCheckpoint | None) -> None:
-        """Hand every function its state of the newest decided checkpoint."""
+        """Give every function its state from the newest decided checkpoint."""
         states = checkpoint.operator_states.get("functions", {}) if checkpoint else {}
         for name, function in self._functions.items():
             function.initialize_state(InitializationContext(states.get(name, {}), is_restored=name in states))
 
     def start_offsets(self, checkpoint: CompletedCheckpoint, options: JobOptions) -> tuple[str | None, ...]:
-        """The offset line that each source of a new lineage begins with, from the operator state.
+        """Return the offset line that each source of a new lineage begins with, from the operator state.
 
         Raises:
-            ConfigError: the state has a source or function that the job has not, and that is not allowed; or a source
-                cannot begin anywhere but in its own folder.
+            ConfigError: the state has a source or function that the job does not have, and the options do not allow
+                that; or a source can only go on in its own folder.
         """
         if bound := [leg.name for leg in self._legs if leg.name.startswith(_FILE_SOURCE)]:
             raise ConfigError(
@@ -79,7 +79,7 @@ class OperatorStates:
         if surplus and not options.allow_non_restored_state:
             raise ConfigError(
                 f"Checkpoint {checkpoint.checkpoint} has state that the job has no place for: {', '.join(surplus)}.",
-                remedy="put the source or function back, or set restore.allow_non_restored_state to drop its state.",
+                remedy="restore the source or function, or set restore.allow_non_restored_state to drop its state.",
             )
         lines = [
             _source_line(state) if state["format"] == leg.name else None

@@ -1,4 +1,4 @@
-"""What the logical plan of a DataFrame tells: its sources, and whether it keeps state or a watermark, shuffles, or is empty."""
+"""Inspects the logical plan of a DataFrame: its sources, state, watermark and shuffles, and whether it has any rows."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ROW_BY_ROW = frozenset(
         "Union",
     }
 )
-"""Nodes that give a partition for each they get, and a row only for a row."""
+"""Nodes that output one partition for each input partition, and rows only for input rows."""
 
 _LEAVES = frozenset({"ResolvedHint", "StreamingRelation", "StreamingRelationV2", "View"})
 
@@ -70,18 +70,18 @@ _KEEPS_STATE = frozenset(
         "TransformWithStateInPySpark",
     }
 )
-"""Nodes that keep state in Spark if their rows are streaming. A join does if both its sides are."""
+"""Nodes that keep state in Spark if their rows are streaming. A join does if both of its sides are."""
 
 _SHUFFLING = frozenset({"Repartition", "RepartitionByExpression"})
 
 
 @dataclass(frozen=True)
 class SourceLeg:
-    """One source of the plan, at its position: the same as its line's in Spark's offset log.
+    """One source of the plan. Its position in the plan is that of its line in Spark's offset log.
 
     Attributes:
         name: the format's name, such as "twophase-kafka".
-        options: the options it was loaded with; may hold secrets of other sources, never print them.
+        options: the options it was loaded with. Those of other sources may hold secrets, so never print them.
     """
 
     name: str
@@ -89,17 +89,17 @@ class SourceLeg:
 
 
 def sources(frame: DataFrame) -> list[SourceLeg]:
-    """The streaming sources of the plan, in plan order."""
+    """Return the streaming sources of the plan, in plan order."""
     return [_leg(node) for node in _nodes(analyzed(frame)) if node.nodeName().startswith("StreamingRelation")]
 
 
 def is_stateful(frame: DataFrame) -> bool:
-    """Whether the plan may keep state or a watermark; True if in doubt."""
+    """Return whether the plan may keep state or a watermark; True if in doubt."""
     return any(node.nodeName() not in _STATELESS for node in _nodes(analyzed(frame)))
 
 
 def has_watermark(logical: Any) -> bool:
-    """Whether records move a watermark.
+    """Return whether the plan has a watermark, which records move.
 
     Args:
         logical: an analyzed plan, as `analyzed` gives it.
@@ -108,7 +108,7 @@ def has_watermark(logical: Any) -> bool:
 
 
 def keeps_state(logical: Any) -> bool:
-    """Whether the plan is known to keep state in Spark; False if in doubt.
+    """Return whether the plan is known to keep state in Spark; False if in doubt.
 
     Args:
         logical: as for `has_watermark`.
@@ -117,25 +117,25 @@ def keeps_state(logical: Any) -> bool:
 
 
 def may_shuffle(frame: DataFrame) -> bool:
-    """Whether the plan shuffles rows; True if in doubt."""
+    """Return whether the plan shuffles rows; True if in doubt."""
     return any(_may_shuffle(node) for node in _nodes(analyzed(frame)))
 
 
 def is_row_by_row(frame: DataFrame) -> bool:
-    """Whether partition i of the rows is made of partition i of the sources, one source after the other; False if in doubt."""
+    """Return whether partition i of the rows comes from partition i of the sources taken in turn; False if in doubt."""
     return all(node.nodeName() in _ROW_BY_ROW | _LEAVES for node in _nodes(analyzed(frame)))
 
 
 def is_deterministic(frame: DataFrame) -> bool:
-    """Whether the same records give the same rows, as far as Spark knows."""
+    """Return whether the same records give the same rows, as far as Spark knows."""
     return bool(analyzed(frame).deterministic())
 
 
 def is_empty(frame: DataFrame) -> bool:
-    """Whether a batch DataFrame is known to have no rows, because not one task would run to compute it.
+    """Return whether a batch DataFrame is known to have no rows, because no task would run to compute it.
 
-    Spark hands a micro-batch over as a set of partitions. Where there is none, nothing keeps state, counts or moves a
-    watermark either, and what only looks at rows one by one has none to look at. False if in doubt.
+    Spark passes a micro-batch as a set of partitions. If there are none, nothing keeps state, counts or moves a
+    watermark either, and nodes that work row by row have nothing to do. False if in doubt.
     """
     return all(_runs_no_task(node) for node in _nodes(analyzed(frame)))
 
@@ -154,12 +154,12 @@ def _keeps_state(node: Any) -> bool:
 
 def _may_shuffle(node: Any) -> bool:
     if node.nodeName() == "Repartition":
-        return bool(node.shuffle())  # coalesce is one that does not
+        return bool(node.shuffle())  # False for coalesce
     return node.nodeName() not in _STATELESS - _SHUFFLING
 
 
 def analyzed(frame: DataFrame) -> Any:
-    """The analyzed logical plan, a node of Spark's JVM."""
+    """Return the analyzed logical plan, a node in Spark's JVM."""
     return frame._jdf.queryExecution().analyzed()
 
 

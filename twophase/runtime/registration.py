@@ -1,4 +1,4 @@
-"""Makes the data sources of twophase known to a Spark session."""
+"""Registers the data sources of twophase in a Spark session."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from twophase.sources.kafka import KafkaDataSource
 def register(spark: SparkSession) -> None:
     """Register the formats of twophase in this session.
 
-    Spark's workers on this machine are made to run this very Python, unless `PYSPARK_PYTHON` names another.
+    In local mode Spark's workers are made to run this same Python, unless `PYSPARK_PYTHON` names another.
 
     `twophase-kafka` is read with `readStream`; `twophase-<sink>`, for each installed sink, is written with `writeStream`.
 
     Raises:
-        ConfigError: it is a session of Spark Connect.
+        ConfigError: the session is a Spark Connect session.
         PreflightError: `PYSPARK_PYTHON` names a Python that has no twophase.
     """
     if not isinstance(spark, SparkSession):
@@ -35,7 +35,7 @@ def register(spark: SparkSession) -> None:
 
 
 def register_formats(spark: SparkSession) -> None:
-    """Register the formats alone, where no query of the plugin form is going to run.
+    """Register only the formats, for a session that will not run queries of the plugin form.
 
     Raises:
         PreflightError: `PYSPARK_PYTHON` names a Python that has no twophase.

@@ -1,6 +1,6 @@
-"""A Spark that lives once through what drivers do, while its JVM notes the classes. See `twophase/startup/class_archive.py`.
+"""Runs once what drivers do, while the JVM records the classes it loads. See `twophase/startup/class_archive.py`.
 
-python -m twophase.runtime.rehearsal '{"spark.jars": "..."}'     it ends when its standard input does
+python -m twophase.runtime.rehearsal '{"spark.jars": "..."}'     it ends when its standard input closes
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from twophase.startup.packages import PACKAGES
 
 _PREFIX = "twophase-rehearsal-"
 _ABANDONED_S = 86_400.0
-"""Age of a folder in which nothing is rehearsed any more: it takes minutes at most."""
+"""Age at which a folder counts as abandoned: a rehearsal takes minutes at most."""
 _JVM_END_TIMEOUT_S = 120
 _ROWS = [1, 2, 3]
 
@@ -66,10 +66,10 @@ class _Reader(DataSourceStreamReader):
 
 
 def main(conf: Mapping[str, str]) -> None:
-    """Batches, a shuffle, a job with each sink; then an end in order: the JVM writes its archive as it ends.
+    """Run batches, a shuffle and a job with each sink, then shut down cleanly: the JVM writes its archive as it ends.
 
     Args:
-        conf: of Spark, as jobs have it. A sink that asks for packages takes part if its settings are among them.
+        conf: Spark's configuration in the jobs. A sink that needs packages takes part if its settings are in it.
     """
     _delete_abandoned()
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
@@ -91,8 +91,8 @@ def main(conf: Mapping[str, str]) -> None:
 
 
 def _leave_a_folder_that_is_gone(spare: str) -> None:
-    """Spark does not start where the recorder was started in a folder that is gone. Any other stays: relative paths of the
-    environment (PYTHONPATH, SPARK_CONF_DIR) are in it.
+    """Leave a working directory that is deleted, since Spark does not start in one. Any other stays: relative paths in
+    the environment (PYTHONPATH, SPARK_CONF_DIR) start from it.
     """
     try:
         Path.cwd()
@@ -101,7 +101,7 @@ def _leave_a_folder_that_is_gone(spare: str) -> None:
 
 
 def _delete_abandoned() -> None:
-    """Delete the folders of rehearsals of this account that were killed. What cannot be deleted is left to the next one."""
+    """Delete the folders of this account's killed rehearsals. What cannot be deleted is left to the next rehearsal."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             known = folder.lstat()
@@ -151,7 +151,7 @@ def _handle(batch: DataFrame, number: int) -> None:  # noqa: ARG001
 
 
 def _end_with_the_recorder() -> None:
-    """The process that records has died: nobody waits for the archive. The JVM ends with this one, as always."""
+    """Exit when the recording process has died, since nothing waits for the archive. The JVM ends with this process."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     os._exit(1)

@@ -1,6 +1,6 @@
-"""Restart strategies: after which delay a failed query is started again, if at all. The names are Flink's.
+"""Restart strategies: the delay before a failed query is started again, if it is. The names are Flink's.
 
-A policy is a callable: it hears of a failure and answers with the delay in seconds, or None to give up.
+A policy is a callable: given the time of a failure, it returns the delay in seconds, or None to give up.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RestartPolicy = Callable[[float], float | None]
 
 
 def restart_policy(options: JobOptions) -> RestartPolicy:
-    """The policy that `restart.strategy` names, with a fresh memory."""
+    """Return the policy that `restart.strategy` names, with no failures counted yet."""
     match options.restart_strategy:
         case RestartStrategy.EXPONENTIAL:
             return Exponential(options.restart_delay_s, options.restart_delay_max_s, options.restart_window_s)
@@ -31,7 +31,7 @@ def restart_policy(options: JobOptions) -> RestartPolicy:
 
 
 class Exponential:
-    """Doubles the delay up to a maximum, never gives up, begins anew after a window without a failure."""
+    """Doubles the delay up to a maximum and never gives up; starts over after a window without a failure."""
 
     def __init__(self, delay_s: float, delay_max_s: float, window_s: float) -> None:
         self._first_s = self._delay_s = delay_s
@@ -40,7 +40,7 @@ class Exponential:
         self._last_s = float("-inf")
 
     def __call__(self, now_s: float) -> float | None:
-        """The delay before the next restart."""
+        """Return the delay before the next restart."""
         if now_s - self._last_s > self._window_s:
             self._delay_s = self._first_s
         self._last_s = now_s
@@ -55,14 +55,14 @@ class Fixed:
         self._delay_s = delay_s
         self._left = attempts
 
-    def __call__(self, now_s: float) -> float | None:  # noqa: ARG002 every policy hears the time
-        """The delay before the next restart, None after the last."""
+    def __call__(self, now_s: float) -> float | None:  # noqa: ARG002 every policy is given the time
+        """Return the delay before the next restart, None after the last."""
         self._left -= 1
         return self._delay_s if self._left >= 0 else None
 
 
 class FailureRate:
-    """The same delay each time, as long as there are not more than so many failures within a window."""
+    """The same delay each time, up to a maximum number of failures within a window."""
 
     def __init__(self, delay_s: float, attempts: int, window_s: float) -> None:
         self._delay_s = delay_s
@@ -71,7 +71,7 @@ class FailureRate:
         self._failures_s: deque[float] = deque()
 
     def __call__(self, now_s: float) -> float | None:
-        """The delay before the next restart, None if there were too many failures."""
+        """Return the delay before the next restart, None if there were too many failures."""
         self._failures_s.append(now_s)
         while self._failures_s and now_s - self._failures_s[0] > self._window_s:
             self._failures_s.popleft()

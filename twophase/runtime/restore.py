@@ -1,7 +1,7 @@
 """An explicit restore: a new lineage that begins with the operator state of a completed checkpoint.
 
 `restore.path` names the checkpoint's folder, `<job's folder>/chk/<lineage>-<n>-<attempt>`, in this job's folder or in a
-copy of it. That it is decided is read from the log beside it: a body alone decides nothing.
+copy of it. The log beside it shows that the checkpoint is decided: a body alone decides nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def load_restore(
 
     Raises:
         ConfigError: there is no such decided checkpoint, or its state does not fit the job.
-        RestoreRefusedError: a later checkpoint is decided and not committed in the log that it was decided in (I2).
+        RestoreRefusedError: the log that it was decided in has a later checkpoint that is decided and not committed
+            (I2).
         CorruptRecordError: it is damaged.
     """
     folder = Path(path.removeprefix("file://")).absolute()
@@ -62,15 +63,15 @@ def load_restore(
 
 
 def restored_checkpoint(job: str, lineage: Lineage, options: JobOptions) -> CompletedCheckpoint | None:
-    """The checkpoint that a lineage was restored from, for one that has no checkpoint of its own yet.
+    """Return the checkpoint that a lineage was restored from, if it has no checkpoint of its own yet.
 
-    The restore has happened: what its source has decided since is no reason to refuse it.
+    The restore has already happened: checkpoints that the restored job has decided since are no reason to refuse it.
 
     Returns:
-        None if the lineage is no restore's, or if its state may be dropped and is gone.
+        None if the lineage was not restored, or if its state may be dropped and is gone.
 
     Raises:
-        CheckpointMissingError: it is gone, or not kept any more.
+        CheckpointMissingError: it is gone, or no longer kept.
         CorruptRecordError: it is damaged.
         ConfigError: the folder that it is in must not be trusted.
     """
@@ -84,7 +85,7 @@ def restored_checkpoint(job: str, lineage: Lineage, options: JobOptions) -> Comp
     else:
         try:
             return found.store.read(found.decision)
-        except (CheckpointMissingError, FencedError) as error:  # fenced: a driver of the source has just deleted it
+        except (CheckpointMissingError, FencedError) as error:  # fenced: a driver of the restored job just deleted it
             gone = error
     if options.allow_non_restored_state:
         _log.warning(
@@ -95,12 +96,12 @@ def restored_checkpoint(job: str, lineage: Lineage, options: JobOptions) -> Comp
     raise CheckpointMissingError(
         f"Job {job!r}: its lineage {lineage.id} has no checkpoint of its own yet, and the one that it began with is gone from "
         f"{folder}: {gone.what} The job's functions would begin without their state. No rows were written.",
-        remedy="put that folder back, or set restore.allow_non_restored_state to begin without it.",
+        remedy="restore that folder, or set restore.allow_non_restored_state to begin without it.",
     ) from gone
 
 
 def _read(job: str, folder: Path) -> tuple[History, CompletedCheckpoint, tuple[CompletedCheckpoint, ...]]:
-    """The log beside `folder`, the checkpoint in it, and what is uncommitted up to it, oldest first."""
+    """Return the log beside `folder`, the checkpoint in it, and the uncommitted ones up to it, oldest first."""
     found = _find(job, folder)
     if isinstance(found, ConfigError):
         raise found
@@ -127,7 +128,7 @@ class _Found:
 
 
 def _find(job: str, folder: Path) -> _Found | ConfigError:
-    """The decision on the checkpoint in `folder`; the error that says so if there is none, or it is not kept any more."""
+    """Return the decision on the checkpoint in `folder`, or an error if there is none or it is no longer kept."""
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
         return ConfigError(
@@ -141,7 +142,7 @@ def _find(job: str, folder: Path) -> _Found | ConfigError:
     named = [decision for decision in history.decisions if Path(decision.folder).name == folder.name]
     if not named:
         return ConfigError(
-            f"restore.path {str(folder)!r} is not decided, or not kept any more, in job {job!r}.",
+            f"restore.path {str(folder)!r} is not decided, or no longer kept, in job {job!r}.",
             remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
         )
     return _Found(history, CompletedCheckpointStore(storage, log, num_retained=1), named[0])

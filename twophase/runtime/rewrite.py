@@ -1,11 +1,11 @@
-"""Reads the records of a decided checkpoint again, for a rewrite: through the job's own plan, as Spark replays a micro-batch.
+"""Reads the records of a decided checkpoint again for a rewrite, through the job's own plan, like a replay in Spark.
 
-A query over a folder of its own, in which one micro-batch is planned and not finished: Spark runs it, and no other. The
-folder is gone afterwards; that of the job is only read.
+A query runs over a temporary folder in which one micro-batch is planned and not finished: Spark runs that one, and no
+other. The folder is deleted afterwards; the job's own folder is only read.
 
-Which records a piece has follows from its subtask where the plan takes rows one by one: Spark numbers the tasks of the
-sources one after the other, and a source numbers its ranges the same way each time. The micro-batch then begins and ends so
-that only the ranges of lost pieces lie in it. Ranges of one partition are read by one micro-batch each.
+If the plan takes rows one by one, a piece's subtask tells which records it has: Spark numbers the tasks of the sources
+one after the other, and a source numbers its ranges the same way each time. The micro-batch is then narrowed to the
+ranges of the lost pieces. Two ranges of one partition go into separate micro-batches.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _WHOLE = -1
 
 @dataclass(frozen=True)
 class _Task:
-    """What one task of the checkpoint has read.
+    """One task of the checkpoint, by what it has read.
 
     Attributes:
         leg: the position of its source in the plan.
@@ -62,7 +62,7 @@ class KafkaReread:
         storage: the job's folder.
 
     Raises:
-        ConfigError: the plan keeps state, draws by chance, or reads something else than Kafka.
+        ConfigError: the plan keeps state, is not deterministic, or reads anything but Kafka.
     """
 
     def __init__(self, job: str, frame: DataFrame, sinks: Mapping[str, JobSink], storage: LocalStorage) -> None:
@@ -129,7 +129,7 @@ class KafkaReread:
     # -- which records -------------------------------------------------------------------------------------------------
 
     def _tasks(self, offsets: FrozenOffsets) -> list[_Task]:
-        """What each task of a micro-batch reads, by its index."""
+        """Return what each task of a micro-batch reads, by the task's index."""
         found = []
         for leg, (start, end) in enumerate(self._parsed(offsets)):
             found += [_Task(leg, item) for item in ranges(start, end, self._options[leg].min_read_tasks)]
@@ -149,7 +149,7 @@ class KafkaReread:
         return found
 
     def _batches(self, lost: Lost) -> list[dict[int, _Task]]:
-        """The micro-batches that read what is lost: for each the tasks of the checkpoint whose ranges it reads, by index."""
+        """Return the micro-batches that read what is lost: for each the checkpoint's tasks it repeats, by index."""
         tasks = self._tasks(lost.checkpoint.offsets)
         if lost.whole:
             return [dict(enumerate(tasks))]
@@ -170,16 +170,16 @@ class KafkaReread:
         return batches
 
     def _writes_row_by_row(self, sink: JobSink) -> bool:
-        """Whether task i of the sink has the rows of task i of the sources."""
+        """Return whether task i of the sink has the rows of task i of the sources."""
         rows = sink.rows(self._frame)
         return (
             isinstance(sink.sink, ArrowSink)
             and plan.is_row_by_row(rows)
-            and len(plan.sources(rows)) == len(self._options)  # a union in its own query would number them otherwise
+            and len(plan.sources(rows)) == len(self._options)  # a union in its own query would number them differently
         )
 
     def _narrowed(self, offsets: FrozenOffsets, tasks: Iterable[_Task]) -> FrozenOffsets:
-        """Offsets between which lie the ranges of some tasks, at most one of each partition, and nothing else."""
+        """Return offsets that enclose only the ranges of some tasks, at most one of each partition."""
         chosen, starts, ends = list(tasks), [], []
         for leg, (start, end) in enumerate(self._parsed(offsets)):
             items = {task.item.key: task.item for task in chosen if task.leg == leg}
@@ -195,7 +195,7 @@ class KafkaReread:
     def _run(
         self, lost: Lost, offsets: FrozenOffsets, write: Callable[[DataFrame], list[Committable]]
     ) -> list[Committable]:
-        """Run one micro-batch between these offsets; return what was pre-committed."""
+        """Run one micro-batch between these offsets, and return what was pre-committed."""
         checkpoint = lost.checkpoint
         found: list[Committable] = []
         errors: list[Exception] = []
@@ -203,7 +203,7 @@ class KafkaReread:
         def handle(rows: DataFrame, _: int) -> None:
             try:
                 found.extend(write(rows))
-            except BaseException as error:  # noqa: BLE001 Spark hears of each, as an exception
+            except BaseException as error:  # noqa: BLE001 Spark is told of each, as an exception
                 errors.append(failure(error))
                 raise errors[0] from errors[0].__cause__
 
@@ -225,10 +225,10 @@ class KafkaReread:
 
 
 def batch_header(job: str, storage: LocalStorage, checkpoint: CompletedCheckpoint) -> str:
-    """The time and settings of a checkpoint's micro-batch, as Spark noted them: with others `current_timestamp()` gives other rows.
+    """Return the time and settings of a checkpoint's micro-batch as Spark noted them: rows may depend on them.
 
     Raises:
-        StopJobError: Spark's folder of the lineage is gone, or does not tell.
+        StopJobError: Spark's folder of the lineage is gone, or does not have them.
     """
     folder = storage.root / "spark" / checkpoint.lineage
     if noted := header_of(folder, checkpoint.checkpoint):
@@ -236,12 +236,12 @@ def batch_header(job: str, storage: LocalStorage, checkpoint: CompletedCheckpoin
     raise StopJobError(
         f"Job {job!r}: checkpoint {checkpoint.checkpoint} cannot be read again as it was: "
         f"{folder / 'offsets' / str(checkpoint.checkpoint)} does not tell its time and settings. Nothing was written.",
-        remedy=f"put Spark's folder of the lineage back; otherwise {_ACCEPT}",
+        remedy=f"restore Spark's folder of the lineage; otherwise {_ACCEPT}",
     )
 
 
 def lost_tasks(job: str, lost: Lost, tasks: int) -> list[int]:
-    """The tasks of the checkpoint that wrote what is lost, in order, by their index.
+    """Return the indices of the checkpoint's tasks that wrote what is lost, in order.
 
     Args:
         job: the job's name.
@@ -249,8 +249,8 @@ def lost_tasks(job: str, lost: Lost, tasks: int) -> list[int]:
         tasks: how many tasks read the checkpoint's records.
 
     Raises:
-        StopJobError: a piece is of none of them, because it was written again before.
-        ConfigError: a piece is of none of them, because another job file wrote it.
+        StopJobError: none of them wrote a lost piece, because it was written again before.
+        ConfigError: none of them wrote a lost piece, because another job file did.
     """
     checkpoint = f"checkpoint {lost.checkpoint.checkpoint}"
     strange = [piece for piece in lost.pieces if piece.subtask.index >= tasks]
@@ -258,8 +258,8 @@ def lost_tasks(job: str, lost: Lost, tasks: int) -> list[int]:
         return sorted(piece.subtask.index for piece in lost.pieces)
     if any(piece.transaction.attempt in lost.rewritten for piece in strange):
         raise StopJobError(
-            f"Job {job!r}: part of {checkpoint} was written again before in sink {lost.sink!r}, and is lost once more: nothing "
-            "tells any longer which records it had. Nothing was written.",
+            f"Job {job!r}: part of {checkpoint} was written again before in sink {lost.sink!r}, and is lost once more: "
+            "which records it had is no longer known. Nothing was written.",
             remedy=_ACCEPT,
         )
     raise ConfigError(
@@ -269,7 +269,7 @@ def lost_tasks(job: str, lost: Lost, tasks: int) -> list[int]:
 
 
 def first_free_task(lost: Lost, tasks: int) -> int:
-    """The index of a task that never had a piece in the checkpoint, nor had any after it."""
+    """Return the first index from which on no task has ever had a piece in the checkpoint."""
     listed = {piece.subtask.index for piece in lost.checkpoint.committables[lost.sink]}
     return max(tasks, 1 + max(listed | lost.gone))
 
@@ -289,7 +289,7 @@ def _apart(task: _Task, other: _Task) -> bool:
 
 
 def _owner(batch: Mapping[int, _Task], task: _Task) -> int:
-    """The task of the checkpoint whose range has that of a task of the micro-batch."""
+    """Return the index of the checkpoint's task whose range contains that of a micro-batch's task."""
     return next(index for index, one in batch.items() if not _apart(one, task))
 
 

@@ -1,17 +1,18 @@
-"""Executors that do not share the job's folder, found before a decision rests on state that only one of them has.
+"""Finds executors that do not share the job's folder, before a decision relies on state that only one of them has.
 
-Spark keeps the state of a plan below its checkpoint folder, and each executor reads and writes it there by itself. An executor that
-has another disk under that path keeps its part to itself: it is lost with the executor, and the next start finds less, or
-fails. Spark does not look.
+Spark keeps the state of a plan below its checkpoint folder, where each executor reads and writes its part directly. If
+an executor has another disk under that path, its part is lost with the executor, and the next start finds less state,
+or fails. Spark does not check this.
 
-    1. the driver makes a folder under a name that has never been there
-    2. a task on each executor makes a file in it, and removes it
-    3. an executor that cannot is named, and the job is refused; the folder goes, but if the driver dies it stays, until a start a
-       day later
+    1. the driver creates a folder under a name that was never used before
+    2. a task on each executor creates a file in it, and removes it
+    3. an executor that cannot is named, and the job is refused; the folder is deleted, unless the driver dies: then by
+       a start a day later
 
-All are asked at the start, after recovery, which commits what is decided whatever the folder. Executors come and go: those that have not
-been asked are asked in each micro-batch of a plan with state, when the tasks that keep it have run and no sink has any rows yet. One that
-has no slot free is asked the next time. In local mode the executor is the driver, and nothing is done.
+All executors are asked at the start, after recovery, which commits decided checkpoints whatever the folder. Executors
+come and go: new ones are asked in each micro-batch of a plan with state, after the tasks that keep the state and before
+any sink has rows. One that has no free slot is asked the next time. In local mode the executor is the driver, and
+nothing is checked.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ from twophase.errors import PreflightError
 _PROBE = ".probe-"
 _NAMED = 3
 _ABANDONED_S = 86_400.0
-"""Age of a folder that no driver is asking about any more, whatever the clocks of two machines say: it takes seconds."""
+"""Age at which a probe folder counts as abandoned, however two machines' clocks differ: a probe takes seconds."""
 
 _log = logging.getLogger("twophase")
 
 
 class SharedFolder:
-    """A folder that all executors have to share with the driver.
+    """A folder that all executors must share with the driver.
 
     Args:
         job: the job's name.
-        context: of Spark.
+        context: Spark's context.
         path: the folder; holds Spark's folders of the job's lineages.
     """
 
@@ -57,10 +58,10 @@ class SharedFolder:
         self._is_local = master == "local" or master.startswith("local[")
 
     def check(self) -> None:
-        """Ask the executors that have not been asked.
+        """Check the executors that have not been checked yet.
 
         Raises:
-            PreflightError: one does not share the folder.
+            PreflightError: an executor does not share the folder.
         """
         if self._is_local or (self._asked and self._executors() <= self._asked):
             return
@@ -77,7 +78,7 @@ class SharedFolder:
         self._asked |= {executor for executor, _ in ran.values()}
 
     def delete_abandoned(self) -> None:
-        """Delete what drivers left behind that died while they asked. What cannot be deleted is left to the next start."""
+        """Delete the probe folders of drivers that died. What cannot be deleted is left to the next start."""
         for probe in self._path.glob(f"{_PROBE}*"):
             try:
                 if time.time() - probe.stat().st_mtime > _ABANDONED_S:
@@ -85,14 +86,14 @@ class SharedFolder:
             except FileNotFoundError:  # another process was quicker
                 continue
             except OSError as error:
-                _log.warning("The folder %s, by which executors were asked, cannot be deleted: %s", probe, error)
+                _log.warning("The probe folder %s of an earlier start cannot be deleted: %s", probe, error)
 
     def _executors(self) -> set[str]:
         found = str(self._context._jsc.sc().getExecutorIds().mkString(","))
         return set(found.split(",")) if found else set()
 
     def _ask(self, probe: Path) -> list[str]:
-        """For each of so many tasks that every executor should get one: why it cannot write; empty if it can."""
+        """Run enough tasks that every executor should get one; return why each cannot write, empty if it can."""
         tasks = max(self._context.defaultParallelism, len(self._executors()))
         self._context.addJobTag(probe.name)
         try:
@@ -102,7 +103,7 @@ class SharedFolder:
             self._context.removeJobTag(probe.name)
 
     def _ran(self, tag: str) -> Iterator[tuple[int, str, str]]:
-        """The tasks with a tag that have succeeded: which, on which executor, and its host."""
+        """Yield the index, executor and host of each task with a tag that has succeeded."""
         context: Any = self._context._jsc.sc()
         context.listenerBus().waitUntilEmpty()
         tracker, store = context.statusTracker(), context.statusStore()
@@ -127,7 +128,7 @@ class SharedFolder:
 
 
 def _write(probe: str, _: int, __: Iterable[int]) -> Iterator[str]:
-    """On an executor: why it cannot write; empty if it can."""
+    """Run on an executor: yield why it cannot write, empty if it can."""
     path = Path(probe, secrets.token_hex(16))
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))

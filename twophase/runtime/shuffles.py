@@ -1,13 +1,13 @@
-"""Rows that are shuffled by chance, and who notices when some of them are computed again.
+"""Nondeterministic shuffles: checks that Spark detects a shuffle that gives other rows when it is recomputed.
 
-An executor dies with rows that it had shuffled. Its map tasks run again, and if chance has a part in where a row goes
-(`repartition(8, rand())`, a Python function that draws), other rows lie in the partitions now. A task that has reported
-rests on the former ones, a task that has not reads the latter: rows would be lost and doubled within one checkpoint.
+An executor dies with rows that it had shuffled. Its map tasks run again, and if the partition of a row is random
+(`repartition(8, rand())`, a random Python function), the partitions now hold other rows. A task that has reported used
+the old ones, a task that has not reads the new ones: rows would be lost and duplicated within one checkpoint.
 Materialising the rows would not help: its own tasks read the same shuffle.
 
-Spark's scheduler notices, by a checksum of each map task's rows that does not depend on their order, and fails the job
-if any result rests on the former rows. So the attempt is declined, and nothing of it becomes visible. What is left to
-do here is to see that nobody has switched that off: no plan tells whether a Python function draws.
+Spark's scheduler detects this by an order-independent checksum of each map task's rows, and fails the job if any result
+is based on the old rows. So the attempt is declined, and nothing of it becomes visible. All that remains to do here is
+to check that this is not switched off: a plan does not tell whether a Python function is random.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ PUSH = "spark.shuffle.push.enabled"
 
 @dataclass(frozen=True)
 class Fault:
-    """A setting of Spark that takes its notice away.
+    """A Spark setting that switches this detection off.
 
     Attributes:
         key: its name.
-        right: the value it should have, which is Spark's default.
+        right: the value it must have, which is Spark's default.
     """
 
     key: str
     right: str
 
     def refusal(self, job: str, shuffles: str) -> PreflightError:
-        """The error for a job that shuffles.
+        """Return the error for a job that shuffles.
 
         Args:
             job: the job's name.
@@ -53,25 +53,25 @@ class Fault:
 
 
 def find_fault(spark: SparkSession) -> Fault | None:
-    """The setting of a session, if any, with which Spark would not notice that a shuffle has given other rows."""
+    """Return the session setting, if any, with which Spark would not detect that a shuffle has given other rows."""
     if spark.conf.get(FULL_RETRY) != "true":
         return Fault(FULL_RETRY, "true")
-    # Spark does not act on the checksums of shuffles that it merges on the way.
+    # Spark ignores the checksums of shuffles that it merges (push-based shuffle).
     if spark.sparkContext.getConf().get(PUSH, "false") == "true":
         return Fault(PUSH, "false")
     return None
 
 
 def check(job: str, spark: SparkSession, frames: Iterable[DataFrame]) -> None:
-    """Refuse plans that shuffle, or may, while Spark would not notice that a shuffle has given other rows.
+    """Refuse plans that shuffle, or may, if Spark would not detect that a shuffle has given other rows.
 
     Args:
         job: the job's name, for the error.
         spark: the session that the query is started in.
-        frames: what each of the job's sinks sees; looked at only if a setting is at fault.
+        frames: the rows of each of the job's sinks; inspected only if a setting is at fault.
 
     Raises:
-        PreflightError: a plan shuffles, and a setting of Spark takes the notice away.
+        PreflightError: a plan shuffles, and a Spark setting switches the detection off.
     """
     fault = find_fault(spark)
     if fault is not None and any(plan.may_shuffle(frame) for frame in frames):

@@ -1,4 +1,4 @@
-"""Finds sinks by the entry point group `twophase.sinks`, so that nothing here knows a destination."""
+"""Finds sinks through the entry point group `twophase.sinks`, so that nothing here depends on a particular sink."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ GROUP = "twophase.sinks"
 
 
 def sink_names() -> list[str]:
-    """The names of all installed sinks, sorted; none is imported."""
+    """Return the names of all installed sinks, sorted, without importing any."""
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 
 def load_sink(where: str, name: str) -> Any:
-    """The class of a sink.
+    """Return the class of a sink.
 
     Args:
         where: what asks for it, for the error.
-        name: of the entry point.
+        name: the name of the entry point.
 
     Raises:
-        ConfigError: there is none, or what it needs is not installed.
+        ConfigError: there is no such sink, or its dependencies are not installed.
     """
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in found:
@@ -33,7 +33,7 @@ def load_sink(where: str, name: str) -> Any:
         raise ConfigError(
             f"{where}: unknown sink type {name!r}{f'; did you mean {near[0]!r}?' if near else '.'} "
             f"Known types: {', '.join(sorted(found)) or 'none'}.",
-            remedy="correct it, install the package that brings it, or name a class of your own as module:Class.",
+            remedy="correct it, install the package that provides it, or name your own class as module:Class.",
         )
     try:
         return found[name].load()
@@ -64,6 +64,6 @@ def make_sink(where: str, kind: Any, options: Mapping[str, Any], remedy: str = "
 
 
 def _install(entry: EntryPoint) -> str:
-    """The extra of a sink has the name of its type."""
+    """Return the command that installs a sink: its extra has the name of its type."""
     package = entry.dist.name if entry.dist else "twophase"
     return f"pip install '{package}[{entry.name}]'"

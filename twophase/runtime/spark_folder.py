@@ -1,13 +1,13 @@
-"""Spark's own checkpoint folder of one lineage: read its offset log, prepare it, and hold it against the store.
+"""Spark's own checkpoint folder of one lineage: reads its offset log, prepares it, and validates it against the store.
 
     metadata      the query id, which is the lineage id
     offsets/<n>   written by Spark before micro-batch n runs
-    commits/<n>   written by Spark after micro-batch n; by us where a driver died between COMMITTED(n) and that
+    commits/<n>   written by Spark after micro-batch n; by us if a driver died between COMMITTED(n) and that
     state/<operator>   if the plan keeps state (runtime/state_stores.py)
     ranges/<n>-<generation>   if the plan is known to keep state: what n has read (twophase/sources/kafka/range_digest.py)
 
-Formats: Spark's OffsetSeqLog and CommitLog, version 1, as Spark 4.2 writes them. Spark syncs nothing of it (measured: it does
-not miss a checksum file, `.<n>.crc`, that is gone or empty, and fails on an empty `<n>` with an error that has no name).
+Formats: Spark's OffsetSeqLog and CommitLog, version 1, as Spark 4.2 writes them. Spark syncs none of this (measured: it
+does not mind a checksum file, `.<n>.crc`, that is gone or empty, and fails on an empty `<n>` with an unspecific error).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _STATE = "state"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _KEPT = ("sources", _STATE, "ranges")
 RESTORE = (
-    "put the job's folder back from one backup, or start a new lineage with restore.path set to the newest checkpoint."
+    "restore the job's folder from one backup, or start a new lineage with restore.path set to the newest checkpoint."
 )
-"""What helps a job of `write_stream` whose folder does not belong to its store."""
+"""The remedy for a job of `write_stream` whose folder does not belong to its store."""
 
 
 class SparkFolder:
@@ -55,7 +55,7 @@ class SparkFolder:
         path: the folder.
         lineage: the lineage it belongs to.
         remedy: what to do when the folder does not belong to the store.
-        conf: of the session, as `noted_conf` has it; for a lineage that begins at offsets of ours.
+        conf: of the session, from `noted_conf`; for a lineage whose first offsets we write.
     """
 
     def __init__(
@@ -68,20 +68,20 @@ class SparkFolder:
 
     @property
     def uri(self) -> str:
-        """The folder as Spark takes it, whatever its default file system is. Not percent-encoded: Hadoop's paths are not."""
+        """The folder as a URI, whatever Spark's default file system. Not percent-encoded, like Hadoop's paths."""
         return f"file://{self.path.absolute()}"
 
     def planned(self) -> int:
-        """The newest micro-batch whose offsets are frozen; -1 before the first."""
+        """Return the newest micro-batch whose offsets are frozen; -1 before the first."""
         return self._newest("offsets")
 
     def offsets(self, batch: int) -> FrozenOffsets:
-        """The frozen offsets of micro-batch `batch`, start and end.
+        """Return the frozen offsets of micro-batch `batch`, start and end.
 
-        Where a source has no line to begin at, its end may tell where that is (`twophase-kafka` does).
+        If a source has no line to begin at, its end line may tell where it began (that of `twophase-kafka` does).
 
         Raises:
-            OffsetMismatchError: Spark has not written them, or in a form this version does not know.
+            OffsetMismatchError: Spark has not written them, or in a format that this version does not know.
         """
         end = self._read_offsets(batch)
         start = self._read_offsets(batch - 1) if batch > 0 else (None,) * len(end)
@@ -90,10 +90,10 @@ class SparkFolder:
         return FrozenOffsets(start, end)
 
     def sync(self, batch: int) -> None:
-        """Make durable what the decision on micro-batch `batch` relies on: a power cut must not take less than the decision.
+        """Make durable what the decision on micro-batch `batch` relies on, so that a power cut cannot leave it alone.
 
-        That is its offsets, the note that the one before is finished, and what the state stores, logs of sources and tasks that
-        read have written meanwhile, which no list names.
+        This covers its offsets, the note that the batch before is finished, and whatever the state stores, the logs of
+        sources and the tasks that read have written meanwhile, which is listed nowhere.
 
         Args:
             batch: every sink has pre-committed it.
@@ -121,14 +121,14 @@ class SparkFolder:
     def prepare(self, newest: Decision | None) -> None:
         """Make the folder ready for the start of the query.
 
-        A lineage without a decision gets its folder written: a fresh one starts at batch 0, a restored one after a batch
-        0 that ends at the restored offsets. Otherwise the folder must be the one that belongs to the store.
+        For a lineage without a decision the folder is written: a fresh one starts at batch 0, a restored one after a
+        batch 0 that ends at the restored offsets. Otherwise the folder must be the one that belongs to the store.
 
         Args:
             newest: the newest decided checkpoint of the lineage.
 
         Raises:
-            CheckpointMissingError: the folder is gone, the store has decisions.
+            CheckpointMissingError: the folder is gone, but the store has decisions.
             OffsetMismatchError: the folder is foreign, an old copy, or damaged.
         """
         if not (self.path / "metadata").exists():
@@ -143,9 +143,9 @@ class SparkFolder:
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        """Remove what Spark was writing when its driver died, and checksums of what somebody has deleted.
+        """Remove what Spark was writing when its driver died, and checksums of deleted files.
 
-        Spark 4.2 does not begin batch 0 of a stateful plan over the former, and takes the latter for another query's.
+        The former keep Spark 4.2 from starting batch 0 of a stateful plan; the latter it takes for another query's.
         """
         for name in _LOGS:
             for path in (self.path / name).glob(".*.tmp*"):  # .0.UUID.tmp, and ..0.UUID.tmp.crc
@@ -155,7 +155,7 @@ class SparkFolder:
                     path.unlink(missing_ok=True)
 
     def check(self, newest: Decision | None) -> None:
-        """Hold the folder against the store.
+        """Validate the folder against the store.
 
         Args:
             newest: the newest decided checkpoint of the lineage.
@@ -176,7 +176,7 @@ class SparkFolder:
 
     @property
     def has_state(self) -> bool:
-        """Whether a micro-batch has left state here.
+        """True if a micro-batch has left state here.
 
         Raises:
             OSError: the folder cannot be searched.
@@ -188,15 +188,15 @@ class SparkFolder:
     def finish(self, newest: Decision | None) -> bool:
         """Note the newest micro-batch as finished if its checkpoint is committed, before Spark reads its log.
 
-        Spark then does not run it again. Nobody needs its rows any more, and its records may have expired (hazard H62). Every
-        partition of each state store must have the version that it led to. The note has the watermark that the micro-batch ran with: where
-        records move one, only a micro-batch that cannot run again is to be noted (docs/decisions/0033).
+        Spark then does not run it again. Its rows are no longer needed, and its records may have expired (hazard H62).
+        Every partition of each state store must have the version that it led to. The note has the watermark that the
+        micro-batch ran with: if records move one, note only a micro-batch that cannot run again (docs/decisions/0033).
 
         Args:
             newest: the newest decided checkpoint of the lineage.
 
         Returns:
-            Whether it has written the note.
+            Whether the note was written.
 
         Raises:
             OSError: the note may not be durable.
@@ -206,24 +206,24 @@ class SparkFolder:
         number = newest.checkpoint
         if (self.planned(), self._newest("commits")) != (number, number - 1):
             return False
-        if self.offsets(number).hash != newest.offsets_hash:  # Spark runs it, and is told of the mismatch
+        if self.offsets(number).hash != newest.offsets_hash:  # Spark runs it, and the handler reports the mismatch
             return False
         if self.has_state:
             if not state_stores.have_version(self.path / _STATE, number + 1):
                 return False
-            sync_file_system(self.path)  # a replay that came to no end may have written some of it once more
+            sync_file_system(self.path)  # an unfinished replay may have written some of it once more
         note = json.dumps({"nextBatchWatermarkMs": self._watermark_ms(number)})
-        # Of a note that is gone: Spark would compare ours with it.
+        # A checksum left by a deleted note: Spark would compare ours with it.
         (self.path / "commits" / f".{number}.crc").unlink(missing_ok=True)
         _create(LocalStorage(self.path), f"commits/{number}", f"{_VERSION}\n{note}")
         return True
 
     def _watermark_ms(self, batch: int) -> int:
-        """The watermark with which micro-batch `batch` ran."""
+        """Return the watermark with which micro-batch `batch` ran."""
         return int(json.loads((self.path / "offsets" / str(batch)).read_text().split("\n")[1])["batchWatermarkMs"])
 
     def _write_new(self) -> None:
-        """Each file whole and durable before the next, `metadata` last; what a start before this one has written stays."""
+        """Write each file whole and durable before the next, `metadata` last; files of an earlier start stay."""
         storage = LocalStorage(self.path)
         for log in _LOGS:
             (self.path / log).mkdir(mode=0o700, exist_ok=True)
@@ -237,7 +237,7 @@ class SparkFolder:
         _create(storage, "metadata", json.dumps({"id": self._lineage.id}))
 
     def _check_position(self, decided: int) -> None:
-        """Spark may be at the newest decided batch (it replays it) or have the next one planned; nowhere else."""
+        """Check that Spark is at the newest decided batch, which it replays, or has planned the one after it."""
         planned, finished = self.planned(), self._newest("commits")
         if planned in (decided, decided + 1) and finished in (decided - 1, decided):
             return
@@ -248,12 +248,12 @@ class SparkFolder:
         )
 
     def _check_not_empty(self, log: str, durable: int) -> None:
-        """A power cut can empty what Spark wrote last, and Spark would fail on it at every start.
+        """Refuse an empty file: a power cut can empty what Spark wrote last, and Spark would fail on it at every start.
 
         Args:
             log: the folder.
-            durable: the newest number in it that a decision relies on. A newer one Spark can do without: it plans the
-                micro-batch anew, or runs a decided one again, which writes nothing.
+            durable: the newest number in it that a decision relies on. Spark can do without a newer one: it plans the
+                micro-batch again, or runs a decided one again, which writes nothing.
         """
         number = self._newest(log)
         path = self.path / log / str(number)
@@ -291,14 +291,14 @@ class SparkFolder:
 
 
 def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
-    """Delete the folders of lineages that the job has left, with the state that Spark kept in them.
+    """Delete the folders of abandoned lineages, with the state that Spark kept in them.
 
-    Kept are those of the current lineage, of lineages of which a checkpoint can be restored, and of those with the newest rows
-    of a sink, because their offsets are what an error would name. What cannot be deleted is left to the next start.
+    The current lineage keeps its folder, and so do lineages with a checkpoint that can be restored, and those with the
+    newest rows of a sink, because an error would name their offsets. What cannot be deleted is left to the next start.
 
     Args:
-        root: holds a folder for each lineage, under its id. A name that the log does not know is left alone.
-        history: what the log says.
+        root: holds a folder for each lineage, under its id. Folders that the log does not know are left alone.
+        history: the job's history from its log.
         num_retained: how many committed checkpoints can be restored.
     """
     current = history.lineage
@@ -319,12 +319,12 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
 
 
 def noted_conf(session: SparkSession) -> Mapping[str, str]:
-    """What of a session's settings Spark 4.2 wants noted with all offsets: it fails where a planned micro-batch begins at others."""
+    """Return the session settings that Spark 4.2 needs in all noted offsets: it fails if a start has others."""
     return {_SHUFFLE_PARTITIONS: str(session.conf.get(_SHUFFLE_PARTITIONS))}
 
 
 def conf_in(path: Path) -> Mapping[str, str]:
-    """The same, as Spark has noted it in a folder with the newest micro-batch that it has planned; empty if there is none."""
+    """Return the same settings from the newest planned micro-batch in a folder; empty if there is none."""
     try:
         conf = json.loads(header_of(path, SparkFolder(path, Lineage("")).planned()))["conf"]
         return {_SHUFFLE_PARTITIONS: str(conf[_SHUFFLE_PARTITIONS])}
@@ -333,7 +333,7 @@ def conf_in(path: Path) -> Mapping[str, str]:
 
 
 def header_of(path: Path, batch: int) -> str:
-    """What Spark has noted with the offsets of a micro-batch: its time and settings. Empty if the folder does not say."""
+    """Return the time and settings that Spark noted with a micro-batch's offsets; empty if the folder does not say."""
     try:
         return (path / "offsets" / str(batch)).read_text().split("\n")[1]
     except (OSError, ValueError, IndexError):
@@ -346,10 +346,10 @@ def write_planned(path: Path, offsets: FrozenOffsets, header: str) -> str:
     Args:
         path: the folder.
         offsets: where the micro-batch begins and ends.
-        header: what Spark noted when it planned it, as `header_of` has it.
+        header: what Spark noted when it planned it, from `header_of`.
 
     Returns:
-        The folder as Spark takes it.
+        The folder as a URI for Spark.
     """
     storage, lineage = LocalStorage(path), Lineage(new_lineage_id())
     for number, lines in enumerate((offsets.start, offsets.end)):
@@ -360,7 +360,7 @@ def write_planned(path: Path, offsets: FrozenOffsets, header: str) -> str:
 
 
 def query_id(path: Path) -> str:
-    """The id of the query that a folder of Spark's belongs to; "unreadable" if it does not say."""
+    """Return the id of the query that a Spark folder belongs to; "unreadable" if it does not say."""
     try:
         return str(json.loads((path / "metadata").read_text())["id"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -368,5 +368,5 @@ def query_id(path: Path) -> str:
 
 
 def _create(storage: LocalStorage, name: str, text: str) -> None:
-    with suppress(AlreadyExistsError):  # it is whole, and says the same
+    with suppress(AlreadyExistsError):  # it is whole, and has the same content
         storage.create(name, text.encode())

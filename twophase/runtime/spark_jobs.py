@@ -1,8 +1,8 @@
-"""Spark jobs side by side: run them in threads that Spark knows, cancel them together, wait until their tasks ended.
+"""Runs Spark jobs concurrently, in threads that Spark knows; cancels them together and waits until their tasks ended.
 
-A plain thread loses Spark's local properties, so that stopping the query would not cancel its jobs (hazard H58).
-Cancelling returns at once while tasks live on for seconds (hazard H59); even after this module's wait a Python worker
-may survive its task, which is why declined attempts are also fenced in the sinks.
+A plain thread loses Spark's local properties, so stopping the query would not cancel its jobs (hazard H58). Cancelling
+returns at once while tasks go on for seconds (hazard H59); even after this module's wait a Python worker may outlive
+its task, which is why declined attempts are also fenced in the sinks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _POLL_S = 0.05
 
 
 class SparkJobs:
-    """One group of Spark jobs that live and die together.
+    """One group of Spark jobs that succeed or are cancelled together.
 
     Args:
         context: the Spark context.
@@ -37,10 +37,10 @@ class SparkJobs:
         self._tag = f"twophase-{uuid.uuid4().hex}"
 
     def run(self, jobs: Mapping[str, Callable[[], T]], timeout_s: float, done: Callable[[str, T], None]) -> None:
-        """Run every job in a thread of its own, and `done` with its name and result as each ends.
+        """Run every job in its own thread, and call `done` with its name and result as each ends.
 
-        When the first one fails or the time is over, all others are cancelled; this returns or raises only when every
-        thread is back and no task of the jobs is known to run.
+        When the first one fails or the time is up, all others are cancelled. This returns or raises only when every
+        thread has ended and no task of the jobs is known to run.
 
         Args:
             jobs: by name.
@@ -48,7 +48,7 @@ class SparkJobs:
             done: runs in the calling thread; what it raises counts as a failure.
 
         Raises:
-            CheckpointExpiredError: the time was over.
+            CheckpointExpiredError: the time was up.
             Exception: the first failure.
         """
         results: queue.SimpleQueue[tuple[str, T | None, BaseException | None]] = queue.SimpleQueue()
@@ -98,7 +98,7 @@ class SparkJobs:
             time.sleep(_POLL_S)
 
     def _active_tasks(self) -> int:
-        """Tasks that Spark's status store counts as running in stages of our jobs."""
+        """Return how many tasks Spark's status store counts as running in our jobs' stages."""
         tracker = self._context._jsc.sc().statusTracker()
         active = 0
         for job in tracker.getJobIdsForTag(self._tag):

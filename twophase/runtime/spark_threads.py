@@ -1,7 +1,7 @@
-"""Threads on the driver that Spark treats like the one that made them.
+"""Driver threads that Spark treats like the thread that created them.
 
-A plain thread has none of its maker's local properties (hazard H58). Also the session of a `InheritableThread` is whichever
-was the first, unless it is told.
+A plain thread does not inherit the local properties (hazard H58). And an `InheritableThread` uses whichever session was
+created first, unless it is given one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 
 
 def thread_like_this(session: SparkSession, name: str, run: Callable[[], None]) -> InheritableThread:
-    """Make a thread with the local properties and the active session of the calling one; unstarted.
+    """Return an unstarted thread with the local properties and the active session of the calling one.
 
     Args:
-        session: the active one where the calling thread has none.
-        name: of the thread.
-        run: what it runs.
+        session: used if the calling thread has no active session.
+        name: the thread's name.
+        run: what the thread runs.
     """
     active = SparkSession.getActiveSession() or session
 

@@ -1,4 +1,4 @@
-"""What Spark's state stores have on disk, below `state/` of a query's folder.
+"""The files of Spark's state stores, below `state/` of a query's folder.
 
     state/<operator>/_metadata/...                               stores and partitions; by the driver, before the first tasks
     state/<operator>/0/_metadata/schema                          keys and values of the default store; by the driver as well
@@ -7,11 +7,12 @@
                                             <version>.changelog  the same two of RocksDB
                                             <version>.zip
 
-Micro-batch n makes version n + 1 in every partition, also in those without rows, in its tasks. Spark 4.2 finds a version by its
-number, or, with `spark.sql.streaming.stateStore.checkpointFormatVersion` 2, by an id that only its commit log has: `<version>_<id>.zip`.
+The tasks of micro-batch n write version n + 1 in every partition, even in those without rows. Spark 4.2 finds a version
+by its number, or, with `spark.sql.streaming.stateStore.checkpointFormatVersion` 2, by an id that only its commit log
+has: `<version>_<id>.zip`.
 
-The metadata have the number of shuffle partitions for each operator (seen with 4.2), though a LIMIT and an aggregation without
-keys run in one.
+The metadata give the number of shuffle partitions for each operator (seen with 4.2), although a LIMIT and an
+aggregation without keys run in one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NO_KEY = b'\0\2v2\0\0\0\1\0\x1d{"type":"struct","fields":[]}'
 
 
 def have_version(state: Path, version: int) -> bool:
-    """Whether every partition of every state store has what made a version, under a name that has no id. False if in doubt.
+    """Return whether every partition of every state store has a version, by a name without an id; False if in doubt.
 
     Args:
         state: the folder `state/`.
@@ -43,7 +44,7 @@ def have_version(state: Path, version: int) -> bool:
 def _has_version(operator: Path, version: int) -> bool:
     try:
         stores = list(_stores(operator))
-    except (ValueError, KeyError, TypeError):  # a form that this version does not know
+    except (ValueError, KeyError, TypeError):  # a format that this version does not know
         return False
     return bool(stores) and all(
         any(_is_there(store / f"{version}.{kind}") for kind in _MADE_BY_A_TASK) for store in stores
@@ -51,7 +52,7 @@ def _has_version(operator: Path, version: int) -> bool:
 
 
 def _stores(operator: Path) -> Iterator[Path]:
-    """The folders that its stores must have; none if it does not say."""
+    """Yield the folders that an operator's stores must have; none if its metadata do not say."""
     for file in (operator / "_metadata").rglob("[!.]*"):  # metadata, or v2/<micro-batch>
         if file.is_dir():
             continue
@@ -71,7 +72,7 @@ def _has_no_key(operator: Path) -> bool:
 
 
 def _is_there(file: Path) -> bool:
-    """A power cut can empty what Spark wrote last."""
+    """Return whether a file exists and is not empty: a power cut can empty what Spark wrote last."""
     try:
         return file.stat().st_size > 0
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`twophase.write_stream`: describe a job in Spark's own manner, then start it.
+"""`twophase.write_stream`: describe a job in the style of Spark's API, then start it.
 
 job = (twophase.write_stream(orders, name="orders")
        .sink("facts", MySqlSink(url="mysql://app@db/shop", table="orders"))
@@ -34,10 +34,10 @@ def write_stream(frame: DataFrame, *, name: str) -> StreamWriter:
 
     Args:
         frame: any streaming DataFrame, stateful or not.
-        name: the job's name; with it the sinks recognise the job after a restart, so keep it.
+        name: the job's name. The sinks recognise the job by it after a restart, so keep it.
 
     Raises:
-        ConfigError: the DataFrame is not streaming, or not of this process's own Spark, or the name cannot be used.
+        ConfigError: the DataFrame is not streaming, or belongs to another process's Spark, or the name is invalid.
     """
     if not isinstance(frame, ClassicDataFrame):
         raise ConfigError(
@@ -73,13 +73,13 @@ class StreamWriter:
         """Add a sink. All sinks of a job commit each checkpoint together.
 
         Args:
-            name: the sink's name within the job; with it the target recognises its pieces after a restart, so keep it.
-            sink: the sink, not yet opened; or its type, such as "mysql", the name of an entry point in `twophase.sinks`.
-            transform: selects what this sink sees of the rows, such as a filter.
-            options: of a sink that is given by its type, such as `table="orders"`.
+            name: the sink's name within the job. The target recognises its pieces by it after a restart, so keep it.
+            sink: the sink, not yet opened; or its type, such as "mysql": the name of an entry point in `twophase.sinks`.
+            transform: applied to the rows for this sink only, such as a filter.
+            options: the options of a sink that is given by its type, such as `table="orders"`.
 
         Raises:
-            ConfigError: the name is taken or cannot be used, `sink` is no sink, or its type or options are not right.
+            ConfigError: the name is taken or invalid, `sink` is not a sink, or its type or options are invalid.
         """
         where = f"Job {self._name!r}, sink {name!r}"
         if isinstance(sink, str):
@@ -107,7 +107,7 @@ class StreamWriter:
         return self
 
     def trigger(self, **trigger: Any) -> Self:
-        """When a micro-batch, and with it a checkpoint, begins; as `DataStreamWriter.trigger`."""
+        """Set when a micro-batch, and with it a checkpoint, begins; as `DataStreamWriter.trigger`."""
         self._trigger = trigger
         return self
 
@@ -133,7 +133,7 @@ class StreamWriter:
 
         Raises:
             ConfigError: an option or a sink is not right; nothing was written.
-            PreflightError: a target, or Spark as it is set, cannot keep the protocol's promises; nothing was written.
+            PreflightError: a target, or Spark as configured, cannot keep the protocol's promises; nothing was written.
             StopJobError: the job must not go on, see the error.
         """
         job = self.build()
@@ -141,7 +141,7 @@ class StreamWriter:
         return job
 
     def build(self) -> Job:
-        """Check the options, and return the job unstarted, for those who must be able to stop it while it starts.
+        """Check the options and return the job unstarted, for callers that must be able to stop it while it starts.
 
         Raises:
             ConfigError: an option is not right.

@@ -1,8 +1,8 @@
 """Phase 1 on the executors: one writer for each task attempt, inside `DataFrame.mapInArrow` or Spark's own write.
 
 The writers are the result stage of the job: no shuffle and no limit comes after them, so the committable of the task
-attempt whose result Spark returns is the one in the checkpoint. What other attempts of the task pre-committed is in no
-checkpoint, and is aborted.
+attempt whose result Spark returns is the one in the checkpoint. Pieces that other attempts of the task pre-committed
+are in no checkpoint, and are aborted.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 def write_batch(batch: DataFrame, sink: ArrowSink, transaction: TransactionId, first: int = 0) -> list[Committable]:
-    """Run the writers of one sink over a micro-batch and return their committables. A Spark job; blocks.
+    """Run the writers of one sink over a micro-batch and return their committables. Runs a Spark job and blocks.
 
     Args:
         batch: the rows.
-        sink: opened.
-        transaction: whose pieces they are.
-        first: the index of the first subtask; others follow in the order of Spark's partitions.
+        sink: already opened.
+        transaction: the transaction that the pieces belong to.
+        first: the index of the first subtask; the others follow in the order of Spark's partitions.
     """
     spark = batch.sparkSession
     share_key(spark.sparkContext.environment)
@@ -49,7 +49,7 @@ def write_batch(batch: DataFrame, sink: ArrowSink, transaction: TransactionId, f
 
 
 class WriterTask:
-    """What runs in each task. Pickled with the opened sink."""
+    """The function that runs in each task. Pickled with the opened sink."""
 
     def __init__(self, sink: ArrowSink, transaction: TransactionId, first: int = 0) -> None:
         self._sink = sink
@@ -72,7 +72,7 @@ class WriterTask:
         return subtask, self.write(batches, subtask)
 
     def write(self, batches: Iterator[pa.RecordBatch], subtask: Subtask) -> Committable | None:
-        """Write all rows as the task attempt `subtask`, whoever runs it, and pre-commit; None if there were no rows."""
+        """Write all rows as the task attempt `subtask`, in any process, and pre-commit; None if there were no rows."""
         committable = self._write(batches, subtask)
         failpoint("C03")
         failpoint("E02")

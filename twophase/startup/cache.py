@@ -1,6 +1,6 @@
-"""The cache folder: what is fetched or recorded once, filled by one process at a time and never half.
+"""The cache folder for files that are fetched or recorded once. Entries are built by one process at a time, atomically.
 
-`TWOPHASE_CACHE` names it; otherwise it is `~/.cache/twophase`.
+`TWOPHASE_CACHE` names the folder; the default is `~/.cache/twophase`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WRITABLE_BY_OTHERS = 0o022
 
 
 def cache_root() -> Path:
-    """The cache folder, made if absent."""
+    """Return the cache folder; create it if absent."""
     named = os.environ.get(CACHE_VARIABLE)
     root = Path(named).expanduser() if named else Path.home() / ".cache" / "twophase"
     root.mkdir(parents=True, exist_ok=True)
@@ -29,16 +29,16 @@ def cache_root() -> Path:
 
 
 def cached(name: str, build: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.is_dir) -> Path:
-    """The folder `name` of the cache, built on first use.
+    """Return the folder `name` of the cache, built on first use.
 
-    1. A finished folder is taken as it is.
-    2. Otherwise one process builds, the others wait for it and take what it has built.
-    3. `build` fills a temporary folder, which is renamed when it is complete: a crash leaves no half entry.
+    1. A finished folder is used as it is.
+    2. Otherwise one process builds it; the others wait and use the result.
+    3. `build` fills a temporary folder, which is renamed when it is complete: a crash leaves no partial entry.
 
     Args:
         name: one path component that includes the version.
         build: fills the empty folder it is given.
-        is_whole: tells whether the folder can be taken as it is. One that cannot is replaced.
+        is_whole: returns whether the folder can be used as it is. One that cannot is replaced.
     """
     root = cache_root()
     target = root / name
@@ -48,12 +48,12 @@ def cached(name: str, build: Callable[[Path], None], is_whole: Callable[[Path], 
         if is_whole(target):
             return target
         prefix = f".{name}{_PARTIAL}"
-        for leftover in root.glob(f"{prefix}*"):  # of a build that was killed: we hold its lock
+        for leftover in root.glob(f"{prefix}*"):  # from a killed build: we hold its lock
             shutil.rmtree(leftover, ignore_errors=True)
         partial = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
         try:
             build(partial)
-            shutil.rmtree(target, ignore_errors=True)  # one that is not whole
+            shutil.rmtree(target, ignore_errors=True)  # there may be one that is not whole
             partial.rename(target)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
@@ -62,11 +62,11 @@ def cached(name: str, build: Callable[[Path], None], is_whole: Callable[[Path], 
 
 
 def drop_leftovers(pattern: str, is_wanted: Callable[[Path], bool]) -> None:
-    """Delete what builds that were killed have left. One that still runs has its lock, and keeps its folder.
+    """Delete the partial folders of killed builds. A build that still runs holds its lock, and keeps its folder.
 
     Args:
-        pattern: of the names that were to be built, as a shell has it.
-        is_wanted: tells whether a folder is to stay all the same.
+        pattern: a glob pattern of the names that were to be built.
+        is_wanted: returns whether to keep a folder nevertheless.
     """
     root = cache_root()
     for leftover in root.glob(f".{pattern}{_PARTIAL}*"):
@@ -78,9 +78,9 @@ def drop_leftovers(pattern: str, is_wanted: Callable[[Path], bool]) -> None:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is one that only we, or root, have written: what is in it is run.
+    """Return whether only we, or root, can have written a file, since its content is run.
 
-    In a cache folder that others may write to they can put a file in its place, which is theirs then.
+    In a cache folder that others may write to, they could replace the file; it would then belong to them.
     """
     known = path.stat()
     return known.st_uid in (os.geteuid(), 0) and not known.st_mode & _WRITABLE_BY_OTHERS

@@ -1,12 +1,12 @@
-"""Spark's classes, ready-made: an archive that a JVM maps in place of loading and verifying ten thousand classes.
+"""An archive of Spark's classes, which a JVM maps instead of loading and verifying ten thousand classes.
 
-It is application class data sharing: one JVM records the archive as it ends, later ones of the same Java and the same jars
-start with less processor time. A JVM that cannot read an archive starts without, and says nothing.
+This is Java's application class data sharing: one JVM records the archive as it ends, and later ones with the same Java
+and the same jars start with less processor time. A JVM that cannot read an archive silently starts without it.
 
-An archive fits one JVM and the very jars it was recorded with, so its name covers the time and size of each. It is recorded into
-a temporary folder, synced and renamed: there is a whole archive under a name, or none, or an empty folder where none could be
-recorded, which is tried again after a day. Its size and a digest of parts of it are noted beside it: an archive that is no longer
-the one that was recorded is not used, since a JVM does not check what it maps, and is replaced.
+An archive fits only the JVM and the jars that it was recorded with, so its name covers the time and size of each. It is
+recorded into a temporary folder, synced and renamed: under a name there is a whole archive, or none, or an empty folder
+if none could be recorded, which is tried again after a day. Its size and a digest of samples are noted beside it,
+because a JVM does not check what it maps: an archive that no longer matches them is not used, and is replaced.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from twophase.startup.java import SHORT_LIVED, java, pyspark_jars, spark_home, s
 from twophase.startup.worker_python import worker_python
 
 SUBMIT_OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
-"""Options of Spark's JVM. Not spark.driver.extraJavaOptions: those stay free for the one who configures Spark."""
+"""Options of Spark's JVM. Not spark.driver.extraJavaOptions, which is left to the user."""
 
 _ARCHIVE = "classes.jsa"
 _ORIGIN = "origin.json"
@@ -39,35 +39,35 @@ _NAMES = "spark-*-classes-*"
 _RECORDED = "recorded.json"
 _LOG = "recording.log"
 _RECORDING = "twophase.runtime.rehearsal"
-_RECORD_TIMEOUT_S = 3600  # least urgent, on a machine that a job may keep busy
+_RECORD_TIMEOUT_S = 3600  # at the lowest priority, on a machine that a job may keep busy
 _TRY_AGAIN_S = 24 * 3600
 _PAGE_BYTES = 4096
 _PAGES = 64
 # A mismatch costs time only, and must not look like an error in the log.
 _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
-# What else decides about Spark's class path.
+# Other variables that change Spark's class path.
 _CLASS_PATH_VARIABLES = ("SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
 
 
 @dataclass(frozen=True)
 class ClassArchive:
-    """The archive of the installed Spark, and of more jars.
+    """The archive of the installed Spark, and of further jars.
 
     Attributes:
-        jars: what a job adds to Spark's own jars.
+        jars: the jars that a job adds to Spark's own.
     """
 
     jars: tuple[Path, ...] = ()
 
     @property
     def folder(self) -> Path:
-        """Where it is, or would be."""
+        """The folder where it is, or would be."""
         identity = [*self._origin(), *map(_stamp, self._files())]
         digest = hashlib.sha256(chr(0).join(identity).encode()).hexdigest()[:12]
         return cache_root() / f"spark-{version('pyspark')}-classes-{digest}"
 
     def options(self) -> list[str]:
-        """Options of a JVM that reads the archive; none if there is no whole archive, or others could have written it."""
+        """Return the JVM options to read it; none if there is no whole archive, or others could have written it."""
         folder = self.folder
         archive = folder / _ARCHIVE
         if not _is_unchanged(folder) or not is_ours(archive):
@@ -75,7 +75,7 @@ class ClassArchive:
         return [f"-XX:SharedArchiveFile={archive}", *_SILENT]
 
     def is_due(self) -> bool:
-        """Whether it should be recorded: it is not there or is damaged, and it was not tried lately."""
+        """Return whether it should be recorded: it is missing or damaged, and was not tried lately."""
         folder = self.folder
         if (folder / _ARCHIVE).exists():
             return not _is_unchanged(folder)
@@ -84,10 +84,10 @@ class ClassArchive:
         return True
 
     def record(self, conf: Mapping[str, str]) -> None:
-        """Record it, in about half a minute; nothing happens if it is not due, or if another process has just done it.
+        """Record it, in about half a minute. Does nothing if it is not due, or if another process has just recorded it.
 
         Args:
-            conf: of Spark, as the jobs have it that are going to use the archive.
+            conf: Spark's configuration in the jobs that will use the archive.
 
         Raises:
             OSError: the cache folder cannot be written.
@@ -117,18 +117,18 @@ class ClassArchive:
             (folder / _RECORDED).write_text(json.dumps(_fingerprint(archive)))
 
     def _origin(self) -> list[str]:
-        """What the archive is of, whatever its state."""
+        """Return what identifies the archive, apart from the state of its files."""
         variables = [f"{name}={os.environ.get(name, '')}" for name in _CLASS_PATH_VARIABLES]
-        # An unset SPARK_HOME is the installed Spark, which `jvm_environment` says aloud: the archive is the same one.
+        # An unset SPARK_HOME means the installed Spark, which `jvm_environment` sets: the archive is the same one.
         return [str(pyspark_jars()), spark_home(), *variables, *map(str, self.jars)]
 
     def _files(self) -> list[Path]:
         return [Path(java()).resolve(), *sorted(spark_jars().iterdir()), *self.jars]
 
     def _drop_outdated(self, current: Path) -> None:
-        """Remove archives of the same jars as they were before, and those whose Spark is gone: each takes 200 MB.
+        """Remove archives of older versions of the same jars, and of a Spark that is gone: each takes 200 MB.
 
-        That includes what killed recordings of them have left.
+        This includes the leftovers of their killed recordings.
         """
         for folder in current.parent.glob(_NAMES):
             if folder != current and not self._is_wanted(folder):
@@ -136,7 +136,7 @@ class ClassArchive:
         drop_leftovers(_NAMES, self._is_wanted)
 
     def _is_wanted(self, folder: Path) -> bool:
-        """Whether it is of other jars whose Spark is there, or does not say of which."""
+        """Return whether it is of other jars, whose Spark exists, or does not say of which."""
         try:
             origin = json.loads((folder / _ORIGIN).read_text())
             return origin != self._origin() and Path(origin[0]).is_dir()
@@ -145,9 +145,9 @@ class ClassArchive:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> bool:
-    """Whether it ended well. A machine that is too busy for it starts without an archive.
+    """Run a recording; return whether it succeeded. A machine that is too busy for it starts without an archive.
 
-    It ends when we do: its standard input is a pipe from us.
+    The recording ends when we do: its standard input is a pipe from us.
     """
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
@@ -160,7 +160,7 @@ def _run(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes])
 
 
 def _is_unchanged(folder: Path) -> bool:
-    """Whether the archive in a folder is the one that was recorded."""
+    """Return whether the archive in a folder is the one that was recorded."""
     try:
         return bool(json.loads((folder / _RECORDED).read_text()) == _fingerprint(folder / _ARCHIVE))
     except (OSError, ValueError):
@@ -168,7 +168,7 @@ def _is_unchanged(folder: Path) -> bool:
 
 
 def _fingerprint(file: Path) -> list[int | str]:
-    """Its size in bytes, and a digest of pages from its first to its last: in a millisecond, and a copy has the same."""
+    """Return a file's size in bytes, and a digest of sample pages; takes a millisecond, and is the same for a copy."""
     digest = hashlib.sha256()
     with file.open("rb") as opened:
         size = os.fstat(opened.fileno()).st_size
@@ -180,4 +180,4 @@ def _fingerprint(file: Path) -> list[int | str]:
 
 def _stamp(file: Path) -> str:
     known = file.stat()
-    return f"{file}:{known.st_size}:{int(known.st_mtime)}"  # image layers keep whole seconds, and a JVM compares those
+    return f"{file}:{known.st_size}:{int(known.st_mtime)}"  # image layers keep whole seconds, which a JVM compares

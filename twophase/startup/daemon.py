@@ -1,10 +1,10 @@
-"""The daemon that forks Spark's Python workers, with what they need imported beforehand.
+"""The daemon that forks Spark's Python workers, after importing the modules that they need.
 
-Spark's own daemon imports nothing, so that each worker imports pyspark, pyarrow and the rest again: 0.9 s of a processor for each,
-against 0.2. `spark.python.daemon.module = twophase.startup.daemon` puts this one in its place.
+Spark's own daemon imports nothing, so each worker imports pyspark, pyarrow and the rest again: 0.9 s of processor time
+each, instead of 0.2. `spark.python.daemon.module = twophase.startup.daemon` replaces it by this one.
 
-1. import     what workers of a job need; what is not installed is left to them
-2. check      a fork copies one thread: with a second one about, Spark's own daemon takes over in this process
+1. import     the modules that a job's workers need; those that are not installed are left to them
+2. check      a fork copies only one thread: if there is a second one, Spark's own daemon takes over in this process
 3. serve      by Spark's own code
 """
 
@@ -18,7 +18,7 @@ from importlib import import_module
 
 MODULE = "twophase.startup.daemon"
 PRELOAD_VARIABLE = "TWOPHASE_PRELOAD"
-"""More modules to import beforehand, by commas; they must start no thread and open no connection."""
+"""More modules to import, separated by commas; they must start no thread and open no connection."""
 
 _SPARKS_OWN = "pyspark.daemon"
 _MODULES = (
@@ -30,26 +30,26 @@ _MODULES = (
     "twophase.sources.kafka.source",
     "twophase.sources.kafka.reader",
 )
-# Arrow brings an allocator that cleans up in a thread of its own, although it is not the one that Arrow uses.
+# Arrow ships an allocator that cleans up in its own thread, even though Arrow does not use it.
 _WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
 
 def preload(modules: Sequence[str]) -> None:
-    """Import modules, each if it can be."""
+    """Import modules, skipping those that fail."""
     for name, value in _WITHOUT_THREADS.items():
         os.environ.setdefault(name, value)
     for module in modules:
-        with suppress(Exception):  # whoever needs it meets the error again, where it can be told
+        with suppress(Exception):  # the worker that needs it gets the error again, and can report it
             import_module(module)
 
 
 def threads() -> int:
-    """How many threads this process has, those of native libraries included."""
+    """Return how many threads this process has, including those of native libraries."""
     return len(os.listdir("/proc/self/task"))
 
 
 def main() -> None:
-    """Steps 1 to 3."""
+    """Run steps 1 to 3."""
     preload([*_MODULES, *filter(None, os.environ.get(PRELOAD_VARIABLE, "").split(","))])
     if threads() > 1:
         os.execv(sys.executable, [sys.executable, "-m", _SPARKS_OWN, *sys.argv[1:]])  # noqa: S606

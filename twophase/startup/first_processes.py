@@ -1,8 +1,8 @@
-"""The Python processes of Spark's driver and of its tasks on this machine, started before the first micro-batch asks for them.
+"""Starts the Python processes of Spark's driver and of its local tasks before the first micro-batch needs them.
 
-Spark starts each when it is first needed: one that looks for data sources in every installed package, one that plans a read, one
-that forks the workers of tasks. Each takes half a second to a second of the first row's time, one after the other, while another
-processor has nothing to do.
+Spark starts each on first use: one that looks for data sources in every installed package, one that plans a read, one
+that forks the workers of tasks. Each delays the first row by half a second to a second, one after the other, while
+another processor is idle.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-_SOURCES_PREFIX = "pyspark_"  # of packages that bring data sources, by pyspark.sql.worker.lookup_data_sources
+_SOURCES_PREFIX = "pyspark_"  # of packages with data sources, see pyspark.sql.worker.lookup_data_sources
 _LOCAL = "local"
 _MANAGER = "org.apache.spark.sql.execution.datasources.DataSourceManager$"
 
 
 class Nothing(DataSource):
-    """A data source without rows. To read it starts the processes that read one with rows."""
+    """A data source without rows. Reading it starts the processes that read one with rows."""
 
     @classmethod
     def name(cls) -> str:
-        """Its name."""
+        """The format's name."""
         return "twophase-nothing"
 
     def schema(self) -> str:
@@ -36,7 +36,7 @@ class Nothing(DataSource):
         return "id long"
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 of Spark's contract
-        """Reads nothing."""
+        """Return a reader of no rows."""
         return _Reader()
 
 
@@ -46,15 +46,15 @@ class _Reader(DataSourceReader):
 
 
 def skip_lookup(session: SparkSession) -> None:
-    """Tell Spark that no installed package brings data sources, where that is so: it starts a process to find out.
+    """Tell Spark that no installed package has data sources, if that is so: it would start a process to find out.
 
     Args:
-        session: before a data source is registered in it. Its workers run this very Python.
+        session: has no data source registered yet, and its workers run this same Python.
     """
     if any(module.name.startswith(_SOURCES_PREFIX) for module in iter_modules()):
         return
     jvm: Any = session._jvm
-    with suppress(Exception):  # another Spark than the one that this was written for: it looks
+    with suppress(Exception):  # not the Spark version that this was written for: let it look
         found = jvm.java.lang.Class.forName(_MANAGER).getDeclaredField("dataSourceBuilders")
         found.setAccessible(True)
         if found.get(None).isEmpty():
@@ -62,7 +62,7 @@ def skip_lookup(session: SparkSession) -> None:
 
 
 def start_workers(session: SparkSession) -> None:
-    """Begin to start the process that plans reads and the one that forks the workers of tasks, by a Spark job without rows.
+    """Start the process that plans reads and the one that forks workers in the background, by a Spark job without rows.
 
     Args:
         session: nothing is started if its tasks run on other machines.
@@ -71,7 +71,7 @@ def start_workers(session: SparkSession) -> None:
         return
 
     def read_nothing() -> None:
-        with suppress(Exception):  # the first micro-batch meets it again
+        with suppress(Exception):  # the first micro-batch gets the error again
             session.sparkContext.setJobDescription("twophase: start the Python workers")
             session.dataSource.register(Nothing)
             session.read.format(Nothing.name()).load().collect()

@@ -1,4 +1,4 @@
-"""Finding Java, and the Ivy that comes with pyspark."""
+"""Finds Java, and the jars of Spark and pyspark."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 def java() -> str:
-    """Path of the `java` program: of JAVA_HOME, else of PATH."""
+    """Return the path of the `java` program: in JAVA_HOME, else on the PATH."""
     home = os.environ.get("JAVA_HOME")
     if home and (Path(home) / "bin" / "java").is_file():
         return str(Path(home) / "bin" / "java")
     found = shutil.which("java")
     if found is None:
         raise ServiceError(
-            "No Java was found: JAVA_HOME is not set to one and `java` is not on PATH.",
+            "No Java was found: JAVA_HOME does not name one, and `java` is not on the PATH.",
             remedy="install a JDK 17 (Debian: `apt-get install -y openjdk-17-jre-headless`) or set JAVA_HOME.",
         )
     return found
 
 
 def spark_home() -> str:
-    """The folder of the Spark that is going to start: SPARK_HOME, else the installed pyspark."""
+    """Return the folder of the Spark that will be started: SPARK_HOME, else the installed pyspark."""
     return os.environ.get("SPARK_HOME") or str(pyspark_jars().parent)
 
 
 def spark_jars() -> Path:
-    """Its folder of jars."""
+    """Return that Spark's folder of jars."""
     return Path(spark_home(), "jars")
 
 
 def pyspark_jars() -> Path:
-    """The folder of jars in the installed pyspark, found without importing it."""
+    """Return the folder of jars in the installed pyspark, found without importing it."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ServiceError("pyspark is not installed; its Ivy fetches the servers.", remedy="pip install pyspark")

@@ -1,8 +1,9 @@
-"""The jars of `spark.jars.packages`: Spark finds them once, later starts are handed the files.
+"""The jars of `spark.jars.packages`: Spark resolves them once, and later starts are given the files.
 
-Spark asks Ivy at every start, which takes one to two seconds and prints a table. What it found the first time is noted in the
-cache folder, with the size and time of each file; a note that fits no more is ignored, and Spark asks again. A package whose jar
-is among Spark's own jars is not asked for at all: who has put it there has put there what it needs, too.
+Spark asks Ivy at every start, which takes one to two seconds and prints a table. The jars that it found the first time
+are noted in the cache folder, with the size and time of each file; a note that no longer matches is ignored, and Spark
+asks again. A package whose jar is among Spark's own jars is not resolved at all: its dependencies are assumed to be
+there too.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ _DECIDING = (PACKAGES, "spark.jars.excludes", "spark.jars.repositories", "spark.
 
 
 def without_installed(conf: Mapping[str, str]) -> Mapping[str, str]:
-    """The settings without the packages that are installed with Spark.
+    """Return the settings without the packages whose jars are among Spark's own.
 
     Args:
-        conf: of Spark.
+        conf: Spark's configuration.
     """
     asked = [coordinate for text in conf.get(PACKAGES, "").split(",") if (coordinate := text.strip())]
     return {**conf, PACKAGES: ",".join(one for one in asked if not _is_installed(one))}
 
 
 def known_jars(conf: Mapping[str, str]) -> tuple[Path, ...] | None:
-    """The jars that Spark found for these packages the last time; None if it has to look for them.
+    """Return the jars that Spark found for these packages the last time; None if it must resolve them.
 
     Args:
-        conf: of Spark.
+        conf: Spark's configuration.
 
     Raises:
         OSError: the cache folder cannot be read.
@@ -54,7 +55,7 @@ def known_jars(conf: Mapping[str, str]) -> tuple[Path, ...] | None:
 
 
 def with_jars(conf: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
-    """Settings of Spark that name the jars in place of the packages. Jars with Python code are on the path of Python too."""
+    """Return settings that name the jars instead of the packages. Jars with Python code are on Python's path too."""
     with_python = filter(_has_python, jars)
     return {
         **conf,
@@ -65,11 +66,11 @@ def with_jars(conf: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
 
 
 def note_jars(conf: Mapping[str, str], found: str) -> None:
-    """Note what Spark found.
+    """Note the jars that Spark found.
 
     Args:
-        conf: what it was started with.
-        found: its `spark.jars` after that.
+        conf: the configuration that Spark was started with.
+        found: its `spark.jars` after the start.
 
     Raises:
         OSError: the cache folder cannot be written.
@@ -85,7 +86,7 @@ def note_jars(conf: Mapping[str, str], found: str) -> None:
 
 
 def _is_installed(coordinate: str) -> bool:
-    """Whether Spark has the jar of `group:artifact:version`, under the name that Maven or Spark's Ivy gives it."""
+    """Return whether Spark has the jar of `group:artifact:version`, by the name that Maven or Spark's Ivy gives it."""
     group, _, rest = coordinate.partition(":")
     name = f"{rest.replace(':', '-')}.jar"
     return any((spark_jars() / one).exists() for one in (name, f"{group}_{name}"))

@@ -1,4 +1,4 @@
-"""What a person sees while something is fetched: a live line on a terminal, plain lines elsewhere."""
+"""Shows progress while something is fetched: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _PLAIN_INTERVAL_S = 5.0
 
 
 class Progress(ABC):
-    """Tells how far one step is."""
+    """Reports the progress of one step."""
 
     @abstractmethod
     def update(self, message: str) -> None:
-        """Say what is being done right now."""
+        """Show what is being done right now."""
 
 
 class _LiveProgress(Progress):
@@ -31,7 +31,7 @@ class _LiveProgress(Progress):
 
 
 class _PlainProgress(Progress):
-    """At most one line every few seconds: a CI log keeps every line."""
+    """Prints at most one line every few seconds, because a CI log keeps every line."""
 
     def __init__(self, title: str, console: Console) -> None:
         self._title = title
@@ -46,7 +46,7 @@ class _PlainProgress(Progress):
 
 @contextmanager
 def show_progress(title: str) -> Iterator[Progress]:
-    """Show one step from begin to end on standard error, with the time it took."""
+    """Show one step from start to end on standard error, with the time it took."""
     console = Console(stderr=True)
     begin_s = time.monotonic()
     if console.is_terminal:

@@ -1,11 +1,11 @@
-"""What makes a Spark start quickly, put together for one driver.
+"""Combines for one driver everything that makes Spark start quickly.
 
-classes     the JVM takes Spark's classes ready-made from an archive (`class_archive`)
-launcher    Spark starts a JVM that only prints the command of the next: it need not compile anything
-bytecode    the workers' Python finds pyspark compiled (`worker_python`)
+classes     the JVM maps Spark's classes from an archive (`class_archive`)
+launcher    Spark first starts a JVM that only prints the command of the real one: it need not compile anything
+bytecode    the workers' Python finds pyspark already compiled (`worker_python`)
 daemon      the workers are forked from a process that has imported what they need (`daemon`)
 
-Nothing of it changes what Spark does, and nothing of it is needed: what cannot be had is left out.
+None of this changes what Spark does, and none of it is required: parts that are unavailable are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from twophase.startup.java import SHORT_LIVED, spark_home
 from twophase.startup.worker_python import worker_python
 
 SWITCH_VARIABLE = "TWOPHASE_QUICK_START"
-"""`0` or `off` in the environment switches all of it off."""
+"""Set to `0` or `off` in the environment, it switches all of this off."""
 
 PYTHON_VARIABLE = "PYSPARK_PYTHON"
 DRIVER_PYTHON_VARIABLE = "PYSPARK_DRIVER_PYTHON"
@@ -39,16 +39,16 @@ _log = logging.getLogger("twophase.startup")
 
 
 def is_switched_off() -> bool:
-    """Whether the environment says so."""
+    """Return whether the environment switches quick starts off."""
     return os.environ.get(SWITCH_VARIABLE, "").strip().lower() in _OFF
 
 
 def find_archive(jars: Sequence[Path], conf: Mapping[str, str]) -> ClassArchive | None:
-    """The archive for a driver; None where the user has one of his own, or where there can be none.
+    """Return the archive for a driver; None if the user has configured another one, or if there can be none.
 
     Args:
-        jars: that the driver adds to Spark's own.
-        conf: of Spark.
+        jars: the jars that the driver adds to Spark's own.
+        conf: Spark's configuration.
     """
     told = [os.environ.get(name, "") for name in _JVM_VARIABLES] + [conf.get(_JAVA_OPTIONS, "")]
     if any(_OWN_ARCHIVE in text for text in told):
@@ -65,12 +65,12 @@ def find_archive(jars: Sequence[Path], conf: Mapping[str, str]) -> ClassArchive 
 def jvm_environment(
     archive: ClassArchive | None, options: Sequence[str] = (), preload: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Environment variables for the process that is going to be Spark's JVM.
+    """Return environment variables for the process that will be Spark's JVM.
 
     Args:
-        archive: as `find_archive` found it.
+        archive: the result of `find_archive`.
         options: more options of the JVM.
-        preload: modules that the workers need, beside those of twophase itself.
+        preload: modules that the workers need, besides those of twophase itself.
     """
     own = os.environ.get(SUBMIT_OPTIONS_VARIABLE, "")
     added = shlex.join([*options, *(archive.options() if archive else ())])
@@ -85,7 +85,7 @@ def jvm_environment(
 
 
 def find_worker_python() -> str | None:
-    """The program to run as the workers' Python; None where the user has named one, or the cache cannot be written."""
+    """Return the program to run as the workers' Python; None if the user has named one, or the cache is read-only."""
     if os.environ.get(PYTHON_VARIABLE):
         return None
     try:

@@ -1,4 +1,4 @@
-"""`python -m twophase.startup.recording JARS CONF`: records a class archive beside a job that has the machine."""
+"""`python -m twophase.startup.recording JARS CONF`: records a class archive at the lowest priority."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_THE_JOB = (failpoints.VARIABLE, failpoints.LOG_VARIABLE, failpoints.DRIVER_V
 
 
 def record_in_background(archive: ClassArchive, conf: Mapping[str, str]) -> None:
-    """Record `archive` in a process that outlives this one, and takes what it leaves of the processors.
+    """Record `archive` in a process that outlives this one, and uses only idle processor time.
 
     Raises:
         OSError: the process cannot be started.
@@ -36,7 +36,7 @@ def record_in_background(archive: ClassArchive, conf: Mapping[str, str]) -> None
 
 
 def main() -> None:
-    """Entry point."""
+    """Record the archive that the arguments describe."""
     jars, conf = map(json.loads, sys.argv[1:])
     os.nice(_LEAST_URGENT)
     ClassArchive(tuple(map(Path, jars))).record(conf)

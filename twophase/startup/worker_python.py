@@ -1,7 +1,7 @@
-"""The program that Spark runs as its workers' Python: this very Python, which finds pyspark compiled.
+"""The program that Spark runs as its workers' Python: this same Python, with a path on which pyspark is compiled.
 
-Spark puts pyspark.zip first on the path of its Python processes. It holds no bytecode, so that each of them compiles pyspark
-anew. The installed pyspark is the same, and is compiled already.
+Spark puts pyspark.zip first on the path of its Python processes. It holds no bytecode, so each of them compiles pyspark
+again. The installed pyspark is the same, and is already compiled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PYTHONPATH=$left exec {python} "$@"
 
 
 def worker_python() -> Path:
-    """The program, made on first use.
+    """Return the program; create it on first use.
 
     Raises:
         OSError: the cache folder cannot be written, or others can write to the program.
@@ -48,7 +48,7 @@ def worker_python() -> Path:
 
 
 def is_this_python(program: str) -> bool:
-    """Whether a program is this very Python, or runs it."""
+    """Return whether a program is this same Python, or runs it."""
     try:
         return program == sys.executable or Path(program).read_text() == _text()
     except (OSError, ValueError):

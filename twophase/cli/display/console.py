@@ -1,4 +1,4 @@
-"""The console of the command: whoever reads it may go away, and the job goes on."""
+"""The console of the command: its reader may go away, and the job goes on."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 from rich.console import Console
 
 INTERRUPT_CHARS = len("^C") + 1
-"""What a terminal shows of Ctrl-C, and the place after it."""
+"""The columns that a terminal's echo of Ctrl-C takes, and the one after it."""
 
 
 class JobConsole(Console):
-    """A console that falls silent when nobody reads it any more: `| head`, a journal that restarts.
+    """A console that falls silent when its reader is gone: `| head`, a journal that restarts.
 
-    Rich ends the process then, by an exception that Spark's callbacks do not expect: the JVM would wait for ever.
+    Rich would end the process by an exception that Spark's callbacks do not expect, and the JVM would wait for ever.
     """
 
     def on_broken_pipe(self) -> None:
-        """Drop everything from here on; what Python still holds for this file goes nowhere at its exit."""
+        """Drop everything from here on; what Python still buffers for this file is discarded at exit."""
         self.quiet = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.file.fileno())

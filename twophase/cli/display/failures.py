@@ -1,4 +1,4 @@
-"""Errors on the terminal: what happened, what became of the data, what to do next. No traceback unless asked for."""
+"""Shows errors on the terminal: what happened, what became of the data, what to do next. No traceback unless asked."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def show_error(console: Console, error: BaseException, *, verbose: bool) -> int:
     """Print an error.
 
     Args:
-        console: where to.
-        error: any error; one of ours that Spark carried out of a worker as text is recognised.
+        console: the console to print to.
+        error: any error; one of ours that Spark passed on from a worker as text is recognised.
         verbose: print the traceback too.
 
     Returns:
@@ -47,7 +47,7 @@ def _unexpected(error: BaseException) -> str:
 
 
 def _print_traceback(console: Console, error: BaseException) -> None:
-    """Where it was raised; and what it says, which may be a value of a row, unless values are left out."""
+    """Print where it was raised, and its message unless values are redacted, since it may hold a value of a row."""
     lines = traceback.format_tb(error.__traceback__) if is_redacting() else traceback.format_exception(error)
     for line in "".join(lines).splitlines():
         console.print(Text(printable(line)), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Where log lines go while a command runs."""
+"""Routes log records to a line printer while a command runs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def log_lines(print_line: Callable[[str], None], *, verbose: bool, events_are_sh
     """Send log records to `print_line` inside the context.
 
     Args:
-        print_line: gets each line.
-        verbose: everything of twophase, and warnings of others; otherwise warnings.
-        events_are_shown: a view tells of the job's events already, so that they are left out of the log.
+        print_line: called with each line.
+        verbose: print all records of twophase, and warnings of others; otherwise warnings only.
+        events_are_shown: a view already shows the job's events, so they are left out of the log.
     """
     root, ours, py4j = logging.getLogger(), logging.getLogger("twophase"), logging.getLogger("py4j")
     handler = _LineHandler(print_line)

@@ -18,7 +18,7 @@ from twophase.events import (
 
 
 def describe(event: Event, progress: Progress) -> str | None:
-    """One sentence about an event, or None if it is routine."""
+    """Return one sentence about an event, or None if it is routine."""
     match event:
         case CheckpointCommitted():
             return _committed(event, progress)
@@ -38,7 +38,7 @@ def describe(event: Event, progress: Progress) -> str | None:
         case OrphansAborted(sink=sink, pieces=pieces):
             return f"{count(len(pieces), 'orphan')} aborted in sink {sink!r}"
         case GroupOffsetsDelayed(checkpoint=number, reason=reason):
-            return f"checkpoint {number}: the consumer group has not got its offsets: {reason}"
+            return f"checkpoint {number}: its offsets are not committed to the consumer group: {reason}"
         case JobRestarting(cause=cause, restart=restart, delay_s=delay_s):
             return f"restart {restart} in {duration(delay_s)}: {cause}"
         case _:

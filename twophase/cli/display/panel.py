@@ -17,13 +17,13 @@ _NONE = "-"
 
 
 def progress_panel(job: str, tracker: ProgressTracker, width: int) -> Panel:
-    """The job now.
+    """Return the panel with the job's current progress.
 
     Args:
-        job: its name.
-        tracker: of the job.
-        width: in columns. Less than the terminal has: the echo of Ctrl-C stands behind the last line, and if it wrapped,
-            the panel would be drawn a line too low from there on.
+        job: the job's name.
+        tracker: the job's progress.
+        width: in columns, fewer than the terminal has: the echo of Ctrl-C comes after the last line, and if that
+            wrapped, the panel would be drawn a line too low from then on.
     """
     now, now_s = tracker.progress, time.monotonic()
     table = Table.grid(padding=(0, 2))
@@ -67,9 +67,20 @@ def _last(now: Progress, now_s: float) -> str:
 
 def _current(now: Progress, now_s: float) -> str:
     if now.current is None:
-        return _NONE
+        return _waits_for(now)
     phase = "commit" if now.current in now.pending else "pre-commit"
+    if not now.has_workers:
+        phase += ", Spark's Python workers are starting"
     return f"{now.current}   {phase}   {duration(now_s - now.current_s)}"
+
+
+def _waits_for(now: Progress) -> str:
+    """Return what a job without a checkpoint in progress waits for, as long as its first one has not begun."""
+    if now.state == "recovering":
+        return "earlier checkpoints are being committed or aborted"
+    if now.state == "running" and not now.has_workers:
+        return "Spark is planning the first micro-batch"
+    return _NONE
 
 
 def _pending(now: Progress) -> str:
@@ -78,7 +89,7 @@ def _pending(now: Progress) -> str:
 
 
 def summary(tracker: ProgressTracker) -> str:
-    """What a run has done, in one sentence."""
+    """Return one sentence that sums up a run."""
     now = tracker.progress
     return (
         f"{now.state} after {duration(time.monotonic() - tracker.started_s)}: "

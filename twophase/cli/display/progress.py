@@ -1,4 +1,4 @@
-"""How far a job is: a fold of its events and of what Spark says about its query."""
+"""The progress of a job: a fold of its events and of Spark's reports on its query."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from twophase.events import (
     JobStopped,
     RecoveryFinished,
     RecoveryStarted,
+    SinkAcknowledged,
 )
 
 STOPPING = "stopping"
@@ -28,22 +29,23 @@ STOPPING = "stopping"
 
 @dataclass(frozen=True)
 class Progress:
-    """A job at one moment. Times are monotonic seconds.
+    """The progress at one moment. Times are monotonic seconds.
 
     Attributes:
-        state: what the job does.
+        state: what the job is doing.
         query: records read, their rate, and the lag.
         rows: rows committed, over all sinks.
         rows_by_sink: the same by sink.
         committed: checkpoints committed by this driver.
-        last: the newest committed checkpoint, and when it was.
-        last_s: see `last`.
-        current: the checkpoint that is being taken, and since when.
-        current_s: see `current`.
+        last: the newest committed checkpoint.
+        last_s: when that was committed.
+        current: the checkpoint in progress.
+        current_s: when that began.
+        has_workers: whether Spark's Python workers have written for a checkpoint since the last start of the query.
         pending: decided checkpoints that are not committed yet.
         declined: attempts that were declined.
         restarts: restarts of the query.
-        last_error: why an attempt was declined, a commit asked for another try, or the query failed; the newest.
+        last_error: the newest reason why an attempt was declined, a commit is retried, or the query failed.
     """
 
     state: str = "starting Spark"
@@ -55,6 +57,7 @@ class Progress:
     last_s: float = 0.0
     current: int | None = None
     current_s: float = 0.0
+    has_workers: bool = False
     pending: frozenset[int] = frozenset()
     declined: int = 0
     restarts: int = 0
@@ -62,15 +65,15 @@ class Progress:
 
 
 def ended_by_stop(declined: CheckpointDeclined) -> bool:
-    """Whether an attempt was declined because the job was stopped, which is no failure."""
+    """Return whether an attempt was declined because the job was stopped, which is not a failure."""
     return declined.reason == CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN.name
 
 
 class ProgressTracker:
-    """Observes a job. Safe to use from several threads.
+    """Tracks the progress of a job as an observer. Safe to use from several threads.
 
     Attributes:
-        started_s: when it began to look, monotonic.
+        started_s: when it was created, in monotonic seconds.
     """
 
     def __init__(self) -> None:
@@ -80,17 +83,17 @@ class ProgressTracker:
 
     @property
     def progress(self) -> Progress:
-        """The job now."""
+        """The current progress."""
         with self._lock:
             return self._progress
 
     def set_state(self, state: str) -> None:
-        """Say what the job does, where no event tells."""
+        """Set the job's state where no event reports it."""
         with self._lock:
             self._progress = replace(self._progress, state=state)
 
     def set_query(self, query: QueryProgress) -> None:
-        """Take over what Spark says."""
+        """Set Spark's latest report on the query."""
         with self._lock:
             self._progress = replace(self._progress, query=query)
 
@@ -102,7 +105,7 @@ class ProgressTracker:
     def _apply(self, now: Progress, event: Event, now_s: float) -> Progress:
         match event:
             case RecoveryStarted():
-                return replace(now, state="recovering")
+                return replace(now, state="recovering", has_workers=False)
             case RecoveryFinished():
                 return replace(now, state=now.state if now.state == STOPPING else "running", pending=frozenset())
             case JobRestarting(cause=cause, restart=restart):
@@ -119,6 +122,8 @@ class ProgressTracker:
         match event:
             case CheckpointTriggered(checkpoint=number):
                 return replace(now, current=number, current_s=now_s)
+            case SinkAcknowledged():
+                return replace(now, has_workers=True)
             case CheckpointDecided(checkpoint=number):
                 return replace(now, pending=now.pending | {number})
             case CheckpointCommitted(checkpoint=number, rows=rows, rows_by_sink=by_sink):

@@ -1,4 +1,4 @@
-"""What Spark says about the query of a job: records, rate, lag."""
+"""Reads Spark's progress reports on the query of a job: records, rate, lag."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _log = logging.getLogger("twophase")
 
 @dataclass(frozen=True)
 class QueryProgress:
-    """The query at one moment.
+    """The progress of the query at one moment.
 
     Attributes:
         records: records read since the start of this driver.
-        rate: records a second in the newest micro-batch; None before the first.
-        lag: records that wait in the sources; None if no source tells.
+        rate: records per second in the newest micro-batch; None before the first.
+        lag: records that wait in the sources; None if no source reports it.
     """
 
     records: int = 0
@@ -42,7 +42,7 @@ class QueryReader:
         self._progress = QueryProgress()
 
     def read(self, query: StreamingQuery) -> QueryProgress:
-        """Ask Spark."""
+        """Return the progress, with the reports that are new since the last call."""
         last = query.lastProgress
         if last is None:
             return self._progress
@@ -57,11 +57,11 @@ class QueryReader:
 
 
 class QueryPoller:
-    """Asks Spark once a second, in a thread of its own. A context manager; asks a last time at its end.
+    """Polls Spark once a second in its own thread. A context manager; polls a last time at its end.
 
     Args:
         query: returns the job's query, another one after a restart.
-        report: gets what Spark said.
+        report: called with each progress.
     """
 
     def __init__(self, query: Callable[[], StreamingQuery | None], report: Callable[[QueryProgress], None]) -> None:
@@ -97,7 +97,7 @@ class QueryPoller:
 
 
 def lag_of(sources: Sequence[Mapping[str, Any]]) -> int | None:
-    """How many records wait in all sources that tell it: the newest offsets less those that were read; else None."""
+    """Return how many records wait in the sources: newest offsets minus those read. None if no source reports them."""
     lags = [_lag(source) for source in sources]
     known = [lag for lag in lags if lag is not None]
     return sum(known) if known else None
@@ -111,7 +111,7 @@ def _lag(source: Mapping[str, Any]) -> int | None:
 
 
 def _positions(offset: Any) -> dict[tuple[str, int], int]:
-    """The next offset of each partition, from an offset of `twophase-kafka` or of Spark's Kafka source."""
+    """Return the next offset of each partition, from an offset of `twophase-kafka` or of Spark's Kafka source."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)

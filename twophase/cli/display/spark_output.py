@@ -1,4 +1,4 @@
-"""What Spark and its workers print: passed on line by line, without what says nothing to the user of a job."""
+"""Passes on what Spark and its workers print, line by line, except lines that mean nothing to the user of a job."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _IVY = re.compile(
 
 
 class SparkOutput:
-    """Takes what Spark prints.
+    """Receives what Spark prints.
 
     Args:
-        print_line: gets each line, in a thread of its own.
+        print_line: called with each line, in a separate thread.
 
     Attributes:
         print_line: see above.
-        fetching: whether packages are being fetched: Ivy's lines are kept back.
-        muted: whether everything is dropped: Spark is being stopped, and tells of each thing that it interrupts.
+        fetching: whether packages are being fetched; Ivy's lines are held back.
+        muted: whether everything is dropped, because Spark is being stopped and reports everything that it interrupts.
     """
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
@@ -34,13 +34,13 @@ class SparkOutput:
         self.muted = False
 
     def open(self) -> IO[bytes]:
-        """A file that Spark writes to; its lines are passed on for as long as Spark lives."""
+        """Open a file for Spark to write to; its lines are passed on as long as Spark lives."""
         reading, writing = os.pipe()
         threading.Thread(target=self._pump, args=(reading,), name="twophase-spark-output", daemon=True).start()
         return os.fdopen(writing, "wb", buffering=0)
 
     def print_kept(self) -> None:
-        """Print what was kept back after all: Spark did not start, and it may say why."""
+        """Print the lines that were held back: Spark did not start, and they may say why."""
         self.fetching = False
         kept, self._kept = self._kept, []
         for line in kept:

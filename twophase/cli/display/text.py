@@ -1,4 +1,4 @@
-"""How values are written for people."""
+"""Formats values for people."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _UNITS = ("B", "kB", "MB", "GB")
 
 
 def clean(text: str) -> str:
-    """`text` on one line and without control characters: data and servers must not steer a terminal."""
+    """Return `text` on one line and without control characters: data and servers must not control a terminal."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def duration(seconds: float) -> str:
-    """Such as '29 ms', '0.84 s', '2 min 05 s' or '3 h 07 min'."""
+    """Return a duration as text: '29 ms', '0.84 s', '2 min 05 s' or '3 h 07 min'."""
     if seconds < 0.1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < _MINUTE_S:
@@ -28,7 +28,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Such as '812 B' or '1.2 kB'."""
+    """Return a number of bytes as text: '812 B' or '1.2 kB'."""
     value = float(count)
     for unit in _UNITS[:-1]:
         if value < 1000:
@@ -38,18 +38,18 @@ def size(count: int) -> str:
 
 
 def count(number: int, thing: str) -> str:
-    """Such as '1 row' or '1,200 rows'."""
+    """Return a count with its noun: '1 row' or '1,200 rows'."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def rows_by_sink(total: int, by_sink: Mapping[str, int], done: str = "") -> str:
-    """Such as '5 rows', '5 rows into each of 3 sinks', or '5 rows into facts, 2 into lake'.
+    """Return rows as text: '5 rows', '5 rows into each of 3 sinks', or '5 rows into facts, 2 into lake'.
 
-    The sum over several sinks is not told: it counts a record as often as it is written.
+    The sum over several sinks is not shown: it counts a record as often as it is written.
 
     Args:
-        total: over all sinks.
-        by_sink: the same by sink; empty if it is not known.
+        total: the rows of all sinks.
+        by_sink: the rows by sink; empty if not known.
         done: what was done with them, such as 'committed'.
     """
     thing = f" {done}" if done else ""
@@ -64,5 +64,5 @@ def rows_by_sink(total: int, by_sink: Mapping[str, int], done: str = "") -> str:
 
 
 def local_time(unix_ms: int) -> str:
-    """Local time of day with the date."""
+    """Return the date and the local time of day."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_ms / 1000))

@@ -1,7 +1,7 @@
-"""How the progress of a job is shown: a live panel on a terminal, a line for each checkpoint elsewhere, or nothing.
+"""Shows the progress of a job: a live panel on a terminal, a line for each checkpoint elsewhere, or nothing.
 
-A view observes the job, shows the lines that others print (log, Spark) in their place, and is a context manager around the
-whole run.
+A view observes the job, prints the lines of others (log, Spark) where they do not disturb it, and is a context manager
+around the whole run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REFRESHES_PER_S = 4
 
 
 class ProgressMode(StrEnum):
-    """What `--progress` takes."""
+    """The values of `--progress`."""
 
     AUTO = "auto"
     LIVE = "live"
@@ -40,7 +40,7 @@ class View(ABC):
     """Shows one job.
 
     Args:
-        job: its name.
+        job: the job's name.
     """
 
     def __init__(self, job: str) -> None:
@@ -67,18 +67,18 @@ class View(ABC):
 
     @abstractmethod
     def _show(self, event: Event) -> None:
-        """Show an event that the tracker has heard of."""
+        """Show an event that the tracker has already recorded."""
 
 
 class SilentView(View):
-    """Shows nothing but the lines of others."""
+    """Shows only the lines of others."""
 
     def __init__(self, job: str) -> None:
         super().__init__(job)
         self._errors = JobConsole(stderr=True, highlight=False)
 
     def _show(self, event: Event) -> None:
-        """Nothing."""
+        """Show nothing."""
 
     def print_line(self, text: str) -> None:
         """See `View.print_line`."""
@@ -86,7 +86,7 @@ class SilentView(View):
 
 
 class PlainView(SilentView):
-    """One line for each checkpoint and for each event that an operator should know of."""
+    """Prints one line for each checkpoint, and for each event that an operator should know about."""
 
     def __init__(self, job: str, console: Console) -> None:
         super().__init__(job)
@@ -109,7 +109,7 @@ class PlainView(SilentView):
 
 
 class LiveView(View):
-    """A panel that is drawn anew a few times a second; what should be kept is printed above it."""
+    """A panel that is redrawn a few times a second; lines to keep are printed above it."""
 
     def __init__(self, job: str, console: Console) -> None:
         super().__init__(job)
@@ -121,7 +121,7 @@ class LiveView(View):
         )
 
     def panel(self) -> Panel:
-        """The job now."""
+        """Return the panel with the current progress."""
         return progress_panel(self._job, self.tracker, self._console.width - INTERRUPT_CHARS)
 
     def print_line(self, text: str) -> None:
@@ -145,7 +145,7 @@ class LiveView(View):
 
 
 def make_view(mode: ProgressMode, job: str, console: Console) -> View:
-    """The view for a mode; `auto` is live on a terminal and plain elsewhere."""
+    """Return the view for a mode; `auto` is live on a terminal and plain elsewhere."""
     match mode:
         case ProgressMode.NONE:
             return SilentView(job)

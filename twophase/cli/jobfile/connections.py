@@ -1,4 +1,4 @@
-"""Asks the targets before Spark is up: a wrong password is told in a second, not when everything else is up."""
+"""Checks the targets before Spark is up, so that a wrong password is reported within a second."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from twophase.protocol.sink import ChecksConnection, Sink
 
 
 def check_connections(sinks: Mapping[str, Sink]) -> None:
-    """Let every sink that can look for its target do so, side by side.
+    """Let every sink that can check its target do so, concurrently.
 
     Raises:
-        TwoPhaseError: what the first sink with a problem, in the order of the job, has found.
+        TwoPhaseError: the error of the first sink, in the job's order, that has found a problem.
     """
     asked = [sink for sink in sinks.values() if isinstance(sink, ChecksConnection)]
     if not asked:

@@ -1,4 +1,4 @@
-"""The file that describes a job: read, checked and made into values before Spark starts.
+"""The file that describes a job: read, checked and turned into values before Spark starts.
 
     name: orders
     source: {format: twophase-kafka, schema: "id long, amount double", options: {...}}
@@ -42,12 +42,12 @@ class _File(Options):
 
 
 class SparkSection(Options):
-    """Where and how Spark runs.
+    """Spark's master and configuration.
 
     Attributes:
         master: as `spark-submit --master`; None leaves it to Spark's own configuration, and to local[*] without one.
         conf: Spark's configuration.
-        quick_start: use, and record for the next start, what makes Spark start quickly.
+        quick_start: whether to use what makes Spark start quickly, and to record it for the next start.
     """
 
     master: str | None = Field(default=None, min_length=1)
@@ -61,7 +61,7 @@ class SourceSection(Options):
     Attributes:
         format: as in `spark.readStream.format`.
         fields: the schema as DDL text, such as "id long, amount double".
-        options: of the source.
+        options: the options of the source.
     """
 
     format: str = Field(min_length=1)
@@ -75,7 +75,7 @@ class SinkSection(Options):
     Attributes:
         type: the name of a sink, or `module:Class`.
         options: the arguments of the sink.
-        sql: what the sink is to see, as a query over the view `rows`.
+        sql: a query over the view `rows` that gives this sink's rows; None gives it all.
     """
 
     type: str = Field(min_length=1)
@@ -97,10 +97,10 @@ class JobFile:
         name: the job's name.
         spark: where and how Spark runs.
         sources: by the name of their view.
-        sql: what becomes of them; None takes the only source as it is.
+        sql: the query over them; None takes the only source as it is.
         sinks: by name.
-        options: of the job, checked.
-        trigger: the arguments of `StreamWriter.trigger`; empty: as soon as the last micro-batch is done.
+        options: the job's options, checked.
+        trigger: the arguments of `StreamWriter.trigger`; if empty, a micro-batch begins as soon as the last is done.
     """
 
     path: Path
@@ -122,7 +122,7 @@ def load_job_file(path: Path, overrides: Mapping[str, Any], *, available_now: bo
         available_now: process what is there, then end, whatever the file's trigger.
 
     Raises:
-        ConfigError: the file cannot be read, or something in it is not right.
+        ConfigError: the file cannot be read, or something in it is invalid.
     """
     where = path.name
     top = _parse(_File, _mapping(where, read_yaml(path)), where)
@@ -162,7 +162,7 @@ def _sources(where: str, top: _File) -> Mapping[str, SourceSection]:
     listed = _mapping(f"{where}: sources", top.sources)
     if top.sql is None:
         raise ConfigError(
-            f"{where}: sources without sql: what is to become of {', '.join(listed)} is not said.",
+            f"{where}: sources without sql: nothing says how to combine {', '.join(listed)}.",
             remedy="add `sql:`, a query over these names.",
         )
     return {
@@ -205,7 +205,7 @@ def _trigger(where: str, value: Any) -> Mapping[str, Any]:
 
 
 def _mapping(where: str, value: Any) -> dict[str, Any]:
-    """`value` if it is a mapping with text keys. The error does not repeat the value: it may hold a secret."""
+    """Return `value` if it is a mapping with text keys. The error does not repeat it, since it may hold a secret."""
     if not isinstance(value, dict):
         kind = "empty" if value is None else f"a {type(value).__name__}"
         raise ConfigError(
@@ -218,7 +218,7 @@ def _mapping(where: str, value: Any) -> dict[str, Any]:
 
 
 def _with_texts(where: str, raw: dict[str, Any], key: str) -> dict[str, Any]:
-    """`raw` with the options under `key` as Spark wants them: text."""
+    """Return `raw` with the options under `key` as text, which is what Spark takes."""
     options = _mapping(f"{where}.{key}", raw.get(key, {}))
     return {**raw, key: {name: _text(f"{where}.{key}.{name}", value) for name, value in options.items()}}
 

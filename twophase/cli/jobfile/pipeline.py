@@ -1,4 +1,4 @@
-"""From a job file to a described job: sources become views, SQL becomes the rows, sinks are added."""
+"""Turns a job file into a described job: sources become views, SQL makes the rows, sinks are added."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _SPARK_CHARS = 400
 
 
 def describe(spark: SparkSession, job: JobFile, sinks: Mapping[str, Sink]) -> StreamWriter:
-    """Describe the job of a file; nothing is started.
+    """Describe the job of a job file, without starting anything.
 
     Args:
         spark: the session.
-        job: the file.
-        sinks: as `make_sinks` made them.
+        job: the job file.
+        sinks: the sinks from `make_sinks`.
 
     Raises:
         ConfigError: Spark refuses a source or a query.
@@ -55,7 +55,7 @@ def _load(spark: SparkSession, section: SourceSection) -> DataFrame:
 
 
 def _query_over_rows(where: str, text: str) -> Callable[[DataFrame], DataFrame]:
-    """A transform; it runs once on the streaming rows, for the columns, and on the rows of each micro-batch."""
+    """Return a transform; it runs once on the streaming rows, for the columns, and on the rows of each micro-batch."""
 
     def transform(rows: DataFrame) -> DataFrame:
         rows.createOrReplaceTempView(_ROWS)

@@ -1,7 +1,7 @@
-"""Finds the class of a sink by the `type` in a job file, and makes the sink.
+"""Finds the class of a sink by the `type` in a job file, and creates the sink.
 
-A sink is found by the entry point group `twophase.sinks`, so that nothing here knows a destination, or as `module:Class`
-beside the job file. Naming a class runs its code: a job file is as trusted as a program.
+A sink is found through the entry point group `twophase.sinks`, so that nothing here depends on a particular sink, or as
+`module:Class` beside the job file. Naming a class runs its code: a job file is as trusted as a program.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from twophase.runtime.sink_entry_points import load_sink, make_sink
 
 
 def make_sinks(job: JobFile) -> Mapping[str, Sink]:
-    """Make every sink of a job; none is opened.
+    """Create every sink of a job, without opening any.
 
     Raises:
-        ConfigError: a type is unknown or cannot be loaded, or its options are not right.
+        ConfigError: a type is unknown or cannot be loaded, or its options are invalid.
     """
     if any(":" in section.type for section in job.sinks.values()):
         _allow_imports_from(job.path.absolute().parent)
@@ -31,10 +31,10 @@ def make_sinks(job: JobFile) -> Mapping[str, Sink]:
 
 
 def spark_conf(job: JobFile, sinks: Mapping[str, Sink]) -> Mapping[str, str]:
-    """What Spark is started with: what the sinks ask for, and what the job file says, which wins.
+    """Return the configuration that Spark starts with: the settings of the sinks, overridden by those of the job file.
 
     Raises:
-        ConfigError: two sinks ask for different values, and the job file for none.
+        ConfigError: two sinks need different values, and the job file has none.
     """
     found: dict[str, str] = {}
     for name, sink in sinks.items():
@@ -48,9 +48,9 @@ def spark_conf(job: JobFile, sinks: Mapping[str, Sink]) -> Mapping[str, str]:
 
 
 def modules_of_workers(job: JobFile, sinks: Mapping[str, Sink]) -> Sequence[str]:
-    """The modules that Spark's workers import to write to these sinks.
+    """Return the modules that Spark's workers import to write to these sinks.
 
-    A class of the user's own is left out: what its module does when it is imported is not for a daemon that forks.
+    The user's own classes are left out: importing their modules may do things that a forking daemon must not do.
     """
     own = [sink for name, sink in sinks.items() if ":" not in job.sinks[name].type and isinstance(sink, ArrowSink)]
     return sorted({type(sink).__module__ for sink in own})
@@ -76,7 +76,7 @@ def _find_class(where: str, reference: str) -> Any:
 
 
 def _allow_imports_from(folder: Path) -> None:
-    """For the driver and, by the environment, for Spark's workers, which unpickle the sink's writers."""
+    """Extend the path of the driver and, through the environment, of Spark's workers, which unpickle the sink."""
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     inherited = os.environ.get("PYTHONPATH")

@@ -1,4 +1,4 @@
-"""Reads a small YAML file: plain values only, no tags, no key twice."""
+"""Reads a small YAML file: plain values only, no tags, no duplicate keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_BYTES = 1024 * 1024
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is given twice; YAML itself would keep the last one without a word."""
+    """Refuses a key that is given twice; PyYAML would silently keep the last one."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """See `Composer.compose_mapping_node`. What `<<` merges in comes later, and may be overridden."""
@@ -27,16 +27,16 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of `path`.
+    """Return the content of `path`.
 
     Raises:
-        ConfigError: it cannot be read, or is no such YAML. The text of the file is not repeated: it may hold a secret.
+        ConfigError: it cannot be read, or is not such YAML. The text of the file is not repeated: it may hold a secret.
     """
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}.", remedy="name a file that is there.") from None
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.", remedy="name a file that exists.") from None
     if len(data) > _MAX_BYTES:
         raise ConfigError(f"{path} is larger than {_MAX_BYTES} bytes.", remedy="name a job file.")
     try:
@@ -44,7 +44,7 @@ def read_yaml(path: Path) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "it is no text in UTF-8"
-        raise ConfigError(f"{path} is no YAML{place}: {problem}.", remedy="correct it there.") from None
+        problem = getattr(error, "problem", None) or "it is not UTF-8 text"
+        raise ConfigError(f"{path} is not valid YAML{place}: {problem}.", remedy="correct it there.") from None
     except (RecursionError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be understood: {type(error).__name__}.", remedy="write it plainer.") from None
+        raise ConfigError(f"{path} cannot be understood: {type(error).__name__}.", remedy="simplify it.") from None

@@ -1,14 +1,14 @@
-"""Spark's folder of a query of the plugin form whose log was adopted from its target: the repair writes it again.
+"""Rewrites Spark's folder of a plugin-form query whose log was adopted from its target.
 
-The lineage of this form is Spark's query id, and Spark freezes the first offsets before it calls the sink. So neither can follow
-the adoption: both are there before the query starts, as `write_stream` lays them.
+The lineage of this form is Spark's query id, and Spark freezes the first offsets before it calls the sink. A start
+could change neither to match the adoption, so both are written before the query starts, as `write_stream` does.
 
     metadata                    the id of the adopted lineage
     offsets/0, commits/0        where it begins, if that is known; otherwise Spark begins at the query's startingOffsets
-    twophase/replaced/<time>/   what was there before. A micro-batch that is planned in it would be run otherwise, by its old offsets
+    twophase/replaced/<time>/   what was there before: Spark would run a micro-batch planned in it, with its old offsets
 
-The log adopts first. A death in between leaves a query that refuses to start, until the command is run again. It then adopts once
-more, since nothing in this folder tells whether the log that has adopted is an old copy by now: what the target knows does.
+The log adopts first. A crash in between leaves a query that refuses to start until the command is run again. It then
+adopts once more, since nothing in this folder tells whether the adopted log is an old copy by now: the target does.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     from twophase.coordinator.adopt import Frozen
 
 _SPARKS = ("offsets", "commits", "sources", "state", "ranges", ".metadata.crc", "metadata")
-"""All that Spark and its listener keep in a query's folder; what tells whose it is comes last."""
+"""All that Spark and its listener keep in a query's folder; `metadata`, which identifies the query, comes last."""
 _REPLACED = "replaced"
 _OF_FILES = "logOffset"
 ADOPTION_REMEDY = (
     "stop the query, then run `twophase repair adopt-from-target JOB.yaml` (again): it writes Spark's folder again for the adopted "
     "log. No row of the new lineage is decided yet, so nothing is lost by that."
 )
-"""What helps a query that does not fit the lineage that was adopted for it."""
+"""The remedy for a query that does not fit the lineage that was adopted for it."""
 
 
 def query_folder(root: Path) -> Path | None:
-    """Spark's folder around the folder of a job's log; None if the job is not of the plugin form."""
+    """Return Spark's folder around the folder of a job's log, or None if the job is not of the plugin form."""
     path = root.parent
-    is_sparks = (path / "metadata").is_file() or (root / _REPLACED).is_dir()  # a repair may have died with it put aside
+    is_sparks = (path / "metadata").is_file() or (root / _REPLACED).is_dir()  # a repair may have died after moving it
     is_log = root == log_folder(path) and is_sparks and not (root / "spark").exists()
     return path if is_log else None
 
@@ -50,29 +50,29 @@ def check_root(root: Path) -> None:
     """Refuse Spark's folder of a query where the folder of the log is meant.
 
     Raises:
-        ConfigError: it is that.
+        ConfigError: it is Spark's folder of a query.
     """
     log = log_folder(root)
     is_sparks = (log / "log").is_dir() or (root / "offsets").is_dir() or not (root / "log").is_dir()
     if (root / "metadata").is_file() and is_sparks:
         raise ConfigError(
-            f"{root} is Spark's folder of a query, and no job's. Nothing was written.",
+            f"{root} is Spark's folder of a query, not a job's folder. Nothing was written.",
             remedy=f"if the query is of the plugin form, its log is in it: give checkpointLocation {log}. A job of write_stream "
             "whose folder was one of Spark's before: move `metadata` out of it.",
         )
 
 
 def frozen_around(path: Path) -> Frozen:
-    """Reads the frozen offsets of a micro-batch from Spark's folder of a query.
+    """Return a function that reads the frozen offsets of a micro-batch from Spark's folder of a query.
 
     Args:
-        path: the folder, whose only lineage is the query's.
+        path: the folder; its only lineage is the query's.
     """
     return lambda lineage, batch: frozen_at(path, lineage, batch) if query_id(path) == lineage else None
 
 
 def check_beginning(path: Path, end: Sequence[str | None]) -> None:
-    """Refuse what could not begin where it ended.
+    """Refuse a query that could not begin where the adopted lineage ended.
 
     Args:
         path: Spark's folder.
@@ -86,7 +86,7 @@ def check_beginning(path: Path, end: Sequence[str | None]) -> None:
         raise ConfigError(
             f"The query reads a folder of files, and {list(end)} means something only with Spark's list of them. Nothing was "
             "written.",
-            remedy="put the query's checkpointLocation back from one backup; or begin under another name in another "
+            remedy="restore the query's checkpointLocation from one backup; or begin under another name in another "
             "checkpointLocation, with the files that the target does not have yet.",
         )
     if end and not _conf_in(path):
@@ -98,7 +98,7 @@ def check_beginning(path: Path, end: Sequence[str | None]) -> None:
 
 
 def is_unlaid(path: Path, history: History) -> bool:
-    """Whether the log has been adopted, nothing is decided since, and Spark's folder is not that of the new lineage."""
+    """Return whether the log was adopted, nothing is decided since, and Spark's folder is not the new lineage's."""
     lineage = history.lineage
     if lineage is None or not begins_without_state(history):
         return False
@@ -110,12 +110,12 @@ def is_unlaid(path: Path, history: History) -> bool:
 
 
 def lay(path: Path, lineage: Lineage, now_ms: int) -> None:
-    """Put aside what Spark has in the folder, and write what the lineage begins with.
+    """Move aside what Spark has in the folder, and write what the lineage begins with.
 
     Args:
         path: Spark's folder.
-        lineage: without a decided checkpoint.
-        now_ms: Unix time.
+        lineage: the adopted lineage, without a decided checkpoint.
+        now_ms: Unix time in milliseconds.
     """
     conf = _conf_in(path)
     replaced = log_folder(path) / _REPLACED / str(now_ms)
@@ -129,7 +129,7 @@ def lay(path: Path, lineage: Lineage, now_ms: int) -> None:
 
 
 def _conf_in(path: Path) -> Mapping[str, str]:
-    """Spark's settings, also where a repair that died has put aside what says them."""
+    """Return Spark's settings, even if a repair that died has moved aside the files that have them."""
     replaced = (folder for folder in (log_folder(path) / _REPLACED).glob("*") if folder.name.isdecimal())
     aside = sorted(replaced, key=lambda folder: int(folder.name), reverse=True)
     return next(filter(None, map(conf_in, [path, *aside])), {})

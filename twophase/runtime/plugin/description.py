@@ -1,12 +1,12 @@
-"""What a plugin query was described with: the options of `writeStream`, divided and checked.
+"""The description of a plugin query: the options of `writeStream`, split up and checked.
 
-    name                      the job's name; with it the target recognises the job after a restart
+    name                      the job's name; the target recognises the job by it after a restart
     checkpointLocation        Spark's folder of the query; the job's log lives in it, in `twophase/`
     sink                      the sink's name within the job; by default its type
     checkpoint.num_retained, commit.backoff, commit.backoff_max       as in docs/configuration.md
-    every other option        is the sink's, but for what Spark itself keeps among them, such as `queryName`
+    every other option        belongs to the sink, except Spark's own, such as `queryName`
 
-Spark gives option names in lower case.
+Spark passes option names in lower case.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _JOB_ONLY = "it needs a driver of twophase's own: use twophase.write_stream, or 
 
 @dataclass(frozen=True)
 class Environment:
-    """What only the session knows in which the format was registered.
+    """Settings known only in the session where the format was registered.
 
     Attributes:
         parallelism: how many writers may run at once.
         speculation: whether Spark may run a task twice at the same time.
-        timezone: of the session.
-        fault: a setting with which Spark would not notice that a shuffle has given other rows.
+        timezone: the session's time zone.
+        fault: a setting with which Spark would not detect that a shuffle has given other rows.
     """
 
     parallelism: int
@@ -63,10 +63,10 @@ class PluginDescription:
         job: the job's name.
         sink_type: the name of the sink's entry point.
         sink: the sink's name within the job.
-        sink_options: for the sink's class; may name secrets, never print them.
-        options: of the job.
-        schema: the rows' columns.
-        environment: of the session.
+        sink_options: arguments of the sink's class; may name secrets, never print them.
+        options: the job's options.
+        schema: the columns of the rows.
+        environment: the session's settings.
     """
 
     job: str
@@ -84,9 +84,9 @@ class PluginDescription:
 
     @property
     def fingerprint(self) -> str:
-        """The same as long as the query writes the same columns to the same target, whichever process asks.
+        """A hash that is the same in every process as long as the query writes the same columns to the same target.
 
-        It shows nothing of the options, and those hold secrets by name only.
+        It reveals nothing of the options, which hold secrets by name only.
         """
         options = {key: str(value) for key, value in self.sink_options.items()}
         written = [self.job, self.sink_type, self.sink, options, self.schema.jsonValue()]
@@ -94,14 +94,14 @@ class PluginDescription:
 
 
 def log_folder(spark_folder: Path) -> Path:
-    """Where the job's log lies, in Spark's folder of the query."""
+    """Return the folder of the job's log, inside Spark's folder of the query."""
     return spark_folder / _LOG
 
 
 def describe(
     format_name: str, sink_type: str, options: Mapping[str, str], schema: StructType, environment: Environment
 ) -> PluginDescription:
-    """Divide and check the options of a query.
+    """Split up and check the options of a query.
 
     Raises:
         ConfigError: an option is missing, or cannot work in this form.

@@ -1,9 +1,9 @@
-"""What the plugin form does in the session's own process: what a start needs before Spark looks.
+"""The plugin form's part in the session's own process: prepares a query's folder before Spark reads it.
 
-A micro-batch whose checkpoint is committed, and which Spark has not noted as finished, would run again with the next start.
-Nobody needs its rows, and its records may have expired (hazard H62). Of all that Spark calls for a start, only a listener hears
-of it before Spark reads its log, and the query waits for it. It hears on the thread that will run the query, so all tasks of the query
-see a local property that is set here.
+A micro-batch whose checkpoint is committed, but which Spark has not noted as finished, would run again at the next
+start. Its rows are no longer needed, and its records may have expired (hazard H62). At a start, Spark calls only a
+listener before it reads its log, and the query waits for it. The listener is called on the thread that will run the
+query, so all tasks of the query see a local property that is set here.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _listening: WeakSet[SparkSession] = WeakSet()
 
 
 def listen(spark: SparkSession) -> None:
-    """Finish what is committed whenever a query of this session starts."""
+    """Finish the committed micro-batch whenever a query of this session starts."""
     if spark not in _listening:
         spark.streams.addListener(FinishCommitted(spark))
         _listening.add(spark)
 
 
 class FinishCommitted(StreamingQueryListener):
-    """Hears of every query of a session; those of other sinks have no log of ours, and are left alone.
+    """Notified of every query of a session. Queries of other sinks have no log of twophase, and are left alone.
 
     Args:
         spark: the session.
@@ -63,7 +63,7 @@ class FinishCommitted(StreamingQueryListener):
         self._spark = spark
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Called before the query reads its folder. Whatever is raised here goes to Spark's log, and the query starts."""
+        """Called before the query reads its folder. Spark only logs an exception raised here, and starts the query."""
         query = self._spark.streams.get(str(event.id))
         if query is not None:
             execution = query._jsq.streamingQuery()
@@ -73,18 +73,18 @@ class FinishCommitted(StreamingQueryListener):
                 keep_digests(location, self._spark.sparkContext)
 
     def _is_ours(self, sink: Any) -> bool:
-        """Whether the query writes to one of our formats. Sinks that are no tables, such as that of foreachBatch, have no name."""
+        """Return whether a sink is one of our formats. Sinks that are not tables (foreachBatch) have no name."""
         gateway = self._spark.sparkContext._gateway
         return is_instance_of(gateway, sink, _TABLE) and str(sink.name()).startswith(PREFIX)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
@@ -92,8 +92,8 @@ def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
 
     Args:
         location: the folder of a query as Spark names it, such as "file:/chk/orders". Not percent-encoded.
-        has_watermark: tells whether its records move a watermark. If its state depends on that, Spark runs it again, unless that
-            has failed for its records before.
+        has_watermark: returns whether records move a watermark. If the query's state depends on one, Spark runs the
+            micro-batch again, unless that has failed before because of its records.
     """
     path = _local(location)
     if path is None or not (log := log_folder(path)).is_dir():
@@ -113,7 +113,7 @@ def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
 
 
 def _finish_lost(job: str, folder: SparkFolder, newest: Decision) -> None:
-    """Its records were gone, or others, when Spark ran it again. Not noted by that run, of which tasks may have gone on for a while."""
+    """Finish a micro-batch whose records were gone or changed when Spark ran it again. All its tasks are over."""
     number = newest.checkpoint
     if folder.finish(newest):
         _log.warning(
@@ -132,11 +132,11 @@ def _finish_lost(job: str, folder: SparkFolder, newest: Decision) -> None:
 
 
 def keep_digests(location: str, context: SparkContext) -> None:
-    """Have the Kafka source notice if a decided micro-batch has other records when Spark runs it again for its state (H35).
+    """Have the Kafka source detect changed records if Spark runs a decided micro-batch again for its state (H35).
 
     Args:
         location: as for `finish_committed`.
-        context: of the session; this thread is the one that runs the query.
+        context: the session's; the calling thread is the one that runs the query.
     """
     path = _local(location)
     if path is not None:
@@ -146,5 +146,5 @@ def keep_digests(location: str, context: SparkContext) -> None:
 def _local(location: str) -> Path | None:
     try:
         return local_path(location)
-    except ConfigError:  # of another storage: none of ours
+    except ConfigError:  # on another kind of storage, so not ours
         return None

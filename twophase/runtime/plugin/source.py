@@ -20,9 +20,9 @@ PREFIX = "twophase-"
 
 
 class SinkDataSource(DataSource):
-    """A sink as a format of `writeStream`. `data_source` makes the class that is registered.
+    """A sink as a format of `writeStream`. `data_source` creates the class that is registered.
 
-    Spark makes one object to plan each micro-batch, and one more, which it pickles, to commit them.
+    Spark creates one object to plan each micro-batch, and one more, which it pickles, to commit them.
     """
 
     sink_type: ClassVar[str]
@@ -41,7 +41,7 @@ class SinkDataSource(DataSource):
         return {**self.__dict__, "_planning": False}
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> PluginWriter:
-        """Plan a micro-batch, or make the writer that commits it.
+        """Plan a micro-batch, or create the writer that commits it.
 
         Raises:
             TwoPhaseError: the job must not go on; the query fails with the error as text (`errors.from_text`).
@@ -55,14 +55,14 @@ class SinkDataSource(DataSource):
         return PluginWriter(description, job_of(description).plan() if self._planning else None)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002 the signature is Spark's
-        """Refused."""
+        """Refuse a batch write."""
         raise ConfigError(
             f"format {self.name()!r} writes streams only.", remedy="use df.writeStream, or another format for a batch."
         )
 
 
 def data_source(sink_type: str, spark: SparkSession) -> type[SinkDataSource]:
-    """The class of one format, for one session; Spark's workers get it by value."""
+    """Return the class of one format for one session; Spark's workers get it by value."""
     context = spark.sparkContext
     environment = Environment(
         parallelism=context.defaultParallelism,

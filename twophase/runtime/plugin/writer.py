@@ -1,4 +1,4 @@
-"""The writer that Spark calls for each micro-batch: planned on the driver, pickled to the tasks, made anew to commit."""
+"""The writer that Spark calls for each micro-batch: planned on the driver, pickled to tasks, recreated to commit."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _BATCH = "streaming.sql.batchId"
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
-    """What a task sends to the driver.
+    """The message that a task sends to the driver.
 
     Attributes:
-        generation: of the attempt it wrote for.
-        counter: likewise.
+        generation: the generation of the attempt that it wrote for.
+        counter: the counter of that attempt.
         committable: its piece, as JSON; None if it had no rows.
     """
 
@@ -39,7 +39,7 @@ class TaskMessage(WriterCommitMessage):
     committable: str | None
 
     def acknowledged(self) -> Acknowledged:
-        """As the job takes it."""
+        """Return the message in the form that the job takes."""
         piece = Committable.from_json(json.loads(self.committable)) if self.committable else None
         return Acknowledged(Attempt(self.generation, self.counter), piece)
 
@@ -48,8 +48,8 @@ class PluginWriter(DataSourceStreamArrowWriter):
     """Writes one micro-batch.
 
     Args:
-        description: of the query.
-        plan: what the tasks do; None where the writer is made to commit or abort.
+        description: the query's description.
+        plan: what the tasks do; None if the writer is only to commit or abort.
     """
 
     def __init__(self, description: PluginDescription, plan: Plan | None) -> None:
@@ -57,7 +57,7 @@ class PluginWriter(DataSourceStreamArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Phase 1, in a task: all its rows are pre-committed. Runs the rows of a decided micro-batch into nothing."""
+        """Phase 1, in a task: write and pre-commit all rows. Those of a decided micro-batch are read and discarded."""
         plan = self._plan
         if plan is None:
             raise StopJobError("A writer was sent to a task without a plan.", remedy="report this.")
@@ -78,11 +78,11 @@ class PluginWriter(DataSourceStreamArrowWriter):
         freeze_gc()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 the log knows
-        """The micro-batch has failed, and with it the query."""
+        """Abort the micro-batch, which has failed, and with it the query."""
         job_of(self._description).abort()
 
     def _check_batch(self, plan: Plan) -> None:
-        """A driver that was paused and overtaken has planned by offsets that are not its own."""
+        """Refuse another micro-batch: a driver that was paused and overtaken has planned by others' offsets."""
         context = TaskContext.get()
         number = context.getLocalProperty(_BATCH) if context else None
         if number != str(plan.checkpoint):

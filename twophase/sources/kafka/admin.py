@@ -1,4 +1,4 @@
-"""The admin client of kafka-python, made to fail well."""
+"""The admin client of kafka-python, with better failures."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _LOGGER = "kafka.net"
 
 
 class Admin(KafkaAdminClient):  # type: ignore[misc]
-    """If no broker takes the connection it ends its thread, which kafka-python leaves running, and says why.
+    """Reports why no broker accepts the connection, and ends its thread then; kafka-python does neither.
 
     Raises:
-        SaslAuthenticationFailedError: user or password are wrong.
-        KafkaTimeoutError: the message holds the last failure to connect; kafka-python only logs it.
+        SaslAuthenticationFailedError: the user or password is wrong.
+        KafkaTimeoutError: no broker accepts the connection; the message has the last failure.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -35,7 +35,7 @@ class Admin(KafkaAdminClient):  # type: ignore[misc]
 
 
 class _Failures(logging.Handler):
-    """Collects the exceptions that are only logged."""
+    """Collects exceptions that kafka-python only logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -47,7 +47,7 @@ class _Failures(logging.Handler):
         self.found += [item for item in failures if not isinstance(item, kafka_errors.KafkaTimeoutError)]
 
     def worst(self) -> Any:
-        """A wrong password before a failed handshake before any other: what comes after them is often less clear."""
+        """Return the clearest failure: a wrong password, else the last failed handshake, else the last of all."""
         for failure in self.found:
             if isinstance(failure, kafka_errors.SaslAuthenticationFailedError):
                 return failure

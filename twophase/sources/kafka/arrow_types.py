@@ -1,4 +1,4 @@
-"""From what pyarrow's JSON reader can give to exactly the Arrow types that Spark wants, in every batch."""
+"""Converts what pyarrow's JSON reader produces to exactly the Arrow types that Spark expects, in every batch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from twophase.sources.kafka.options import WHERE
 
 
 class UnfitError(Exception):
-    """Some value does not fit the schema."""
+    """A value does not fit the schema."""
 
 
 def read_type(name: str, target: pa.DataType) -> pa.DataType:
-    """The type to let the JSON reader produce for a column of type `target`.
+    """Return the type that the JSON reader is to produce for a column of type `target`.
 
     Raises:
         ConfigError: JSON values cannot become this type.
@@ -26,7 +26,7 @@ def read_type(name: str, target: pa.DataType) -> pa.DataType:
         return pa.struct([pa.field(child.name, read_type(f"{name}.{child.name}", child.type)) for child in target])
     if pa.types.is_list(target):
         return pa.list_(read_type(f"{name}[]", target.value_type))
-    # The reader takes dates as numbers only, drops a time zone without a word, and lets a float overflow.
+    # The reader takes dates only as numbers, silently drops a time zone, and lets a float overflow.
     if pa.types.is_date32(target) or (pa.types.is_timestamp(target) and target.tz is None):
         return pa.string()
     if pa.types.is_float32(target):
@@ -40,7 +40,7 @@ def read_type(name: str, target: pa.DataType) -> pa.DataType:
 
 
 def convert(name: str, array: pa.Array, field: pa.Field) -> pa.Array:
-    """Make an array of the read type one of exactly the type of `field`.
+    """Convert an array of the read type to exactly the type of `field`.
 
     Raises:
         UnfitError: a value is null where the schema forbids it, or does not fit the type.
@@ -65,7 +65,7 @@ def convert(name: str, array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def has_decimals(target: pa.DataType) -> bool:
-    """Whether a decimal is anywhere in a type: the reader lets some that are too long pass."""
+    """Return whether a type contains a decimal: the reader accepts some that are too long."""
     return any(pa.types.is_decimal(leaf) for leaf in _leaves(target))
 
 

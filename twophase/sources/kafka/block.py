@@ -1,7 +1,7 @@
-"""What a fetch engine hands to a decoder: a few records of one partition, as columns.
+"""Blocks: a few records of one partition as columns, passed from a fetch engine to a decoder.
 
-Blocks are small and taken apart at once, so that the memory of one block is still in the processor's cache when it is
-used for the next: this alone halves the time a record takes.
+Blocks are small and decoded at once, so that a block's memory is still in the processor's cache when it is reused for
+the next one: this alone halves the time per record.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which parts of the records are worth the work of collecting; values and offsets always are."""
+    """The parts of the records that a decoder needs, in addition to values and offsets."""
 
     keys: bool = False
     timestamps: bool = False
@@ -27,7 +27,7 @@ class Block:
 
     Attributes:
         values: None is a tombstone.
-        offsets: a range where there is no gap.
+        offsets: a range if there is no gap.
         keys, timestamps_ms, headers: empty unless wanted; a timestamp below 0 means none.
     """
 

@@ -1,6 +1,6 @@
-"""What the source asks of the brokers: metadata, offsets, group offsets. One open kafka-python admin client.
+"""The source's requests to the brokers: metadata, offsets, group offsets. Uses one open kafka-python admin client.
 
-Requests are repeated while the failure may pass and `request.timeout` lasts. No group is ever joined.
+Requests are retried on transient failures until `request.timeout` is over. No group is ever joined.
 """
 
 from __future__ import annotations
@@ -64,28 +64,28 @@ class Cluster:
         return {name: topic for name, topic in found.items() if re.fullmatch(pattern, name)}
 
     def ends(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
-        """The end of each partition under the isolation level; partitions that do not exist make it empty."""
+        """Return the end of each partition under the isolation level; empty if any partition does not exist."""
         found = self._offsets("end offsets", dict.fromkeys(partitions, OffsetSpec.LATEST))
         return {key: LogEnd(item.offset, _epoch(item.leader_epoch)) for key, item in found.items()}
 
     def high_watermarks(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
-        """The end of each partition with open transactions; partitions that do not exist make it empty."""
+        """Return the end of each partition including open transactions; empty if any partition does not exist."""
         wanted = dict.fromkeys(partitions, OffsetSpec.LATEST)
         found = self._offsets("high watermarks", wanted, KafkaIsolation.READ_UNCOMMITTED)
         return {key: LogEnd(item.offset, _epoch(item.leader_epoch)) for key, item in found.items()}
 
     def begins(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """The first offset of each partition; partitions that do not exist make it empty."""
+        """Return the first offset of each partition; empty if any partition does not exist."""
         found = self._offsets("first offsets", dict.fromkeys(partitions, OffsetSpec.EARLIEST))
         return {key: item.offset for key, item in found.items()}
 
     def at_timestamp(self, partitions: Collection[Partition], milliseconds: int) -> dict[Partition, int | None]:
-        """The first offset at or after a time; None where there is no such record."""
+        """Return the first offset at or after a time, by partition; None if there is no such record."""
         found = self._offsets("offsets by time", dict.fromkeys(partitions, milliseconds))
         return {key: item.offset if item.offset >= 0 else None for key, item in found.items()}
 
     def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """The committed offsets of a group; partitions without one are left out."""
+        """Return the committed offsets of a group; partitions without one are left out."""
         wanted = [TopicPartition(*key) for key in partitions]
         found = self._call(
             f"committed offsets of group {group!r}", lambda admin: admin.list_group_offsets({group: wanted})[group]
@@ -108,14 +108,14 @@ class Cluster:
         self._call(f"commit of group {group!r}", commit)
 
     def epoch_ends(self, entries: Collection[PartitionOffset]) -> dict[Partition, int]:
-        """Where the leaders say the epoch of each entry ended (KIP-320); -1 or no entry where they do not know."""
+        """Return where the leaders say each entry's epoch ended (KIP-320); -1 or no entry if they do not know."""
         return self._call("ends of leader epochs", lambda admin: admin._manager.run(_epoch_ends, admin, entries))
 
     def confirm_topic(self, source: str, entry: PartitionOffset) -> None:
-        """Check one entry with its topic's metadata; ask again for a moment before calling anything gone.
+        """Check one entry against its topic's metadata; retry for a moment before calling anything gone.
 
         Raises:
-            SourceLossError: the topic or partition is gone or another one.
+            SourceLossError: the topic or partition is gone, or was recreated.
         """
         deadline = time.monotonic() + _CONFIRM_S
         while True:
@@ -169,7 +169,7 @@ class Cluster:
 
 
 def _may_pass(error: kafka_errors.KafkaError) -> bool:
-    """Broker -1, which kafka-python does not know, is the leader of a partition that has none at the moment."""
+    """Return whether an error is transient. An unknown broker is: -1 is the leader of a partition that has none."""
     return bool(error.retriable) or isinstance(error, kafka_errors.UnknownBrokerIdError)
 
 
@@ -200,7 +200,7 @@ def _commit_value(entry: PartitionOffset) -> OffsetAndMetadata:
 
 
 async def _epoch_ends(admin: Any, entries: Collection[PartitionOffset]) -> dict[Partition, int]:
-    # The admin client has no public call for OffsetForLeaderEpoch; the parts it is made of are used here.
+    # The admin client has no public call for OffsetForLeaderEpoch; this uses its internals.
     leaders = await admin._async_get_leader_for_partitions({TopicPartition(*entry.key) for entry in entries})
     asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     found: dict[Partition, int] = {}

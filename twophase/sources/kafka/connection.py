@@ -1,4 +1,4 @@
-"""How the two Kafka clients are told to connect: TLS, SASL, time limits. Secrets are read here, at the last moment."""
+"""Connection settings of the two Kafka clients: TLS, SASL, timeouts. Secrets are read here, at the last moment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_SECRET_BYTES = 64 * 1024
 
 
 def for_kafka_python(options: KafkaOptions) -> dict[str, Any]:
-    """Arguments for the clients of kafka-python.
+    """Return arguments for the clients of kafka-python.
 
     Raises:
         ConfigError: a secret cannot be read.
@@ -46,7 +46,7 @@ def for_kafka_python(options: KafkaOptions) -> dict[str, Any]:
 
 
 def for_librdkafka(options: KafkaOptions) -> dict[str, Any]:
-    """Settings for the clients of librdkafka.
+    """Return settings for the clients of librdkafka.
 
     Raises:
         ConfigError: a secret cannot be read.

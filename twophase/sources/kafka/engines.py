@@ -1,4 +1,4 @@
-"""Loads what is optional: the Kafka clients, only in the processes that use them."""
+"""Loads the optional Kafka clients, only in the processes that use them."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _clusters_lock = threading.Lock()
 
 
 def cluster_of(options: KafkaOptions) -> Cluster:
-    """The connection of this process for these options: opened once, kept open, as opening costs 110 ms.
+    """Return this process's connection for these options: opened once and kept open, since opening takes 110 ms.
 
-    Each has a thread. Beyond a few, the one that was asked for longest ago is closed; who still has it may go on with it.
+    Each has a thread. Beyond a few, the least recently used one is closed; callers that still have it can go on.
 
     Raises:
         PreflightError: kafka-python is not installed.
@@ -54,7 +54,7 @@ def close_clusters() -> None:
 
 
 def planner_of(options: KafkaOptions) -> OffsetPlanner:
-    """The planner of a query, in the process that Spark keeps for it.
+    """Return the planner of a query, in the process that Spark keeps for it.
 
     Raises:
         PreflightError: kafka-python is not installed.
@@ -64,36 +64,36 @@ def planner_of(options: KafkaOptions) -> OffsetPlanner:
 
 
 def read_range(options: KafkaOptions, item: OffsetRange, wanted: Wanted, *, again: bool = False) -> Iterator[Block]:
-    """Read one range whole, and make sure at its end that it was the range that the batch means.
+    """Read a whole range, and verify at its end that it was the range that the batch means.
 
     Args:
-        options: of the source.
+        options: the options of the source.
         item: the range.
-        wanted: what of the records.
-        again: make sure before it too: it was planned by another process.
+        wanted: the parts of the records to read.
+        again: verify before the read too, because the range was planned by another process.
 
     Raises:
-        SourceLossError: records of the range are gone, or are others.
-        SourceUnavailableError: the read stands still.
-        PreflightError: the engine is not installed, or rights are missing.
+        SourceLossError: records of the range are gone or have changed.
+        SourceUnavailableError: the read makes no progress.
+        PreflightError: the engine is not installed, or permissions are missing.
     """
     guard_module = _load("guard", "kafka", "kafka-python", "kafka")
     guard: ReadGuard = guard_module.ReadGuard(options, cluster_of(options), item)
     fetch = _engine(options.fetch_engine)
     if again:
         guard.check()
-    freeze_gc()  # before the records come: a quarter of the time of a read would be spent in it
+    freeze_gc()  # before the records arrive: collections would take a quarter of a read's time
     for block in fetch(options, item, wanted, guard):
         yield block
-        guard.moved()  # what the reader of the rows took its time for is no stall of the read
+        guard.moved()  # the time that the consumer of the rows took is not a stall of the read
     guard.finished()
 
 
 def check_range(options: KafkaOptions, item: OffsetRange) -> None:
-    """Make sure, on the driver, that a range that was planned by another process is still there.
+    """Verify, on the driver, that a range that was planned by another process is still there.
 
     Raises:
-        SourceLossError: records of the range are gone, or are others.
+        SourceLossError: records of the range are gone or have changed.
         PreflightError: kafka-python is not installed.
     """
     guard: ReadGuard = _load("guard", "kafka", "kafka-python", "kafka").ReadGuard(options, cluster_of(options), item)

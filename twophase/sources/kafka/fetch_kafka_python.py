@@ -25,7 +25,7 @@ def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadG
 
     Raises:
         SourceLossError: records of the range are gone.
-        SourceUnavailableError: the read stands still.
+        SourceUnavailableError: the read makes no progress.
     """
     consumer = KafkaConsumer(**settings(options))
     partition = TopicPartition(item.topic, item.partition)
@@ -40,7 +40,7 @@ def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadG
                 guard.waited(position)
                 continue
             guard.moved()
-            position = reached  # beyond the last record where markers or aborted records follow it
+            position = reached  # beyond the last record if markers or aborted records follow it
             if records and records[-1].offset >= item.end:
                 records = [record for record in records if record.offset < item.end]
             if records:
@@ -50,14 +50,14 @@ def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadG
 
 
 def settings(options: KafkaOptions) -> dict[str, Any]:
-    """What the consumer is told, connection included."""
+    """Return the settings of the consumer, including the connection."""
     return connection.for_kafka_python(options) | {
         "group_id": None,
         "enable_auto_commit": False,
         "auto_offset_reset": "none",
         "allow_auto_create_topics": False,
         "isolation_level": options.isolation_level.value,
-        # Without the C library the checksum alone would take ten times as long as all the rest.
+        # Without the C library the checksum alone would take ten times as long as everything else.
         "check_crcs": importlib.util.find_spec("crc32c") is not None,
         "fetch_max_wait_ms": 50,
         "metrics_enabled": False,

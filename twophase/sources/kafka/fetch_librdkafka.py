@@ -18,7 +18,7 @@ from twophase.sources.kafka.options import KafkaOptions
 _BLOCK = 1_000
 _BLOCK_BYTES = 1024 * 1024
 _POLL_S = 0.01
-# Each message is an object to the garbage collector; all of a block are gone before the next one comes.
+# The garbage collector tracks each message; all messages of a block are freed before the next block.
 _GC_THRESHOLD = 50_000
 _GROUP = "twophase-read"
 _RIGHTS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
@@ -29,9 +29,9 @@ def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadG
 
     Raises:
         SourceLossError: records of the range are gone.
-        SourceUnavailableError: the read stands still.
+        SourceUnavailableError: the read makes no progress.
     """
-    # A new one for each read: nothing of an earlier assignment can be in its queue. It costs 10 ms.
+    # A new consumer for each read, so that its queue cannot hold anything from an earlier assignment. It costs 10 ms.
     consumer = Consumer(settings(options))
     usual = gc.get_threshold()
     gc.set_threshold(_GC_THRESHOLD, *usual[1:])
@@ -59,7 +59,7 @@ def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadG
 
 
 def settings(options: KafkaOptions) -> dict[str, Any]:
-    """What the consumer is told, connection included."""
+    """Return the settings of the consumer, including the connection."""
     return connection.for_librdkafka(options) | {
         "group.id": options.group_id or _GROUP,  # required by librdkafka; a consumer with `assign` never joins it
         "enable.auto.commit": False,
@@ -68,9 +68,9 @@ def settings(options: KafkaOptions) -> dict[str, Any]:
         "allow.auto.create.topics": False,
         "isolation.level": options.isolation_level.value,
         "enable.partition.eof": True,
-        "max.poll.interval.ms": 24 * 3600 * 1000,  # how slow the sink may be is not for Kafka to say
+        "max.poll.interval.ms": 24 * 3600 * 1000,  # Kafka must not limit how slow the sink may be
         "check.crcs": True,
-        # By default a full queue puts the fetcher to sleep for a second, and an end of log holds up the next read.
+        # By default the fetcher sleeps for a second when its queue is full, and an end of log delays the next read.
         "fetch.queue.backoff.ms": 2,
         "fetch.wait.max.ms": 5,
         "log_level": 2,  # failures arrive with the messages
@@ -80,17 +80,17 @@ def settings(options: KafkaOptions) -> dict[str, Any]:
 
 
 def _failures(messages: list[Any], position: int, guard: ReadGuard) -> int:
-    """Deal with the events among messages; return how far the end of the partition has moved the position.
+    """Handle the events among messages; return the position, which an end of the partition may have advanced.
 
-    After an error of the partition, such as a wrong checksum, librdkafka goes on behind the records concerned: so any of
-    them ends the read. Errors of the client as a whole, such as a lost connection, it mends by itself.
+    After an error of the partition, such as a wrong checksum, librdkafka goes on after the records concerned, so any
+    such error ends the read. It recovers by itself from errors of the whole client, such as a lost connection.
     """
     for message in messages:
         error = message.error()
         if error is None:
             position = max(position, message.offset() + 1)
         elif error.code() == KafkaError._PARTITION_EOF:
-            position = max(position, message.offset())  # what was skipped before it is markers and aborted records
+            position = max(position, message.offset())  # only markers and aborted records were skipped before it
         elif error.code() in _RIGHTS:
             raise PreflightError(f"Kafka refuses to be read: {error.str()}.", remedy="check user, password and ACLs.")
         elif message.topic() is None and not error.fatal():

@@ -31,12 +31,12 @@ class GroupOffsets:
         self._group = self._options.group_id
 
     def commit(self, line: str) -> None:
-        """Commit the offsets in an offset line, never backwards: partitions whose commit is as far or farther are left.
+        """Commit the offsets in an offset line, never backwards: partitions committed as far or farther are skipped.
 
         Raises:
             CorruptRecordError: the line is not an offset of this source.
             SourceUnavailableError: not everything was committed; calling again is safe.
-            PreflightError: the rights are missing.
+            PreflightError: permissions are missing.
         """
         offsets = SourceOffset.parse(line).by_partition()
         cluster = cluster_of(self._options)
@@ -46,7 +46,7 @@ class GroupOffsets:
             cluster.commit(self._group, ahead)
 
     def committed(self, line: str) -> dict[Partition, int]:
-        """The committed offsets of the partitions in an offset line; those without one are left out."""
+        """Return the committed offsets of the partitions in an offset line; those without one are left out."""
         return cluster_of(self._options).committed(self._group, list(SourceOffset.parse(line).by_partition()))
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Watches over one read on an executor: it either reaches its end, or says by name why it cannot (H31 to H34).
+"""Guards one read on an executor: the read either reaches its end, or fails with a specific error (H31 to H34).
 
-Complete is what has reached the position, not what has counted so many records: transactions and compaction leave gaps.
+A read is complete when its position reaches the end. Records are not counted: transactions and compaction leave gaps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEXT_LOOK_S = 5.0
 
 
 class ReadGuard:
-    """Says whether a read can begin, why it stands still, and after it whether it read the right topic.
+    """Checks whether a read can begin, why it makes no progress, and afterwards whether it read the right topic.
 
     Args:
         clock: seconds, monotonic.
@@ -37,16 +37,16 @@ class ReadGuard:
         self.moved()
 
     def moved(self) -> None:
-        """The read has made progress."""
+        """Note that the read has made progress."""
         self._since = self._clock()
         self._look_at = self._since + _FIRST_LOOK_S
 
     def waited(self, position: int) -> None:
-        """The read stands at `position`, and nothing came.
+        """Note that the read is at `position`, and nothing has arrived.
 
         Raises:
-            SourceLossError: what it waits for is gone.
-            SourceUnavailableError: it stood still for longer than `read.timeout`.
+            SourceLossError: the records that it waits for are gone.
+            SourceUnavailableError: it has made no progress for longer than `read.timeout`.
         """
         now = self._clock()
         if now >= self._look_at:
@@ -61,20 +61,20 @@ class ReadGuard:
                 )
 
     def troubled(self, position: int, trouble: str) -> None:
-        """The client reported a failure; it may still go on by itself.
+        """Note that the client has reported a failure, from which it may recover by itself.
 
         Raises:
-            SourceLossError: what it waits for is gone.
+            SourceLossError: the records that it waits for are gone.
         """
         self._trouble = trouble
         self.look(position)
 
     def failed(self, position: int, trouble: str) -> NoReturn:
-        """The client gave the read up.
+        """Fail the read, because the client has given it up.
 
         Raises:
-            SourceLossError: what it wanted is gone.
-            SourceUnavailableError: anything else.
+            SourceLossError: the records that it wanted are gone.
+            SourceUnavailableError: in all other cases.
         """
         available = self.look(position)
         raise SourceUnavailableError(
@@ -84,19 +84,19 @@ class ReadGuard:
         )
 
     def look(self, position: int) -> str:
-        """Ask the brokers whether the rest of the range is there; return what is available."""
+        """Check with the brokers that the rest of the range is there; return what is available, as text."""
         entry = self._entry(position)
         self._cluster.confirm_topic(self._item.source, entry)
         begin = self._cluster.begins([entry.key]).get(entry.key)
         end = self._cluster.ends([entry.key]).get(entry.key)
-        if begin is None or end is None:  # deleted since: the next look will say so
+        if begin is None or end is None:  # deleted just now: the next look reports it
             return "no offsets"
         check_begin(self._item.source, entry, begin, end.offset)
         check_end(self._item.source, self._entry(self._item.end), begin, end.offset)
         return f"offsets {begin} to {end.offset}"
 
     def check(self) -> None:
-        """Before a read: check that all of the range is there, and of the log that the batch means.
+        """Check before a read that the whole range is there, in the log that the batch means.
 
         Raises:
             SourceLossError: it is not.
@@ -105,7 +105,7 @@ class ReadGuard:
         self.finished()
 
     def finished(self) -> None:
-        """The read has reached its end: check that it was of the topic, and of the log, that the batch means.
+        """Check, after the read has reached its end, that it read the topic and the log that the batch means.
 
         Raises:
             SourceLossError: the topic was recreated, or the log truncated, at some time before this call.

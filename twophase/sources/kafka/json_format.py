@@ -1,15 +1,15 @@
-"""Values parsed as JSON into the schema, each record one row, or named as bad.
+"""Parses values as JSON into the schema: each record becomes one row, or is reported as bad.
 
-pyarrow parses a block of values, joined by newlines, as a stream of objects, wherever lines end. That each value is
-exactly one row follows from four checks together:
+pyarrow parses a block of values, joined by newlines, as a stream of objects, regardless of line ends. Four checks
+together ensure that each value is exactly one row:
 
-    1. no value holds a NUL byte: the parser takes one for the end of the input
+    1. no value contains a NUL byte: the parser would take it for the end of the input
     2. each value begins with { and ends with }
     3. the parser refuses a raw newline inside a string, so none spans two values, and refuses a { right after a }
-       inside any object or list, so between two values it stands at the top level: each value gives one row at least
+       inside any object or list, so between two values it is at the top level: each value gives at least one row
     4. there are as many rows as values
 
-What fails any check, or a conversion, is halved until the bad records are found.
+A block that fails a check or a conversion is split in halves until the bad records are found.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _UNFIT = (UnfitError, pa.ArrowInvalid)
 
 @dataclass
 class _Piece:
-    """One block, taken apart.
+    """One block, prepared for parsing.
 
     Attributes:
-        joined: the values, each with a newline behind it; None if they failed checks 1 or 2.
-        lengths: of the values, to find them in `joined` again.
-        values: only where `joined` is None.
+        joined: the values, each followed by a newline; None if they failed check 1 or 2.
+        lengths: the lengths of the values, to find them in `joined`.
+        values: only if `joined` is None.
         metadata: the columns that come from the record itself.
     """
 
@@ -76,13 +76,13 @@ class JsonDecoder:
     """Turns blocks into record batches.
 
     Args:
-        schema: the Arrow schema of the rows, as Spark wants it; columns named `kafka_*` come from the record itself.
-        item: the range that the blocks are of.
-        on_bad_record: what becomes of a record that does not fit.
+        schema: the Arrow schema that Spark expects of the rows; columns named `kafka_*` come from the record itself.
+        item: the range that the blocks belong to.
+        on_bad_record: the handling of a record that does not fit.
 
     Attributes:
-        wanted: what the blocks have to hold.
-        dropped: how many records were left out.
+        wanted: the parts of the records that the blocks must have.
+        dropped: the number of records left out.
 
     Raises:
         ConfigError: a column has a type that cannot be read.
@@ -107,7 +107,7 @@ class JsonDecoder:
 
     @property
     def full(self) -> bool:
-        """Whether what was taken is enough for a batch."""
+        """True if there are enough records for a batch."""
         return self._rows >= _MAX_ROWS or self._bytes >= _MAX_BYTES
 
     def take(self, block: Block) -> None:
@@ -124,10 +124,10 @@ class JsonDecoder:
         self._rows += len(piece)
 
     def batch(self) -> pa.RecordBatch:
-        """All rows taken since the last batch, without the dropped ones.
+        """Return all rows since the last batch, without the dropped ones.
 
         Raises:
-            BadRecordError: a record does not fit the schema; names the first.
+            BadRecordError: a record does not fit the schema; the error names the first.
         """
         pieces, self._pieces = self._pieces, []
         self._rows = self._bytes = 0
@@ -143,7 +143,7 @@ class JsonDecoder:
         return pa.concat_batches([empty, *itertools.chain.from_iterable(found)])
 
     def notes(self) -> list[str]:
-        """What the operator should know of the rows so far."""
+        """Return warnings about the rows so far for the operator."""
         if self._first_dropped is None:
             return []
         offset, reason = self._first_dropped
@@ -159,7 +159,7 @@ class JsonDecoder:
         return list(self._halves(piece, values, 0, len(values)))
 
     def _halves(self, piece: _Piece, values: list[bytes | None], low: int, high: int) -> Iterator[pa.RecordBatch]:
-        """The runs of records that fit; in order, so that the first bad record is met first."""
+        """Yield the runs of records that fit, in order, so that the first bad record is found first."""
         try:
             columns = self._columns(_join(values[low:high]), high - low)
             yield self._assemble(columns, [piece], low, high - low)
@@ -177,7 +177,7 @@ class JsonDecoder:
         Raises:
             UnfitError, ArrowInvalid: some value does not fit.
         """
-        # one block: where pyarrow would cut a larger input is not where records end
+        # one block: pyarrow would not split a larger input between records
         settings = pj.ReadOptions(use_threads=False, block_size=len(data) + 1)
         table = pj.read_json(pa.BufferReader(data), settings, self._options)
         if table.num_rows != rows:
@@ -212,7 +212,7 @@ class JsonDecoder:
 
 
 def _join(values: list[bytes | None]) -> bytes:
-    """Checks 1 and 2.
+    """Join values for the parser, after checks 1 and 2.
 
     Raises:
         UnfitError: a value fails them.

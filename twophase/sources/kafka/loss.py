@@ -1,6 +1,6 @@
-"""Whether records the source has yet to read are gone: pure checks, each a named error with the lost range (H31, H32).
+"""Checks that records which the source has yet to read are not gone: pure, each error names the lost range (H31, H32).
 
-Nothing is ever skipped: the job stops, and what to give up is an operator's decision.
+Nothing is ever skipped: the job stops, and an operator decides what to give up.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Topic:
 
 
 def check_topic(source: str, entry: PartitionOffset, topic: Topic | None) -> None:
-    """Compare one entry with the metadata of its topic; `topic` is None where there is no such topic.
+    """Compare one entry with the metadata of its topic; `topic` is None if there is no such topic.
 
     Raises:
         PartitionVanishedError: the topic or the partition does not exist.
@@ -64,7 +64,7 @@ def check_topic(source: str, entry: PartitionOffset, topic: Topic | None) -> Non
 
 
 def check_begin(source: str, entry: PartitionOffset, begin: int, end: int) -> None:
-    """Compare the next offset with the first one that is still there.
+    """Compare the next offset with the first one that still exists.
 
     Raises:
         OffsetOutOfRangeError: records were deleted before they were read.
@@ -83,7 +83,7 @@ def check_end(source: str, entry: PartitionOffset, begin: int, end: int) -> None
     """Compare the next offset with the end of the log.
 
     Raises:
-        OffsetOutOfRangeError: the log ends before it: it was truncated after the job had read it.
+        OffsetOutOfRangeError: the log ends before it, because it was truncated after the job had read it.
     """
     if entry.offset <= end:
         return
@@ -112,10 +112,10 @@ def check_epoch(source: str, entry: PartitionOffset, epoch_end: int) -> None:
 
 
 def check_subscription(offset: SourceOffset, subscribed: frozenset[str]) -> None:
-    """Compare the topics of an offset with those the options name.
+    """Compare the topics of an offset with those in the options.
 
     Raises:
-        ConfigError: the offset holds a topic that is not subscribed any more.
+        ConfigError: the offset has a topic that is no longer subscribed.
     """
     left = sorted({entry.topic for entry in offset.partitions or ()} - subscribed)
     if left:

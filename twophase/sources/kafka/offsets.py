@@ -1,14 +1,14 @@
-"""Offsets of the source as values: parsing, formatting, admission. No input, no output, no clock.
+"""Offsets of the source as values: parsing, formatting, admission. No I/O, no clock.
 
-The offset of the source, as Spark keeps it in its offset log and the checkpoint store as list state:
+The offset of the source, as Spark keeps it in its offset log, and the checkpoint store as list state:
 
     {"version": 1, "source": UID, "partitions": null}                        nothing yet: the start of batch 0
     {"version": 1, "source": UID, "partitions": [{"topic", "topic_id", "partition", "offset", "leader_epoch"}, ...]}
     {"version": 1, "source": UID, "partitions": [...], "begin": [...]}       the end of the source's first batch
 
-`offset` is the next one to read. Where the source begins is resolved with its first batch and stands in `begin`, in the line that
-Spark keeps before the batch runs: so the same records are read however often it runs (H55). A partition that is found later
-enters the list at its first offset, with no records in that batch: so its start is durable too (H33).
+`offset` is the next one to read. The beginning of the source is resolved with its first batch and recorded in `begin`,
+in the line that Spark writes before the batch runs, so every run of it reads the same records (H55). A partition found
+later enters the list at its first offset, with no records in that batch, so that its start is durable too (H33).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from twophase.errors import CorruptRecordError, OffsetMismatchError, TopicRecrea
 VERSION = 1
 UNKNOWN_EPOCH = -1
 KEEP_UIDS = "keep the uids and the order of the sources as they were when the offsets were written."
-"""What helps where offsets are of another source."""
+"""The remedy if offsets belong to another source."""
 _KEYS = {"version", "source", "partitions"}
 _BEGIN = "begin"
 _FIELDS = {"topic": str, "topic_id": str, "partition": int, "offset": int, "leader_epoch": int}
@@ -42,10 +42,10 @@ class Partition(NamedTuple):
 
 @dataclass(frozen=True)
 class PartitionOffset:
-    """Where the source stands in one partition: one entry of its list state.
+    """The source's position in one partition: one entry of its list state.
 
     Attributes:
-        topic_id: the id the broker gave this creation of the topic (KIP-516); it tells a recreated topic apart (H32).
+        topic_id: the id the broker gave this creation of the topic (KIP-516); it identifies a recreated topic (H32).
         offset: the next offset to read.
         leader_epoch: the newest leader epoch known when `offset` was taken (KIP-320); -1 if unknown.
     """
@@ -58,7 +58,7 @@ class PartitionOffset:
 
     @property
     def key(self) -> Partition:
-        """The partition that the entry is about."""
+        """The partition of the entry."""
         return Partition(self.topic, self.partition)
 
 
@@ -70,7 +70,7 @@ class SourceOffset:
         source: the uid of the source.
         partitions: sorted by topic and partition; None before the start is resolved.
         begin: where the source began, likewise sorted; None except at the end of its first batch. A partition that was found
-            while that was planned is not among them.
+            while that batch was planned is not included.
     """
 
     source: str
@@ -79,20 +79,20 @@ class SourceOffset:
 
     @classmethod
     def initial(cls, source: str) -> Self:
-        """The constant that stands for "nothing yet"."""
+        """Return the constant for "nothing yet"."""
         return cls(source, None)
 
     @classmethod
     def of(cls, source: str, entries: Iterable[PartitionOffset]) -> Self:
-        """An offset with its entries sorted."""
+        """Return an offset with its entries sorted."""
         return cls(source, _sorted(entries))
 
     @classmethod
     def parse(cls, value: str | Mapping[str, Any]) -> Self:
-        """Read an offset line, or what `json.loads` made of it.
+        """Parse an offset line, or the value that `json.loads` made of it.
 
         Raises:
-            CorruptRecordError: it is not an offset of this source, or of a version that is not known.
+            CorruptRecordError: it is not an offset of this source, or its version is not known.
         """
         document = _document(value)
         source, partitions, begin = document["source"], _entries(document["partitions"]), _entries(document.get(_BEGIN))
@@ -107,26 +107,26 @@ class SourceOffset:
 
     @property
     def start(self) -> Self:
-        """Where the batch began that ended here, if no line says so: the source's beginning, or "nothing yet"."""
+        """The start of the batch that ended here, if no line records it: the source's beginning, or "nothing yet"."""
         return type(self)(self.source, self.begin)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values; equal offsets give equal text, which Spark compares."""
+        """Return the offset as JSON values; equal offsets give equal text, which Spark compares."""
         document = {"version": VERSION, "source": self.source, "partitions": _listed(self.partitions)}
         return document if self.begin is None else document | {_BEGIN: _listed(self.begin)}
 
     def to_line(self) -> str:
-        """As the line Spark writes into its offset log."""
+        """Return the offset as the line that Spark writes into its offset log."""
         return json.dumps(self.to_json())
 
     def by_partition(self) -> dict[Partition, PartitionOffset]:
-        """The entries by partition."""
+        """Return the entries by partition."""
         return {entry.key: entry for entry in self.partitions or ()}
 
 
 @dataclass(frozen=True)
 class LogEnd:
-    """Where a partition ends for this source: the last stable offset under read_committed.
+    """The end of a partition for this source: the last stable offset under read_committed.
 
     Attributes:
         offset: the offset after the last record that may be read.
@@ -139,7 +139,7 @@ class LogEnd:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one batch may admit, counted in offsets; None is no limit."""
+    """Limits on what one batch may admit, counted in offsets; None is no limit."""
 
     per_trigger: int | None = None
     per_partition: int | None = None
@@ -153,7 +153,7 @@ class OffsetRange:
         source: the uid of the source.
         start: first offset of the piece.
         end: offset after its last one.
-        leader_epoch: of the entry that the range ends at.
+        leader_epoch: the leader epoch of the entry that the range ends at.
     """
 
     source: str
@@ -166,7 +166,7 @@ class OffsetRange:
 
     @property
     def key(self) -> Partition:
-        """The partition that the range is of."""
+        """The partition of the range."""
         return Partition(self.topic, self.partition)
 
     def __str__(self) -> str:
@@ -174,7 +174,7 @@ class OffsetRange:
 
 
 def advance(start: SourceOffset, ends: Mapping[Partition, LogEnd], limits: Limits) -> SourceOffset:
-    """The end of the next batch.
+    """Return the end of the next batch.
 
     Args:
         start: resolved, with no entry beyond its end.
@@ -199,7 +199,7 @@ def advance(start: SourceOffset, ends: Mapping[Partition, LogEnd], limits: Limit
 
 
 def share(wanted: list[int], budget: int) -> list[int]:
-    """Divide a budget in proportion to what each wants; whoever wants anything gets at least 1 while it lasts.
+    """Divide a budget in proportion to what each wants; each that wants anything gets at least 1 while it lasts.
 
     Returns:
         Shares that add up to `min(budget, sum(wanted))`, none above what was wanted.
@@ -215,13 +215,13 @@ def share(wanted: list[int], budget: int) -> list[int]:
         return shares
     for i in lagging:
         shares[i] += (wanted[i] - 1) * rest // total
-    for i in lagging[: budget - sum(shares)]:  # what rounding left, fewer than there are partitions
+    for i in lagging[: budget - sum(shares)]:  # the remainder of rounding, less than the number of partitions
         shares[i] += 1
     return shares
 
 
 def ranges(start: SourceOffset, end: SourceOffset, min_tasks: int = 1) -> list[OffsetRange]:
-    """What the tasks of a batch read: one range for each partition that advances, more to reach `min_tasks`.
+    """Return what the tasks of a batch read: one range for each partition that advances, more to reach `min_tasks`.
 
     Raises:
         OffsetMismatchError: `end` is not a later offset of the same source.
@@ -268,10 +268,10 @@ def _split(item: OffsetRange, target: int) -> list[OffsetRange]:
 
 
 def first_line(end: str | None) -> str | None:
-    """The line at which a source began its first batch.
+    """Return the line at which a source began its first batch.
 
     Args:
-        end: the line at which that batch ended, of any source of Spark's.
+        end: the line at which that batch ended, of any Spark source.
 
     Returns:
         None if the line does not say.
@@ -316,7 +316,7 @@ def _listed(entries: Iterable[PartitionOffset] | None) -> list[dict[str, Any]] |
 
 
 def _entry(item: Any) -> PartitionOffset:
-    # bool is an int to Python, not to JSON
+    # a bool is an int in Python, but not in JSON
     if not isinstance(item, dict) or {name: type(value) for name, value in item.items()} != _FIELDS:
         raise _corrupt(f"a partition needs {', '.join(_FIELDS)}, but is {item!r}")
     entry = PartitionOffset(**item)

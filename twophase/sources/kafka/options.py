@@ -1,8 +1,8 @@
 """The options of the source `twophase-kafka`.
 
-Only what is listed here is passed on to a Kafka client: an open pass-through has let configuration run code, read files
-and reach other hosts (CVE-2023-25194, CVE-2024-31141, CVE-2025-27817). Secrets are named, not given: an option holds
-the name of an environment variable or a file, which is read where a connection is opened.
+Only options listed here are passed on to a Kafka client: in other products, an open pass-through has let configuration
+run code, read files and reach other hosts (CVE-2023-25194, CVE-2024-31141, CVE-2025-27817). Secrets are named, not
+given: an option holds the name of an environment variable or a file, which is read when a connection is opened.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class ValueFormat(StrEnum):
-    """What the rows hold: the record as it is, or its value parsed into the schema."""
+    """The format of the rows: the record as it is, or its value parsed into the schema."""
 
     RAW = "raw"
     JSON = "json"
 
 
 class OnBadRecord(StrEnum):
-    """What becomes of a record that does not fit the schema."""
+    """The handling of a record that does not fit the schema."""
 
     FAIL = "fail"
     DROP = "drop"
 
 
 class IsolationLevel(StrEnum):
-    """Whether records of open and aborted Kafka transactions are read."""
+    """Kafka's isolation level: excludes or includes records of open and aborted transactions."""
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
 
 
 class FetchEngine(StrEnum):
-    """What fetches on the executors; `auto` is librdkafka where it is installed."""
+    """The client that fetches on the executors; `auto` is librdkafka if it is installed."""
 
     AUTO = "auto"
     KAFKA_PYTHON = "kafka-python"
@@ -55,14 +55,14 @@ class FetchEngine(StrEnum):
 
 
 class Fallback(StrEnum):
-    """Where a partition begins that `startingOffsets` says nothing about."""
+    """The start of a partition that `startingOffsets` does not mention."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class SecurityProtocol(StrEnum):
-    """How brokers are spoken to."""
+    """Kafka's security protocol."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -71,7 +71,7 @@ class SecurityProtocol(StrEnum):
 
 
 class SaslMechanism(StrEnum):
-    """How the client proves who it is."""
+    """The SASL mechanism by which the client authenticates."""
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
@@ -87,7 +87,7 @@ def _topics(value: object) -> object:
     if isinstance(topics, tuple):
         bad = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
         if bad or not topics:
-            raise ValueError(f"give topic names divided by commas; {bad[0] if bad else ''!r} is none")
+            raise ValueError(f"give topic names separated by commas; {bad[0] if bad else ''!r} is none")
         return tuple(dict.fromkeys(topics))
     return topics
 
@@ -104,7 +104,7 @@ def _columns(value: object) -> object:
 def _servers(value: object) -> object:
     text = re.sub(r"\s", "", value) if isinstance(value, str) else value
     if isinstance(text, str) and not _SERVERS.fullmatch(text):
-        raise ValueError("give HOST:PORT, or several divided by commas")
+        raise ValueError("give HOST:PORT, or several separated by commas")
     return text
 
 
@@ -164,21 +164,21 @@ class KafkaOptions(Options):
 
     @property
     def tls(self) -> bool:
-        """Whether brokers are spoken to over TLS."""
+        """True if the connection to the brokers uses TLS."""
         return self.security_protocol in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
 
     @property
     def sasl(self) -> bool:
-        """Whether the client authenticates by SASL."""
+        """True if the client authenticates by SASL."""
         return self.security_protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
 
 Conflict = tuple[bool, str, str]
-"""Whether there is one; the problem; the remedy."""
+"""A flag that is true if there is a conflict, the problem, and the remedy."""
 
 
 def _conflicts(options: KafkaOptions) -> list[tuple[str, str]]:
-    """Problems between options, each with its remedy."""
+    """Return problems between options, each with its remedy."""
     check_name("source uid", options.uid)
     found = [*_source_conflicts(options), *_security_conflicts(options)]
     return [(problem, remedy) for wrong, problem, remedy in found if wrong]

@@ -1,13 +1,13 @@
-"""Decides how far the next batch reads, in the long-lived process that Spark keeps for the reader of a query.
+"""Plans how far the next batch reads, in the long-lived process that Spark keeps for the reader of a query.
 
     1. freeze     once, for available-now: the ends beyond which this query never reads
-    2. resolve    once in the life of a lineage: "nothing yet" becomes the start, which the first batch's end tells (H55)
+    2. resolve    once in the life of a lineage: "nothing yet" becomes the start, noted in the first batch's end (H55)
     3. look       each time Spark asks: where do the partitions end?
     4. check      before anything advances: is it the same topic, are the records there? (H31, H32)
     5. discover   with 4, and every `partition.discovery.interval`: new partitions enter at their first offset (H33)
     6. admit      as much as the limits allow, and less in the first batches
 
-With trigger 0 Spark asks 80 times a second: an answer that nothing is new holds for a moment.
+With trigger 0 Spark asks 80 times a second, so an answer that nothing is new is reused for a moment.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OffsetPlanner:
         clock: seconds, monotonic.
 
     Attributes:
-        seen: the ends found by the last look, for progress reports; None before it.
+        seen: the ends found by the last look, for progress reports; None before the first.
     """
 
     def __init__(self, options: KafkaOptions, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,16 +54,16 @@ class OffsetPlanner:
         self.seen: SourceOffset | None = None
 
     def freeze(self) -> None:
-        """Step 1: from now on nothing is read beyond where the partitions end at this moment."""
+        """Step 1: from now on, read nothing beyond the current ends of the partitions."""
         self._frozen = self._cluster.ends(_keys(self._topics()))
 
     def latest(self, start: SourceOffset, limits: Limits) -> SourceOffset:
-        """The end of the next batch; `start` itself if there is none.
+        """Return the end of the next batch; `start` itself if there is none.
 
         Raises:
             SourceLossError: records that were not read are gone.
             SourceUnavailableError: the brokers do not answer.
-            OffsetMismatchError: `start` is of another source.
+            OffsetMismatchError: `start` belongs to another source.
         """
         if start.source != self._options.uid:
             raise OffsetMismatchError(
@@ -109,7 +109,7 @@ class OffsetPlanner:
         return advance(grown, self._admissible(entries, ends), limits)
 
     def _look(self, entries: Iterable[PartitionOffset]) -> dict[Partition, LogEnd]:
-        """Step 3. Ends for all entries."""
+        """Step 3: return the ends for all entries."""
         listed = list(entries)
         ends = self._cluster.ends([entry.key for entry in listed])
         if listed and not ends:  # the broker does not know one of them
@@ -144,10 +144,10 @@ class OffsetPlanner:
             begin, end = begins.get(entry.key, entry.offset), ends[entry.key].offset
             check_end(self._options.uid, entry, begin, end)
             check_begin(self._options.uid, entry, begin, end)
-        led_anew = [entry for entry in wanted if 0 <= entry.leader_epoch != ends[entry.key].leader_epoch]
-        if led_anew:
-            epoch_ends = self._cluster.epoch_ends(led_anew)
-            for entry in led_anew:
+        newly_led = [entry for entry in wanted if 0 <= entry.leader_epoch != ends[entry.key].leader_epoch]
+        if newly_led:
+            epoch_ends = self._cluster.epoch_ends(newly_led)
+            for entry in newly_led:
                 check_epoch(self._options.uid, entry, epoch_ends.get(entry.key, -1))
 
     def _discovered(self, entries: Iterable[PartitionOffset], topics: Mapping[str, Topic]) -> list[PartitionOffset]:
@@ -168,7 +168,7 @@ class OffsetPlanner:
         return found
 
     def _check_new(self, found: Iterable[PartitionOffset]) -> None:
-        """A partition that was added to a topic of the job began at offset 0: what is gone was never read."""
+        """Check partitions added to a known topic: they began at offset 0, so records that are gone were never read."""
         late = [entry for entry in found if entry.offset > 0]
         ends = self._cluster.ends([entry.key for entry in late])
         for entry in late:
@@ -182,7 +182,7 @@ class OffsetPlanner:
     def _admissible(
         self, entries: Iterable[PartitionOffset], ends: Mapping[Partition, LogEnd]
     ) -> Mapping[Partition, LogEnd]:
-        """Step 6 begins with ends that no available-now query exceeds."""
+        """Return the ends that step 6 may admit up to: for available-now, not beyond the frozen ones."""
         frozen = self._frozen
         if frozen is None:
             return ends

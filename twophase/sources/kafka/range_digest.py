@@ -1,15 +1,17 @@
-"""What a micro-batch has read of each range, kept until the next one is decided: a replay that reads other records fails (H35).
+"""Digests of the ranges that a micro-batch read, kept until the next is decided: a replay of other records fails (H35).
 
-    1. begin     driver    deletes what no replay can need any more, and makes the folder of the micro-batch
-    2. share     driver    tells the tasks of a micro-batch where digests are kept, and whether it is a replay (`plan`: the plugin form)
+    1. begin     driver    deletes digests that no replay can need, and creates the folder of the micro-batch
+    2. share     driver    tells the tasks where digests are kept, and if this is a replay (`plan`: in the plugin form)
     3. take      task      folds the records of its range into a digest as they pass
     4. settle    task      at the end of the range: keeps the digest, or compares it with those that are kept
 
-A task ends before its micro-batch can be decided, so the digests of a decided one are there. They lie in Spark's folder beside
-the state that depends on them, one file for each read: `ranges/<checkpoint>-<generation>/<range>-<random>`. A generation runs a
-micro-batch once, and what it reads again meanwhile (another attempt, a lost executor) is kept as well: all have to agree.
+A task ends before its micro-batch can be decided, so the digests of a decided one exist. They are in Spark's folder
+beside the state that depends on them, one file for each read: `ranges/<checkpoint>-<generation>/<range>-<random>`. A
+generation runs a micro-batch once, and digests of repeated reads (another attempt, a lost executor) are kept as well:
+all must agree.
 
-In the plugin form a task whose replay fails for its records leaves a mark beside them, `lost-<random>`: the next start reads it.
+In the plugin form a task whose replay fails for its records leaves a mark beside them for the next start,
+`lost-<random>`.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ _PLANNED_PROPERTY = "twophase.range_digests.planned"
 _BATCH_PROPERTY = "streaming.sql.batchId"
 _KIND = "RANGE"
 _ABANDONED_S = 86_400.0
-"""Age of a half written note whose driver is dead, whatever the clocks of two machines say: writing takes milliseconds."""
+"""Age at which a half-written note counts as abandoned, however two clocks differ: writing takes milliseconds."""
 _NAME = re.compile(r"(?P<checkpoint>\d+)-(?P<generation>\d+)")
 
 _log = logging.getLogger("twophase")
@@ -56,14 +58,14 @@ _log = logging.getLogger("twophase")
 
 @dataclass
 class RangeDigest:
-    """A digest of the records of one range, however they are cut into blocks.
+    """A digest of the records of one range, regardless of how they are split into blocks.
 
-    Keys, timestamps and headers are not part of it. Compaction takes whole records, and a log that was written anew has
-    another leader epoch.
+    Keys, timestamps and headers are not included: compaction removes whole records, and a rewritten log has another
+    leader epoch.
 
     Attributes:
-        records: how many.
-        offsets: their sum. Compaction only takes records, so fewer offsets have another number already.
+        records: the number of records.
+        offsets: the sum of their offsets. Compaction only removes records, which changes their number already.
         values: CRC-32 of the values, one after the other.
     """
 
@@ -72,7 +74,7 @@ class RangeDigest:
     values: int = 0
 
     def take(self, block: Block) -> None:
-        """Add the records that come next."""
+        """Add the next records."""
         count, offsets = len(block), block.offsets
         self.records += count
         self.offsets += count * (offsets[0] + offsets[-1]) // 2 if isinstance(offsets, range) else sum(offsets)
@@ -85,8 +87,8 @@ class RangeDigests:
 
     Attributes:
         path: their folder.
-        replay: whether the tasks compare with what is there, or add to it.
-        planned: the plugin form, in which nobody but the tasks learns why a replay fails.
+        replay: whether the tasks compare their digests with those in the folder, instead of adding to them.
+        planned: whether this is the plugin form, in which only the tasks learn why a replay fails.
     """
 
     path: str
@@ -94,12 +96,12 @@ class RangeDigests:
     planned: bool = False
 
     def share(self, context: SparkContext) -> None:
-        """Tell the tasks of all jobs that this thread starts."""
+        """Share the digests with the tasks of all jobs that this thread starts."""
         context.setLocalProperty(_PROPERTY, json.dumps(asdict(self)))
 
     @classmethod
     def of_task(cls) -> Self | None:
-        """What this task was told; None if its micro-batch needs no digests."""
+        """Return the digests shared with this task; None if its micro-batch needs none."""
         context = TaskContext.get()
         if context is None:
             return None
@@ -109,10 +111,10 @@ class RangeDigests:
         return cls._planned(Path(folder), context.getLocalProperty(_BATCH_PROPERTY)) if folder else None
 
     def plan(self, checkpoint: int) -> None:
-        """Tell the tasks of a micro-batch of the plugin form, whose driver has no Spark context, by a note. Not durable: a
-        run that begins plans its micro-batch itself.
+        """Share the digests by a note in the plugin form, whose driver has no Spark context. The note is not durable:
+        each run plans its own micro-batch.
         """
-        Path(self.path).mkdir(mode=0o700, exist_ok=True)  # of a replay too: for the mark of one that fails
+        Path(self.path).mkdir(mode=0o700, exist_ok=True)  # for a replay too, which leaves a mark there if it fails
         path = Path(self.path).parent / _PLAN
         _delete_half_written(path)
         temporary = path.with_name(f".{_PLAN}-{os.getpid()}")
@@ -128,11 +130,11 @@ class RangeDigests:
         return cls(**note) if str(note.pop("checkpoint")) == batch else None
 
     def settle(self, item: OffsetRange, digest: RangeDigest) -> None:
-        """A range was read to its end: keep its digest, or compare it.
+        """Keep or compare the digest of a range that was read to its end.
 
         Raises:
             RangeChangedError: this is a replay, and the range had other records.
-            CorruptRecordError: a digest that is kept is damaged.
+            CorruptRecordError: a kept digest is damaged.
         """
         of = [
             item.source,
@@ -140,7 +142,7 @@ class RangeDigests:
             item.partition,
             item.start,
             item.end,
-        ]  # the leader epoch may be another by now
+        ]  # without the leader epoch, which may have changed
         name = short_hash(json.dumps(of), 32)
         if self.replay:
             self._compare(item, digest, name)
@@ -148,10 +150,10 @@ class RangeDigests:
             self._keep(f"{name}-{secrets.token_hex(8)}", codec.encode(_KIND, asdict(digest)))
 
     def lost(self, error: SourceLossError) -> None:
-        """A range could not be read, or had other records. In a replay of the plugin form the next start may do without it.
+        """Mark a range that could not be read, or had other records, if this is a replay of the plugin form.
 
         Raises:
-            SourceLossError: then, and it says so.
+            SourceLossError: it was marked, and the next start may go on without the range.
         """
         if not (self.replay and self.planned and self._keep(f"{_LOST}-{secrets.token_hex(8)}", b"")):
             return
@@ -162,17 +164,17 @@ class RangeDigests:
         ) from error
 
     def _keep(self, name: str, data: bytes) -> bool:
-        """Whole under its name, and not synced: the decision syncs all that it relies on in this folder (`SparkFolder.sync`).
+        """Write a file atomically but without a sync, since the decision syncs what it relies on (`SparkFolder.sync`).
 
         Returns:
-            Whether the folder is there.
+            Whether the folder exists.
         """
         folder = Path(self.path)
         temporary = folder / f".tmp-{name}"
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         except FileNotFoundError:
-            # On a disk of this executor's own nobody would look for it, or delete it.
+            # On this executor's own disk nothing would look for it, or delete it.
             _log.warning("Nothing is kept of what was read: this executor does not see %s of the driver's.", folder)
             return False
         with os.fdopen(descriptor, "wb") as file:
@@ -181,7 +183,7 @@ class RangeDigests:
         return True
 
     def _compare(self, item: OffsetRange, digest: RangeDigest, name: str) -> None:
-        """None is kept if the range was cut otherwise, or an older version read it: then nothing can be said."""
+        """Compare with the kept digests: there are none if the range was cut otherwise, or an older version read it."""
         names = LocalStorage(self.path).names(".") if Path(self.path).is_dir() else []
         kept = [found for found in names if found.startswith(f"{name}-")]
         for found in kept:
@@ -206,14 +208,14 @@ class RangeDigests:
 
 
 def begin(spark_folder: Path, checkpoint: int, generation: int, decided: Decision | None) -> RangeDigests:
-    """The digests of a micro-batch that is about to run.
+    """Return the digests of a micro-batch that is about to run.
 
-    If it is not decided, those that nothing needs any more are deleted, and their folder is made: the tasks make none.
+    If it is not decided, digests that are no longer needed are deleted, and its folder is created: the tasks do not.
 
     Args:
         spark_folder: Spark's folder of the lineage.
         checkpoint: the number of the micro-batch.
-        generation: of this driver.
+        generation: the generation of this driver.
         decided: the decision on the micro-batch, if it is a replay.
     """
     root = spark_folder.absolute() / FOLDER
@@ -227,7 +229,7 @@ def begin(spark_folder: Path, checkpoint: int, generation: int, decided: Decisio
 
 
 def was_lost(spark_folder: Path, decision: Decision) -> bool:
-    """Whether a replay of the plugin form has failed because a task found no records, or others."""
+    """Return whether a replay of the plugin form has failed because records were gone or had changed."""
     folder = spark_folder / FOLDER / f"{decision.checkpoint}-{decision.attempt.generation}"
     return any(folder.glob(f"{_LOST}-*"))
 
@@ -240,15 +242,15 @@ def plan_digests(spark_folder: Path, context: SparkContext) -> None:
 
 
 def are_planned(spark_folder: Path) -> bool:
-    """Whether `plan_digests` was called for a query over this folder."""
+    """Return whether `plan_digests` was called for a query over this folder."""
     return (spark_folder / FOLDER).is_dir()
 
 
 def _prune(root: Path, checkpoint: int, generation: int) -> None:
-    """Delete the digests that nothing needs when a generation begins a micro-batch that is not decided.
+    """Delete digests that are not needed when a generation begins an undecided micro-batch.
 
-    Those of the one before stay: Spark's note that it is finished may not be on disk yet. So do those of newer generations,
-    which have overtaken this one. What cannot be deleted is left to the next micro-batch.
+    Those of the micro-batch before stay: Spark's note that it is finished may not be on disk yet. So do those of newer
+    generations, which have overtaken this one. What cannot be deleted is left to the next micro-batch.
     """
     for name in os.listdir(root):
         match = _NAME.fullmatch(name)
@@ -259,11 +261,11 @@ def _prune(root: Path, checkpoint: int, generation: int) -> None:
         except FileNotFoundError:  # another process was quicker
             continue
         except OSError as error:
-            _log.warning("The digests %s of ranges that nobody reads again cannot be deleted: %s", root / name, error)
+            _log.warning("The digests %s, which are no longer needed, cannot be deleted: %s", root / name, error)
 
 
 def _delete_half_written(plan: Path) -> None:
-    """Delete notes of drivers that died before theirs had its name. What cannot be deleted is left to the next micro-batch."""
+    """Delete half-written notes of drivers that died. What cannot be deleted is left to the next micro-batch."""
     for path in plan.parent.glob(f".{_PLAN}-*"):
         try:
             if time.time() - path.stat().st_mtime > _ABANDONED_S:
@@ -271,7 +273,7 @@ def _delete_half_written(plan: Path) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            _log.warning("The half written note %s cannot be deleted: %s", path, error)
+            _log.warning("The half-written note %s cannot be deleted: %s", path, error)
 
 
 def _joined(values: list[bytes | None]) -> bytes:

@@ -1,4 +1,4 @@
-"""Records as they are: key, value, topic, partition, offset, timestamp, headers."""
+"""Decodes records as they are: key, value, topic, partition, offset, timestamp, headers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TYPES = {
 
 
 def ddl(columns: tuple[str, ...]) -> str:
-    """The schema of some columns, as Spark wants it."""
+    """Return the DDL schema of some columns, as Spark expects it."""
     return ", ".join(f"{name} {DDL[name]}" for name in columns)
 
 
@@ -48,10 +48,10 @@ class RawDecoder:
 
     Args:
         schema: the Arrow schema of the rows; names and types are those of `DDL`.
-        item: the range that the blocks are of.
+        item: the range that the blocks belong to.
 
     Attributes:
-        wanted: what the blocks have to hold.
+        wanted: the parts of the records that the blocks must have.
 
     Raises:
         ConfigError: the schema has another column, or another type.
@@ -75,7 +75,7 @@ class RawDecoder:
 
     @property
     def full(self) -> bool:
-        """Whether what was taken is enough for a batch."""
+        """True if there are enough records for a batch."""
         return self._rows >= MAX_ROWS or self._bytes >= MAX_BYTES
 
     def take(self, block: Block) -> None:
@@ -86,7 +86,7 @@ class RawDecoder:
         self._bytes += sum(array.nbytes for array in arrays)
 
     def batch(self) -> pa.RecordBatch:
-        """All rows taken since the last batch."""
+        """Return all rows since the last batch."""
         pieces, self._pieces = self._pieces, []
         self._rows = self._bytes = 0
         empty = [pa.nulls(0, field.type) for field in self._schema]
@@ -95,12 +95,12 @@ class RawDecoder:
         )
 
     def notes(self) -> list[str]:
-        """What the operator should know of the rows so far: nothing."""
+        """Return no warnings: every record fits."""
         return []
 
 
 def timestamps(block: Block, _: OffsetRange) -> pa.Array:
-    """The timestamps of the records; null where the broker has none."""
+    """Return the timestamps of the records; null if the broker has none."""
     milliseconds = integers(block.timestamps_ms)
     if pc.min(milliseconds).as_py() < 0:
         none = pa.nulls(1, milliseconds.type)[0]
@@ -109,22 +109,22 @@ def timestamps(block: Block, _: OffsetRange) -> pa.Array:
 
 
 def keys(block: Block, _: OffsetRange) -> pa.Array:
-    """The keys of the records."""
+    """Return the keys of the records."""
     return binaries(block.keys)
 
 
 def topics(block: Block, item: OffsetRange) -> pa.Array:
-    """The topic, once for each record."""
+    """Return the topic, once for each record."""
     return pa.repeat(scalar(item.topic), len(block))
 
 
 def partitions(block: Block, item: OffsetRange) -> pa.Array:
-    """The partition, once for each record."""
+    """Return the partition, once for each record."""
     return pa.repeat(integers([item.partition], pa.int32())[0], len(block))
 
 
 def offsets(block: Block, _: OffsetRange) -> pa.Array:
-    """The offsets of the records."""
+    """Return the offsets of the records."""
     return integers(block.offsets)
 
 

@@ -1,7 +1,7 @@
-"""The stream reader that Spark talks to. `__init__` opens nothing: it also runs where the reader is only pickled.
+"""The stream reader that Spark calls. `__init__` opens nothing: it also runs where the reader is only pickled.
 
-driver, one long-lived process a query: initialOffset, prepareForTriggerAvailableNow, latestOffset, partitions, stop
-executors, one task a range: read
+driver, one long-lived process per query: initialOffset, prepareForTriggerAvailableNow, latestOffset, partitions, stop
+executors, one task per range: read
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _log = logging.getLogger(__name__)
 
 
 class KafkaPartition(InputPartition):
-    """What one task reads.
+    """The input of one task.
 
     Attributes:
         item: the range.
-        again: Spark runs the batch again, and its offsets were planned by another process, maybe days ago.
+        again: whether Spark runs the batch again, with offsets that another process planned, perhaps days ago.
     """
 
     def __init__(self, item: OffsetRange, *, again: bool = False) -> None:
@@ -63,11 +63,11 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._decoder(_NOWHERE)
 
     def initialOffset(self) -> dict[str, Any]:
-        """The constant "nothing yet": Spark asks again after a crash in batch 0, and must get the same (H55)."""
+        """Return the constant "nothing yet": Spark asks again after a crash in batch 0, and must get the same (H55)."""
         return SourceOffset.initial(self._options.uid).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Tells apart a trigger that wants everything from one that leaves it to the options."""
+        """Return the limit of the options, which must differ from that of a trigger that reads everything."""
         if self._options.max_per_trigger is None and self._options.max_per_partition is None:
             return ReadAllAvailable()
         return ReadMaxRows(self._options.max_per_trigger or _UNLIMITED_ROWS)
@@ -77,7 +77,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._open().freeze()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next batch, or `start` if nothing is new."""
+        """Return the end of the next batch, or `start` if nothing is new."""
         begin = SourceOffset.parse(start)
         end = self._open().latest(begin, self._limits(limit))
         if end == begin:
@@ -86,15 +86,15 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Where the partitions ended at the last look, for the progress report."""
+        """Return where the partitions ended at the last look, for the progress report."""
         seen = self._planner.seen if self._planner is not None else None
         return None if seen is None else seen.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One range for each partition that advances.
+        """Return the ranges of a batch, at least one for each partition that advances.
 
-        Whether the records of a batch that Spark runs again are still there is asked by the tasks that read them: it may
-        be committed already, and then nobody does (hazard H62).
+        If Spark runs a batch again, the tasks that read its records check that they still exist, not the driver: it may
+        be committed already, and then nothing reads them (hazard H62).
         """
         planned = SourceOffset.parse(start), SourceOffset.parse(end)
         again = planned != self._planned
@@ -104,7 +104,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the rows of one range.
 
         Raises:
-            SourceLossError: records of it are gone, or are others.
+            SourceLossError: records of it are gone or have changed.
         """
         kept = RangeDigests.of_task()
         try:
@@ -130,10 +130,10 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         freeze_gc()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: Spark calls this a trigger late. Group offsets are committed with the checkpoint."""
+        """Do nothing: Spark calls this one trigger late. Group offsets are committed with the checkpoint."""
 
     def stop(self) -> None:
-        """Close the connection of the driver's process."""
+        """Close the driver process's connection."""
         if self._planner is not None:
             cluster_of(self._options).close()
 

@@ -1,4 +1,4 @@
-"""The first micro-batches of a start are small: rows are visible within seconds, and Spark compiles on little."""
+"""Limits the first micro-batches of a start: rows are visible within seconds, and Spark compiles on few rows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from twophase.sources.kafka.offsets import Limits
 FIRST_RECORDS = 20_000
 GROWTH = 3
 LASTS_S = 60.0
-"""After it every micro-batch may have its full size: with a trigger of an hour, small ones would be late by hours."""
+"""Afterwards every micro-batch may have its full size: with a trigger of an hour, small ones would be late by hours."""
 
 
 class SlowStart:
-    """Caps the limit of the first micro-batches; each may admit three times what the one before it could.
+    """Caps the limit of the first micro-batches; each may admit three times as much as the one before.
 
-    A micro-batch that has no limit keeps none: some triggers read all there is in one.
+    A micro-batch without a limit stays unlimited: some triggers read everything in one.
 
     Args:
         clock: seconds, monotonic.
@@ -28,12 +28,12 @@ class SlowStart:
         self._ends_at = clock() + LASTS_S
 
     def limit(self, limits: Limits) -> Limits:
-        """What the next micro-batch may admit."""
+        """Return the limits of the next micro-batch."""
         if limits.per_trigger is None or self._clock() >= self._ends_at:
             return limits
         return replace(limits, per_trigger=min(limits.per_trigger, self._cap))
 
     def admitted(self) -> None:
-        """A micro-batch was planned."""
+        """Note that a micro-batch was planned."""
         if self._clock() < self._ends_at:
             self._cap *= GROWTH

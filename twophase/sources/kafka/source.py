@@ -20,18 +20,18 @@ class KafkaDataSource(DataSource):
         return "twophase-kafka"
 
     def schema(self) -> str:
-        """The columns of value.format=raw; called when the user gives no schema."""
+        """Return the columns of value.format=raw; called if the user gives no schema."""
         options = KafkaOptions.parse(self.options)
         if options.value_format is ValueFormat.JSON:
             raise ConfigError(f"{WHERE}: value.format=json needs a schema.", remedy="call .schema(...) before .load().")
         return raw_format.ddl(options.columns)
 
     def streamReader(self, schema: StructType) -> KafkaStreamReader:
-        """The reader of one query; opens nothing."""
+        """Return the reader of one query; opens nothing."""
         return KafkaStreamReader(KafkaOptions.parse(self.options), schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 Spark's signature
-        """Refused: the source is a stream."""
+        """Refuse a batch read: the source is a stream."""
         raise ConfigError(
             f"{WHERE}: spark.read is not supported.",
             remedy="use spark.readStream, with .trigger(availableNow=True) to stop at the end.",

@@ -1,4 +1,4 @@
-"""Notices partitions that an open Kafka transaction holds back (H34): nothing behind it can be read_committed."""
+"""Detects partitions that an open Kafka transaction blocks (H34): no record behind it can be read as committed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ PATIENCE_S = 60.0
 
 
 class StallAlarm:
-    """Compares last stable offsets with high watermarks over time. Bounded by the number of partitions."""
+    """Compares last stable offsets with high watermarks over time. Its size is bounded by the number of partitions."""
 
     def __init__(self) -> None:
         self._held: dict[Partition, tuple[int, float]] = {}
 
     def observe(self, now: float, ends: Mapping[Partition, LogEnd], highs: Mapping[Partition, LogEnd]) -> list[str]:
-        """Take one look.
+        """Compare the offsets once.
 
         Args:
             now: seconds, monotonic.
@@ -25,7 +25,7 @@ class StallAlarm:
 
         Returns:
             A warning for each partition whose last stable offset has not moved for `PATIENCE_S` while records wait
-            behind it; not repeated before the same time has passed again.
+            behind it; repeated only after the same time has passed again.
         """
         held = {key: end.offset for key, end in ends.items() if key in highs and highs[key].offset > end.offset}
         warnings = []

@@ -1,4 +1,4 @@
-"""Resolves where a fresh start begins. Spark makes the result durable with the end of the first batch (H55)."""
+"""Resolves the offsets of a fresh start. Spark makes them durable with the end of the first batch (H55)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class StartResolver:
 
     Args:
         topics: the subscribed topics as they are now.
-        ends: what counts as the end of each partition.
+        ends: the end of each partition.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class StartResolver:
         self._begins = cluster.begins(list(ends))
 
     def resolve(self) -> SourceOffset:
-        """Where the source begins.
+        """Return the offsets at which the source begins.
 
         Raises:
             PreflightError: a subscribed topic does not exist, or a partition has no committed offset.
-            ConfigError: the option names partitions that are not there, or leaves some out.
+            ConfigError: the option names partitions that do not exist, or leaves some out.
             OffsetOutOfRangeError: a committed or named offset is not available.
         """
         missing = sorted(set(self._options.subscribe) - self._topics.keys())
@@ -66,7 +66,7 @@ class StartResolver:
                 return self._latest(self._ends)
             case AtTimestamp(milliseconds):
                 found = self._cluster.at_timestamp(list(self._ends), milliseconds)
-                # nothing at or after that time below the end: what comes next is
+                # no record at or after that time yet: begin at the end
                 return {key: self._ends[key].offset if at is None else at for key, at in found.items()}
             case Committed():
                 return self._committed(self._options.group_id or "")

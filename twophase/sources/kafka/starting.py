@@ -19,22 +19,22 @@ _ALLOWED = (
 
 @dataclass(frozen=True)
 class Earliest:
-    """The first record that is still there."""
+    """The first record that still exists."""
 
 
 @dataclass(frozen=True)
 class Latest:
-    """What is written after the start."""
+    """The records written after the start."""
 
 
 @dataclass(frozen=True)
 class Committed:
-    """Where the consumer group stands."""
+    """The committed offsets of the consumer group."""
 
 
 @dataclass(frozen=True)
 class AtTimestamp:
-    """The first record at or after a time; the end where there is none.
+    """The first record at or after a time; the end if there is none.
 
     Attributes:
         milliseconds: since 1970-01-01 UTC.
@@ -51,14 +51,14 @@ class Specific:
 
 
 Starting = Earliest | Latest | Committed | AtTimestamp | Specific
-"""Where a fresh start begins."""
+"""The position at which a fresh start begins."""
 
 
 def parse_starting(value: object) -> object:
-    """Read the option; leave what is not text to the type check.
+    """Parse the option; leave values that are not text to the type check.
 
     Raises:
-        ValueError: the text is none of the allowed forms.
+        ValueError: the text has none of the allowed forms.
     """
     if not isinstance(value, str):
         return value

@@ -10,7 +10,7 @@ from twophase.sources.kafka.offsets import VERSION, SourceOffset
 
 
 def to_entries(line: str) -> list[dict[str, Any]]:
-    """The list state in an offset line; empty before the start is resolved.
+    """Return the list state in an offset line; empty before the start is resolved.
 
     Raises:
         CorruptRecordError: the line is not an offset of this source.
@@ -19,14 +19,14 @@ def to_entries(line: str) -> list[dict[str, Any]]:
 
 
 def to_line(source: str, entries: Iterable[Mapping[str, Any]]) -> str:
-    """The offset line that a new lineage starts from.
+    """Return the offset line that a new lineage starts from.
 
     Args:
         source: the uid of the source.
-        entries: what `to_entries` gave, of one or of several subtasks, in any order.
+        entries: the results of `to_entries`, of one or several subtasks, in any order.
 
     Raises:
-        CorruptRecordError: an entry is damaged, or two are about one partition.
+        CorruptRecordError: an entry is damaged, or two name the same partition.
     """
     listed = [dict(entry) for entry in entries]
     return SourceOffset.parse({"version": VERSION, "source": source, "partitions": listed}).to_line()
