@@ -30,7 +30,7 @@ def blocks(language: str) -> dict[str, str]:
 def job_files() -> dict[str, str]:
     """Those YAML blocks that are whole job files."""
     parsed = {place: yaml.safe_load(text) for place, text in blocks("yaml").items()}
-    return {place: blocks("yaml")[place] for place, value in parsed.items() if JOB_FILE <= {*value}}
+    return {place: blocks("yaml")[place] for place, value in parsed.items() if {*value} >= JOB_FILE}
 
 
 @pytest.mark.parametrize("place", blocks("python"))
