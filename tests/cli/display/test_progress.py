@@ -29,6 +29,7 @@ from twophase.events import (
     OrphansAborted,
     RecoveryFinished,
     RecoveryStarted,
+    SinkAcknowledged,
 )
 from twophase.ids import Attempt
 
@@ -255,6 +256,16 @@ def test_the_live_view_shows_the_job_in_a_panel() -> None:
     assert "pending commits  1   checkpoint 1 " in last
     assert "last error       boom" in last
     assert "restart 1 in 2.00 s: boom" in text[: text.rindex("╭")]
+
+
+def test_the_panel_says_what_a_start_waits_for() -> None:
+    began = [*RECOVERED, CheckpointTriggered("orders", 0, A)]
+    written = [*began, SinkAcknowledged("orders", 0, A, "facts", 2, 10, 0.5)]
+    assert "earlier checkpoints are being committed or aborted" in text_of(LiveView, RECOVERED[0])
+    assert "Spark is planning the first micro-batch" in text_of(LiveView, *RECOVERED)
+    assert "0   pre-commit, Spark's Python workers are starting" in text_of(LiveView, *began)
+    assert "workers are starting" not in text_of(LiveView, *written)
+    assert "planning" not in text_of(LiveView, *RECOVERED, *taken(0))
 
 
 @pytest.mark.parametrize("width", [60, 200])

@@ -78,7 +78,7 @@ def _waits_for(now: Progress) -> str:
     """Return what a job without a checkpoint in progress waits for, as long as its first one has not begun."""
     if now.state == "recovering":
         return "earlier checkpoints are being committed or aborted"
-    if now.state == "running" and not now.has_workers:
+    if now.state == "running" and not now.committed and not now.has_workers:
         return "Spark is planning the first micro-batch"
     return _NONE
 
