@@ -82,7 +82,7 @@ layers: $(READY)  ## Who may know whom
 
 docs: $(READY)  ## The documentation site, strictly: broken links fail
 	@$(BIN)/python docs/generate.py --check
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict -d build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict -d site
 
 check: lint types layers test  ## Style, types, layers, and every test that needs no Docker
 
@@ -97,7 +97,7 @@ services: $(READY)  ## Fetch Kafka, MySQL, MariaDB and Delta into the cache
 	@$(BIN)/python -m twophase.testing.services fetch
 
 package: $(READY)  ## Build the wheel and the sdist into dist/, and check what is in them
-	@rm -rf build dist
+	@rm -rf build dist *.egg-info
 	@$(BIN)/python -m build --no-isolation
 	@$(BIN)/python -m harness.package dist
 

@@ -22,7 +22,7 @@ README = (ROOT / "README.md").read_text()
 PAGES = sorted(
     path
     for path in ROOT.rglob("*.md")
-    if not any(part.startswith(".") or part == "build" for part in path.relative_to(ROOT).parts)
+    if not any(part.startswith(".") or part in ("build", "site") for part in path.relative_to(ROOT).parts)
 )
 TESTS = ("tests", "integration", "verification")
 PYTHON = README.partition("```python\n")[2].partition("```")[0]
