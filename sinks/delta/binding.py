@@ -48,7 +48,7 @@ class Binding:
         raise TargetChangedError(
             f"Sink {self.owner.sink!r} of job {self.owner.job!r}: the table in {self.log.storage.root} had the id "
             f"{self.table} when it was opened; {found}. Nothing was written.",
-            remedy="put the table back; or, for the new one, start a new lineage with restore.path.",
+            remedy="restore the table; or, for the new one, start a new lineage with restore.path.",
         )
 
     def committed(self, snapshot: Snapshot) -> dict[str, int]:

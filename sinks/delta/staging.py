@@ -82,7 +82,7 @@ class Staging:
         if committed >= transaction.checkpoint:
             raise StopJobError(
                 f"{transaction} is to be written, and the table has checkpoint {committed} of its lineage already.",
-                remedy="put the job's folder (checkpointLocation) back as it was.",
+                remedy="restore the job's folder (checkpointLocation) as it was.",
             )
         intent = Intent(transaction, snapshot.table, snapshot.version, committed)
         self._pieces.begin(intent)

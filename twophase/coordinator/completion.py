@@ -1,8 +1,8 @@
 """Steps 4 to 6 of a checkpoint: what follows its decision.
 
 4. commit     repeated until every sink has proven it, then COMMITTED(n)
-5. subsume    older checkpoints go, pieces of losers are aborted, sinks collapse their proofs
-6. notify     listeners hear of it, last: one that fails each time must not let anything grow (hazard H68)
+5. subsume    older checkpoints go, superseded task attempts are aborted, sinks collapse their proofs
+6. notify     listeners are notified, last: one that fails each time must not let anything grow (hazard H68)
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _SUBSUME_SINKS_EVERY = 16
 
 
 class Listeners:
-    """The listeners of a job, told one thing at a time.
+    """The listeners of a job, notified of one thing at a time.
 
     Args:
-        listeners: in the order in which they hear.
+        listeners: in the order in which they are notified.
 
     Attributes:
-        lock: held while they hear; hold it while their state is snapshotted.
+        lock: held while they are notified; hold it while their state is snapshotted.
     """
 
     def __init__(self, listeners: Sequence[CheckpointListener]) -> None:
@@ -70,8 +70,8 @@ class CheckpointCompleter:
         commit_loop: of these sinks.
         log: the job's log.
         store: the job's checkpoints.
-        listeners: hear of completed and subsumed checkpoints.
-        observers: hear of everything.
+        listeners: notified of completed and subsumed checkpoints.
+        observers: receive every event.
     """
 
     def __init__(
@@ -149,17 +149,17 @@ class CheckpointCompleter:
         return pieces_of(self._store.read(decision) for decision in self._log.history.uncommitted())
 
     def abort_superseded_attempts(self, attempt: Attempt) -> None:
-        """Task attempts that lost to another attempt of their task may have pre-committed; nobody else aborts them.
+        """Abort task attempts that lost to another attempt of their task and have pre-committed; nobody else does.
 
         Args:
-            attempt: the newest one whose losers may go.
+            attempt: the newest attempt; task attempts up to it that lost to another are aborted.
         """
         below, kept = Attempt(attempt.generation, attempt.counter + 1), self.pieces_to_commit()
         for name, sink in self._sinks.items():
             Orphans(self._job, name, sink, self._observers, self.commit_again).abort(below, kept)
 
     def commit_again(self, found: Sequence[Committable]) -> Sequence[Committable]:
-        """Commit the pieces of committed checkpoints that are prepared again, in a target that was put back (I2).
+        """Commit the pieces of committed checkpoints that are prepared again, in a target that was restored from a backup (I2).
 
         Args:
             found: what is in doubt in one sink.

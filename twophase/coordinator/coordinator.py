@@ -175,7 +175,7 @@ class CheckpointCoordinator:
         self.log.append(LineageRecord(replace(lineage, proofs=kept)))
 
     def classify(self, checkpoint: int, offsets: FrozenOffsets) -> Write | Replay:
-        """What to do with micro-batch n: write it, or recognise it as decided.
+        """Decide what to do with micro-batch n: write it, or recognise it as decided.
 
         Raises:
             OffsetMismatchError: Spark's folder and the store do not belong together.
@@ -241,7 +241,7 @@ class CheckpointCoordinator:
                     raise attempt.error
 
     def _make_room(self, number: int) -> None:
-        """What is decided commits before anything new begins (hazard rule HD4), but for what may be under way."""
+        """Commit decided checkpoints before anything new begins (hazard rule HD4), except those that may be under way."""
         at_most = self.context.options.max_concurrent - 1
         if at_most:
             self._behind.wait(at_most)
@@ -326,6 +326,6 @@ class CheckpointCoordinator:
     def _mismatch(self, checkpoint: int, reason: str) -> OffsetMismatchError:
         return OffsetMismatchError(
             f"Job {self.job!r}: Spark runs micro-batch {checkpoint}, but {reason}. Nothing was written.",
-            remedy="Spark's folder inside the job's folder was changed, or an old copy was put back: put both back from "
+            remedy="Spark's folder inside the job's folder was changed, or replaced by an old copy: restore both from "
             "one backup, or start a new lineage with restore.path (in the plugin form: another name and checkpointLocation).",
         )

@@ -24,7 +24,7 @@ class Phase(Enum):
 
 
 class Signal(Enum):
-    """What can happen to an attempt."""
+    """An event in the life of an attempt."""
 
     ACKNOWLEDGED = auto()
     ALL_ACKNOWLEDGED = auto()
@@ -41,7 +41,7 @@ class Signal(Enum):
 
 
 class Action(Enum):
-    """What the coordinator does next."""
+    """The coordinator's next step."""
 
     WAIT = auto()
     DECIDE = auto()

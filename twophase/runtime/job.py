@@ -49,12 +49,12 @@ class Job:
 
     @property
     def description(self) -> JobDescription:
-        """What it is made of."""
+        """The description that it was made from."""
         return self._parts.description
 
     @property
     def is_active(self) -> bool:
-        """Whether the job runs or waits for a restart."""
+        """True while the job runs or waits for a restart."""
         return not self._finished.is_set()
 
     @property
@@ -63,7 +63,7 @@ class Job:
         return self._run.query if self._run else None
 
     def exception(self) -> BaseException | None:
-        """What ended the job; None while it runs and after a clean stop."""
+        """The error that ended the job; None while it runs and after a clean stop."""
         return self._error
 
     def await_termination(self, timeout_s: float | None = None) -> bool:

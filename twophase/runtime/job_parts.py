@@ -1,4 +1,4 @@
-"""What a job is made of, and the parts that outlive a run of its query: storage, sinks, operator states, group offsets."""
+"""The description of a job, and its parts that outlive a run of its query: storage, sinks, operator states, group offsets."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class JobParts:
         self._check_targets()
 
     def closers(self) -> Iterable[Callable[[], None]]:
-        """What has to be called when the job has ended, each whether or not another one fails."""
+        """Return what to call when the job has ended; call each, even if another one fails."""
         return (*(sink.close for sink in self.sinks.values()), self.groups.close)
 
     def _check_targets(self) -> None:

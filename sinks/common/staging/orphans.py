@@ -69,7 +69,7 @@ def _check_unseen(table: Table, name: PieceName) -> None:
                 f"Piece {name} is in no decision of this job's folder, and {final} is in partition "
                 f"{shown(file.partition)} of {table.area.root}: its checkpoint was decided in another folder, and its commit has "
                 "begun. Nothing was deleted.",
-                remedy="put the job's folder (checkpointLocation) back as it was, and start the job: it commits the rest. If "
+                remedy="restore the job's folder (checkpointLocation) as it was, and start the job: it commits the rest. If "
                 "it is gone for good, decide by hand whether the table is to have the piece.",
             )
 

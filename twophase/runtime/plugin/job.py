@@ -40,7 +40,7 @@ from twophase.state.records import Lineage
 from twophase.state.storage import LocalStorage
 
 _REMEDY = (
-    "put the query's checkpointLocation back whole, with `twophase` in it, from one backup; this form has no restore. A query "
+    "restore the query's checkpointLocation as a whole, with `twophase` in it, from one backup; this form has no restore. A query "
     "that has run without twophase until now needs a new checkpointLocation."
 )
 
@@ -49,7 +49,7 @@ _jobs: dict[Path, PluginJob] = {}
 
 @dataclass(frozen=True)
 class Plan:
-    """What the tasks of a micro-batch are to do.
+    """The work of a micro-batch's tasks.
 
     Attributes:
         checkpoint: the number of the micro-batch.
@@ -66,7 +66,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """What one task has reported.
+    """The report of one task.
 
     Attributes:
         attempt: what it wrote for.
@@ -134,7 +134,7 @@ class PluginJob:
         """
         number = self._folder(Lineage("")).planned()
         note = self._notes.read()
-        # From here to the new note, whatever happens ends the run: nothing else may take a fence of ours for a rival's.
+        # From here to the new note, whatever happens ends the run: nothing else may take one of our fences for a rival's.
         self._notes.delete()
         coordinator = self._coordinator
         if note is None or note.checkpoint == number:
@@ -203,7 +203,7 @@ class PluginJob:
         return SparkFolder(self.description.spark_folder, lineage, _REMEDY)
 
     def _recover(self, note: RunNote | None) -> None:
-        """A new run takes the job over, and holds Spark's folder against the store."""
+        """A new run takes the job over, and validates Spark's folder against the store."""
         coordinator = self._coordinator
         coordinator.recover(note.generation if note else None)
         try:
@@ -220,7 +220,7 @@ class PluginJob:
             raise
 
     def _check_adopted(self, lineage: Lineage) -> None:
-        """The first start after an adoption, which has laid the folder.
+        """Check the first start after an adoption, which has prepared the folder.
 
         Raises:
             OffsetMismatchError: Spark has another one, by whose offsets it would write again what was adopted.
@@ -231,7 +231,7 @@ class PluginJob:
             raise ConfigError(
                 f"Job {self.description.job!r}: its log was adopted from the target, which holds nothing of the state that the "
                 "query keeps in Spark. Nothing was written.",
-                remedy="put the query's checkpointLocation back from one backup, or begin under another name in another "
+                remedy="restore the query's checkpointLocation from one backup, or begin under another name in another "
                 "checkpointLocation.",
             )
 
