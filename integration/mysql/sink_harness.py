@@ -23,6 +23,8 @@ Server = MySqlService | MariaDbService
 
 DDL = "id BIGINT PRIMARY KEY, name VARCHAR(100), amount DOUBLE"
 TASK = Subtask(0, 0)
+TABLES = ("target", "twophase_fence", "twophase_ledger", "twophase_high_water")
+"""A table of ids and its metadata tables."""
 
 
 class MySqlHarness(SinkHarness):
@@ -115,3 +117,18 @@ def commit(sink: MySqlSink, *committables: Committable, retries: int = 0) -> lis
 def xid_sql(committable: Committable) -> str:
     """The branch as the XA statements take it."""
     return f"'{committable.handle['gtrid']}','{committable.handle['bqual']}',{0x74777068}"
+
+
+def remade(target: MySqlHarness, *statements: str) -> None:
+    """Run DDL until the server's clock, which counts seconds, shows that the table is another or a rebuilt one."""
+    before = created(target)
+    while created(target) == before:
+        for statement in statements:
+            target.sql(statement)
+
+
+def created(target: MySqlHarness) -> list[tuple[object, ...]]:
+    return target.sql(
+        "SELECT CREATE_TIME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = 'target'",
+        target.database,
+    )

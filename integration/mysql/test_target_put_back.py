@@ -10,15 +10,13 @@ import pytest
 
 from harness.memory_driver import SCHEMA, Driver, completed_of, restoring
 from harness.selection import representatives
-from integration.mysql.sink_harness import MySqlHarness, Server
+from integration.mysql.sink_harness import TABLES, MySqlHarness, Server, created, remade
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import TargetChangedError
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.testing.services import MySqlService
 
 pytestmark = pytest.mark.part("mysql")
-
-TABLES = ("target", "twophase_fence", "twophase_ledger", "twophase_high_water")
 
 
 class Target(MySqlHarness):
@@ -97,21 +95,6 @@ def test_proofs_that_were_collapsed_are_found(target: Target, new_driver: Callab
 
 
 # -- the table under its name ------------------------------------------------------------------------------------------
-
-
-def remade(target: MySqlHarness, *statements: str) -> None:
-    """Run DDL until the server's clock, which counts seconds, shows that the table is another or a rebuilt one."""
-    before = created(target)
-    while created(target) == before:
-        for statement in statements:
-            target.sql(statement)
-
-
-def created(target: MySqlHarness) -> list[tuple[object, ...]]:
-    return target.sql(
-        "SELECT CREATE_TIME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = 'target'",
-        target.database,
-    )
 
 
 DROPPED = ("DROP TABLE target", "CREATE TABLE target (id BIGINT PRIMARY KEY) ENGINE = InnoDB")

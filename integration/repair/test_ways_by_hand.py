@@ -15,8 +15,7 @@ import pytest
 
 from harness.memory_driver import Driver, completed_of, restoring
 from harness.selection import representatives
-from integration.mysql.sink_harness import xid_sql
-from integration.mysql.test_target_put_back import remade
+from integration.mysql.sink_harness import remade, xid_sql
 from integration.repair.world import World
 from twophase.errors import (
     CheckpointMissingError,

@@ -15,8 +15,7 @@ from click.testing import CliRunner, Result
 
 from harness import order_files
 from harness.memory_driver import JOB, SCHEMA, Driver, completed_of, offsets
-from integration.mysql.sink_harness import MySqlHarness, Server, xid_sql
-from integration.mysql.test_target_put_back import TABLES
+from integration.mysql.sink_harness import TABLES, MySqlHarness, Server, xid_sql
 from twophase import failpoints
 from twophase.cli.main import main
 from twophase.coordinator.coordinator import Write
