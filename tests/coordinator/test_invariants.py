@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness.memory_driver import JOB, Driver, completed_of, offsets, restoring, visible
+from twophase.coordinator.attempt import CheckpointAttempt
 from twophase.coordinator.coordinator import Replay
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import (
@@ -39,13 +40,13 @@ class Crash(BaseException):
 
 
 def crash_at(driver: Driver, monkeypatch: pytest.MonkeyPatch, where: str, number: int) -> None:
-    """Run checkpoint `number` and die when `where` (a method of the coordinator) is entered."""
+    """Run checkpoint `number` and die when `where`, a method of the coordinator or of an attempt, is entered."""
 
     def die(*_: object, **__: object) -> None:
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(driver.coordinator, where, die)
+        patch.setattr(CheckpointAttempt if hasattr(CheckpointAttempt, where) else driver.coordinator, where, die)
         with pytest.raises(Crash):
             driver.run(number)
 

@@ -32,7 +32,7 @@ def test_split(own, other):
 
 
 def test_a_file_stays_in_one_process_unless_it_is_split(tmp_path: Path) -> None:
-    (tmp_path / "integration").mkdir()
+    (tmp_path / "integration/start").mkdir(parents=True)
     (tmp_path / "integration/start/test_demo.py").write_text(HALVES)
     (tmp_path / "test_kept.py").write_text(KEPT)
     (tmp_path / "pytest.ini").touch()

@@ -25,7 +25,7 @@ from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.orphans import Orphans
 from twophase.coordinator.recovery import check_restore
-from twophase.errors import DeclinedError, FencedError
+from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
 from twophase.ids import Subtask
 from twophase.protocol.outcome import AlreadyCommitted
 from twophase.sinks.mysql import committer, orphans, writer, xid
@@ -154,7 +154,7 @@ def _close_if_none_without_last_scan(self: Orphans, below: Any, kept: Any) -> bo
 def _swallow_declined(self: CheckpointCoordinator, *arguments: Any) -> None:
     try:
         _real_checkpoint(self, *arguments)
-    except DeclinedError:
+    except (DeclinedError, TargetUnreachableError):  # the second if the attempt cannot be closed yet
         return
 
 
