@@ -127,8 +127,8 @@ def run_in_turns(
         pipelines: their settings, as `benchmarks.driver` takes them.
     """
     mysql = services.mysql
-    sequentially = [{**settings, "turn": turn} for settings in pipelines]
-    return _watch(services.kafka, topic, batch_records, sequentially, {"MySQL": mysql.pid}, _secret(mysql))
+    taking_turns = [{**settings, "turn": turn} for settings in pipelines]
+    return _watch(services.kafka, topic, batch_records, taking_turns, {"MySQL": mysql.pid}, _secret(mysql))
 
 
 def account(mysql: MySqlService, database: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Each run is a separate process, which recovers what the previous one has left behind, as after a crash: 0, 1 or 8
 checkpoints that are decided and not committed. The first run of each row only leaves something behind. With `--against`
-the product in another folder, such as one made by `git worktree add ../last v1.0.0`, takes turns with this one.
+the product in another folder, such as one made by `git worktree add ../last v1.0.0`, takes turns with this one; it has to have the sinks as `twophase.sinks`.
 
     python -m benchmarks recovery --runs 20 --against ../last
 """

@@ -15,7 +15,7 @@
     `-- StopJobError               the job stops and does not restart by itself, except after InDoubtError
         |-- FencedError            another driver has taken over the job
         |-- InDoubtError           the outcome of writing the decision is unknown; recovery finds out
-        |-- LostCommittableError      a decided piece is proven absent from its target
+        |-- LostCommittableError   a decided piece is proven absent from its target
         |-- CheckpointMissingError the store has no history, but a sink or Spark's folder has
         |-- RestoreRefusedError    the restored checkpoint is older than what the sinks have, or are bound to get
         |-- CorruptRecordError     a durable file is damaged

@@ -81,7 +81,7 @@ class Pieces:
         return self._log.storage
 
     def make_folder(self) -> None:
-        """Return the folder of the records."""
+        """Create the folder of the records if it is missing."""
         self._storage.make_folder(self.owner.folder)
 
     def begin(self, intent: Intent) -> None:

@@ -163,8 +163,7 @@ class AdoptionRepair:
     def _remembered(self) -> dict[str, SinkHistory]:
         return {name: sink.history() for name, sink in self._context.sinks.items()}
 
-    # -- the plan
-    # --------------------------------------------------------------------------------------------------------
+    # -- the plan ------------------------------------------------------------------------------------------------------
 
     def _plan(self, history: History, remembered: Mapping[str, SinkHistory]) -> AdoptionPlan:
         context = self._context
@@ -368,8 +367,7 @@ class AdoptionRepair:
             return ()
         return own.start
 
-    # -- the commits
-    # -----------------------------------------------------------------------------------------------------
+    # -- the commits ---------------------------------------------------------------------------------------------------
 
     def _commit(self, plan: AdoptionPlan) -> None:
         """Step 3, oldest first."""

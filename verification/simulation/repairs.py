@@ -124,21 +124,21 @@ class Repair:
         world, command = self._world, self.command
         storage, options = LocalStorage(self.folder), job_options(world, self.folder)
         clock = SimulatedClock(world.scheduler)
-        bench = JobContext(JOB, storage, self._sinks, options, Observers(), clock)
+        parts = JobContext(JOB, storage, self._sinks, options, Observers(), clock)
         note = Note("somebody", clock.unix_ms(), "simulated")
         match command.verb:
             case "accept-loss":
-                accepting = LossRepair(bench)
+                accepting = LossRepair(parts)
                 loss = accepting.plan(command.checkpoint, command.sink)
                 self._think()
                 accepting.accept(loss, note)
             case "rewrite":
-                rewriting = RewriteRepair(bench, _Reread(self.executors, self._sinks, world))
+                rewriting = RewriteRepair(parts, _Reread(self.executors, self._sinks, world))
                 rewrite = rewriting.plan(command.checkpoint, command.sink)
                 self._think()
                 rewriting.rewrite(rewrite, note)
             case _:
-                adopting = AdoptionRepair(bench, partial(world.frozen, self.folder))
+                adopting = AdoptionRepair(parts, partial(world.frozen, self.folder))
                 adoption = adopting.plan()
                 if len([newest for newest in adoption.ancestors.values() if newest >= 0]) > 1:
                     world.happens(SEVERAL_LINEAGES)

@@ -183,7 +183,7 @@ class Committer:
         self._sync(moves)
 
     def _sync(self, partitions: Iterable[Values]) -> None:
-        """Return the folders of partitions and those above them: any may be new, or created by a driver that died."""
+        """Sync the folders of partitions and those above them: any may be new, or created by a driver that died."""
         paths = [folders(self._table.partition_by, partition) for partition in partitions]
         for names in {path[:depth] for path in paths for depth in range(len(path) + 1)}:
             folder = open_folder(self._table.area.root, names)
