@@ -11,7 +11,6 @@ import pytest
 from twophase.runtime import spark_folder
 from twophase.state import codec
 from twophase.state.records import DecidedRecord
-from twophase.state.storage import sync_file_system
 
 
 class SyncTape:
@@ -23,7 +22,8 @@ class SyncTape:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[str] = []
-        self._fsync, self._link, self._syncfs = os.fsync, os.link, sync_file_system
+        self._fsync, self._link = os.fsync, os.link
+        self._syncfs = vars(spark_folder)["sync_file_system"]  # as it is then: a test may have replaced it
         monkeypatch.setattr(os, "fsync", self._note_fsync)
         monkeypatch.setattr(os, "link", self._note_link)
         monkeypatch.setattr(spark_folder, "sync_file_system", self._note_syncfs)

@@ -40,7 +40,7 @@ class Restored(Pipeline):
         return numbers.selectExpr("value as id")
 
     def counting(self, function: Counter, **options: Any) -> StreamWriter:
-        return self.writer(**options).function("counter", function)
+        return self.writer(options=options).function("counter", function)
 
 
 @pytest.fixture
