@@ -2,7 +2,9 @@
 
 With every tenth version Delta counts the table's files, by Spark jobs over the state of its log. They have
 `spark.databricks.delta.snapshotPartitions` tasks, 50 by default: for a log of a few hundred kilobytes, in a JVM that has
-just started, that takes twenty seconds within the fence or the first commit.
+just started, that takes twenty seconds within the fence or the first commit. Delta holds its own lock of the table
+meanwhile, which only keeps threads of this JVM from trying the same version; here it is off, so that the table can be
+read while Delta counts.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from contextlib import contextmanager
 from twophase.sinks.delta.jvm import Jvm
 
 PARTITIONS = "spark.databricks.delta.snapshotPartitions"
+_LOCK = "spark.databricks.delta.commitLock.enabled"
 _DEFAULT_PARTITIONS = 50
 BYTES_A_TASK = 8 * 2**20
 
@@ -28,6 +31,7 @@ class CommitSession:
         self._jvm = jvm
         self._most = int(jvm.session.conf.get(PARTITIONS, None) or _DEFAULT_PARTITIONS)
         self._java = jvm.java_session.cloneSession()
+        self._java.sessionState().conf().setConfString(_LOCK, "false")
 
     @contextmanager
     def active(self, log_bytes: int) -> Iterator[None]:

@@ -68,7 +68,8 @@ class Committer:
         outcome = self._outcome(request, piece, transaction)
         if isinstance(outcome, Committed | AlreadyCommitted):
             failpoint("F04")
-            self._binding.mark(piece.name.lineage, self._log.snapshot())
+            if transaction.snapshot.retention_ms is not None:
+                self._binding.mark(piece.name.lineage, self._log.snapshot())
             self._binding.pieces.forget(piece.name)
         return outcome
 

@@ -76,8 +76,8 @@ class Fence:
             note = {"twophase": {"job": owner.job, "sink": owner.sink, "fence": str(attempt)}}
             try:
                 with log.storage.commit_lock():
-                    committed = transaction.commit(
-                        [], owner.fence_id, fence_version(attempt), owner.fence_id, attempt.generation, note
+                    committed = transaction.commit_ahead(
+                        owner.fence_id, fence_version(attempt), owner.fence_id, attempt.generation, note
                     )
                     if log.shows(committed, transaction):
                         return

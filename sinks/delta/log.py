@@ -7,8 +7,10 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import nullcontext
 from functools import cached_property
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from twophase.sinks.delta.commit_session import CommitSession
@@ -28,6 +30,7 @@ _logger = logging.getLogger("twophase.sinks.delta")
 _NAME_PREFIX = "spark.databricks.delta.testOnly.dataFileNamePrefix"
 _LOG_FOLDER = "_delta_log"
 _FAR_BEHIND = 100
+_POLL_S = 0.01
 
 
 class Snapshot:
@@ -89,16 +92,12 @@ class Snapshot:
             _logger.info("Delta is asked for the application ids of the table: %s: %s", type(error).__name__, error)
             return _versions(self._java.setTransactions())
 
-    def counted_bytes(self, commits: int = 1) -> int | None:
-        """Return how much of the log Delta reads if one of the next commits counts the table's files; None if none does."""
+    def counted_bytes(self) -> int | None:
+        """Return how much of the log Delta reads if the next commit counts the table's files; None if it does not."""
         interval = self._log.checkpoint_interval(self._java.metadata())
-        if interval - 1 - self.version % interval >= commits:
+        if (self.version + 1) % interval:
             return None
         return int(self._java.checkpointSizeInBytes()) + sum(file.size for file in self._segment().commits)
-
-    def count_files(self) -> int:
-        """Return the number of data files in the table, by Spark jobs over the state of its log."""
-        return int(self._java.numOfFiles())
 
     def _forgotten_until_ms(self) -> int | None:
         found = self._java.minSetTransactionRetentionTimestamp()
@@ -189,6 +188,31 @@ class Transaction:
         counted = self.snapshot.counted_bytes()
         with nullcontext() if counted is None else self._log.commit_session.active(counted):
             return int(self._java.commit(self.jvm.seq([marked, *parsed]), operation))
+
+    def commit_ahead(self, app_id: str, version: int, query: str, epoch: int, note: Mapping[str, Any]) -> int:
+        """Commit a version of an application id and no data, and return as soon as the log shows it.
+
+        What Delta does after it goes on in a thread: it writes the checksum file, and with every tenth version it counts the
+        table's files. Errors there change nothing about the commit. A commit of data may be followed by one that compacts
+        the table, which the table's lock has to cover; this one is not.
+        """
+        outcome: Future[int] = Future()
+
+        def run() -> None:
+            try:
+                with self.jvm.active():
+                    outcome.set_result(self.commit([], app_id, version, query, epoch, note))
+            except BaseException as error:  # noqa: BLE001 raised again below, unless the log shows the commit
+                outcome.set_exception(error)
+
+        Thread(target=run, name="twophase-delta-commit", daemon=True).start()
+        candidate = self.snapshot.version + 1
+        while not wait([outcome], _POLL_S).done:
+            while (text := self._log.commit_text(candidate)) is not None:
+                if self.nonce in text:
+                    return candidate
+                candidate += 1
+        return outcome.result()
 
 
 class Log:

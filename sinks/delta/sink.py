@@ -14,7 +14,7 @@ from twophase.protocol.sink import BatchSink, CommitRequest, SinkContext, SinkHi
 from twophase.sinks.delta.binding import Binding
 from twophase.sinks.delta.committer import Committer
 from twophase.sinks.delta.fence import Fence
-from twophase.sinks.delta.first_commit import count_files, derive_columns
+from twophase.sinks.delta.first_commit import derive_columns
 from twophase.sinks.delta.jvm import SPARK_CONF
 from twophase.sinks.delta.names import Owner
 from twophase.sinks.delta.options import DeltaOptions
@@ -49,8 +49,9 @@ class DeltaSink(BatchSink):
 
     @staticmethod
     def rehearsal(folder: Path) -> tuple[DeltaSink, Mapping[str, str]]:
-        """See `twophase.protocol.sink.CanRehearse`."""
-        return DeltaSink(path=str(folder / "table"), create=True), {}
+        """See `twophase.protocol.sink.CanRehearse`: every commit does what every tenth one does."""
+        settings = {"spark.databricks.delta.properties.defaults.checkpointInterval": "1"}
+        return DeltaSink(path=str(folder / "table"), create=True), settings
 
     def open(self, context: SinkContext) -> None:
         """See `Sink.open`."""
@@ -68,9 +69,7 @@ class DeltaSink(BatchSink):
                     remedy="give the driver's account the right to write there.",
                 ) from error
             merge_schema, speculation = self._options.merge_schema, context.speculation
-            snapshot = log.snapshot()
-            self._binding = Binding(owner, log, pieces, snapshot.table, merge_schema, speculation)
-            count_files(log, snapshot, commits=1 + context.max_concurrent)
+            self._binding = Binding(owner, log, pieces, log.snapshot().table, merge_schema, speculation)
 
     def target(self) -> str:
         """See `Sink.target`: the table's id and folder."""
