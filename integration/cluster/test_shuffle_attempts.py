@@ -77,7 +77,7 @@ class Scheduler:
         pytest.param(["facts", "copy"], id="two sinks", marks=pytest.mark.proof),
     ],
 )
-def test_rows_are_shuffled_anew_after_a_task_has_reported(
+def test_rows_are_shuffled_again_after_a_task_has_reported(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path, cluster: Cluster, sinks: list[str]
 ) -> None:
     """With one sink the task has pre-committed; with two it has computed what both are to write."""

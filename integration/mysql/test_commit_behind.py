@@ -42,7 +42,7 @@ def scenario(kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: Sp
 
 
 def waiting(scenario: Scenario) -> list[Decision]:
-    """What is decided and not committed, as the job's folder has it."""
+    """Decided checkpoints that are not committed, as the job's folder has them."""
     return JobLog(LocalStorage(scenario.scratch / "job"), "orders").read().uncommitted()
 
 

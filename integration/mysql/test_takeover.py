@@ -1,4 +1,4 @@
-"""Who may write: a second driver, pieces touched by hand after the decision, folders put back, a restore.
+"""Who may write: a second driver, pieces touched by hand after the decision, folders restored, a restore.
 
 What needs no Spark is in `plain/test_takeover.py` too, which `make test` takes.
 """

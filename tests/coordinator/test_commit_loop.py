@@ -94,7 +94,7 @@ def test_hd6_an_empty_checkpoint_is_committed() -> None:
     assert bench.clock.waits == []
 
 
-def test_h12_what_is_committed_already_is_done_and_its_proof_is_told() -> None:
+def test_h12_what_is_committed_already_is_done_and_its_proof_is_reported() -> None:
     bench = Bench(facts=Scripted([AlreadyCommitted("ledger row"), Committed()]))
     assert bench.commit(facts=2)
     assert bench.of(PieceCommitted) == [

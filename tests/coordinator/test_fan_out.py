@@ -1,4 +1,4 @@
-"""The same step in every sink, one after the other or side by side: what is told, returned and raised is in their order."""
+"""The same step in every sink, one after the other or side by side: what is reported, returned and raised is in their order."""
 
 from __future__ import annotations
 

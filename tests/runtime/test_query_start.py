@@ -78,7 +78,7 @@ def test_the_checksum_of_a_note_that_is_gone_does_not_stay(world: World) -> None
     assert start(world) == ["0"]
 
 
-def test_what_is_decided_and_not_committed_is_run_again(world: World) -> None:
+def test_a_decided_uncommitted_micro_batch_is_run_again(world: World) -> None:
     world.freeze(0)
     acknowledged = world.write(world.job().plan(), 0)
     world.arm("C11")
@@ -108,7 +108,7 @@ def test_a_folder_of_another_query_is_left_alone(world: World) -> None:
 
 
 @pytest.mark.parametrize("kind", ["delta", "changelog", "zip"])
-def test_a_micro_batch_whose_state_is_there_is_not_run_again(world: World, kind: str) -> None:
+def test_a_micro_batch_whose_state_exists_is_not_run_again(world: World, kind: str) -> None:
     world.run(0)
     keep_state(world, 0)
     unfinished(world, 1)

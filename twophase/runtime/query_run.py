@@ -1,6 +1,6 @@
 """One run of a job's query, from the recovery of the job to the end of the query. A restart is another run.
 
-3. recover    fence, commit what is decided, abort orphans (coordinator/recovery.py)
+3. recover    fence, commit decided checkpoints, abort orphans (coordinator/recovery.py)
 4. lineage    the current one, or a new one: a fresh start or a restore
 5. folder     Spark's folder of the lineage is written, or validated against the store
 6. query      Spark replays the newest micro-batch where needed

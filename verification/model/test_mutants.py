@@ -34,5 +34,5 @@ def test_every_mistake_is_tried() -> None:
         (("DECIDED", 1, Decision(1, 0, 2, 3)), "driver 1 DECIDED 1/0 2.3"),
     ],
 )
-def test_a_step_is_told_in_words(label: Label, words: str) -> None:
+def test_a_step_is_described_in_words(label: Label, words: str) -> None:
     assert describe(label) == words

@@ -56,7 +56,7 @@ class Repaired:
         mine = [(xid, chunk) for xid, (name, chunk) in self.given_up.items() if name == sink]
         return [row for xid, chunk in mine for row in oracle.expected(chunk, Piece.of(xid).subtask)]
 
-    def folder_put_back(self, oracle: Oracle, root: str, known: Iterable[Key]) -> None:
+    def folder_restored(self, oracle: Oracle, root: str, known: Iterable[Key]) -> None:
         """A job's folder is an old copy, or gone. What it does not know and no target shows was never decided."""
         self.damaged = True
         oracle.generation[root] = oracle.newest_fence(root) if _has_log(oracle, root) else 0

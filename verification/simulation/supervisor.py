@@ -26,7 +26,7 @@ from verification.simulation.repairs import Operator, Repair
 from verification.simulation.scheduler import Process
 from verification.simulation.verdict import check_end, check_lost, check_refused
 from verification.simulation.world import World
-from verification.simulation.worlds import COPIED, PUT_BACK, REPAIRED, SWAPPED, Site, Standby, TargetChange
+from verification.simulation.worlds import COPIED, REPAIRED, RESTORED_TARGET, SWAPPED, Site, Standby, TargetChange
 
 _FOLDER, _RESTORED_FOLDER = "/data/job", "/data/restored"
 _STORM_STEPS = 1500
@@ -115,7 +115,9 @@ class Supervisor:
         self._stops = (*_LOSSES, CheckpointMissingError) if world.options.world == REPAIRED else _LOSSES
         world.faults.on_stall = self._suspect
         world.oracle.on_decided = self._decided
-        self._change = TargetChange(world, self._end_drivers) if world.options.world in (PUT_BACK, SWAPPED) else None
+        self._change = (
+            TargetChange(world, self._end_drivers) if world.options.world in (RESTORED_TARGET, SWAPPED) else None
+        )
         self._operator = Operator(world, self._folder, lambda: self._start(self._options.checkpoints - 1, None))
         self._operator.on_death = self._orphan
         self._settled: list[Driver] = []
