@@ -3,8 +3,8 @@
     python -m harness.package dist
 
 Each has one top-level package, `twophase`, with the sinks in it as files of their own, and what else the product reads at run
-time. The page of a package index, which has none of the repository's files, gets no relative link. The wheel is installed into a fresh environment that sees the dependencies of this one; each sink is loaded there, and
-the command run.
+time. The description has no relative link: a package index has none of the repository's files. The wheel is installed into a
+fresh environment that sees the dependencies of this one; each sink is loaded there, and the command run.
 """
 
 from __future__ import annotations

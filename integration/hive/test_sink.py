@@ -532,7 +532,7 @@ def test_a_driver_that_was_overtaken_in_a_commit_does_not_touch_what_waits_for_t
     piece = table.write(old, [timed(1, at(1, 7)), timed(2, at(1, 9))])
     publish = old.publish
 
-    def overtaken(*told: Any) -> None:
+    def overtaken(*reported: Any) -> None:
         monkeypatch.undo()
         assert commit(new, piece) == [Committed()]
         new.fence(Attempt(2, 1))
@@ -543,7 +543,7 @@ def test_a_driver_that_was_overtaken_in_a_commit_does_not_touch_what_waits_for_t
         with pytest.raises(FailpointError):
             commit(new, late)  # 07 waits: its late row is in place, and is not told to anybody
         monkeypatch.undo()
-        publish(*told)
+        publish(*reported)
 
     monkeypatch.setattr(old, "publish", overtaken)
     [outcome] = commit(old, piece)

@@ -132,7 +132,9 @@ class ThreeReader(Poller):
                 looked = Look(orders, before.committed, ends.decided)
                 if looked != self._last[name, sink]:  # most looks show nothing new
                     found = looked.wrong({*self._last[name, sink].orders})
-                    self.wrong[name] += (told for what in found if (told := f"{sink}: {what}") not in self.wrong[name])
+                    self.wrong[name] += (
+                        reported for what in found if (reported := f"{sink}: {what}") not in self.wrong[name]
+                    )
                     self._last[name, sink] = looked
                 self._note(name, sink, began_s, ended_s)
 

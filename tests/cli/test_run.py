@@ -116,10 +116,10 @@ def test_a_signal_in_the_middle_of_a_checkpoint_says_what_became_of_it(files: Co
     os.killpg(process.pid, number)
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, err, files.ids()) == (0, "", [])
-    told = (
+    reported = (
         "checkpoint 0 (1.1) was not decided before the stop: nothing of it is visible, the next start writes its rows"
     )
-    assert told in out
+    assert reported in out
     assert "declined" not in out
     assert "orders: stopped after" in out.splitlines()[-1]
 

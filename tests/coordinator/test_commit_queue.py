@@ -245,14 +245,14 @@ def test_h1_a_loss_behind_the_next_batch_stops_the_job_by_name(driver: Driver, g
 
 
 def test_a_query_that_waits_for_records_is_told_of_a_failure(another: Another, gated: Gated, targets: Targets) -> None:
-    told = threading.Event()
-    behind = CommitQueue(plain_thread, told.set)
+    reported = threading.Event()
+    behind = CommitQueue(plain_thread, reported.set)
 
     def fail() -> bool:
         raise LostCommittableError("gone")
 
     behind.submit(fail)
-    assert told.wait(PATIENCE_S)
+    assert reported.wait(PATIENCE_S)
     assert isinstance(behind.failure, LostCommittableError)
     with pytest.raises(LostCommittableError):
         behind.wait(0)
@@ -358,7 +358,7 @@ def test_a_fold_keeps_a_decision_that_comes_in_between(tmp_path: Path, another: 
     store = driver.coordinator.store
     for number in range(3):
         driver.run(number)
-    driver.coordinator._behind.wait(0)
+    driver.coordinator._commit_queue.wait(0)
     thread, errors = in_thread(store._fold)
     assert storage.held.wait(PATIENCE_S)
     decider, refused = in_thread(lambda: driver.run(3))

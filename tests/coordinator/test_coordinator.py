@@ -259,8 +259,8 @@ def test_a_start_commits_decided_checkpoints_then_aborts_the_others_then_begins_
     second = another().recover()
     second.run(2)
     steps = (OrphansAborted, RecoveryFinished, CheckpointTriggered)
-    told = [type(event) for event in second.events if isinstance(event, (PieceCommitted, *steps))]
-    assert told == [*[PieceCommitted] * 4, *steps, *[PieceCommitted] * 4]
+    reported = [type(event) for event in second.events if isinstance(event, (PieceCommitted, *steps))]
+    assert reported == [*[PieceCommitted] * 4, *steps, *[PieceCommitted] * 4]
     assert visible(targets["facts"]) == list(range(30))
 
 
@@ -518,5 +518,5 @@ def test_events_tell_the_rows_of_every_sink(driver: Driver) -> None:
     driver.run(0)
     driver.run(1, write_nothing)
     for kind in (CheckpointDecided, CheckpointCommitted):
-        told = [(event.rows, event.rows_by_sink) for event in driver.of(kind)]
-        assert told == [(20, {"facts": 10, "lake": 10}), (0, {"facts": 0, "lake": 0})]
+        reported = [(event.rows, event.rows_by_sink) for event in driver.of(kind)]
+        assert reported == [(20, {"facts": 10, "lake": 10}), (0, {"facts": 0, "lake": 0})]

@@ -231,10 +231,10 @@ def run_all(driver: Driver, first: int, end: int) -> None:
 def test_a_commit_behind_the_next_batch_requires_its_predecessor_too(targets: Targets, tmp_path: Path) -> None:
     driver = Driver(tmp_path / "job", targets, options={"checkpoint.max_concurrent": 3}).recover()
     driver.run(0)
-    driver.coordinator._behind.wait(0)
+    driver.coordinator._commit_queue.wait(0)
     old = backup(targets["facts"])
     driver.run(1)
-    driver.coordinator._behind.wait(0)
+    driver.coordinator._commit_queue.wait(0)
     restore_target(targets["facts"], old)
     with pytest.raises(TargetChangedError):
         run_all(driver, 2, 6)

@@ -203,11 +203,11 @@ def fails_again(world: World, error: SourceLossError | None) -> None:
     ranges.mkdir(exist_ok=True)  # as the listener does when such a query starts
     world.application("second")
     assert world.job().plan().transaction is None
-    told = RangeDigests._planned(ranges, str(json.loads((ranges / "plan").read_text())["checkpoint"]))
-    assert told is not None
+    reported = RangeDigests._planned(ranges, str(json.loads((ranges / "plan").read_text())["checkpoint"]))
+    assert reported is not None
     if error is not None:
         with pytest.raises(type(error), match="start the query again"):
-            told.lost(error)
+            reported.lost(error)
     world.job().abort()
     world.application("third")
 
@@ -264,9 +264,9 @@ def test_a_micro_batch_whose_records_and_state_are_gone_says_where_another_job_g
     (world.folder / "state" / "0" / "0").mkdir(parents=True)
     fails_again(world, GONE)
     assert start(world) == []
-    told = "\n".join(caplog.messages)
-    assert 'startingOffsets {"orders": {"3": 10}} of source \'shop\'' in told
-    assert "All rows up to checkpoint 0 are in the targets" in told
+    reported = "\n".join(caplog.messages)
+    assert 'startingOffsets {"orders": {"3": 10}} of source \'shop\'' in reported
+    assert "All rows up to checkpoint 0 are in the targets" in reported
 
 
 def test_a_source_that_is_not_ours_is_named_by_its_offsets() -> None:

@@ -55,8 +55,8 @@ class RejectedTraceError(AssertionError):
     """
 
     def __init__(self, trace: Trace, place: int) -> None:
-        told = "\n".join(f"  {number}: {event}" for number, event in trace[: place + 1])
-        super().__init__(f"nothing explains the last of these events:\n{told}")
+        reported = "\n".join(f"  {number}: {event}" for number, event in trace[: place + 1])
+        super().__init__(f"nothing explains the last of these events:\n{reported}")
         self.place = place
 
 
@@ -275,8 +275,8 @@ class _Follower:
         elif isinstance(driver, Driver) and (claim := _has_to_tell(point, driver)):
             lineages = _same_lineages(point, claim, self.world.said(event))
             if lineages is not None:
-                told = note._replace(owed=note.owed[1:]) if note.owed else note._replace(chores=note.chores[1:])
-                yield point._replace(lineages=lineages).with_note(number, told)
+                reported = note._replace(owed=note.owed[1:]) if note.owed else note._replace(chores=note.chores[1:])
+                yield point._replace(lineages=lineages).with_note(number, reported)
 
 
 _COMMITTING = frozenset({steps.RECOMMIT, steps.IDLE, steps.REPLAY})
@@ -306,6 +306,8 @@ def _same_lineages(point: Point, claim: Claim, said: Claim) -> tuple[tuple[str, 
     """Which lineage is which, if the event says what it should; None if it does not."""
     if not claim.is_like(said):
         return None
-    pairs = {(told[0], meant[0]) for told, meant in zip(said.pieces, claim.pieces, strict=True)} | set(point.lineages)
-    is_one_to_one = len(pairs) == len({told for told, _ in pairs}) == len({meant for _, meant in pairs})
+    pairs = {(reported[0], meant[0]) for reported, meant in zip(said.pieces, claim.pieces, strict=True)} | set(
+        point.lineages
+    )
+    is_one_to_one = len(pairs) == len({reported for reported, _ in pairs}) == len({meant for _, meant in pairs})
     return tuple(sorted(pairs)) if is_one_to_one else None

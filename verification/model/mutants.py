@@ -149,7 +149,7 @@ MUTANTS = (
 )
 
 
-def told(violation: Violation[State]) -> str:
+def described(violation: Violation[State]) -> str:
     """A trace for people."""
     lines = [f"{number:4d}  {describe(label)}" for number, (label, _) in enumerate(violation.trace) if label]
     return "\n".join([f"violates: {violation.claim}", *lines])

@@ -54,7 +54,7 @@ def test_the_model_accepts_the_reported_events_in(seeds: range) -> None:
         options = TracedWorld.options(seed)
         outcome = run(options)
         assert not outcome.violation, outcome
-        assert accept(TracedWorld.of_run(options, outcome.told), outcome.told) > len(outcome.told) > 0
+        assert accept(TracedWorld.of_run(options, outcome.reported), outcome.reported) > len(outcome.reported) > 0
 
 
 class ToldDriver(SteppingDriver):
@@ -154,7 +154,7 @@ def test_a_product_is_refused_in_which(mistake: str) -> None:
         with broken(mistake), mock.patch.object(Oracle, "violated", return_value=None):
             outcome = run(options)
         try:
-            accept(TracedWorld.of_run(options, outcome.told), outcome.told)
+            accept(TracedWorld.of_run(options, outcome.reported), outcome.reported)
         except RejectedTraceError:
             return
     pytest.fail("100 seeds were accepted")

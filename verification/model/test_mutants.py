@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from verification.model.explore import Label
-from verification.model.mutants import MUTANTS, Mutant, describe, told
+from verification.model.mutants import MUTANTS, Mutant, describe, described
 from verification.model.state import Decision
 from verification.model.world import Mistake
 
@@ -16,7 +16,7 @@ from verification.model.world import Mistake
 def test_a_driver_is_found_out_that(mutant: Mutant) -> None:
     violation = mutant.explore().violation
     assert violation is not None, f"nobody notices that a driver {mutant.what}"
-    sys.stdout.write(f"a driver {mutant.what}\n{told(violation)}\n")
+    sys.stdout.write(f"a driver {mutant.what}\n{described(violation)}\n")
     assert violation.claim == mutant.claim
 
 

@@ -32,8 +32,8 @@ Control = Callable[[Trace, int], Iterable[Trace]]
 
 
 @cache
-def told(seed: int) -> Trace:
-    return run(TracedWorld.options(seed)).told
+def reported(seed: int) -> Trace:
+    return run(TracedWorld.options(seed)).reported
 
 
 def is_refused(seed: int, trace: Trace) -> bool:
@@ -54,7 +54,7 @@ def refuse_each(control: Control, enough: int) -> None:
     """Every control is refused, for some events of each kind."""
     left = dict.fromkeys(VERBS, enough)
     for seed in range(MOST_SEEDS):
-        for place, (_, event) in enumerate(trace := told(seed)):
+        for place, (_, event) in enumerate(trace := reported(seed)):
             kind = type(event)
             if left.get(kind) and len(trace) <= SHORT and (changed := list(control(trace, place))):
                 for other in changed:

@@ -58,7 +58,7 @@ class Outcome:
     points: Counter[str]
     steps: int
     trace: list[tuple[str, str]]
-    told: list[tuple[int, Event]]
+    reported: list[tuple[int, Event]]
     last_error: Exception | None
     limit: str
 
@@ -84,9 +84,9 @@ def run(options: Options) -> Outcome:
         violation = ""
     elif not violation and operator.error is not None:
         violation = "the simulation itself failed: " + "".join(traceback.format_exception(operator.error))
-    steps, trace, told = world.scheduler.steps, world.scheduler.trace, world.telling.trace
+    steps, trace, reported = world.scheduler.steps, world.scheduler.trace, world.telling.trace
     return Outcome(
-        options, violation, world.faults.points, steps, trace, told, supervisor.last_error, world.oracle.limit
+        options, violation, world.faults.points, steps, trace, reported, supervisor.last_error, world.oracle.limit
     )
 
 

@@ -334,7 +334,7 @@ def test_a_commit_that_is_interrupted_keeps_the_jvm_s_lock_and_the_next_one_is_t
 ) -> None:
     """The JVM may stand before its rename: to close the file would let another driver commit meanwhile."""
     process, port = server
-    told = re.escape(f"this very JVM has locked {table / JVM_NAME}") + ".* was interrupted .* end this JVM"
+    reported = re.escape(f"this very JVM has locked {table / JVM_NAME}") + ".* was interrupted .* end this JVM"
     with connected(port) as jvm:
         with pytest.raises(KeyboardInterrupt), table_lock(table, jvm):
             raise KeyboardInterrupt
@@ -343,7 +343,7 @@ def test_a_commit_that_is_interrupted_keeps_the_jvm_s_lock_and_the_next_one_is_t
         with python_lock(table, 0):
             pass
         for _ in range(2):
-            with pytest.raises(JvmLockedError, match=told), table_lock(table, jvm):
+            with pytest.raises(JvmLockedError, match=reported), table_lock(table, jvm):
                 pass
             assert is_locked(table / JVM_NAME)
     process.kill()
