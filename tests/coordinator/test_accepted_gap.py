@@ -1,4 +1,4 @@
-"""A restore behind what a restored target lacks, after an operator has accepted that loss."""
+"""A restore from after what a restored target lacks, once an operator has accepted that loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from twophase.testing.memory import MemoryTarget
 
 
 @pytest.mark.parametrize("had", [0, 2], ids=["nothing", "the first two"])
-def test_a_restore_goes_on_behind_an_accepted_gap_of_several_checkpoints(
+def test_a_restore_continues_after_an_accepted_gap_of_several_checkpoints(
     driver: Driver, targets: Targets, folder: Path, had: int
 ) -> None:
     """The body of the newest names the one before it as what the target must prove, and the target lacks that too."""
@@ -39,7 +39,7 @@ def test_a_restore_goes_on_behind_an_accepted_gap_of_several_checkpoints(
 
 
 @pytest.mark.parametrize("had", [0, 1, 2], ids=["nothing", "the first", "all of the lineage before"])
-def test_a_restore_goes_on_behind_a_gap_that_reaches_into_the_lineage_before(
+def test_a_restore_continues_after_a_gap_that_reaches_into_the_lineage_before(
     driver: Driver, targets: Targets, folder: Path, had: int
 ) -> None:
     images = [backup(targets["facts"])]

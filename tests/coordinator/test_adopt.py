@@ -147,7 +147,7 @@ def test_another_driver_that_goes_on_in_the_lost_folder_is_noticed(
         another().recover()
 
 
-def test_pieces_behind_what_is_proven_are_aborted_by_the_next_start(
+def test_pieces_after_the_proven_ones_are_aborted_by_the_next_start(
     behind: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
     sink = behind.sinks["facts"]

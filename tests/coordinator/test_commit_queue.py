@@ -113,7 +113,7 @@ def checkpoints(driver: Driver, kind: type[Any]) -> list[int]:
     return [event.checkpoint for event in driver.of(kind)]
 
 
-def test_a_checkpoint_is_done_for_spark_when_it_is_decided_and_commits_behind_the_next(
+def test_a_checkpoint_is_done_for_spark_when_it_is_decided_and_commits_during_the_next(
     driver: Driver, gated: Gated, targets: Targets
 ) -> None:
     driver.run(0)
@@ -233,7 +233,9 @@ def test_a_job_that_stops_commits_what_can_be_committed(driver: Driver, gated: G
     assert visible(targets["facts"]) == list(range(30))
 
 
-def test_h1_a_loss_behind_the_next_batch_stops_the_job_by_name(driver: Driver, gated: Gated, targets: Targets) -> None:
+def test_h1_a_loss_found_by_a_queued_commit_stops_the_job_by_name(
+    driver: Driver, gated: Gated, targets: Targets
+) -> None:
     driver.run(0)
     gated.has_begun()
     targets["facts"].prepared.clear()

@@ -398,7 +398,7 @@ def test_h28_restoring_from_before_what_a_sink_has_committed_is_refused(
     assert decided(tmp_path / "new") == []
 
 
-def test_h28_restoring_behind_what_an_old_driver_over_another_folder_commits_meanwhile_is_refused(
+def test_h28_restoring_from_before_what_an_old_driver_over_another_folder_commits_meanwhile_is_refused(
     driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:
     class Overtaken(MemorySink):

@@ -113,7 +113,7 @@ def test_a_target_restored_later_is_noticed(broken: Driver, targets: Targets, an
 
 
 @each
-def test_a_checkpoint_that_was_decided_behind_the_lost_one_commits(
+def test_a_checkpoint_that_was_decided_after_the_lost_one_commits(
     driver: Driver, targets: Targets, another: Another, folder: Path, broken: Driver
 ) -> None:
     """As with `checkpoint.max_concurrent`: its body, written before the loss, requires proof of the lost one."""

@@ -228,7 +228,7 @@ def run_all(driver: Driver, first: int, end: int) -> None:
         driver.run(number)
 
 
-def test_a_commit_behind_the_next_batch_requires_its_predecessor_too(targets: Targets, tmp_path: Path) -> None:
+def test_a_queued_commit_requires_its_predecessor_too(targets: Targets, tmp_path: Path) -> None:
     driver = Driver(tmp_path / "job", targets, options={"checkpoint.max_concurrent": 3}).recover()
     driver.run(0)
     driver.coordinator._commit_queue.wait(0)

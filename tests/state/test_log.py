@@ -147,7 +147,7 @@ def test_a_crash_in_the_middle_of_a_fold_loses_nothing(full: Path, monkeypatch: 
     assert again(full).history.generation == 3
 
 
-def test_a_driver_that_appends_behind_a_folded_log_is_fenced(full: Path) -> None:
+def test_a_driver_that_appends_after_a_folded_log_is_fenced(full: Path) -> None:
     zombie, rival = again(full), again(full)
     rival.append(FenceRecord(3))
     rival.fold(rival.history)

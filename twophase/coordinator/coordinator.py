@@ -67,7 +67,7 @@ class CheckpointCoordinator:
         clock: the time.
         snapshot: returns the operator states for a checkpoint; an exception declines the attempt.
         listeners: notified of completed, aborted and subsumed checkpoints.
-        spawn: makes the thread that commits behind the next batch.
+        spawn: makes the thread that commits while the next batch runs.
         fan_out: calls several sinks for the same thing, in recovery and after a declined attempt.
         on_failure: called by that thread when a decided checkpoint cannot be committed and the job must end.
 
@@ -143,7 +143,7 @@ class CheckpointCoordinator:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why a decided checkpoint could not be committed behind the next batch, if so."""
+        """The error that stopped the commit queue, if any."""
         return self._commit_queue.failure
 
     def close(self, *, retry: bool = False) -> None:
@@ -277,7 +277,7 @@ class CheckpointCoordinator:
         return CheckpointAttempt(self.context, pending, self._snapshot)
 
     def _finish(self, attempt: CheckpointAttempt) -> None:
-        """Steps 4 to 6, now or behind the next batch."""
+        """Run steps 4 to 6, now or while the next batch runs."""
         if self.context.options.max_concurrent == 1:
             self._complete(attempt)
             return
