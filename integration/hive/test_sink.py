@@ -541,7 +541,7 @@ def test_a_driver_that_was_overtaken_in_a_commit_does_not_touch_what_waits_for_t
             "twophase.sinks.hive.sink.Policies.run", lambda *_: (_ for _ in ()).throw(FailpointError("F05"))
         )
         with pytest.raises(FailpointError):
-            commit(new, late)  # 07 waits: its late row is in place, and is not told to anybody
+            commit(new, late)  # 07 waits: its late row is in place, and nobody is notified of it
         monkeypatch.undo()
         publish(*reported)
 

@@ -298,19 +298,21 @@ def of_three(targets: Targets, another: Another, folder: Path) -> MemoryTarget:
     return old
 
 
-@pytest.mark.parametrize("is_told", [True, False], ids=["the lake tells its newer lineage", "the lake has two marks"])
+@pytest.mark.parametrize(
+    "lake_tells", [True, False], ids=["the lake tells its newer lineage", "the lake has two marks"]
+)
 def test_a_target_must_have_its_newest_lineage_from_then_on(
-    of_three: MemoryTarget, targets: Targets, another: Another, folder: Path, is_told: bool
+    of_three: MemoryTarget, targets: Targets, another: Another, folder: Path, lake_tells: bool
 ) -> None:
     mark = (JOB, "lake", NEW)
     assert not targets["lake"].ledger
-    if is_told:  # as if the driver had died before it collapsed the ledger
+    if lake_tells:  # as if the driver had died before it collapsed the ledger
         del targets["lake"].high_water[mark]
         targets["lake"].ledger.add((*mark, 1, Attempt(2, 1), Subtask(0, 201)))
     adopt(folder, targets)
     driver = another().recover()
     required = {proof.lineage for proof in driver.coordinator.lineage.proofs or () if proof.sink == "lake"}
-    assert required == ({NEW} if is_told else {OLD, NEW})
+    assert required == ({NEW} if lake_tells else {OLD, NEW})
     into_facts(driver, 1)  # a checkpoint without rows in the lake carries what the lake has to have
     restore_target(targets["lake"], of_three)
     with pytest.raises(TargetChangedError, match=f"checkpoint 1 of lineage {NEW}"):

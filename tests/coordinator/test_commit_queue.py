@@ -246,7 +246,9 @@ def test_h1_a_loss_found_by_a_queued_commit_stops_the_job_by_name(
     assert checkpoints(driver, CheckpointCommitted) == []
 
 
-def test_a_query_that_waits_for_records_is_told_of_a_failure(another: Another, gated: Gated, targets: Targets) -> None:
+def test_a_query_that_waits_for_records_is_notified_of_a_failure(
+    another: Another, gated: Gated, targets: Targets
+) -> None:
     reported = threading.Event()
     behind = CommitQueue(plain_thread, reported.set)
 
@@ -279,14 +281,14 @@ def test_a_checkpoint_that_is_asked_for_again_waits_until_it_is_committed(
 
 
 class Listener:
-    """Notes what it hears; finds out if it is told of two things at once."""
+    """Notes what it hears; detects two notifications at once."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, int]] = []
         self._inside = threading.Lock()
 
     def _hear(self, what: str, checkpoint: int) -> None:
-        assert self._inside.acquire(blocking=False), "told of two things at once"
+        assert self._inside.acquire(blocking=False), "notified of two things at once"
         self.heard.append((what, checkpoint))
         self._inside.release()
 

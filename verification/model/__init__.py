@@ -18,7 +18,7 @@ How to read it
     repairs          how an operator leads the job out (`twophase.coordinator.repair`, `.rewrite`, `.adopt`)
     invariants       I1 to I8 and the goal: how each is expressed is in its docstring
     world, configurations, mutants    the worlds that are checked, and the deliberate mistakes that must be found
-    conformance, told                 what the product reported of its runs, compared with the model event by event
+    conformance, event_map            what the product reported of its runs, compared with the model event by event
 
 What is in it
     Two sinks of two branches, three checkpoints, two of them under way at once. Drivers that die at any step or pause
@@ -46,6 +46,6 @@ Why it is sound to leave steps out or take them together
     Everything else errs to the side of more behaviour: pieces are committed in any order, drivers wake up at any time.
 
 Every small world is visited whole, so within its bounds a promise that holds in the model holds. That the product does what
-the model does is checked on what it tells: the events of its runs are accepted, and with one event missing, told twice, in
+the model does is checked on what it reports: the events of its runs are accepted, and with one event missing, repeated, in
 the wrong place or with another content they are not.
 """

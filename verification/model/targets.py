@@ -121,7 +121,7 @@ def swapped(state: State) -> State:
 
 
 def aborted(state: State, place: int, xid: Xid) -> State:
-    """For the invariants: a piece is aborted. Was it decided, and could another sink have told so?"""
+    """For the invariants: a piece is aborted. Was it decided, and could another sink have shown it?"""
     decided = any(found[:4] == xid[:4] for found in state.decided)
     shown = any(
         piece[:4] == xid[:4] and piece.status in VISIBLE

@@ -90,14 +90,14 @@ def test_a_trace_without_one_of_its_events_is_refused(enough: int) -> None:
 
 
 def without(trace: Trace, place: int) -> list[Trace]:
-    """The trace without the event; none if it could be told so."""
+    """The trace without the event; none if that is a possible trace."""
     return [] if may_be_missing(trace, place) else [[*trace[:place], *trace[place + 1 :]]]
 
 
 def may_be_missing(trace: Trace, place: int) -> bool:
-    """Whether the trace without this event is one that a driver could have told.
+    """Whether the trace without this event is one that a driver could have reported.
 
-    - Its driver tells nothing more: it may have died before it told this.
+    - Its driver reports nothing more: it may have died before it reported this.
     - Its driver dies while it commits: pieces are proven in any order.
     - The last round of retries of a commit: the round before it may have proven them all.
     - The acknowledgement of an attempt that is not decided: it may have failed before.
@@ -135,7 +135,7 @@ def test_a_trace_with_an_event_twice_is_refused(enough: int) -> None:
 
 
 def twice(trace: Trace, place: int) -> list[Trace]:
-    """The trace with the event twice; none if it could be told so."""
+    """The trace with the event twice; none if that is a possible trace."""
     return [] if is_of_no_pieces(trace, place) else [[*trace[: place + 1], *trace[place:]]]
 
 

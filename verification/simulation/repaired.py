@@ -31,7 +31,7 @@ class Repaired:
         given_up: of each piece whose loss was accepted the name of its sink and its chunk of the input.
         withdrawn: pieces that may not become visible any more: given up, or written again.
         superseded: decisions as they were before a repair.
-        back: withdrawn or lost pieces that somebody has brought back.
+        back: withdrawn or lost pieces that somebody has restored.
         damaged: whether something was done to the job's folder.
     """
 

@@ -48,7 +48,7 @@ class Outcome:
         points: how often each crash point was reached.
         steps: inputs and outputs.
         trace: who did what.
-        told: what drivers have told, see `telling`.
+        reported: what drivers have reported, see `telling`.
         last_error: what ended the driver that is started when the storm is over; None without one, or at its goal.
         limit: the known limit that has ended the run; empty if none has.
     """
