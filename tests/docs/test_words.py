@@ -16,7 +16,7 @@ TREES = (
 BETTER = {
     r"put(s|ting)? back": "restored, restored from a backup",
     r"(held|holds?|holding)( \w+)? against": "validated against, compared with",
-    r"ane[w]": "again",
+    r"a[n]ew": "again",
     r"of our[s]": "our",
     r"what i[s] decided": "decided checkpoints",
     r"is there (twic[e]|onc[e])": "exists twice, is duplicated",
