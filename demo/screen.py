@@ -71,9 +71,9 @@ class Screen:
             found.append(f"{len(proofs)} found committed ({proofs[0]})")
         if fields["aborted"]:
             found.append(f"{_quantity(fields['aborted'], 'undecided piece')} aborted")
-        told = f"[bold green]recovered[/bold green] in {fields['duration_s']:.2f} s"
+        outcome = f"[bold green]recovered[/bold green] in {fields['duration_s']:.2f} s"
         self.line(
-            f"driver {number}, generation {fields['generation']}: {told}: {', '.join(found) or 'nothing was left'}"
+            f"driver {number}, generation {fields['generation']}: {outcome}: {', '.join(found) or 'nothing was left'}"
         )
 
     def results(self, verdicts: Mapping[str, Verdict], waiting: Mapping[str, int], figures: Figures) -> None:

@@ -52,7 +52,7 @@ class Verdict:
 
     @property
     def exact(self) -> bool:
-        """True if every record is there once, and nothing else."""
+        """True if every record exists once, and nothing else."""
         return (self.lost, self.duplicated, self.foreign) == (0, 0, 0)
 
 

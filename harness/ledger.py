@@ -226,7 +226,7 @@ def file_of(item: pytest.Item) -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """See the module."""
     group = parser.getgroup("ledger")
-    group.addoption("--ledger", action="store_true", help="Hold CPU seconds against harness/ledger.json.")
+    group.addoption("--ledger", action="store_true", help="Compare CPU seconds with harness/ledger.json.")
     group.addoption("--write-ledger", action="store_true", help="Write the CPU seconds of this run into it.")
 
 

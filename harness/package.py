@@ -3,13 +3,14 @@
     python -m harness.package dist
 
 Each has one top-level package, `twophase`, with the sinks in it as files of their own, and what else the product reads at run
-time. The wheel is installed into a fresh environment that sees the dependencies of this one; each sink is loaded there, and
-the command run.
+time. The description has no relative link: a package index has none of the repository's files. The wheel is installed into a
+fresh environment that sees the dependencies of this one; each sink is loaded there, and the command run.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -18,12 +19,14 @@ import tempfile
 import venv
 import zipfile
 from collections.abc import Iterable
+from email import message_from_bytes
 from pathlib import Path
 
 PACKAGE = "twophase"
 REQUIRED = ("__init__.py", "py.typed", "cli/log4j2.properties", "sinks/__init__.py", "sinks/mysql/sink.py")
 """Files that have to be in the package, in both distributions."""
 SINKS = ("delta", "file", "hive", "mysql")
+_RELATIVE_LINK = re.compile(r"\]\((?![a-z]+:|#)([^)]*)\)")
 _LOAD = f"""
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -59,16 +62,19 @@ def check_wheel(wheel: Path) -> None:
     """One top-level package, complete."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
+        metadata = b"".join(archive.read(name) for name in names if name.endswith(".dist-info/METADATA"))
     top = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     if top != {PACKAGE}:
         raise PackageError(f"{wheel.name}: its top-level packages are {sorted(top)}, expected only {PACKAGE!r}")
     _require(wheel, names)
+    _check_description(wheel, metadata)
 
 
 def check_sdist(sdist: Path) -> None:
     """The package, complete, as regular files, and no other package beside it."""
     with tarfile.open(sdist) as archive:
         members = archive.getmembers()
+        metadata = _read(archive, f"{members[0].name.partition('/')[0]}/PKG-INFO")
     links = [member.name for member in members if not (member.isfile() or member.isdir())]
     if links:
         raise PackageError(f"{sdist.name}: not regular files: {links}")
@@ -77,6 +83,7 @@ def check_sdist(sdist: Path) -> None:
     if top != {PACKAGE}:
         raise PackageError(f"{sdist.name}: its top-level packages are {sorted(top)}, expected only {PACKAGE!r}")
     _require(sdist, names)
+    _check_description(sdist, metadata)
 
 
 def check_installed(wheel: Path) -> None:
@@ -104,6 +111,21 @@ def _require(distribution: Path, names: Iterable[str]) -> None:
     missing = sorted({f"{PACKAGE}/{name}" for name in REQUIRED} - {*names})
     if missing:
         raise PackageError(f"{distribution.name}: these files are missing: {missing}")
+
+
+def _read(archive: tarfile.TarFile, name: str) -> bytes:
+    file = archive.extractfile(name) if name in archive.getnames() else None
+    return file.read() if file else b""
+
+
+def _check_description(distribution: Path, metadata: bytes) -> None:
+    """Check the page that a package index shows: Markdown, not empty, each link absolute or within the page."""
+    found = message_from_bytes(metadata)
+    text = str(found.get_payload())
+    if found.get("Description-Content-Type") != "text/markdown" or not text.strip():
+        raise PackageError(f"{distribution.name}: its metadata has no description in Markdown")
+    if links := _RELATIVE_LINK.findall(text):
+        raise PackageError(f"{distribution.name}: its description has relative links, dead on a package index: {links}")
 
 
 def _run(program: Path, *arguments: str, cwd: str) -> None:

@@ -198,7 +198,7 @@ def test_a_mistake_in_the_environment_is_refused_at_the_start(tmp_path: Path) ->
     assert "twophase.errors.ConfigError: TWOPHASE_FAILPOINTS: 'C06=explode'" in errors
 
 
-def test_a_process_can_be_armed_anew() -> None:
+def test_a_process_can_be_armed_again() -> None:
     failpoints.arm("X=raise@2")
     try:
         failpoint("X")

@@ -58,7 +58,7 @@ CORE = (
 
 
 def fresh(program: str) -> str:
-    """The output of a program in an interpreter that has imported nothing of ours."""
+    """The output of a program in an interpreter that has not imported twophase."""
     return subprocess.check_output([sys.executable, "-c", f"import sys; {program}"], text=True).strip()
 
 
@@ -67,7 +67,7 @@ def test_the_exported_names_are_exactly_these() -> None:
 
 
 @pytest.mark.parametrize("name", twophase.__all__)
-def test_every_name_is_there(name: str) -> None:
+def test_every_name_exists(name: str) -> None:
     assert getattr(twophase, name) is not None
     assert name in dir(twophase)
 

@@ -39,7 +39,7 @@ HOSTILE = {
     "newlines": f"{SECRET}\nNext: run rm -rf\r\n\u2028\x0b",
     "terminal escapes": f"{SECRET}\x1b[2J\x1b]0;owned\x07\x9b31m\u202e",
     "ten megabytes": SECRET + "x" * 10_000_000,
-    "an error of ours": f"{SECRET} twophase.errors.FencedError: Job 'orders' was taken over. Next: leave it stopped.",
+    "one of our errors": f"{SECRET} twophase.errors.FencedError: Job 'orders' was taken over. Next: leave it stopped.",
     "NUL, and no text": f"{SECRET}\0\udc80",
     "quotes": f"{SECRET}'\"\\'",
 }

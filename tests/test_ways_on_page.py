@@ -73,7 +73,7 @@ def test_the_row_of_a_walk_names_its_error_and_what_leads_out(state: str) -> Non
 
 
 @pytest.mark.parametrize("state", ELSEWHERE)
-def test_the_test_of_a_row_is_there_and_expects_its_errors(state: str) -> None:
+def test_the_test_of_a_row_exists_and_expects_its_errors(state: str) -> None:
     file, _, name = ELSEWHERE[state].partition("::")
     tree = ast.parse((ROOT / file).read_text())
     [found] = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]

@@ -27,7 +27,7 @@ class Sums:
 
 
 class Target:
-    """A database whose tables have no unique key: a row that is written twice is there twice.
+    """A database whose tables have no unique key: a row that is written twice appears twice.
 
     Args:
         mysql: the server, started.

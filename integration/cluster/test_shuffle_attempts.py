@@ -50,24 +50,24 @@ class ScatteredScenario(Scenario):
 
 
 class Scheduler:
-    """What Spark's scheduler has told in a driver's log."""
+    """What Spark's scheduler has logged in a driver's log."""
 
     def __init__(self, driver: DriverProcess) -> None:
         self._log = driver.log
 
-    def told(self, pattern: str) -> list[str]:
-        """All that it has told of this."""
+    def logged(self, pattern: str) -> list[str]:
+        """All lines that it has logged of this."""
         return re.findall(pattern, self._log.read_text(errors="replace"))
 
     def reported(self) -> int:
         """How many tasks of the first stage that reads what was shuffled have reported, in its first attempt."""
-        stages = self.told(r"Submitting \d+ missing tasks from ResultStage (\d+)")
-        return len(self.told(rf"Finished task \d+\.\d+ in stage {stages[0]}\.0 ")) if stages else 0
+        stages = self.logged(r"Submitting \d+ missing tasks from ResultStage (\d+)")
+        return len(self.logged(rf"Finished task \d+\.\d+ in stage {stages[0]}\.0 ")) if stages else 0
 
     def shuffled_again(self) -> int:
         """How many map tasks have ended in another attempt of their stage."""
-        stages = set(self.told(r"Submitting \d+ missing tasks from ShuffleMapStage (\d+)"))
-        return sum(len(self.told(rf"Finished task \d+\.\d+ in stage {stage}\.[1-9]")) for stage in stages)
+        stages = set(self.logged(r"Submitting \d+ missing tasks from ShuffleMapStage (\d+)"))
+        return sum(len(self.logged(rf"Finished task \d+\.\d+ in stage {stage}\.[1-9]")) for stage in stages)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ class Scheduler:
         pytest.param(["facts", "copy"], id="two sinks", marks=pytest.mark.proof),
     ],
 )
-def test_rows_are_shuffled_anew_after_a_task_has_reported(
+def test_rows_are_shuffled_again_after_a_task_has_reported(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path, cluster: Cluster, sinks: list[str]
 ) -> None:
     """With one sink the task has pre-committed; with two it has computed what both are to write."""
@@ -93,7 +93,7 @@ def test_rows_are_shuffled_anew_after_a_task_has_reported(
         scenario.wait_until_all_is_written(driver)
         scenario.verify()
         assert scheduler.shuffled_again()
-        assert scheduler.told(ABORTED), "Spark has mixed rows of two computations, or the scenario has not happened"
+        assert scheduler.logged(ABORTED), "Spark has mixed rows of two computations, or the scenario has not happened"
     finally:
         driver.kill()
 

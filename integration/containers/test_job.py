@@ -25,7 +25,7 @@ def counts(scenario: Scenario) -> dict[str, int]:
     return {sink: scenario.count(sink) for sink in scenario.servers}
 
 
-def test_what_was_decided_outlives_its_driver_and_both_servers(
+def test_decided_checkpoints_outlive_their_driver_and_both_servers(
     scenario: Scenario, mysql_container: MySqlContainer, mariadb_container: MariaDbContainer
 ) -> None:
     scenario.produce(3 * BATCH)

@@ -79,7 +79,7 @@ def remove(table: DeltaHarness) -> None:
 
 
 @pytest.mark.parametrize("change", [recreate, remove])
-def test_a_table_that_was_made_anew_or_removed_gets_nothing(
+def test_a_table_that_was_recreated_or_removed_gets_nothing(
     table: DeltaHarness, change: Callable[[DeltaHarness], None]
 ) -> None:
     sink = table.opened()
@@ -92,7 +92,7 @@ def test_a_table_that_was_made_anew_or_removed_gets_nothing(
         table.write(sink, range(3), 1)
 
 
-def test_a_new_driver_does_not_commit_to_a_table_that_was_made_anew(table: DeltaHarness) -> None:
+def test_a_new_driver_does_not_commit_to_a_table_that_was_recreated(table: DeltaHarness) -> None:
     piece = table.write(table.opened(), range(3))
     recreate(table)
     with pytest.raises(TargetChangedError):

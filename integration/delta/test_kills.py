@@ -77,7 +77,7 @@ def test_workers_die_and_the_driver_goes_on(scenario: DeltaScenario, reader: del
     _hit.update(ended.points)
 
 
-def test_every_record_is_there_once_and_nothing_is_left(scenario: DeltaScenario) -> None:
+def test_every_record_arrives_once_and_nothing_is_left(scenario: DeltaScenario) -> None:
     assert _hit >= {*FIRST, *SECOND, *OF_WORKERS}
     for job in JOBS:
         verdict = scenario.verdict(job)

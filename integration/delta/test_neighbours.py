@@ -212,9 +212,7 @@ def test_a_sink_of_the_same_jvm_waits_too(table: DeltaHarness, name: str) -> Non
     assert not pids_with_a_lock(table.folder / name)
 
 
-def test_every_commit_of_ours_waits_for_the_one_of_another_job(
-    table: DeltaHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_commit_waits_for_the_one_of_another_job(table: DeltaHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fence, "_LOCK_TRIES", 1)
     sink = table.opened()
     piece = table.write(sink, range(3))

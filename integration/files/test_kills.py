@@ -72,16 +72,16 @@ def test_every_job_is_killed_at_another_point_in_normal_work(scenario: FilesScen
     scenario.produce(3)
     more = OF_HIVE if (kind, half) == ("hive", 0) else ()
     scenario.kill_at((*NORMAL_WORK[half], *more), controls=half == 0, master=HELD_AND_FREE_SLOTS)
-    _nothing_is_there_twice(scenario)
+    _no_row_is_duplicated(scenario)
 
 
 def test_every_job_is_killed_at_another_point_in_recovery_and_after_it(scenario: FilesScenario) -> None:
     scenario.produce(3)
     scenario.kill_at(RECOVERY_AND_AFTER)
-    _nothing_is_there_twice(scenario)
+    _no_row_is_duplicated(scenario)
 
 
-def test_workers_die_too_and_in_the_end_every_record_is_there_once_and_nothing_is_left(
+def test_workers_die_too_and_in_the_end_every_record_arrives_once_and_nothing_is_left(
     scenario: FilesScenario, kind: str
 ) -> None:
     scenario.produce(2)
@@ -104,7 +104,7 @@ def test_without_the_protocol_the_checker_sees(scenario: FilesScenario, control:
     assert not verdict.exact
 
 
-def _nothing_is_there_twice(scenario: FilesScenario) -> None:
+def _no_row_is_duplicated(scenario: FilesScenario) -> None:
     for job in scenario.jobs:
         verdict = scenario.verdict(job)
         assert (verdict.duplicated, verdict.foreign) == (0, 0), f"{job}: {verdict}"

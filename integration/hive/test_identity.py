@@ -1,4 +1,4 @@
-"""Which table of the metastore the proofs are of: one that is dropped and made anew over its folder has no partitions."""
+"""Which table of the metastore the proofs are of: one that is dropped and created again over its folder has no partitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ids(table: HiveHarness) -> list[int]:
     return sorted(row["id"] for row in table.rows_visible())
 
 
-def make_anew(table: HiveHarness, ddl: str) -> None:
+def recreate(table: HiveHarness, ddl: str) -> None:
     """DROP and CREATE, over the same folder; the metastore counts seconds."""
     made = int(time.time())
     while int(time.time()) == made:
@@ -51,12 +51,12 @@ def external(hive_spark: SparkSession, tmp_path: Path) -> tuple[HiveHarness, str
     return table, ddl
 
 
-def test_a_table_that_was_dropped_and_made_anew_is_another_one_until_it_has_its_partitions(
+def test_a_table_that_was_dropped_and_recreated_is_another_one_until_it_has_its_partitions(
     external: tuple[HiveHarness, str],
 ) -> None:
     table, ddl = external
     assert not table.opened(SECOND).history().replaced
-    make_anew(table, ddl)
+    recreate(table, ddl)
     assert ids(table) == []
     again = table.new_sink()
     again.open(SinkContext(JOB, SINK, table.fields, parallelism=2))
@@ -69,20 +69,20 @@ def test_a_table_that_was_dropped_and_made_anew_is_another_one_until_it_has_its_
 def test_a_restore_says_that_the_new_table_is_meant(external: tuple[HiveHarness, str]) -> None:
     """It fences the table although that is another one."""
     table, ddl = external
-    make_anew(table, ddl)
+    recreate(table, ddl)
     sink = table.opened(SECOND)
     assert not sink.history().replaced
     assert commit(sink, table.write(sink, orders([2], dt="b"), 1, SECOND)) == [Committed()]
     assert table.partitions() == ["dt=b"]
 
 
-def test_a_table_that_is_dropped_and_made_anew_under_a_running_job_gets_nothing(
+def test_a_table_that_is_dropped_and_recreated_under_a_running_job_gets_nothing(
     external: tuple[HiveHarness, str],
 ) -> None:
     table, ddl = external
     sink = table.opened(SECOND)
     piece = table.write(sink, orders([2], dt="b"), 1, SECOND)
-    make_anew(table, ddl)
+    recreate(table, ddl)
     with pytest.raises(TargetChangedError, match=f"MSCK REPAIR TABLE .*{table.name}"):
         commit(sink, piece)
     assert table.partitions() == []

@@ -120,7 +120,7 @@ def test_every_readable_partition_value_reads_back_equal(hive_spark: SparkSessio
     rows: list[Row] = [{"id": number, "part": value} for number, value in enumerate(READABLE) if value not in refused]
     assert len(rows) >= 200
     for value in refused:
-        with pytest.raises(RejectedRowsError, match="cannot be told from other values"):
+        with pytest.raises(RejectedRowsError, match="cannot be distinguished from other values"):
             table.write(sink, [{"id": 0, "part": value}])
         sink.abort(sink.in_doubt())
     assert commit(sink, table.write(sink, rows)) == [Committed()]
@@ -210,7 +210,7 @@ def test_what_is_refused_leaves_no_new_table_behind(
         [
             (("at", pa.timestamp("us")), "orc", "pyarrow and Spark disagree"),
             (("at", pa.uint32()), "parquet", "has no place in parquet"),
-            (("ID", pa.int64()), "parquet", "'id' is there twice"),
+            (("ID", pa.int64()), "parquet", "'id' appears twice"),
             (("deep", pa.struct([("a b", pa.int32())])), "parquet", "could not make table"),
         ],
     ),
@@ -532,7 +532,7 @@ def test_a_driver_that_was_overtaken_in_a_commit_does_not_touch_what_waits_for_t
     piece = table.write(old, [timed(1, at(1, 7)), timed(2, at(1, 9))])
     publish = old.publish
 
-    def overtaken(*told: Any) -> None:
+    def overtaken(*reported: Any) -> None:
         monkeypatch.undo()
         assert commit(new, piece) == [Committed()]
         new.fence(Attempt(2, 1))
@@ -541,9 +541,9 @@ def test_a_driver_that_was_overtaken_in_a_commit_does_not_touch_what_waits_for_t
             "twophase.sinks.hive.sink.Policies.run", lambda *_: (_ for _ in ()).throw(FailpointError("F05"))
         )
         with pytest.raises(FailpointError):
-            commit(new, late)  # 07 waits: its late row is in place, and is not told to anybody
+            commit(new, late)  # 07 waits: its late row is in place, and nobody is notified of it
         monkeypatch.undo()
-        publish(*told)
+        publish(*reported)
 
     monkeypatch.setattr(old, "publish", overtaken)
     [outcome] = commit(old, piece)

@@ -7,7 +7,7 @@ before anything is noted; `losses` notes a batch as done before it is written. T
 
 With `deduplicated` the query keeps state, which changes no row.
 
-With `scattered` the rows are spread over two tasks by chance, anew each time that a row is computed; the point SHUFFLED is in
+With `scattered` the rows are spread over two tasks by chance, each time that a row is computed; the point SHUFFLED is in
 those tasks, before their first row. With `unchecked` the product does not look whether Spark would notice that.
 """
 

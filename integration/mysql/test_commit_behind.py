@@ -42,7 +42,7 @@ def scenario(kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: Sp
 
 
 def waiting(scenario: Scenario) -> list[Decision]:
-    """What is decided and not committed, as the job's folder has it."""
+    """Decided checkpoints that are not committed, as the job's folder has them."""
     return JobLog(LocalStorage(scenario.scratch / "job"), "orders").read().uncommitted()
 
 
@@ -84,7 +84,7 @@ def test_h48_recovery_is_killed_when_it_has_committed_the_oldest(scenario: Scena
 
 
 @pytest.mark.proof
-def test_a_permanent_failure_of_a_commit_behind_stops_a_query_that_waits_for_records(
+def test_a_permanent_failure_of_a_queued_commit_stops_a_query_that_waits_for_records(
     scenario: Scenario,
 ) -> None:
     """An operator rolls decided branches back by hand: nobody may overlook it because no further micro-batch comes.

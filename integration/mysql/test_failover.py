@@ -107,7 +107,7 @@ class World:
         return [row[0] for row in self.sql(server, "SELECT id FROM target ORDER BY id")]
 
     def everything(self) -> list[object]:
-        """All that both servers have of the job, prepared branches too, and what is decided."""
+        """All that both servers have of the job, prepared branches too, and the decisions."""
         tables = [sorted(self.sql(server, f"SELECT * FROM {name}")) for server in (self.a, self.b) for name in DUMPED]
         return [tables, sorted(branches(self.a)), sorted(branches(self.b)), self.decisions()]
 
@@ -171,7 +171,7 @@ def dies_decided(driver: Driver, number: int, *, committed: bool) -> None:
 
 
 def refused(world: World, error: type[StopJobError], match: str) -> StopJobError:
-    """A start stops with an error, and nothing has changed on either server, nor in what is decided."""
+    """A start stops with an error, and nothing has changed on either server, nor in the decisions."""
     before = world.everything()
     driver = world.driver()
     with pytest.raises(error, match=match) as caught:
@@ -193,7 +193,7 @@ def back_on_a(world: World, number: int) -> None:
 # -- between two runs --------------------------------------------------------------------------------------------------
 
 
-def test_a_replica_that_proves_what_is_decided_is_gone_on_with(world: World) -> None:
+def test_the_job_continues_on_a_replica_that_proves_its_decisions(world: World) -> None:
     driver = world.driver().recover()
     run_all(driver, 3)
     dies_decided(driver, 3, committed=True)
@@ -358,7 +358,7 @@ def copy_of_disk(server: Server, name: str) -> Path:
     return data.with_name(name)
 
 
-def put_disk_back(server: Server, copy: Path) -> None:
+def restore_disk(server: Server, copy: Path) -> None:
     data = server.log.with_name("data")
     server.kill()
     rmtree(data)
@@ -376,7 +376,7 @@ def test_a_server_that_comes_back_with_an_older_copy_of_its_data_gets_nothing_mo
     older = copy_of_disk(world.b, "older")
     driver.run(1)
     driver.run(2)
-    put_disk_back(world.b, older)
+    restore_disk(world.b, older)
     with pytest.raises(TargetChangedError, match=REFUSED):
         driver.run(3)
     assert world.ids(world.b) == list(range(10))

@@ -39,7 +39,7 @@ def refuse(
 
 
 def refuse_early(harness: MySqlHarness, kind: type[Exception], said: str, **options: Any) -> None:
-    """`open` refuses, and a look at the server without Spark has told the same before."""
+    """`open` refuses, and a look at the server without Spark has reported the same before."""
     late = refuse(harness, kind, said, **options)
     with pytest.raises(kind) as caught:
         harness.new_sink(**options).check_connection()
@@ -247,7 +247,7 @@ class TestRights:
         app.sql(f"REVOKE XA_RECOVER_ADMIN ON *.* FROM {app.database}@'%'")
         refuse_early(app, PreflightError, "XA_RECOVER_ADMIN")
 
-    def test_an_account_of_mariadb_that_cannot_see_transactions_is_told(self, app, caplog):
+    def test_an_account_of_mariadb_that_cannot_see_transactions_is_warned(self, app, caplog):
         is_mariadb = isinstance(app.server, MariaDbService)
         self.give_books(app)
         app.opened().close()

@@ -1,4 +1,4 @@
-"""Who may write: a second driver, pieces touched by hand after the decision, folders put back, a restore.
+"""Who may write: a second driver, pieces touched by hand after the decision, folders restored, a restore.
 
 What needs no Spark is in `plain/test_takeover.py` too, which `make test` takes.
 """
@@ -146,7 +146,7 @@ def test_a_restore_commits_what_the_checkpoint_left_prepared(scenario: Scenario)
     scenario.verify()
 
 
-def test_a_restore_behind_what_the_sink_has_is_refused(scenario: Scenario) -> None:
+def test_a_restore_from_before_what_the_sink_has_is_refused(scenario: Scenario) -> None:
     scenario.finish()
     shutil.copytree(scenario.scratch / "job", scenario.scratch / "old")
     scenario.produce(BATCH)

@@ -222,7 +222,7 @@ def let_go(scenario: Scenario, zombie: PlainDriver) -> None:
 NOTICED = ("CheckpointDeclined(", "CommitRetried(", "JobRestarting(", "TargetUnreachableError")
 """What a driver says whose server is gone: the attempt is declined, the commit held, or the job starts again."""
 ENDS_THE_START = ("C19", "C20", "C22")
-"""Where a server is asked in a recovery that has committed what is decided: the start fails, as with a server that is down."""
+"""Where a server is asked in a recovery that has committed decided checkpoints: the start fails, as with a server that is down."""
 
 
 def lose_a_server(scenario: Scenario, server: SqlService, point: str) -> None:

@@ -124,7 +124,7 @@ _REPLY = "an error of the disk or of the server in a certain reply; nothing is k
 _RACE = "two things at the same moment, between which there is no crash point"
 _BY_HAND = "somebody who changes or deletes what is there"
 _COPY = f"{_BY_HAND}: a driver over a copy of the job's folder"
-_CHANGED = f"{_BY_HAND}: a target that is put back or swapped"
+_CHANGED = f"{_BY_HAND}: a target that is restored from a backup or swapped"
 _REPAIR = f"{_BY_HAND}, and an operator who runs a repair; a plain driver has none"
 # What no kill shows, and what it takes instead; the simulation has all of it.
 NOT_SHOWN = {
@@ -146,8 +146,8 @@ NOT_SHOWN = {
     "one thread appends after the other has met a doubt": f"{_REPLY}: as above, with commits behind",
     "a folded log is not noticed": "what it writes lies before the newest SUBSUMED record, where nobody reads it, and the next "
     "start sweeps it",
-    "the first record of a folded log is written anew": f"{_RACE}: a driver between reading an empty log and its fence",
-    "a restore is held against what sinks knew before": f"{_RACE}: a restore and a driver that goes on",
+    "the first record of a folded log is written again": f"{_RACE}: a driver between reading an empty log and its fence",
+    "a restore is validated against what sinks knew before": f"{_RACE}: a restore and a driver that goes on",
     "the sinks are not asked again after the fences": _COPY,
     "orphans are aborted without asking the other sinks": _COPY,
     "a commit does not require its predecessor": _CHANGED,

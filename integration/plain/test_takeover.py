@@ -1,4 +1,4 @@
-"""Pieces touched by hand after the decision, folders deleted and put back: the job goes on, or says why it does not."""
+"""Pieces touched by hand after the decision, folders deleted and restored: the job goes on, or says why it does not."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class PluginScenario:
             assert verdict.produced == self.produced
             assert self.left(job) == []
 
-    def nothing_is_there_twice(self) -> None:
+    def no_row_is_duplicated(self) -> None:
         """No record twice in any table, and nothing that is no record."""
         for job in self.jobs:
             verdict = self.verdict(job)

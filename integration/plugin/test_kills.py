@@ -56,15 +56,15 @@ def scenario(
 
 
 @pytest.mark.relay("kind")
-def test_every_query_is_killed_at_another_point_and_no_row_is_there_twice(scenario: PluginScenario, kind: str) -> None:
+def test_every_query_is_killed_at_another_point_and_no_row_is_duplicated(scenario: PluginScenario, kind: str) -> None:
     for points in ROUNDS[kind]:
         scenario.produce(3 * BATCH)
         scenario.kill_at(points, master=HELD_AND_FREE_SLOTS)
-        scenario.nothing_is_there_twice()
+        scenario.no_row_is_duplicated()
 
 
 @pytest.mark.relay("kind")
-def test_workers_die_too_and_in_the_end_every_record_is_there_once_and_nothing_is_left(
+def test_workers_die_too_and_in_the_end_every_record_arrives_once_and_nothing_is_left(
     scenario: PluginScenario, kind: str
 ) -> None:
     scenario.produce(BATCH)

@@ -30,7 +30,7 @@ def test_every_query_is_killed_at_another_point_and_has_every_record_once(
     # A writer is held in checkpoint 0, a driver in checkpoint 1.
     driver = scenario.driver(f"{held_at(points[:1])},{held_at(points[1:], 2)}", master="local[4]")
     assert {*driver.kill_when_at(points, TIMEOUT_S).points} == {*points}
-    scenario.nothing_is_there_twice()
+    scenario.no_row_is_duplicated()
     decided = [max((one.checkpoint for one in scenario.history(job).decisions), default=-1) for job in scenario.jobs]
     assert sorted(decided) == [-1] * len(UNDECIDED) + [1] * len(DECIDED)
     scenario.finish()

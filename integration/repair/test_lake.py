@@ -92,7 +92,7 @@ class World:
         repairing = AdoptionRepair(self.context(), found)
         repairing.adopt(repairing.plan(), NOTE)
 
-    def put_back(self, table: Path) -> None:
+    def restore_backup(self, table: Path) -> None:
         """A backup of a table, as it was before checkpoint 1."""
         shutil.rmtree(table)
         shutil.copytree(self.root / f"old-{table.name}", table)
@@ -176,13 +176,13 @@ def test_a_lost_piece_is_given_up(world: World, loss: str) -> None:
 
 
 @pytest.mark.parametrize("sink", [LAKE, HIVE])
-def test_what_a_table_lacks_that_was_put_back_is_given_up(world: World, sink: str) -> None:
+def test_what_a_restored_table_lacks_is_given_up(world: World, sink: str) -> None:
     driver = world.driver().recover()
     driver.run(0)
     table = world.lake if sink == LAKE else world.warehouse
     shutil.copytree(table, world.root / f"old-{table.name}")
     driver.run(1)
-    world.put_back(table)
+    world.restore_backup(table)
     with pytest.raises(TargetChangedError) as caught:
         world.driver().recover()
     assert caught.value.remedy.endswith(f"twophase repair accept-loss JOB.yaml --checkpoint 1 --sink {sink}")

@@ -119,7 +119,7 @@ def test_a_folder_that_is_gone_is_not_adopted_before_somebody_says_where_to_go_o
 @pytest.mark.parametrize("point", representatives(["R01", "C14", "R02", "R03"], ["C14"]))
 def test_an_adoption_that_is_killed_is_run_again(world: World, point: str) -> None:
     """C14: a piece that waits in the lake is committed."""
-    world.put_folder_back_in_commit()
+    world.restore_folder_in_commit()
     assert world.repair_forked("adopt-from-target", arm=f"{point}=kill") == -signal.SIGKILL
     if point != "R03":
         with pytest.raises(CheckpointMissingError):

@@ -181,7 +181,7 @@ def refuse_rows(world: World) -> None:
 
 ALL = list(range(20))
 WAYS = {
-    "the table was dropped and made anew": Way(
+    "the table was dropped and created again": Way(
         drop_and_create, TargetChangedError, "begin there with restore.path", restore, [], ALL
     ),
     "the options name another table": Way(

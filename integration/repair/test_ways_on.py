@@ -1,7 +1,7 @@
 """States in which a job refuses to start and `twophase repair` leads out: the error names the command, which is then run.
 
 Real table, real files. The command is taken from the error itself. `integration/repair/test_ways_by_hand.py` has the states that need something
-else; `tests/test_ways_on_page.py` holds both against the table in docs/operations.md.
+else; `tests/test_ways_on_page.py` compares both with the table in docs/operations.md.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def decided_then(meddle: Callable[[World], None]) -> Callable[[World], None]:
     return provoke
 
 
-def folder_put_back(world: World) -> None:
+def folder_restored(world: World) -> None:
     """A backup of the job's folder from before checkpoint 1 is decided; Spark has planned it."""
     world.driver().recover().run(0)
     world.freeze(1)
     world.back_up_folder()
     world.driver().recover().run(1)
-    world.put_folder_back()
+    world.restore_folder()
 
 
 def folder_gone(world: World) -> None:
@@ -102,12 +102,12 @@ def damage_body(world: World) -> None:
     body.write_bytes(body.read_bytes()[:-3])
 
 
-def table_put_back(world: World) -> None:
+def table_restored(world: World) -> None:
     world.driver().recover().run(0)
     world.back_up_table()
     driver = world.driver().recover()
     driver.run(1)
-    world.put_table_back()
+    world.restore_table()
 
 
 def table_emptied_between_triggers(world: World) -> None:
@@ -116,10 +116,12 @@ def table_emptied_between_triggers(world: World) -> None:
     world.back_up_table()
     driver = world.driver().recover()
     driver.run(1)
-    world.put_table_back()
+    world.restore_table()
     with pytest.raises(TargetChangedError):
         driver.run(2)
-    driver.sinks["facts"].abort(driver.sinks["facts"].in_doubt())  # a server that was put back has no branches
+    driver.sinks["facts"].abort(
+        driver.sinks["facts"].in_doubt()
+    )  # a server that was restored from a backup has no branches
 
 
 ALL = list(range(20))
@@ -133,9 +135,11 @@ STATES = {
     "staged files were deleted": State(
         decided_then(lambda world: world.remove_staged(1)), LostCommittableError, ALL, [*range(15)]
     ),
-    "the target was put back": State(table_put_back, TargetChangedError, [*range(10)], ALL),
-    "the folder was put back": State(folder_put_back, CheckpointMissingError, ALL, ALL),
-    "the folder was put back in mid-commit": State(World.put_folder_back_in_commit, CheckpointMissingError, ALL, ALL),
+    "the target was restored from a backup": State(table_restored, TargetChangedError, [*range(10)], ALL),
+    "the folder was restored from a backup": State(folder_restored, CheckpointMissingError, ALL, ALL),
+    "the folder was restored from a backup in mid-commit": State(
+        World.restore_folder_in_commit, CheckpointMissingError, ALL, ALL
+    ),
     "the folder is gone": State(
         folder_gone,
         CheckpointMissingError,

@@ -109,7 +109,7 @@ class World:
     def repair_forked(self, name: str, *arguments: str, arm: str = "") -> int:
         """The same in a process of its own, which a crash point may kill; its exit status as `subprocess` has it.
 
-        Forked, because a Python that imports everything anew costs half a minute where tests run side by side.
+        Forked, because a Python that imports everything again costs half a minute where tests run side by side.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of threads: the command takes no lock of theirs
@@ -140,26 +140,26 @@ class World:
         """As it is now."""
         shutil.copytree(self.folder, self.root / "backup")
 
-    def put_folder_back(self) -> None:
+    def restore_folder(self) -> None:
         """To that backup."""
         shutil.rmtree(self.folder)
         shutil.copytree(self.root / "backup", self.folder)
 
-    def put_folder_back_in_commit(self) -> None:
+    def restore_folder_in_commit(self) -> None:
         """To a backup of before checkpoint 1. Its driver died when the table had committed it, and the files had not."""
         self.driver().recover().run(0)
         self.freeze(1)
         self.back_up_folder()
         facts = self.dies(1, "C11").sinks["facts"]
         facts.commit([CommitRequest(piece) for piece in facts.in_doubt()])
-        self.put_folder_back()
+        self.restore_folder()
 
     def back_up_table(self) -> None:
         """With its bookkeeping, as a backup of the database would."""
         for table in TABLES:
             self.table.sql(f"CREATE TABLE backup_{table} AS SELECT * FROM {table}")
 
-    def put_table_back(self) -> None:
+    def restore_table(self) -> None:
         """To that backup."""
         for table in TABLES:
             self.table.sql(f"DELETE FROM {table}")

@@ -132,7 +132,9 @@ class ThreeReader(Poller):
                 looked = Look(orders, before.committed, ends.decided)
                 if looked != self._last[name, sink]:  # most looks show nothing new
                     found = looked.wrong({*self._last[name, sink].orders})
-                    self.wrong[name] += (told for what in found if (told := f"{sink}: {what}") not in self.wrong[name])
+                    self.wrong[name] += (
+                        reported for what in found if (reported := f"{sink}: {what}") not in self.wrong[name]
+                    )
                     self._last[name, sink] = looked
                 self._note(name, sink, began_s, ended_s)
 
@@ -180,7 +182,7 @@ class ThreeReader(Poller):
         return [number for file in files for number in self._read(file)]
 
     def _live_files(self, table: Path) -> list[Path]:
-        """The data files that a Delta table names, read anew when there is another commit."""
+        """The data files that a Delta table names, read again when there is another commit."""
         commits = delta_lake.commits(table)
         if commits != self._commits.get(table, ([], []))[0]:
             self._commits[table] = commits, [table / name for name in delta_lake.live_files(table)]
@@ -204,7 +206,7 @@ class ThreeReader(Poller):
 
 
 class Log:
-    """The log of a job, read anew when it has changed: its records never do.
+    """The log of a job, read again when it has changed: its records never do.
 
     Args:
         location: the folder of the job; it need not be there yet.

@@ -57,7 +57,7 @@ def test_every_job_is_killed_in_a_writer_or_in_a_commit(scenario: ThreeSinksScen
     points = (*IN_COMMIT, *IN_WRITERS, *map(CONTROL.format, CONTROLS))
     with reader:
         scenario.kill_at(points, reader.look_again, master=f"local[{4 + len(IN_WRITERS)}]")
-    _nothing_is_there_twice(scenario)
+    _no_row_is_duplicated(scenario)
     seen = [scenario.targets(job).rows() for job in JOBS]
     assert {MYSQL: BATCH, DELTA: 0, HIVE: 0} in seen  # D01
     assert {MYSQL: BATCH, DELTA: BATCH, HIVE: 0} in seen  # D02
@@ -74,7 +74,7 @@ def test_every_job_is_killed_in_recovery_or_around_a_decision(
         scenario.kill_at(
             (*IN_RECOVERY, *IN_DRIVER), reader.look_again, controls=[], jobs=[*rest[-2:], *rest[:-2], last]
         )
-    _nothing_is_there_twice(scenario)
+    _no_row_is_duplicated(scenario)
     _all_recovered_to_the_same_checkpoint(scenario)
 
 
@@ -92,7 +92,7 @@ def test_every_record_is_in_every_table_once_and_nothing_is_left(scenario: Three
     scenario.verify()
 
 
-def test_a_reader_saw_what_was_decided_once_and_of_delta_whole_checkpoints_only(reader: ThreeReader) -> None:
+def test_a_reader_saw_decided_rows_once_and_of_delta_whole_checkpoints_only(reader: ThreeReader) -> None:
     """MySQL and Hive may show a part: a driver that died in mid-commit leaves one, and the next start commits the rest."""
     Console().print(reader.figures())
     assert reader.wrong == {job: [] for job in JOBS}
@@ -122,7 +122,7 @@ def test_without_the_protocol_the_checker_sees_what_the_same_kill_does(scenario:
     assert [less[sink].lost for sink in (MYSQL, DELTA, HIVE)] == [0, BATCH, BATCH], less
 
 
-def _nothing_is_there_twice(scenario: ThreeSinksScenario) -> None:
+def _no_row_is_duplicated(scenario: ThreeSinksScenario) -> None:
     for job in JOBS:
         for sink, verdict in scenario.verdicts(job).items():
             assert (verdict.duplicated, verdict.foreign) == (0, 0), f"{job}, {sink}: {verdict}"

@@ -75,7 +75,7 @@ def test_every_record_is_in_every_table_once_and_nothing_is_left(recovered: Thre
 
 
 @pytest.mark.usefixtures("recovered")
-def test_a_reader_saw_what_was_decided_once_and_of_delta_whole_checkpoints_only(reader: ThreeReader) -> None:
+def test_a_reader_saw_decided_rows_once_and_of_delta_whole_checkpoints_only(reader: ThreeReader) -> None:
     """MySQL may show a part: a driver that died in mid-commit leaves one, and the next start commits the rest."""
     assert reader.wrong == {job: [] for job in JOBS}
     assert reader.looks_at_rest == 1

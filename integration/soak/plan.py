@@ -30,7 +30,7 @@ class Strike:
 
 
 def strikes(seed: int, deck: Sequence[str], rows: int, eager: float) -> Iterator[Strike]:
-    """Strikes drawn from a deck of faults that is shuffled anew when it is used up.
+    """Strikes drawn from a deck of faults that is shuffled again when it is used up.
 
     Args:
         seed: of the choices.

@@ -59,7 +59,7 @@ def violations(before: Mapping[int, Part], seen: Mapping[int, Part], committed: 
         before: what was visible in this table.
         seen: what is visible.
         committed: the end of what was committed before the look.
-        decided: the end of what was decided after the look.
+        decided: the end of the decided rows after the look.
     """
     found = []
     for number in sorted({*before, *seen, *committed}):

@@ -38,7 +38,7 @@ def first(rows: int) -> dict[int, Part]:
     return {0: Part(rows, 0, rows - 1, sum(range(rows)))}
 
 
-def test_the_reader_is_content_with_what_is_committed_and_with_what_is_decided() -> None:
+def test_the_reader_is_content_with_what_is_committed_and_with_decided_checkpoints() -> None:
     assert violations({}, first(3), {0: 3}, {0: 5}) == []
     assert violations(first(3), first(5), {0: 3}, {0: 5}) == []
     assert violations({}, {}, {}, {0: 5}) == []

@@ -154,8 +154,8 @@ def test_the_job_file_with_nothing_but_the_servers_that_the_page_starts(up: Up, 
     }
     (tmp_path / "job.yaml").write_text(put_in(block(TUTORIAL, "yaml"), places))
     up.shell(echo(TUTORIAL), tmp_path)
-    told = up.shell("python -m twophase.cli run --available-now --progress plain job.yaml", tmp_path)
-    assert "committed: 1 row in " in told
+    reported = up.shell("python -m twophase.cli run --available-now --progress plain job.yaml", tmp_path)
+    assert "committed: 1 row in " in reported
     assert the_rows(up, tmp_path) == ((1, "ann", 9.5),)
 
 

@@ -57,7 +57,9 @@ def test_all_jobs_are_killed_at(killed: StatefulScenario, point: str) -> None:
         assert not killed.rows(name) - rows, f"{name} has rows that it must not have"
 
 
-def test_every_job_was_killed_at_every_planned_point_and_replayed_what_was_decided(killed: StatefulScenario) -> None:
+def test_every_job_was_killed_at_every_planned_point_and_replayed_its_decided_micro_batches(
+    killed: StatefulScenario,
+) -> None:
     killed.finish()
     assert set(_caught) == {(name, point) for name in QUERIES for point in DECIDED | UNDECIDED}
     for name in QUERIES:

@@ -88,7 +88,7 @@ def _late_at(i: int, watermark_s: float) -> int:
 
 
 def _identity(i: int, late: bool) -> dict[str, Any]:
-    """Most events are sent once. Some are sent again 24 s later, as they were; some ids are used anew much later."""
+    """Most events are sent once. Some are sent again 24 s later, as they were; some ids are used again much later."""
     if late:
         return {"id": 10_000 + i, "sent": _late_at(i, UNIQUE_S)}
     if i % 4 == 3 and i >= _RESENT_AFTER and not _is_late(i - _RESENT_AFTER, 13):

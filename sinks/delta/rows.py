@@ -77,7 +77,7 @@ def fit(rows: StructType, table: StructType, shape: TableShape) -> Fit:
 
 def _duplicates(rows: StructType) -> list[str]:
     names = [name.lower() for name in rows.names]
-    return [f"column {name!r} is there twice" for name in sorted({name for name in names if names.count(name) > 1})]
+    return [f"column {name!r} appears twice" for name in sorted({name for name in names if names.count(name) > 1})]
 
 
 def _needed(column: StructField, shape: TableShape) -> str:

@@ -120,7 +120,7 @@ def _announce(path: Path, jvm: Jvm) -> str:
         raise JvmLockedError(
             f"this very JVM has locked {path} for a commit to this table whose Python died, was interrupted or lost its "
             "connection, and may still be at that commit (lslocks shows its process).",
-            remedy="end this JVM (in a notebook, restart the kernel), then start the job again: it commits what is decided.",
+            remedy="end this JVM (in a notebook, restart the kernel), then start the job again: it commits decided checkpoints.",
         )
     return key
 

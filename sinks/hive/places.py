@@ -20,7 +20,7 @@ class Place:
 
     Attributes:
         location: the folder; empty if there is none.
-        format: of the files; None if it is not one of ours.
+        format: of the files; None if the sink does not support it.
     """
 
     location: str
@@ -43,7 +43,7 @@ def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, 
         more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
         raise StopJobError(
             f"Table {table} has changed in the metastore: {'; '.join(problems[:_NAMED])}{more}. Readers would not see these "
-            "files. What is decided waits, nothing of it is lost.",
+            "files. Decided checkpoints wait, nothing of them is lost.",
             remedy="move the files of the other folder to where the new files are, set location (ALTER TABLE ... SET LOCATION) "
             "and format back, then start the job again.",
         )

@@ -168,7 +168,7 @@ def test_a_damaged_log_record_is_named(job_folder: JobFolder) -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_damaged_body_is_told_beside_the_others(job_folder: JobFolder, gone: bool) -> None:
+def test_a_damaged_body_is_shown_beside_the_others(job_folder: JobFolder, gone: bool) -> None:
     job_folder.commit(0)
     job_folder.decide(1)
     if gone:

@@ -110,7 +110,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert run("rnu").exit_code == 2
 
 
-def test_a_missing_job_file_is_an_error_of_ours() -> None:
+def test_a_missing_job_file_is_a_twophase_error() -> None:
     result = run("run", "/no/such/job.yaml")
     assert result.exit_code == 2
     assert "/no/such/job.yaml cannot be read: No such file or directory. [ConfigError]" in result.stderr

@@ -181,7 +181,7 @@ def test_sources_that_begin_at_the_end_need_the_flag_also_where_nothing_is_adopt
     assert code == 0, output
 
 
-def test_a_log_with_a_committed_checkpoint_that_no_target_has_rows_of_goes_on_behind_it(files: Files) -> None:
+def test_a_log_with_a_committed_checkpoint_that_no_target_has_rows_of_continues_after_it(files: Files) -> None:
     driver = files.driver().recover()
 
     def without_rows(pending: PendingCheckpoint) -> None:

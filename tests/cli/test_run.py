@@ -116,10 +116,10 @@ def test_a_signal_in_the_middle_of_a_checkpoint_says_what_became_of_it(files: Co
     os.killpg(process.pid, number)
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, err, files.ids()) == (0, "", [])
-    told = (
+    reported = (
         "checkpoint 0 (1.1) was not decided before the stop: nothing of it is visible, the next start writes its rows"
     )
-    assert told in out
+    assert reported in out
     assert "declined" not in out
     assert "orders: stopped after" in out.splitlines()[-1]
 
@@ -150,7 +150,7 @@ def test_the_loss_of_spark_ends_the_command(endless: Command) -> None:
     assert "Next: start the job again" in err
 
 
-def test_a_target_that_is_not_there_is_told_before_spark_starts(files: Command) -> None:
+def test_a_target_that_is_not_there_is_reported_before_spark_starts(files: Command) -> None:
     """There is no Java here: a start of Spark would be another error."""
     job = yaml.safe_load((files.root / "job.yaml").read_text())
     options = {"url": "mysql://app@127.0.0.1:1/shop", "table": "orders", "password_env": "SHOP_PASSWORD", "tls": "off"}
@@ -183,7 +183,7 @@ def test_delta_that_is_installed_with_spark_is_not_fetched(tmp_path: Path, left:
     assert delta_lake.count(tmp_path / "lake") == 20
 
 
-def test_spark_that_does_not_start_is_an_error_of_ours(files: Command) -> None:
+def test_spark_that_does_not_start_is_a_twophase_error(files: Command) -> None:
     job = yaml.safe_load((files.root / "job.yaml").read_text())
     job["spark"]["conf"]["spark.driver.memory"] = "1x"
     (files.root / "job.yaml").write_text(yaml.safe_dump(job))

@@ -1,4 +1,4 @@
-"""A restore behind what a target lacks that was put back, after an operator has accepted that loss."""
+"""A restore from after what a restored target lacks, once an operator has accepted that loss."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 
 from harness.memory_driver import NOTE, Driver, completed_of, restoring, visible
-from tests.coordinator.test_put_back import backup, put_back, run_all
 from tests.coordinator.test_repair import Targets, repair
+from tests.coordinator.test_restored_target import backup, restore_target, run_all
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import TargetChangedError
 from twophase.testing.memory import MemoryTarget
 
 
 @pytest.mark.parametrize("had", [0, 2], ids=["nothing", "the first two"])
-def test_a_restore_goes_on_behind_an_accepted_gap_of_several_checkpoints(
+def test_a_restore_continues_after_an_accepted_gap_of_several_checkpoints(
     driver: Driver, targets: Targets, folder: Path, had: int
 ) -> None:
     """The body of the newest names the one before it as what the target must prove, and the target lacks that too."""
     run_all(driver, 0, had)
     old = backup(targets["facts"])
     run_all(driver, had, 5)
-    put_back(targets["facts"], old)
+    restore_target(targets["facts"], old)
     repairing = repair(folder, targets)
     repairing.accept(repairing.plan(4, "facts"), NOTE)
     restore = restoring(completed_of(folder, 4), committed=True)
@@ -39,7 +39,7 @@ def test_a_restore_goes_on_behind_an_accepted_gap_of_several_checkpoints(
 
 
 @pytest.mark.parametrize("had", [0, 1, 2], ids=["nothing", "the first", "all of the lineage before"])
-def test_a_restore_goes_on_behind_a_gap_that_reaches_into_the_lineage_before(
+def test_a_restore_continues_after_a_gap_that_reaches_into_the_lineage_before(
     driver: Driver, targets: Targets, folder: Path, had: int
 ) -> None:
     images = [backup(targets["facts"])]
@@ -48,7 +48,7 @@ def test_a_restore_goes_on_behind_a_gap_that_reaches_into_the_lineage_before(
         images.append(backup(targets["facts"]))
     first = driver.coordinator.lineage.id
     continue_from(driver, Driver(folder, targets)).run(1)
-    put_back(targets["facts"], images[had])
+    restore_target(targets["facts"], images[had])
     repairing = repair(folder, targets)
     plan = repairing.plan(1, "facts")
     older = [
@@ -63,7 +63,7 @@ def test_a_restore_goes_on_behind_a_gap_that_reaches_into_the_lineage_before(
         "the same offsets, of a third lineage"
     )
     if had:
-        put_back(targets["facts"], images[0])
+        restore_target(targets["facts"], images[0])
         with pytest.raises(TargetChangedError):
             Driver(folder, targets).recover()
 
@@ -86,7 +86,7 @@ def held(driver: Driver, target: MemoryTarget, number: int) -> MemoryTarget:
 
     def backed_up(pending: PendingCheckpoint) -> None:
         driver.write(pending)
-        put_back(image, target)
+        restore_target(image, target)
         image.prepared = dict(target.prepared)
 
     driver.run(number, backed_up)
@@ -111,7 +111,7 @@ def test_what_was_given_up_of_a_lineage_before_does_not_return_with_the_branches
         image.ledger = {key for key in image.ledger if key[2] != driver.coordinator.lineage.id}
     last = continue_from(driver, Driver(folder, targets, options=kept))
     last.run(1)
-    put_back(targets["facts"], image)
+    restore_target(targets["facts"], image)
     targets["facts"].prepared = dict(image.prepared)
     repairing = repair(folder, targets)
     repairing.accept(repairing.plan(1, "facts"), NOTE)

@@ -25,8 +25,8 @@ from harness.memory_driver import (
     restoring,
     visible,
 )
-from tests.coordinator.test_put_back import put_back
 from tests.coordinator.test_repair import repair as accept_loss
+from tests.coordinator.test_restored_target import restore_target
 from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionRepair, Frozen
@@ -130,7 +130,7 @@ def test_the_targets_must_have_from_then_on_what_was_adopted(
     behind: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
     adopt(folder, targets)
-    put_back(targets["lake"], MemoryTarget())
+    restore_target(targets["lake"], MemoryTarget())
     with pytest.raises(TargetChangedError, match="checkpoint 1 of lineage"):
         another().recover()
 
@@ -147,7 +147,7 @@ def test_another_driver_that_goes_on_in_the_lost_folder_is_noticed(
         another().recover()
 
 
-def test_pieces_behind_what_is_proven_are_aborted_by_the_next_start(
+def test_pieces_after_the_proven_ones_are_aborted_by_the_next_start(
     behind: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
     sink = behind.sinks["facts"]
@@ -216,7 +216,7 @@ def test_where_the_folder_knows_everything_there_is_nothing_to_adopt(
 
 
 def test_a_target_that_lacks_something_is_not_adopted_from(behind: Driver, targets: Targets, folder: Path) -> None:
-    put_back(targets["lake"], MemoryTarget())
+    restore_target(targets["lake"], MemoryTarget())
     with pytest.raises(TargetChangedError, match="sink 'lake'"):
         repair(folder, targets).plan()
 
@@ -261,7 +261,7 @@ def two_decided(driver: Driver) -> None:
 def test_what_an_adoption_has_left_for_the_next_start_to_abort_no_second_one_commits(
     driver: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
-    """The first had the body, which lists what is decided; it has given it up."""
+    """The first had the body, which lists the decided pieces; it has given it up."""
     driver.run(0)
     decided(driver, 1)
     transaction = next(iter(targets["lake"].prepared.values()))[0].transaction
@@ -276,7 +276,7 @@ def test_what_an_adoption_has_left_for_the_next_start_to_abort_no_second_one_com
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
-def test_what_is_decided_behind_a_checkpoint_without_body_is_adopted_with_it(
+def test_decisions_after_a_checkpoint_without_body_are_adopted_with_it(
     driver: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
     two_decided(driver)
@@ -308,7 +308,7 @@ def test_a_body_that_can_be_read_tells_a_superseded_task_attempt(
 def test_what_the_log_calls_committed_is_adopted_though_no_target_has_rows_of_it(
     driver: Driver, another: Another, folder: Path, found: Frozen
 ) -> None:
-    """Its rows were all filtered out, or given up; the log is put back to then, and a driver has gone on since."""
+    """Its rows were all filtered out, or given up; the log is restored to that point, and a driver has gone on since."""
 
     def filtered(pending: PendingCheckpoint) -> None:
         for name in driver.sinks:
@@ -334,7 +334,7 @@ def test_a_lineage_without_checkpoints_begins_again_where_it_began(
     restored.coordinator.recover(restore=restore)
     restored.coordinator.begin_lineage(restore.lineage)
     for target in targets.values():  # the job has begun in other targets, say
-        put_back(target, MemoryTarget())
+        restore_target(target, MemoryTarget())
         target.fences[JOB, "facts"] = Attempt(7, 1)
     log = JobLog(LocalStorage(folder), JOB)
     lineage = replace(log.read().lineages[-1], proofs=())

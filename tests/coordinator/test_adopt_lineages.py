@@ -24,8 +24,8 @@ from harness.memory_driver import (
     visible,
 )
 from tests.coordinator.test_adopt import Another, Targets, adopt, repair
-from tests.coordinator.test_put_back import backup, put_back
 from tests.coordinator.test_repair import repair as accept_loss
+from tests.coordinator.test_restored_target import backup, restore_target
 from twophase.coordinator.adopt import Frozen
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedError
@@ -39,7 +39,7 @@ from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 
 OLD, NEW, NEWEST = "ffffffff-0000", "00000000-1111", "88888888-2222"
-"""Of an id nothing can be told: the oldest lineage has the greatest."""
+"""Nothing can be inferred from an id: the oldest lineage has the greatest."""
 
 
 def only(lineage: str) -> Frozen:
@@ -231,7 +231,7 @@ def test_what_a_body_that_is_gone_had_decided_before_a_restore_is_committed(
 def test_what_waits_in_several_sinks_is_committed_oldest_first_though_the_repair_is_killed_in_between(
     in_commit: Driver, targets: Targets, another: Another, folder: Path, monkeypatch: pytest.MonkeyPatch, last: int
 ) -> None:
-    """`facts` waits for the newer of two checkpoints, `lake` was put back and waits for both; another sink has proof of them."""
+    """`facts` waits for the newer of two checkpoints, `lake` was restored from a backup and waits for both; another sink has proof of them."""
     targets["archive"] = MemoryTarget()
     targets["archive"].high_water[JOB, "archive", NEW] = 4
     for sink, numbers in (("facts", [4]), ("lake", [3, 4])):
@@ -298,21 +298,23 @@ def of_three(targets: Targets, another: Another, folder: Path) -> MemoryTarget:
     return old
 
 
-@pytest.mark.parametrize("is_told", [True, False], ids=["the lake tells its newer lineage", "the lake has two marks"])
+@pytest.mark.parametrize(
+    "lake_tells", [True, False], ids=["the lake tells its newer lineage", "the lake has two marks"]
+)
 def test_a_target_must_have_its_newest_lineage_from_then_on(
-    of_three: MemoryTarget, targets: Targets, another: Another, folder: Path, is_told: bool
+    of_three: MemoryTarget, targets: Targets, another: Another, folder: Path, lake_tells: bool
 ) -> None:
     mark = (JOB, "lake", NEW)
     assert not targets["lake"].ledger
-    if is_told:  # as if the driver had died before it collapsed the ledger
+    if lake_tells:  # as if the driver had died before it collapsed the ledger
         del targets["lake"].high_water[mark]
         targets["lake"].ledger.add((*mark, 1, Attempt(2, 1), Subtask(0, 201)))
     adopt(folder, targets)
     driver = another().recover()
     required = {proof.lineage for proof in driver.coordinator.lineage.proofs or () if proof.sink == "lake"}
-    assert required == ({NEW} if is_told else {OLD, NEW})
+    assert required == ({NEW} if lake_tells else {OLD, NEW})
     into_facts(driver, 1)  # a checkpoint without rows in the lake carries what the lake has to have
-    put_back(targets["lake"], of_three)
+    restore_target(targets["lake"], of_three)
     with pytest.raises(TargetChangedError, match=f"checkpoint 1 of lineage {NEW}"):
         another().recover()
 
@@ -322,7 +324,7 @@ def test_the_loss_of_either_of_two_lineages_can_be_accepted(
 ) -> None:
     adopt(folder, targets)
     into_facts(another().recover(), 1)
-    put_back(targets["lake"], of_three)
+    restore_target(targets["lake"], of_three)
     accepting = accept_loss(folder, targets)
     plan = accepting.plan(1, "lake")
     assert plan.lineage == NEW
@@ -333,7 +335,7 @@ def test_the_loss_of_either_of_two_lineages_can_be_accepted(
 
 
 @pytest.mark.parametrize("lacked", [NEW, OLD], ids=["the newer", "the older"])
-def test_either_of_two_lineages_is_missed_in_a_target_that_is_put_back_under_the_running_job(
+def test_either_of_two_lineages_is_missed_in_a_target_restored_under_the_running_job(
     of_three: MemoryTarget, targets: Targets, another: Another, folder: Path, lacked: str
 ) -> None:
     """The commit behind them would hide for ever what the target lacks."""
@@ -344,7 +346,7 @@ def test_either_of_two_lineages_is_missed_in_a_target_that_is_put_back_under_the
     with pytest.raises(TargetChangedError, match=f"of lineage {lacked} is committed, .*Checkpoint 1 is decided"):
         driver.run(1)
     assert visible(targets["lake"]) == list(range(20))
-    put_back(targets["lake"], right)
+    restore_target(targets["lake"], right)
     another().recover()
     assert visible(targets["lake"]) == sorted([*range(20), *range(10, 20)])
 
@@ -355,7 +357,7 @@ def test_of_two_lineages_that_a_lineage_continues_the_one_that_the_target_has_is
     """The rows behind it are what is missing."""
     adopt(folder, targets)
     another().recover().run(1)
-    put_back(targets["lake"], of_three)
+    restore_target(targets["lake"], of_three)
     plan = accept_loss(folder, targets).plan(1, "lake")
     assert [(proof.lineage, proof.checkpoint) for proof in plan.before] == [(OLD, 0)]
 
@@ -367,17 +369,17 @@ def decided_and_lost(driver: Driver, targets: Targets) -> None:
 
 
 def kept_as_they_were(driver: Driver, targets: Targets) -> MemoryTarget:
-    """Checkpoint 1 is committed, and then the lake is put back to just before it. Returns the lake as it was."""
+    """Checkpoint 1 is committed, and then the lake is restored to just before it. Returns the lake as it was."""
     right = backup(targets["lake"])
     driver.run(1)
-    put_back(targets["lake"], right)
+    restore_target(targets["lake"], right)
     return right
 
 
 @pytest.mark.parametrize("lacked", [NEW, OLD], ids=["the newer", "the older"])
 @pytest.mark.parametrize("lost", [decided_and_lost, kept_as_they_were], ids=["pieces", "all since a backup"])
 @pytest.mark.parametrize("running", [False, True], ids=["at a start", "under the running job"])
-def test_after_an_accepted_loss_either_of_two_lineages_is_missed_in_a_target_that_is_put_back(
+def test_after_an_accepted_loss_either_of_two_lineages_is_missed_in_a_restored_target(
     of_three: MemoryTarget,
     targets: Targets,
     another: Another,
@@ -409,7 +411,7 @@ def test_of_two_lineages_that_a_lineage_continues_what_the_target_lacks_is_given
     """Otherwise its pieces would be committed if the backup has them prepared; they may have been written by hand since."""
     adopt(folder, targets)
     another().recover().run(1)
-    put_back(targets["lake"], of_three)
+    restore_target(targets["lake"], of_three)
     accepting = accept_loss(folder, targets)
     plan = accepting.plan(1, "lake")
     assert f"are missing in it, as are checkpoints up to 1 of the older lineage {NEW}. " in plan.gap
@@ -424,7 +426,7 @@ def test_of_a_target_that_lacks_two_lineages_both_are_named(
 ) -> None:
     adopt(folder, targets)
     another().recover().run(1)
-    put_back(targets["lake"], MemoryTarget())
+    restore_target(targets["lake"], MemoryTarget())
     plan = accept_loss(folder, targets).plan(1, "lake")
     assert {proof.lineage for proof in plan.lacks[1:]} == {OLD, NEW}
     assert plan.before == []

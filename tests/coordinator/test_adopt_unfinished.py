@@ -1,4 +1,4 @@
-"""Pieces whose writer died before it had pre-committed them, in an adoption that has no list of what was decided."""
+"""Pieces whose writer died before it had pre-committed them, in an adoption that has no list of the decided pieces."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class World:
         return found
 
     def plan(self) -> tuple[AdoptionRepair, AdoptionPlan]:
-        """Of an adoption that cannot read what was decided."""
+        """Of an adoption that cannot read the decisions."""
         sinks = {"facts": MemorySink(self.facts), "lake": FileSink(path=str(self.table))}
         for name, sink in sinks.items():
             sink.open(SinkContext(JOB, name, SCHEMA, 2))

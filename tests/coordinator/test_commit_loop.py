@@ -94,7 +94,7 @@ def test_hd6_an_empty_checkpoint_is_committed() -> None:
     assert bench.clock.waits == []
 
 
-def test_h12_what_is_committed_already_is_done_and_its_proof_is_told() -> None:
+def test_h12_what_is_committed_already_is_done_and_its_proof_is_reported() -> None:
     bench = Bench(facts=Scripted([AlreadyCommitted("ledger row"), Committed()]))
     assert bench.commit(facts=2)
     assert bench.of(PieceCommitted) == [
@@ -170,7 +170,7 @@ def test_a_wrong_number_of_outcomes_proves_nothing_and_is_asked_for_again(answer
     ]
 
 
-def test_each_sink_that_must_wait_is_told_with_its_own_reason() -> None:
+def test_each_sink_that_must_wait_is_reported_with_its_own_reason() -> None:
     bench = Bench(facts=Scripted([RetryLater("read only")]), lake=Scripted([Committed(), RetryLater("conflict")]))
     assert bench.commit(facts=1, lake=2)
     assert bench.of(CommitRetried) == [

@@ -113,7 +113,7 @@ def checkpoints(driver: Driver, kind: type[Any]) -> list[int]:
     return [event.checkpoint for event in driver.of(kind)]
 
 
-def test_a_checkpoint_is_done_for_spark_when_it_is_decided_and_commits_behind_the_next(
+def test_a_checkpoint_is_done_for_spark_when_it_is_decided_and_commits_during_the_next(
     driver: Driver, gated: Gated, targets: Targets
 ) -> None:
     driver.run(0)
@@ -233,7 +233,9 @@ def test_a_job_that_stops_commits_what_can_be_committed(driver: Driver, gated: G
     assert visible(targets["facts"]) == list(range(30))
 
 
-def test_h1_a_loss_behind_the_next_batch_stops_the_job_by_name(driver: Driver, gated: Gated, targets: Targets) -> None:
+def test_h1_a_loss_found_by_a_queued_commit_stops_the_job_by_name(
+    driver: Driver, gated: Gated, targets: Targets
+) -> None:
     driver.run(0)
     gated.has_begun()
     targets["facts"].prepared.clear()
@@ -244,15 +246,17 @@ def test_h1_a_loss_behind_the_next_batch_stops_the_job_by_name(driver: Driver, g
     assert checkpoints(driver, CheckpointCommitted) == []
 
 
-def test_a_query_that_waits_for_records_is_told_of_a_failure(another: Another, gated: Gated, targets: Targets) -> None:
-    told = threading.Event()
-    behind = CommitQueue(plain_thread, told.set)
+def test_a_query_that_waits_for_records_is_notified_of_a_failure(
+    another: Another, gated: Gated, targets: Targets
+) -> None:
+    reported = threading.Event()
+    behind = CommitQueue(plain_thread, reported.set)
 
     def fail() -> bool:
         raise LostCommittableError("gone")
 
     behind.submit(fail)
-    assert told.wait(PATIENCE_S)
+    assert reported.wait(PATIENCE_S)
     assert isinstance(behind.failure, LostCommittableError)
     with pytest.raises(LostCommittableError):
         behind.wait(0)
@@ -277,14 +281,14 @@ def test_a_checkpoint_that_is_asked_for_again_waits_until_it_is_committed(
 
 
 class Listener:
-    """Notes what it hears; finds out if it is told of two things at once."""
+    """Notes what it hears; detects two notifications at once."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, int]] = []
         self._inside = threading.Lock()
 
     def _hear(self, what: str, checkpoint: int) -> None:
-        assert self._inside.acquire(blocking=False), "told of two things at once"
+        assert self._inside.acquire(blocking=False), "notified of two things at once"
         self.heard.append((what, checkpoint))
         self._inside.release()
 
@@ -358,7 +362,7 @@ def test_a_fold_keeps_a_decision_that_comes_in_between(tmp_path: Path, another: 
     store = driver.coordinator.store
     for number in range(3):
         driver.run(number)
-    driver.coordinator._behind.wait(0)
+    driver.coordinator._commit_queue.wait(0)
     thread, errors = in_thread(store._fold)
     assert storage.held.wait(PATIENCE_S)
     decider, refused = in_thread(lambda: driver.run(3))

@@ -249,7 +249,7 @@ def test_a_job_that_stops_in_recovery_touches_nothing_that_waits(
     assert second.of(RecoveryFinished) == []
 
 
-def test_a_start_commits_what_is_decided_then_aborts_what_is_not_then_begins_anew(
+def test_a_start_commits_decided_checkpoints_then_aborts_the_others_then_begins_a_new_one(
     driver: Driver, another: Another, targets: Targets
 ) -> None:
     driver.run(0)
@@ -259,8 +259,8 @@ def test_a_start_commits_what_is_decided_then_aborts_what_is_not_then_begins_ane
     second = another().recover()
     second.run(2)
     steps = (OrphansAborted, RecoveryFinished, CheckpointTriggered)
-    told = [type(event) for event in second.events if isinstance(event, (PieceCommitted, *steps))]
-    assert told == [*[PieceCommitted] * 4, *steps, *[PieceCommitted] * 4]
+    reported = [type(event) for event in second.events if isinstance(event, (PieceCommitted, *steps))]
+    assert reported == [*[PieceCommitted] * 4, *steps, *[PieceCommitted] * 4]
     assert visible(targets["facts"]) == list(range(30))
 
 
@@ -384,7 +384,7 @@ def test_h30_a_restore_that_is_stopped_before_its_commit_is_done_aborts_nothing(
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10))
 
 
-def test_h28_restoring_behind_what_a_sink_has_committed_is_refused(
+def test_h28_restoring_from_before_what_a_sink_has_committed_is_refused(
     driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:
     driver.run(0)
@@ -398,7 +398,7 @@ def test_h28_restoring_behind_what_a_sink_has_committed_is_refused(
     assert decided(tmp_path / "new") == []
 
 
-def test_h28_restoring_behind_what_an_old_driver_over_another_folder_commits_meanwhile_is_refused(
+def test_h28_restoring_from_before_what_an_old_driver_over_another_folder_commits_meanwhile_is_refused(
     driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:
     class Overtaken(MemorySink):
@@ -418,7 +418,7 @@ def test_h28_restoring_behind_what_an_old_driver_over_another_folder_commits_mea
     assert visible(targets["facts"]) == list(range(20))
 
 
-def test_h28_restoring_behind_what_is_decided_and_not_committed_yet_is_refused(
+def test_h28_restoring_past_a_decided_uncommitted_checkpoint_is_refused(
     driver: Driver, targets: Targets, another: Another, tmp_path: Path
 ) -> None:
     driver.run(0)
@@ -518,5 +518,5 @@ def test_events_tell_the_rows_of_every_sink(driver: Driver) -> None:
     driver.run(0)
     driver.run(1, write_nothing)
     for kind in (CheckpointDecided, CheckpointCommitted):
-        told = [(event.rows, event.rows_by_sink) for event in driver.of(kind)]
-        assert told == [(20, {"facts": 10, "lake": 10}), (0, {"facts": 0, "lake": 0})]
+        reported = [(event.rows, event.rows_by_sink) for event in driver.of(kind)]
+        assert reported == [(20, {"facts": 10, "lake": 10}), (0, {"facts": 0, "lake": 0})]

@@ -185,7 +185,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             return
 
     def read_log(self) -> None:
-        """The model: what is decided, by one attempt, for ever. Read whenever a record becomes durable."""
+        """The model: which checkpoints are decided, by one attempt, for ever. Read whenever a record becomes durable."""
         log = JobLog(LocalStorage(self.root / "job"), JOB)
         for decision in log.read().decisions:
             known = self.decided.setdefault(decision.checkpoint, decision)
@@ -468,7 +468,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         return [row(checkpoint, index, attempt) for index in range(PIECES)] if checkpoint % 4 != 3 else []
 
     def check_visible(self, target: MemoryTarget) -> None:
-        """I1, I3: only what is decided, once; in order."""
+        """I1, I3: only decided checkpoints, once; in order."""
         allowed = [found for checkpoint in self.decided for found in self.expected(checkpoint)]
         assert all(found in allowed for found in target.visible)
         assert all(target.visible.count(found) == 1 for found in target.visible)
@@ -509,5 +509,5 @@ TestCoordinator.settings = settings(
 )
 
 
-def test_the_machine_s_drivers_fail_only_with_errors_of_ours() -> None:
+def test_the_machine_s_drivers_fail_only_with_twophase_errors() -> None:
     assert all(issubclass(kind, TwoPhaseError) for kind in OVERTAKEN)

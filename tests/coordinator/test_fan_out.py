@@ -1,4 +1,4 @@
-"""The same step in every sink, one after the other or side by side: what is told, returned and raised is in their order."""
+"""The same step in every sink, one after the other or side by side: what is reported, returned and raised is in their order."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def failing(error: BaseException, ended: list[str], name: str, observers: Observ
 
 
 def test_side_by_side_they_run_at_once_and_tell_in_their_order() -> None:
-    told: list[Event] = []
-    results = SideBySide(plain)(last_first(["a", "b", "c"]), Observers(told.append))
+    reported: list[Event] = []
+    results = SideBySide(plain)(last_first(["a", "b", "c"]), Observers(reported.append))
     assert list(results.items()) == [(name, f"result of {name}") for name in "abc"]
-    assert told == [orphan(name) for name in "abc"]
+    assert reported == [orphan(name) for name in "abc"]
 
 
 @pytest.mark.parametrize("fan_out", [sequentially, SideBySide(plain)], ids=["in turn", "side by side"])
@@ -64,10 +64,10 @@ def test_the_first_error_in_their_order_is_raised(fan_out: FanOut) -> None:
         "b": partial(failing, OSError("of b"), ended, "b"),
         "c": partial(failing, OSError("of c"), ended, "c"),
     }
-    told: list[Event] = []
+    reported: list[Event] = []
     with pytest.raises(OSError, match="of b"):
-        fan_out(steps, Observers(told.append))
-    assert told[:2] == [orphan("a"), orphan("b")]
+        fan_out(steps, Observers(reported.append))
+    assert reported[:2] == [orphan("a"), orphan("b")]
 
 
 class Awaited(threading.Thread):

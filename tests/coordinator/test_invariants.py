@@ -273,7 +273,7 @@ def test_i7_a_driver_that_restarts_after_being_overtaken_stays_out(driver: Drive
         another().coordinator.recover(previous_generation=1)
 
 
-def test_i7_a_zombie_that_appends_behind_a_folded_log_is_fenced(driver: Driver, another: Another) -> None:
+def test_i7_a_zombie_that_appends_after_a_folded_log_is_fenced(driver: Driver, another: Another) -> None:
     driver.run(0)
 
     def overtaken(pending: PendingCheckpoint) -> None:

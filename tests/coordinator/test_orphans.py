@@ -190,7 +190,7 @@ def test_pieces_of_another_job_or_sink_are_not_touched(orphans: Orphans, target:
     assert prepared(target) == others
 
 
-def test_i7_a_fenced_driver_is_told_so(sink: Sink, orphans: Orphans) -> None:
+def test_i7_a_fenced_driver_gets_a_fenced_error(sink: Sink, orphans: Orphans) -> None:
     sink.fence(Attempt(3, 0))
     with pytest.raises(FencedError):
         orphans.close(NEW, frozenset())

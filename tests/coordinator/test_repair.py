@@ -9,7 +9,7 @@ import pytest
 
 from harness.memory_driver import JOB, NOTE, Driver, ManualClock, completed_of, decided, lose, restoring, visible
 from tests.coordinator.conftest import each, in_part
-from tests.coordinator.test_put_back import backup, no_rows_for, put_back
+from tests.coordinator.test_restored_target import backup, no_rows_for, restore_target
 from twophase.config import JobOptions
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
@@ -95,27 +95,25 @@ def test_the_checkpoint_before_is_what_the_target_must_prove_from_then_on(
 ) -> None:
     repairing = repair(folder, targets)
     repairing.accept(repairing.plan(1, "facts"), NOTE)
-    put_back(targets["facts"], MemoryTarget())
+    restore_target(targets["facts"], MemoryTarget())
     with pytest.raises(TargetChangedError, match="checkpoint 0 of lineage"):
         another().recover()
 
 
 @each
-def test_a_target_that_is_put_back_later_is_noticed(
-    broken: Driver, targets: Targets, another: Another, folder: Path
-) -> None:
+def test_a_target_restored_later_is_noticed(broken: Driver, targets: Targets, another: Another, folder: Path) -> None:
     repairing = repair(folder, targets)
     repairing.accept(repairing.plan(1, "facts"), NOTE)
     driver = another().recover()
     old = backup(targets["facts"])
     driver.run(2)
-    put_back(targets["facts"], old)
+    restore_target(targets["facts"], old)
     with pytest.raises(TargetChangedError, match="checkpoint 2 of lineage"):
         another().recover()
 
 
 @each
-def test_a_checkpoint_that_was_decided_behind_the_lost_one_commits(
+def test_a_checkpoint_that_was_decided_after_the_lost_one_commits(
     driver: Driver, targets: Targets, another: Another, folder: Path, broken: Driver
 ) -> None:
     """As with `checkpoint.max_concurrent`: its body, written before the loss, requires proof of the lost one."""
@@ -215,18 +213,18 @@ def test_what_is_not_there_is_named_and_nothing_is_touched(
 
 
 @in_part
-def test_a_target_that_was_put_back_is_not_repaired_away(broken: Driver, targets: Targets, folder: Path) -> None:
-    put_back(targets["facts"], MemoryTarget())
+def test_a_restored_target_is_not_repaired_away(broken: Driver, targets: Targets, folder: Path) -> None:
+    restore_target(targets["facts"], MemoryTarget())
     with pytest.raises(TargetChangedError):
         repair(folder, targets).plan(1, "facts")
 
 
-# -- a target that was put back ----------------------------------------------------------------------------------------------
+# -- a target that was restored from a backup ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("had", [0, 1], ids=["nothing", "the first checkpoint"])
 @pytest.mark.parametrize("more", [0, 1], ids=["all committed", "one more decided"])
-def test_what_a_target_lacks_that_was_put_back_is_given_up(
+def test_what_a_restored_target_lacks_is_given_up(
     driver: Driver, targets: Targets, another: Another, folder: Path, had: int, more: int
 ) -> None:
     empty = backup(targets["facts"])
@@ -236,7 +234,7 @@ def test_what_a_target_lacks_that_was_put_back_is_given_up(
     driver.run(2)
     if more:
         decided(driver, 3)
-    put_back(targets["facts"], old)
+    restore_target(targets["facts"], old)
     with pytest.raises(TargetChangedError) as caught:
         another().recover()
     assert caught.value.remedy.endswith("twophase repair accept-loss JOB.yaml --checkpoint 2 --sink facts")
@@ -249,7 +247,7 @@ def test_what_a_target_lacks_that_was_put_back_is_given_up(
     assert visible(targets["lake"]) == list(range(40 + 10 * more))
     newest = backup(targets["facts"])
     another().recover().run(4 + more)
-    put_back(targets["facts"], newest)
+    restore_target(targets["facts"], newest)
     with pytest.raises(TargetChangedError):
         another().recover()
 
@@ -263,13 +261,13 @@ def test_what_was_given_up_does_not_return_with_the_branches_of_the_backup(
 
     def backed_up(pending: PendingCheckpoint) -> None:
         driver.write(pending)
-        put_back(image, targets["facts"])
+        restore_target(image, targets["facts"])
         image.prepared = dict(targets["facts"].prepared)
 
     driver.run(0)
     driver.run(1, backed_up)
     driver.run(2)
-    put_back(targets["facts"], image)
+    restore_target(targets["facts"], image)
     targets["facts"].prepared = image.prepared
     repairing = repair(folder, targets)
     plan = repairing.plan(2, "facts")
@@ -288,7 +286,7 @@ def test_rows_of_long_ago_are_given_up_too(
     driver.run(0)
     for number in range(1, 5):
         driver.run(number, no_rows_for("facts", driver))
-    put_back(targets["facts"], empty)
+    restore_target(targets["facts"], empty)
     with pytest.raises(TargetChangedError, match="checkpoint 0 of lineage"):
         another().recover()
     repairing = repair(folder, targets)
@@ -299,7 +297,7 @@ def test_rows_of_long_ago_are_given_up_too(
     assert visible(targets["facts"]) == list(range(50, 60))
 
 
-def test_another_target_is_not_taken_for_one_that_was_put_back(driver: Driver, targets: Targets, folder: Path) -> None:
+def test_another_target_is_not_taken_for_a_restored_one(driver: Driver, targets: Targets, folder: Path) -> None:
     driver.run(0)
     with pytest.raises(TargetChangedError):
         repair(folder, {**targets, "facts": MemoryTarget()}).plan(0, "facts")
@@ -370,14 +368,14 @@ def test_a_lost_piece_that_comes_back_is_aborted_as_an_orphan(
     assert visible(targets["facts"]) == list(range(15))
 
 
-def test_what_two_targets_lack_that_were_put_back_is_accepted_one_after_the_other(
+def test_what_two_restored_targets_lack_is_accepted_one_after_the_other(
     driver: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
     """Two sinks in one server: its backup is that of both."""
     before = {name: backup(target) for name, target in targets.items()}
     driver.run(0)
     for name, target in targets.items():
-        put_back(target, before[name])
+        restore_target(target, before[name])
     for name in targets:
         with pytest.raises(TargetChangedError, match=f"accept-loss JOB.yaml --checkpoint 0 --sink {name}"):
             another().recover()

@@ -12,9 +12,9 @@ import pytest
 from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, completed_of, decided, dying, lose, visible
 from tests.coordinator.conftest import each, in_part
 from tests.coordinator.test_adopt import adopt
-from tests.coordinator.test_put_back import backup, put_back, put_back_in_commit
 from tests.coordinator.test_repair import Another, Targets
 from tests.coordinator.test_repair import repair as accepting
+from tests.coordinator.test_restored_target import backup, restore_target, restore_target_in_commit
 from twophase.config import JobOptions
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.rewrite import Lost, RewriteRepair
@@ -154,7 +154,7 @@ def test_a_piece_of_another_sink_that_is_prepared_again_is_committed_again(
     """Its attempt is not the one that the checkpoint has after the rewrite."""
     dying("R03", lambda: rewrite(folder, targets))
     next_driver = another()
-    put_back_in_commit(next_driver.sinks["lake"], targets["lake"])
+    restore_target_in_commit(next_driver.sinks["lake"], targets["lake"])
     next_driver.recover()
     exact(targets, another)
 
@@ -183,14 +183,14 @@ def test_the_old_body_goes_and_the_new_one_is_kept(
 
 
 @in_part
-def test_a_target_that_is_put_back_after_it_is_noticed(
+def test_a_target_restored_after_it_is_noticed(
     broken: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
     old = backup(targets["facts"])
     rewrite(folder, targets)
     driver = another().recover()
     driver.run(2)
-    put_back(targets["facts"], old)
+    restore_target(targets["facts"], old)
     with pytest.raises(TargetChangedError):
         another().recover()
 
@@ -279,11 +279,11 @@ def test_what_is_not_there_is_named_and_nothing_is_touched(
     assert JobLog(LocalStorage(folder), JOB).read() == before
 
 
-def test_a_target_that_was_put_back_has_not_lost_pieces(driver: Driver, targets: Targets, folder: Path) -> None:
+def test_a_restored_target_has_not_lost_pieces(driver: Driver, targets: Targets, folder: Path) -> None:
     driver.run(0)
     old = backup(targets["facts"])
     driver.run(1)
-    put_back(targets["facts"], old)
+    restore_target(targets["facts"], old)
     with pytest.raises(StopJobError, match="Checkpoints from 1 to 1 are missing"):
         rewrite(folder, targets)
     assert not history(folder)

@@ -65,7 +65,7 @@ def test_an_acknowledgement_may_come_late() -> None:
     assert step(Phase.DECLINED, Signal.ALL_ACKNOWLEDGED) == (Phase.DECLINED, Action.IGNORE)
 
 
-def test_i2_what_is_decided_never_aborts() -> None:
+def test_i2_a_decided_checkpoint_never_aborts() -> None:
     for phase in DECIDED:
         assert not reachable(phase) & {Phase.DECLINED, Phase.ABORTED}
         assert Action.ABORT not in {action for _, _, action in rows(phase)}

@@ -49,18 +49,18 @@ def ledger(**entries: float) -> Ledger:
         (100.0 * FAILS + SLACK_S + 1, 0, 1),
     ],
 )
-def test_growth_is_told_and_twice_the_entry_fails(cpu_s: float, grew: int, failed: int) -> None:
-    told, refused = ledger(file=100.0).lines({"file": Cost(cpu_s, LOOP_S)})
-    assert (len(told), len(refused)) == (grew, failed)
+def test_growth_is_reported_and_twice_the_entry_fails(cpu_s: float, grew: int, failed: int) -> None:
+    reported, refused = ledger(file=100.0).lines({"file": Cost(cpu_s, LOOP_S)})
+    assert (len(reported), len(refused)) == (grew, failed)
 
 
 def test_a_machine_that_is_half_as_fast_makes_nothing_grow() -> None:
     assert ledger(file=100.0).lines({"file": Cost(220.0, 2 * LOOP_S)}) == ([], [])
 
 
-def test_what_costs_little_may_double_and_what_is_new_is_told() -> None:
-    told, refused = ledger(small=1.0).lines({"small": Cost(SLACK_S, LOOP_S), "new": Cost(SLACK_S + 1, LOOP_S)})
-    assert (told, refused) == ([f"new: {SLACK_S + 1:.1f} CPU s, not in the ledger yet"], [])
+def test_what_costs_little_may_double_and_what_is_new_is_reported() -> None:
+    reported, refused = ledger(small=1.0).lines({"small": Cost(SLACK_S, LOOP_S), "new": Cost(SLACK_S + 1, LOOP_S)})
+    assert (reported, refused) == ([f"new: {SLACK_S + 1:.1f} CPU s, not in the ledger yet"], [])
 
 
 def test_one_kind_of_run_does_not_change_the_entries_of_the_other(tmp_path: Path) -> None:

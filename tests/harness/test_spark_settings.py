@@ -13,7 +13,7 @@ UNKNOWN = "spark.nobody.knows"
 
 
 @pytest.mark.spark
-def test_settings_are_put_back_also_those_that_spark_was_started_with(spark: SparkSession) -> None:
+def test_all_settings_are_reset_even_those_that_spark_was_started_with(spark: SparkSession) -> None:
     others = {STARTED_WITH: "Asia/Tokyo", DEFAULT: "false", UNKNOWN: "one"}
     before = {key: spark.conf.get(key, None) for key in others}
     assert (before[STARTED_WITH], before[UNKNOWN]) == ("UTC", None)

@@ -99,14 +99,14 @@ def test_without_its_state_each_source_is_named_with_its_offsets(replay: Replay,
     assert not replay.note.exists()
 
 
-@pytest.mark.parametrize("state_is_there", [True, False])
+@pytest.mark.parametrize("state_exists", [True, False])
 @pytest.mark.parametrize(
     ("topic", "kind"), [(Topic("id-2", {0: 0}), TopicRecreatedError), (None, PartitionVanishedError)]
 )
 def test_a_topic_that_is_gone_stops_the_job_and_no_offset_of_it_is_advised(
-    replay: Replay, topic: Topic | None, kind: type[SourceLossError], state_is_there: bool
+    replay: Replay, topic: Topic | None, kind: type[SourceLossError], state_exists: bool
 ) -> None:
-    if not state_is_there:
+    if not state_exists:
         replay.state.unlink()
     with pytest.raises(kind) as raised:
         check_topic("shop", ENTRY, topic)
@@ -114,7 +114,7 @@ def test_a_topic_that_is_gone_stops_the_job_and_no_offset_of_it_is_advised(
     assert (type(error), error.remedy) == (kind, raised.value.remedy)
     assert "Checkpoint 0 is committed in every sink" in str(error)
     assert "No data is lost" not in str(error)
-    assert replay.note.exists() is state_is_there
+    assert replay.note.exists() is state_exists
 
 
 class Tasks:

@@ -203,7 +203,7 @@ def test_an_abort_leaves_nothing_of_what_is_not_decided(world: World) -> None:
     assert world.history().generation == 2
 
 
-def test_an_abort_touches_nothing_of_what_is_decided(world: World) -> None:
+def test_an_abort_touches_no_decided_checkpoint(world: World) -> None:
     world.freeze(0)
     world.arm("C11")
     with pytest.raises(Killed):
@@ -323,7 +323,7 @@ def test_another_target_that_would_lack_what_is_committed_is_refused(world: Worl
     assert other.fence("orders", "folder").generation == 0
 
 
-def test_a_query_with_another_target_is_held_against_what_that_target_remembers(world: World) -> None:
+def test_a_query_with_another_target_is_validated_against_what_that_target_remembers(world: World) -> None:
     world.run(0)
     other = FolderTarget(world.root / "other")
     with other.lock():

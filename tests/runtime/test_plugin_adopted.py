@@ -148,7 +148,7 @@ class Query:
         """A copy of the log's folder."""
         return shutil.copytree(self.log, self.root / "backup")
 
-    def put_back(self, backup: Path) -> None:
+    def restore_backup(self, backup: Path) -> None:
         """The log's folder as it was."""
         shutil.rmtree(self.log)
         backup.rename(self.log)
@@ -194,18 +194,18 @@ def lose_body(query: Query) -> None:
     shutil.rmtree(query.log / query.history().decisions[-1].folder)
 
 
-def put_log_back(query: Query) -> None:
+def restore_log(query: Query) -> None:
     query.run(1)
     backup = query.back_up()
     query.run(1)
-    query.put_back(backup)
+    query.restore_backup(backup)
 
 
 LOST = {
     "the log is damaged": (damage_log, CorruptRecordError),
     "the log is gone": (lose_log, CheckpointMissingError),
     "the body of the newest checkpoint is gone": (lose_body, CheckpointMissingError),
-    "the log was put back": (put_log_back, CheckpointMissingError),
+    "the log was restored from a backup": (restore_log, CheckpointMissingError),
 }
 
 
@@ -361,13 +361,13 @@ def test_a_folder_is_not_written_again_once_something_of_the_lineage_is_decided(
 # -- a log that was adopted, and is old itself -----------------------------------------------------------------------------
 
 
-def test_of_an_adopted_log_that_was_put_back_all_is_adopted_that_the_target_has(query: Query) -> None:
+def test_after_a_restore_of_an_adopted_log_everything_in_the_target_is_adopted(query: Query) -> None:
     lose_log(query)
     assert query.repair().exit_code == 0
     backup = query.back_up()
     query.application("second")
     query.run(2)
-    query.put_back(backup)
+    query.restore_backup(backup)
     query.application("third")
     with pytest.raises(CheckpointMissingError):
         query.run()
@@ -378,7 +378,7 @@ def test_of_an_adopted_log_that_was_put_back_all_is_adopted_that_the_target_has(
 
 
 @pytest.mark.parametrize("records", [0, 10])
-def test_what_an_adopted_log_that_was_put_back_does_not_know_as_decided_is_shown(query: Query, records: int) -> None:
+def test_what_a_restored_log_does_not_know_as_decided_is_shown(query: Query, records: int) -> None:
     """Micro-batch 1 of the new lineage is committed, with or without rows; 2 is decided and no more."""
     lose_log(query)
     assert query.repair().exit_code == 0
@@ -389,7 +389,7 @@ def test_what_an_adopted_log_that_was_put_back_does_not_know_as_decided_is_shown
     query.records = 10
     with killed_at("C11"), pytest.raises(failpoints.FailpointError):
         query.run(1)
-    query.put_back(backup)
+    query.restore_backup(backup)
     query.application("third")
     with pytest.raises(CheckpointMissingError):
         query.run()

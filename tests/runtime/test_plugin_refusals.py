@@ -50,7 +50,7 @@ def test_a_gap_stops_the_job(world: World) -> None:
         world.job().plan()
 
 
-def test_an_old_folder_of_spark_put_back_stops_the_job(world: World) -> None:
+def test_an_old_spark_folder_restored_from_a_backup_stops_the_job(world: World) -> None:
     world.run(0)
     shutil.copytree(world.folder / "offsets", world.root / "offsets")
     world.run(1)

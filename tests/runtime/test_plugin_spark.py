@@ -74,7 +74,7 @@ class Query:
         assert self.start(*args, **options).awaitTermination(_TIMEOUT_S)
 
     def fails(self, *args: Any, **options: Any) -> TwoPhaseError:
-        """A run that fails; the error of ours that its text carries."""
+        """A run that fails; the twophase error that its text carries."""
         with pytest.raises(StreamingQueryException) as raised:
             self.run(*args, **options)
         error = errors.from_text(str(raised.value))
@@ -195,7 +195,7 @@ def test_the_mode_complete_is_refused_by_name_and_update_by_spark(query: Query) 
         query.run(counts, mode="update", checkpointLocation=str(query.folder) + "-2")
 
 
-def test_an_old_folder_of_spark_put_back_is_a_named_error(query: Query) -> None:
+def test_an_old_spark_folder_restored_from_a_backup_is_a_named_error(query: Query) -> None:
     for _ in range(3):
         query.add()
     query.run()

@@ -78,7 +78,7 @@ def test_the_checksum_of_a_note_that_is_gone_does_not_stay(world: World) -> None
     assert start(world) == ["0"]
 
 
-def test_what_is_decided_and_not_committed_is_run_again(world: World) -> None:
+def test_a_decided_uncommitted_micro_batch_is_run_again(world: World) -> None:
     world.freeze(0)
     acknowledged = world.write(world.job().plan(), 0)
     world.arm("C11")
@@ -108,7 +108,7 @@ def test_a_folder_of_another_query_is_left_alone(world: World) -> None:
 
 
 @pytest.mark.parametrize("kind", ["delta", "changelog", "zip"])
-def test_a_micro_batch_whose_state_is_there_is_not_run_again(world: World, kind: str) -> None:
+def test_a_micro_batch_whose_state_exists_is_not_run_again(world: World, kind: str) -> None:
     world.run(0)
     keep_state(world, 0)
     unfinished(world, 1)
@@ -203,11 +203,11 @@ def fails_again(world: World, error: SourceLossError | None) -> None:
     ranges.mkdir(exist_ok=True)  # as the listener does when such a query starts
     world.application("second")
     assert world.job().plan().transaction is None
-    told = RangeDigests._planned(ranges, str(json.loads((ranges / "plan").read_text())["checkpoint"]))
-    assert told is not None
+    reported = RangeDigests._planned(ranges, str(json.loads((ranges / "plan").read_text())["checkpoint"]))
+    assert reported is not None
     if error is not None:
         with pytest.raises(type(error), match="start the query again"):
-            told.lost(error)
+            reported.lost(error)
     world.job().abort()
     world.application("third")
 
@@ -264,9 +264,9 @@ def test_a_micro_batch_whose_records_and_state_are_gone_says_where_another_job_g
     (world.folder / "state" / "0" / "0").mkdir(parents=True)
     fails_again(world, GONE)
     assert start(world) == []
-    told = "\n".join(caplog.messages)
-    assert 'startingOffsets {"orders": {"3": 10}} of source \'shop\'' in told
-    assert "All rows up to checkpoint 0 are in the targets" in told
+    reported = "\n".join(caplog.messages)
+    assert 'startingOffsets {"orders": {"3": 10}} of source \'shop\'' in reported
+    assert "All rows up to checkpoint 0 are in the targets" in reported
 
 
 def test_a_source_that_is_not_ours_is_named_by_its_offsets() -> None:

@@ -1,4 +1,4 @@
-"""What Spark carries out of a worker: an error of ours is known by its seal, and a row that looks like one is a row."""
+"""What Spark carries out of a worker: one of our errors is known by its seal, and a row that looks like one is a row."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def raised_by_user_code(rows: DataFrame) -> DataFrame:
 
 @pytest.mark.parametrize("value", [NAMED, TRACED], ids=["a name", "a traceback"])
 @pytest.mark.parametrize("broken", [cast, raised_by_user_code])
-def test_a_value_that_looks_like_an_error_of_ours_is_a_value(
+def test_a_value_that_looks_like_one_of_our_errors_is_a_value(
     spark: SparkSession, tmp_path: Path, broken: Callable[[DataFrame], DataFrame], value: str
 ) -> None:
     rows: Sequence[tuple[str]] = [(value,)]

@@ -305,7 +305,7 @@ def test_a_plan_that_keeps_state_is_known(spark: SparkSession, tmp_path: Path, n
 def test_recovery_comes_before_the_question(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is decided is committed, and orphans give their locks back, whatever the folder."""
+    """Decided checkpoints are committed, and orphans give their locks back, whatever the folder."""
     found: list[int] = []
 
     def refuse(_: SharedFolder) -> None:

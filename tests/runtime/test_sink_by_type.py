@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from twophase.errors import ConfigError
 from twophase.runtime.stream_writer import StreamWriter
 from twophase.sinks.file import FileSink
+from twophase.sinks.mysql import MySqlSink
 
 
 @pytest.fixture
@@ -23,6 +24,13 @@ def test_a_sink_is_made_of_its_type_and_its_options(writer: StreamWriter) -> Non
     [made] = writer._sinks.values()
     assert isinstance(made.sink, FileSink)
     assert made.sink._options.format == "json"
+
+
+def test_a_mysql_sink_is_made_of_its_type_and_its_options(writer: StreamWriter) -> None:
+    writer.sink("facts", "mysql", url="mysql://app@db/shop", table="orders", password_env="SHOP_PASSWORD")
+    [made] = writer._sinks.values()
+    assert isinstance(made.sink, MySqlSink)
+    assert (made.sink._options.table, made.sink._options.password_env) == ("orders", "SHOP_PASSWORD")
 
 
 def test_an_unknown_type_is_refused_with_the_known_ones(writer: StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Spark's folder of a lineage: written whole, held against the store, durable before a decision."""
+"""Spark's folder of a lineage: written whole, validated against the store, durable before a decision."""
 
 from __future__ import annotations
 

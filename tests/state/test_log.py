@@ -147,7 +147,7 @@ def test_a_crash_in_the_middle_of_a_fold_loses_nothing(full: Path, monkeypatch: 
     assert again(full).history.generation == 3
 
 
-def test_a_driver_that_appends_behind_a_folded_log_is_fenced(full: Path) -> None:
+def test_a_driver_that_appends_after_a_folded_log_is_fenced(full: Path) -> None:
     zombie, rival = again(full), again(full)
     rival.append(FenceRecord(3))
     rival.fold(rival.history)
@@ -170,7 +170,7 @@ def test_the_stray_record_of_one_fenced_driver_does_not_let_another_in(full: Pat
     assert again(full).history == third.history
 
 
-def test_a_log_that_is_folded_while_it_is_read_is_read_anew(full: Path, monkeypatch: Patch) -> None:
+def test_a_log_that_is_folded_while_it_is_read_is_read_again(full: Path, monkeypatch: Patch) -> None:
     owner, reader = again(full), JobLog(LocalStorage(full), JOB)
     read, left = LocalStorage.read, [1]
 
@@ -252,7 +252,7 @@ def test_a_lost_reply_is_in_doubt_and_names_the_record(unreliable: tuple[Unrelia
     assert again(full).history.generation == 3
 
 
-def test_after_a_lost_reply_nobody_appends_until_the_log_is_read_anew(unreliable: tuple[Unreliable, JobLog]) -> None:
+def test_after_a_lost_reply_nobody_appends_until_the_log_is_read_again(unreliable: tuple[Unreliable, JobLog]) -> None:
     """Another thread may be about to append: whether the place is taken is what nobody knows."""
     storage, log = unreliable
     storage.after_create = UnclearOutcomeError("reply lost")

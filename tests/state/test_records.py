@@ -152,7 +152,7 @@ def test_a_generation_only_grows_and_decisions_stay_in_their_order(records: list
 
 
 @given(logs())
-def test_what_is_uncommitted_is_what_was_decided_without_a_committed_record(records: list[Record]) -> None:
+def test_uncommitted_checkpoints_are_the_decided_ones_without_a_committed_record(records: list[Record]) -> None:
     decided = {(r.decision.lineage, r.decision.checkpoint) for r in records if isinstance(r, DecidedRecord)}
     committed = {(r.lineage, r.checkpoint) for r in records if isinstance(r, CommittedRecord)}
     uncommitted = fold(records).uncommitted()

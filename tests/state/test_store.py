@@ -45,7 +45,7 @@ def commit(log: JobLog, decision: Decision) -> None:
 # -- write and read ----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_decided_is_read(store: CompletedCheckpointStore, log: JobLog) -> None:
+def test_decided_checkpoints_are_read(store: CompletedCheckpointStore, log: JobLog) -> None:
     decision = decide(store, 0)
     assert store.read(decision) == checkpoint(0)
     assert log.history.decisions == (decision,)

@@ -1,4 +1,4 @@
-"""Containers without an engine: which image is meant, what it is told, and what is said where none can be started."""
+"""Containers without an engine: which image is meant, how it is configured, and what is said where none can be started."""
 
 from __future__ import annotations
 

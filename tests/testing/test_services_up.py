@@ -1,4 +1,4 @@
-"""`python -m twophase.testing.services up`: servers to try things with, told by lines for a shell."""
+"""`python -m twophase.testing.services up`: servers to try things with, whose addresses are printed as lines for a shell."""
 
 from __future__ import annotations
 

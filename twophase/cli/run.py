@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
-@click.option("--available-now", is_flag=True, help="Process what is there, then end, whatever the file's trigger.")
+@click.option(
+    "--available-now", is_flag=True, help="Process the available records, then end, whatever the file's trigger."
+)
 @click.option("--restore", metavar="PATH", help="Start a new lineage from a checkpoint; sets restore.path.")
 @click.option("--checkpoint-location", metavar="FOLDER", help="The job's folder; sets checkpointLocation.")
 @click.option(

@@ -126,7 +126,7 @@ class AdoptionRepair:
         """Step 1.
 
         Raises:
-            StopJobError: a start needs no repair, a target lacks something, or it cannot be determined what is decided.
+            StopJobError: a start needs no repair, a target lacks something, or the decisions cannot be determined.
         """
         return self._plan(self._context.log.read(), self._remembered())
 
@@ -330,7 +330,7 @@ class AdoptionRepair:
         return not attempts or piece.transaction.attempt in attempts
 
     def _body(self, history: History, piece: Committable) -> CompletedCheckpoint | None:
-        """Return the checkpoint of a piece, which lists what is decided, if the log has it and it can be read."""
+        """Return the checkpoint of a piece, which lists the decided pieces, if the log has it and it can be read."""
         mine = (piece.transaction.lineage, piece.transaction.checkpoint)
         found = next((one for one in history.decisions if (one.lineage, one.checkpoint) == mine), None)
         return self._context.store.read(found) if found and self._is_readable(found) else None

@@ -67,7 +67,7 @@ class CheckpointCoordinator:
         clock: the time.
         snapshot: returns the operator states for a checkpoint; an exception declines the attempt.
         listeners: notified of completed, aborted and subsumed checkpoints.
-        spawn: makes the thread that commits behind the next batch.
+        spawn: makes the thread that commits while the next batch runs.
         fan_out: calls several sinks for the same thing, in recovery and after a declined attempt.
         on_failure: called by that thread when a decided checkpoint cannot be committed and the job must end.
 
@@ -99,7 +99,7 @@ class CheckpointCoordinator:
         self._recovery = DriverRecovery(self.context, self.attempts, validation, self.closer)
         self._snapshot = snapshot
         self._last_commit_s = float("-inf")
-        self._behind = CommitQueue(spawn, on_failure)
+        self._commit_queue = CommitQueue(spawn, on_failure)
 
     @property
     def job(self) -> str:
@@ -143,8 +143,8 @@ class CheckpointCoordinator:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why a decided checkpoint could not be committed behind the next batch, if so."""
-        return self._behind.failure
+        """The error that stopped the commit queue, if any."""
+        return self._commit_queue.failure
 
     def close(self, *, retry: bool = False) -> None:
         """Wait until nothing more is being committed; what is left then is committed by the next recovery.
@@ -154,7 +154,7 @@ class CheckpointCoordinator:
         """
         if not retry:
             self.stopping.set()
-        self._behind.close()
+        self._commit_queue.close()
 
     def recover(self, previous_generation: int | None = None, restore: Restore | None = None) -> None:
         """Take the job over and finish what older drivers left. See `coordinator.recovery` for the order.
@@ -204,7 +204,7 @@ class CheckpointCoordinator:
             decision: as `classify` returned it.
             execute: runs the batch without sinks, for plans with state or a watermark (hazard H42).
         """
-        self._behind.wait(0)
+        self._commit_queue.wait(0)
         if not decision.committed:
             commit_decided(self.log.history, self.context.completer.recommit)
         elif (decision.lineage, decision.checkpoint) != self._recovery.recommitted:
@@ -244,7 +244,7 @@ class CheckpointCoordinator:
         """Commit decided checkpoints before anything new begins (hazard rule HD4), except those that may be under way."""
         at_most = self.context.options.max_concurrent - 1
         if at_most:
-            self._behind.wait(at_most)
+            self._commit_queue.wait(at_most)
         else:
             commit_decided(self.log.history, self.context.completer.recommit)
         left = self.log.history.uncommitted()
@@ -277,7 +277,7 @@ class CheckpointCoordinator:
         return CheckpointAttempt(self.context, pending, self._snapshot)
 
     def _finish(self, attempt: CheckpointAttempt) -> None:
-        """Steps 4 to 6, now or behind the next batch."""
+        """Run steps 4 to 6, now or while the next batch runs."""
         if self.context.options.max_concurrent == 1:
             self._complete(attempt)
             return
@@ -288,7 +288,7 @@ class CheckpointCoordinator:
             queued.close()
             return self._complete(attempt)
 
-        self._behind.submit(complete)
+        self._commit_queue.submit(complete)
 
     def _complete(self, attempt: CheckpointAttempt) -> bool:
         """Returns whether it is committed; False if the job is stopping before that."""
@@ -315,7 +315,7 @@ class CheckpointCoordinator:
         self.context.observers(
             CheckpointDeclined(self.job, pending.checkpoint, pending.attempt, reason.name, str(error), will_retry)
         )
-        if not self._behind.wait(0):
+        if not self._commit_queue.wait(0):
             return False  # the job is stopping; the next recovery closes the attempt when it has committed the rest
         self.closer.close_below(Attempt(pending.attempt.generation, pending.attempt.counter + 1))
         self.store.discard(self.lineage.id, pending.checkpoint, pending.attempt)

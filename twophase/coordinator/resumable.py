@@ -77,7 +77,7 @@ class ResumableCoordinator:
         """End the run of this driver after a failure: what it has not decided is aborted, and it can decide no more.
 
         The process that was about to decide may still live. So the fence comes first, and what the log says then is
-        final. What is decided stays, for the recovery of the next run (I2).
+        final. Decided checkpoints stay, for the recovery of the next run (I2).
 
         Args:
             generation: of the run.

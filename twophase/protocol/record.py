@@ -32,7 +32,7 @@ def header(magic: str, kind: str, payload: bytes) -> bytes:
 
 
 def frame(magic: str, kind: str, payload: bytes) -> bytes:
-    """Return a payload behind its header."""
+    """Return a payload after its header."""
     return header(magic, kind, payload) + payload
 
 

@@ -197,7 +197,7 @@ class NamesPieces(Protocol):
         """Return the names of the pieces, as `attempt/subtask`, such as "3.17/0.201"; none where only a mark is left.
 
         Runs on the driver after `open`, when a target has a checkpoint that the log does not know: for an error
-        message, and for a repair, which infers from the attempt what was decided.
+        message, and for a repair, which infers the decision from the attempt.
         """
 
 

@@ -118,7 +118,7 @@ class BatchHandler:
         """Called by Spark on the driver, once for each micro-batch and again after a crash or failure."""
         try:
             self._handle(batch, number)
-        except BaseException as error:  # noqa: BLE001 Spark is told of each, as an exception
+        except BaseException as error:  # noqa: BLE001 Spark gets each as an exception
             self.error = failure(error)
             if self._coordinator.stopping.is_set():
                 raise RuntimeError(_STOPPED) from None

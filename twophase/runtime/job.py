@@ -145,7 +145,7 @@ class Job:
                     break
                 error = self._await(self._restart)
             if isinstance(error, StopJobError):
-                self._error = error  # found by a commit behind the query, while the job was being stopped
+                self._error = error  # found by the commit queue, while the job was being stopped
         finally:
             self._close()
             self._parts.observers(JobStopped(self.name, str(self._error) if self._error else ""))
@@ -154,7 +154,7 @@ class Job:
     def _is_spark_lost(self) -> bool:
         try:
             return bool(self._parts.spark.sparkContext._jsc.sc().isStopped())
-        except Exception:  # noqa: BLE001 whatever the gateway says, nobody answers behind it
+        except Exception:  # noqa: BLE001 whatever the gateway says, no JVM answers
             return True
 
     def _wait(self) -> None:

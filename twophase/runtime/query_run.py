@@ -1,6 +1,6 @@
 """One run of a job's query, from the recovery of the job to the end of the query. A restart is another run.
 
-3. recover    fence, commit what is decided, abort orphans (coordinator/recovery.py)
+3. recover    fence, commit decided checkpoints, abort orphans (coordinator/recovery.py)
 4. lineage    the current one, or a new one: a fresh start or a restore
 5. folder     Spark's folder of the lineage is written, or validated against the store
 6. query      Spark replays the newest micro-batch where needed
@@ -98,7 +98,7 @@ class QueryRun:
         self._start_query(folder, handler)
 
     def wait(self) -> None:
-        """Wait for the end of the query, and of the commits behind it; raise what made either fail."""
+        """Wait for the end of the query and of its queued commits; raise what made either fail."""
         query, handler, coordinator = self.query, self._handler, self._coordinator
         if query is None or handler is None:
             return
@@ -115,7 +115,7 @@ class QueryRun:
             raise handler.error  # found while the query was being stopped, which then ended cleanly
 
     def stop(self) -> None:
-        """Let no further micro-batch begin. The thread that commits behind the query calls it too, when it has failed."""
+        """Let no further micro-batch begin. The thread of the commit queue calls it too, when it has failed."""
         self._coordinator.stopping.set()
         with self._lock:
             query = self.query

@@ -203,7 +203,7 @@ class KafkaReread:
         def handle(rows: DataFrame, _: int) -> None:
             try:
                 found.extend(write(rows))
-            except BaseException as error:  # noqa: BLE001 Spark is told of each, as an exception
+            except BaseException as error:  # noqa: BLE001 Spark gets each as an exception
                 errors.append(failure(error))
                 raise errors[0] from errors[0].__cause__
 

@@ -47,7 +47,7 @@ def _has_version(operator: Path, version: int) -> bool:
     except (ValueError, KeyError, TypeError):  # a format that this version does not know
         return False
     return bool(stores) and all(
-        any(_is_there(store / f"{version}.{kind}") for kind in _MADE_BY_A_TASK) for store in stores
+        any(_exists(store / f"{version}.{kind}") for kind in _MADE_BY_A_TASK) for store in stores
     )
 
 
@@ -71,7 +71,7 @@ def _has_no_key(operator: Path) -> bool:
         return False
 
 
-def _is_there(file: Path) -> bool:
+def _exists(file: Path) -> bool:
     """Return whether a file exists and is not empty: a power cut can empty what Spark wrote last."""
     try:
         return file.stat().st_size > 0

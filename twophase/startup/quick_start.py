@@ -50,8 +50,8 @@ def find_archive(jars: Sequence[Path], conf: Mapping[str, str]) -> ClassArchive 
         jars: the jars that the driver adds to Spark's own.
         conf: Spark's configuration.
     """
-    told = [os.environ.get(name, "") for name in _JVM_VARIABLES] + [conf.get(_JAVA_OPTIONS, "")]
-    if any(_OWN_ARCHIVE in text for text in told):
+    settings = [os.environ.get(name, "") for name in _JVM_VARIABLES] + [conf.get(_JAVA_OPTIONS, "")]
+    if any(_OWN_ARCHIVE in text for text in settings):
         return None
     archive = ClassArchive(tuple(sorted(jars)))
     try:

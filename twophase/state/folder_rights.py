@@ -1,4 +1,4 @@
-"""Permissions of the job's folder: only the job's account may change what is decided."""
+"""Permissions of the job's folder: only the job's account may change decisions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_rights(path: Path) -> None:
         if folder == path and found.st_mode & stat.S_IWGRP and (others := _others(found)):
             raise ConfigError(
                 f"checkpointLocation {str(path)!r} is writable by its group, whose members include {', '.join(others[:3])}"
-                f"{' and others' if len(others) > 3 else ''}: they could change what is decided.",
+                f"{' and others' if len(others) > 3 else ''}: they could change decisions.",
                 remedy=f"run: chmod g-w {folder}",
             )
 

@@ -97,7 +97,7 @@ class Storage(ABC):
 
         Args:
             folder: nothing happens if it does not exist.
-            is_over: for the final name behind a temporary one, returns whether it can no longer be created.
+            is_over: for the final name of a temporary file, returns whether it can no longer be created.
         """
 
 

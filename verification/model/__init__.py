@@ -18,7 +18,7 @@ How to read it
     repairs          how an operator leads the job out (`twophase.coordinator.repair`, `.rewrite`, `.adopt`)
     invariants       I1 to I8 and the goal: how each is expressed is in its docstring
     world, configurations, mutants    the worlds that are checked, and the deliberate mistakes that must be found
-    conformance, told                 what the product told of its runs, held against the model event by event
+    conformance, event_map            what the product reported of its runs, compared with the model event by event
 
 What is in it
     Two sinks of two branches, three checkpoints, two of them under way at once. Drivers that die at any step or pause
@@ -27,7 +27,7 @@ What is in it
     a new lineage, from the folder or a copy of it; collapsed proofs; MySQL 8.0, MySQL 9.7 and MariaDB, with their
     sessions, locks, early OKs, commits in flight and crashes; a task attempt that loses; a rollback by hand; lost pieces that are given up or
     written again beside a driver, and come back; the targets' checkpoints adopted after the folder is lost; a driver over a copy of
-    the folder beside the one over the original; a target that is put back from a backup of any age, or swapped for an empty one.
+    the folder beside the one over the original; a target that is restored from a backup of any age, or swapped for an empty one.
 
 What is not
     Bytes (I9), targets (I10), clocks, back-off, the bodies beside the log, Spark's own folder (it is taken to agree with
@@ -46,6 +46,6 @@ Why it is sound to leave steps out or take them together
     Everything else errs to the side of more behaviour: pieces are committed in any order, drivers wake up at any time.
 
 Every small world is visited whole, so within its bounds a promise that holds in the model holds. That the product does what
-the model does is checked on what it tells: the events of its runs are accepted, and with one event missing, told twice, in
+the model does is checked on what it reports: the events of its runs are accepted, and with one event missing, repeated, in
 the wrong place or with another content they are not.
 """

@@ -11,7 +11,7 @@ import time
 
 from verification.model.configurations import LARGE, SMALL
 from verification.model.explore import explore
-from verification.model.mutants import told
+from verification.model.mutants import described
 from verification.model.protocol import specification
 
 AT_LEAST = 1_400_000
@@ -28,7 +28,7 @@ def main() -> int:
         _say(f"{world.name:34} {found.states:9,} states, depth {found.depth:3}, {took_s:6.1f} s CPU: {world.about}")
         if found.violation is not None:
             failed = True
-            _say(told(found.violation))
+            _say(described(found.violation))
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     _say(f"{states:,} states, {time.process_time():.0f} s CPU, at most {memory_mb} MB")
     return 1 if failed or states < AT_LEAST else 0

@@ -135,13 +135,13 @@ COPY_BESIDE = World(
     head_start=True,
     budget=Budget(folders=1),
 )
-PUT_BACK = World(
-    "put back",
-    "a target is put back from a backup of any age, or swapped for an empty one, under a running driver or between two",
+RESTORED_TARGET = World(
+    "target restored",
+    "a target is restored from a backup of any age, or swapped for an empty one, under a running driver or between two",
     (MEMORY, MEMORY),
     checkpoints=3,
     head_start=True,
-    budget=Budget(crashes=1, put_backs=1),
+    budget=Budget(crashes=1, target_restores=1),
 )
 SWAPPED = World(
     "swapped",
@@ -186,7 +186,7 @@ SMALL = (
     WITH_LOSERS,
     BY_HAND,
     COPY_BESIDE,
-    PUT_BACK,
+    RESTORED_TARGET,
     SWAPPED,
     LOST_PIECES,
     LOST_FOLDER,
@@ -199,7 +199,12 @@ def _larger(world: World, name: str, budget: Budget, **changes: Any) -> World:
 
 LARGE = (
     _larger(COPY_BESIDE, "copy beside, restarted", Budget(folders=1, crashes=1), checkpoints=3),
-    _larger(PUT_BACK, "put back, commits behind", Budget(put_backs=1, crashes=1, subsumptions=1), max_concurrent=2),
+    _larger(
+        RESTORED_TARGET,
+        "target restored, commits in a queue",
+        Budget(target_restores=1, crashes=1, subsumptions=1),
+        max_concurrent=2,
+    ),
     _larger(
         LOST_PIECES,
         "lost pieces, repaired twice",

@@ -1,13 +1,13 @@
-"""Whether what drivers have told is a behaviour of the model.
+"""Checks that the events that drivers have reported are a behaviour of the model.
 
-Between two events the model may take any steps that nobody is told of: scans, tasks, aborts, records. So the acceptor
-carries all points at which the model can be after the events so far; an event that can be told at none of them is where
+Between two events the model may take any steps that emit no event: scans, tasks, aborts, records. So the acceptor
+carries all points at which the model can be after the events so far; an event that is possible at none of them is where
 the product and the model part.
 
-    1. A step of which an event tells is owed: its driver does nothing else before it has told.
+    1. A step that emits an event owes it: its driver does nothing else before it has reported it.
     2. After COMMITTED, once its sweep is over, a driver has chores, in order; the last is to tell that it has committed.
     3. Only an end forgives what is owed: a driver may die between a step and its event. Whoever tells something later has
-       told everything before. `verification.model.test_refused` lists what may be missing all the same.
+       reported everything before. `verification.model.test_refused` lists what may be missing all the same.
 
 A driver that will tell something else next does not take a step of which it would have to tell. A task pre-commits when
 its piece is about to be looked for; earlier is the same to everybody. Every sink is the reference sink: what sessions, locks
@@ -55,8 +55,8 @@ class RejectedTraceError(AssertionError):
     """
 
     def __init__(self, trace: Trace, place: int) -> None:
-        told = "\n".join(f"  {number}: {event}" for number, event in trace[: place + 1])
-        super().__init__(f"nothing explains the last of these events:\n{told}")
+        reported = "\n".join(f"  {number}: {event}" for number, event in trace[: place + 1])
+        super().__init__(f"nothing explains the last of these events:\n{reported}")
         self.place = place
 
 
@@ -152,7 +152,7 @@ class _Follower:
     upcoming: Upcoming
 
     def closure(self, points: Iterable[Point]) -> set[Point]:
-        """Everywhere that the model can be before the event is told."""
+        """Everywhere that the model can be before the event is reported."""
         waiting, seen = list(points), set(points)
         while waiting:
             for further in self._silently(waiting.pop()):
@@ -160,10 +160,10 @@ class _Follower:
                     seen.add(further)
                     waiting.append(further)
             if len(seen) > _MOST_POINTS:
-                raise AssertionError(f"more than {_MOST_POINTS} points explain what was told before {self.upcoming}")
+                raise AssertionError(f"more than {_MOST_POINTS} points explain the events before {self.upcoming}")
         return seen
 
-    # -- steps that nobody is told of ----------------------------------------------------------------------------------
+    # -- steps that emit no event --------------------------------------------------------------------------------------
 
     def _silently(self, point: Point) -> Iterator[Point]:
         for driver in point.state.drivers:
@@ -191,7 +191,7 @@ class _Follower:
         return following is None or claim.is_like(following)
 
     def _noted(self, note: Note, driver: Driver, after: Driver, transition: Transition[State]) -> Note:
-        """What a step leaves to be told and done."""
+        """Return what a step leaves to be reported and done."""
         claim, verb = self.world.of_step(transition.label), transition.label[0]
         if claim and verb == "has recovered":
             claim = claim._replace(facts=(*claim.facts, note.recommitted, note.aborted))
@@ -228,7 +228,7 @@ class _Follower:
         return note._replace(finished=True, chores=tuple(chores))
 
     def _rounds_of(self, point: Point, driver: Driver) -> Iterator[Point]:
-        """A round of commits is over, and some pieces are not proven yet: each of their sinks is told of."""
+        """A round of commits is over, and some pieces are not proven yet: each of their sinks is reported."""
         following, note = self.upcoming.get(driver.owner), point.notes[driver.owner - 1]
         target = target_of(self.world, driver)
         if following is None or following.verb != RETRIES or target is None or driver.step not in _COMMITTING:
@@ -267,7 +267,7 @@ class _Follower:
                 yield point._replace(state=begun, notes=(*point.notes, Note()))
 
     def tell(self, point: Point, number: int, event: Event) -> Iterator[Point]:
-        """The points after the event, if it can be told now."""
+        """The points after the event, if it is possible now."""
         driver, note = point.state.drivers[number - 1], point.notes[number - 1]
         if isinstance(event, Ended):
             state = without_driver(point.state, driver, DEAD) if isinstance(driver, Driver) else point.state
@@ -275,8 +275,8 @@ class _Follower:
         elif isinstance(driver, Driver) and (claim := _has_to_tell(point, driver)):
             lineages = _same_lineages(point, claim, self.world.said(event))
             if lineages is not None:
-                told = note._replace(owed=note.owed[1:]) if note.owed else note._replace(chores=note.chores[1:])
-                yield point._replace(lineages=lineages).with_note(number, told)
+                reported = note._replace(owed=note.owed[1:]) if note.owed else note._replace(chores=note.chores[1:])
+                yield point._replace(lineages=lineages).with_note(number, reported)
 
 
 _COMMITTING = frozenset({steps.RECOMMIT, steps.IDLE, steps.REPLAY})
@@ -306,6 +306,8 @@ def _same_lineages(point: Point, claim: Claim, said: Claim) -> tuple[tuple[str, 
     """Which lineage is which, if the event says what it should; None if it does not."""
     if not claim.is_like(said):
         return None
-    pairs = {(told[0], meant[0]) for told, meant in zip(said.pieces, claim.pieces, strict=True)} | set(point.lineages)
-    is_one_to_one = len(pairs) == len({told for told, _ in pairs}) == len({meant for _, meant in pairs})
+    pairs = {(reported[0], meant[0]) for reported, meant in zip(said.pieces, claim.pieces, strict=True)} | set(
+        point.lineages
+    )
+    is_one_to_one = len(pairs) == len({reported for reported, _ in pairs}) == len({meant for _, meant in pairs})
     return tuple(sorted(pairs)) if is_one_to_one else None

@@ -1,4 +1,4 @@
-"""What is told: which event of the product tells of which step of the model, and how large a trace's world is.
+"""Events and steps: which event of the product reports which step of the model, and how large a trace's world is.
 
 Not compared, because the model has no such thing: durations, rows, offsets, reasons, proofs, `will_retry`, `executed`, and which
 task a piece was of that nobody commits.
@@ -113,7 +113,7 @@ class TracedWorld(World):
         names = next(event.sinks for _, event in trace if isinstance(event, Started))
         world = cls(
             "traced",
-            "what a run of the product has told",
+            "what a run of the product has reported",
             (MEMORY,) * len(names),
             checkpoints=_PLENTY,
             losers=1,

@@ -3,7 +3,7 @@
 A specification is a set of first states, a function from a state to its transitions, and predicates. The checker
 
     1. visits every reachable state once, nearest first, so that the first violation has a shortest trace
-    2. holds every invariant against every state
+    2. checks every invariant in every state
     3. afterwards looks whether the goal can still be reached from each state without a further fault (AG EF goal): it
        walks the transitions that are no faults backwards from all goals, and whatever it does not meet is stuck
 

@@ -40,7 +40,7 @@ def faults(world: World, state: State) -> Iterator[Transition[State]]:
     yield from _servers(world, state)
     yield from _operators(state)
     yield from targets.copies(state)
-    yield from targets.put_backs(state)
+    yield from targets.target_restores(state)
     yield from repairs.returns(state)
 
 

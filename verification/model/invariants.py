@@ -10,7 +10,7 @@
     I7  no driver takes a record for its own that was not at the end of the log; no checkpoint is decided twice;
         nothing undecided of an attempt below `closed` is pre-committed, or can be
     I8  a driver gives a decided piece up for lost only if somebody has rolled it back by hand, or a driver over a copy of
-        the folder, or its target was put back; it says that a target has changed only if one has; and no driver goes on
+        the folder, or its target was restored from a backup; it says that a target has changed only if one has; and no driver goes on
         over a target that lacks what is committed
     rows exactly once: in each sink a range of rows is visible from one attempt only, and no range is left out
 
@@ -64,7 +64,7 @@ def nothing_is_committed_before_its_decision(world: World, state: State) -> bool
 
 
 def nothing_decided_is_aborted(world: World, state: State) -> bool:
-    """I2. A driver over a copy of the folder cannot know what is decided; but it sees what any sink shows."""
+    """I2. A driver over a copy of the folder cannot know the decisions; but it sees what any sink shows."""
     if state.other is not None or state.changed:
         return not state.rolled_back
     for place, sink in enumerate(state.sinks):
@@ -162,7 +162,7 @@ def one_driver_writes(world: World, state: State) -> bool:
 
 
 def nothing_is_left_behind(world: World, state: State) -> bool:
-    """I7, the final scan. A target that is put back has its older fence again: what comes, or comes back, waits for the next recovery."""
+    """I7, the final scan. A target that is restored from a backup has its older fence again: what comes, or comes back, waits for the next recovery."""
     if state.changed or state.returned:
         return True
     for place, sink in enumerate(state.sinks):

@@ -6,7 +6,7 @@
     2. sync       the record becomes durable
     3. check      the predecessor is not the one we know, or a newer record is there: fenced
 
-Fencing ends the driver; one that is still taking over reads the log anew instead.
+Fencing ends the driver; one that is still taking over reads the log again instead.
 """
 
 from __future__ import annotations

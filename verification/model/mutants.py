@@ -80,22 +80,25 @@ MUTANTS = (
     Mutant(Mistake.FOLD_DESCENDING, "deletes folded records newest first", worlds.FOLDED_TWICE, I7),
     Mutant(Mistake.NO_CHECK_AFTER_CREATE, "does not look at the log after an append", worlds.FOLDED_TWICE, I7),
     Mutant(Mistake.MARK_ACROSS_LINEAGES, "takes the high-water mark of another lineage for proof", _RESTORE, I4),
-    Mutant(Mistake.RESTORE_WITHOUT_ADOPTING, "restores without adopting what is decided", worlds.COPIED, I2),
+    Mutant(Mistake.RESTORE_WITHOUT_ADOPTING, "restores without adopting decided checkpoints", worlds.COPIED, I2),
     Mutant(Mistake.COMMIT_OUT_OF_ORDER, "commits the newest decision first", _BEHIND, I4),
     Mutant(Mistake.DECIDE_WITHOUT_ALL, "decides although an acknowledgement is missing", _DECLINE, I2),
     Mutant(Mistake.GENERATION_REUSED, "starts again with the same generation, counting from 1", _CRASH, I2),
     Mutant(Mistake.COLLAPSE_BEFORE_MARK, "collapses the ledger before the mark is raised", worlds.SUBSUMED, I8),
     Mutant(Mistake.NO_FENCE_AFTER_DECLINE, "does not raise the fence after a declined attempt", _DECLINE, I7),
-    Mutant(Mistake.STORE_NOT_HELD_AGAINST_SINKS, "starts afresh although a sink remembers the job", _LOST, I6),
+    Mutant(Mistake.STORE_NOT_VALIDATED_AGAINST_SINKS, "starts afresh although a sink remembers the job", _LOST, I6),
     Mutant(Mistake.LOST_SAID_DONE, "takes a piece that is nowhere for committed", worlds.BY_HAND, I4),
     Mutant(
         Mistake.COMMIT_WITHOUT_PREDECESSOR,
         "commits in a target without asking it for the checkpoint before",
-        worlds.PUT_BACK,
+        worlds.RESTORED_TARGET,
         I4,
     ),
     Mutant(
-        Mistake.TARGETS_NOT_HELD_AGAINST_LOG, "starts over a target that was put back or swapped", worlds.PUT_BACK, I8
+        Mistake.TARGETS_NOT_VALIDATED_AGAINST_LOG,
+        "starts over a target that was restored from a backup or swapped",
+        worlds.RESTORED_TARGET,
+        I8,
     ),
     Mutant(
         Mistake.EMPTY_TAKEN_FOR_NEW,
@@ -123,8 +126,8 @@ MUTANTS = (
     # As first built:
     Mutant(
         Mistake.MARK_WITHOUT_PROOF,
-        "raises the mark of a target that was put back or swapped to what it lacks",
-        replace(worlds.PUT_BACK, servers=(MEMORY,), budget=Budget(crashes=1, put_backs=1, subsumptions=1)),
+        "raises the mark of a target that was restored from a backup or swapped to what it lacks",
+        replace(worlds.RESTORED_TARGET, servers=(MEMORY,), budget=Budget(crashes=1, target_restores=1, subsumptions=1)),
         I8,
     ),
     Mutant(Mistake.CHECK_PREDECESSOR_ONLY, "checks nothing after the first record of a log", worlds.FOLDED, I5),
@@ -146,7 +149,7 @@ MUTANTS = (
 )
 
 
-def told(violation: Violation[State]) -> str:
+def described(violation: Violation[State]) -> str:
     """A trace for people."""
     lines = [f"{number:4d}  {describe(label)}" for number, (label, _) in enumerate(violation.trace) if label]
     return "\n".join([f"violates: {violation.claim}", *lines])

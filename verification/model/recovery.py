@@ -2,9 +2,9 @@
 
 `twophase.coordinator.recovery` and `.orphans`, `twophase.runtime.restore`, `twophase.sinks.mysql.fence`:
 
-    1. what the sinks remember is held against what the log says     REMEMBER, READ
+    1. what the sinks remember is validated against what the log says     REMEMBER, READ
     2. FENCE(generation)                                             FENCE
-    3. commit what is decided, oldest first                          RECOMMIT, in `checkpoint`
+    3. commit decided checkpoints, oldest first                          RECOMMIT, in `checkpoint`
     4. in each sink: scan, abort, fence, scan, abort                 SCAN to FINAL_ABORT
     5. a lineage, if there is none or a restore begins one           LINEAGE
 """
@@ -98,7 +98,7 @@ def starting(world: World, state: State, driver: Driver) -> Iterator[Transition[
         state = log.synced(state)
         history, last, nonce = log.read(state.log)
         changed = driver._replace(history=history, last=last, nonce=nonce)
-        yield Transition(("reads the log", driver.owner), _held_against_sinks(world, state, changed))
+        yield Transition(("reads the log", driver.owner), _validated_against_sinks(world, state, changed))
     else:
         if driver.repair == REWRITE and world.mistake is Mistake.REWRITE_WITHOUT_FENCE:
             unfenced = driver._replace(step=steps.REPAIR, generation=driver.history.generation)
@@ -111,12 +111,12 @@ def starting(world: World, state: State, driver: Driver) -> Iterator[Transition[
         yield from log.append(world, state, driver, Fence("FENCE", generation), then)
 
 
-def _held_against_sinks(world: World, state: State, driver: Driver) -> State:
+def _validated_against_sinks(world: World, state: State, driver: Driver) -> State:
     if driver.begins is not None:
         refused = is_restore_refused(world, driver)
     else:
         refused = is_refused(driver.history, driver.remembered)
-        if world.mistake is Mistake.STORE_NOT_HELD_AGAINST_SINKS:
+        if world.mistake is Mistake.STORE_NOT_VALIDATED_AGAINST_SINKS:
             refused = False
     if driver.repair == ADOPT:
         return with_driver(state, _to_fence(world, driver)) if refused else without_driver(state, driver, DEAD)
@@ -144,7 +144,7 @@ def asked_again(world: World, state: State, driver: Driver) -> str:
     refused = is_refused(driver.history, again.remembered)
     if driver.begins is not None:
         refused = is_restore_refused(world, again)
-    if refused and world.mistake is not Mistake.STORE_NOT_HELD_AGAINST_SINKS:
+    if refused and world.mistake is not Mistake.STORE_NOT_VALIDATED_AGAINST_SINKS:
         return REFUSED
     return CHANGED if targets.has_changed(world, state, driver._replace(adopting=())) else ""
 

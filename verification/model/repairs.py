@@ -58,7 +58,7 @@ def starts(state: State) -> Iterator[Transition[State]]:
 
 
 def returns(state: State) -> Iterator[Transition[State]]:
-    """A piece that was rolled back is prepared again. Nobody who was overtaken lives: one that commits it could not be told from the job."""
+    """A piece that was rolled back is prepared again. Nobody who was overtaken lives: one that commits it could not be distinguished from the job."""
     budget = state.budget
     newest = log.read(state.log)[0].generation
     if not budget.returns or any(isinstance(one, Driver) and one.generation != newest for one in state.drivers):

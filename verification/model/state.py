@@ -245,7 +245,7 @@ class Budget(NamedTuple):
         losses: the job's folder is lost.
         rollbacks: somebody rolls a prepared branch back by hand.
         folders: a driver is started over a copy of the folder while another one lives.
-        put_backs: a target is put back from a backup, or swapped for an empty one.
+        target_restores: a target is restored from a backup, or swapped for an empty one.
         swaps: a target is swapped for an empty one.
         repairs: an operator runs a repair.
         returns: a piece that was rolled back is prepared again.
@@ -263,7 +263,7 @@ class Budget(NamedTuple):
     losses: int = 0
     rollbacks: int = 0
     folders: int = 0
-    put_backs: int = 0
+    target_restores: int = 0
     swaps: int = 0
     repairs: int = 0
     returns: int = 0
@@ -282,7 +282,7 @@ class State(NamedTuple):
         other: the log in a copy that has a driver of its own.
         standby: whether that driver was started.
         backup: the operator's backup of a target: its place, and what was in it.
-        changed: whether a target was put back or swapped.
+        changed: whether a target was restored from a backup or swapped.
         overlooked: for the invariants: a driver has recovered over a target that lacks what is committed.
         rolled_back: for the invariants: a decided piece was aborted while another sink showed its checkpoint.
         returned: whether a piece that was rolled back is there again.

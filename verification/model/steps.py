@@ -8,7 +8,7 @@ from verification.model.state import Driver, State
 REMEMBER = "asks the sinks what they remember"
 READ = "reads the log"
 FENCE = "takes over"
-RECOMMIT = "commits what is decided"
+RECOMMIT = "commits decided checkpoints"
 SCAN = "scans"
 ABORT = "aborts what it found"
 END_SESSIONS = "ends sessions"

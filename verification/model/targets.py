@@ -1,4 +1,4 @@
-"""What a target has to have proof of, targets that are put back or swapped, and a copy of the folder beside a live driver.
+"""What a target has to have proof of, targets that are restored or swapped, and a copy of the folder beside a live driver.
 
 `twophase.coordinator.proofs` and `.recovery`. Every checkpoint has pieces in every sink here, so the predecessor of a
 checkpoint is the one before it; that of a lineage's first is the last one of its newest ancestor.
@@ -69,7 +69,7 @@ def lacks_predecessor(world: World, sink: Sink, history: History, xid: Xid, plac
 
 def has_changed(world: World, state: State, driver: Driver) -> bool:
     """`check_targets`."""
-    if not world.asks or world.mistake in (Mistake.TARGETS_NOT_HELD_AGAINST_LOG, Mistake.RESTORE_WITHOUT_ADOPTING):
+    if not world.asks or world.mistake in (Mistake.TARGETS_NOT_VALIDATED_AGAINST_LOG, Mistake.RESTORE_WITHOUT_ADOPTING):
         return False
     return _lacks(state, driver, lambda sink, expected: proves(sink, expected) or _is_taken_for_new(world, sink))
 
@@ -121,7 +121,7 @@ def swapped(state: State) -> State:
 
 
 def aborted(state: State, place: int, xid: Xid) -> State:
-    """For the invariants: a piece is aborted. Was it decided, and could another sink have told so?"""
+    """For the invariants: a piece is aborted. Was it decided, and could another sink have shown it?"""
     decided = any(found[:4] == xid[:4] for found in state.decided)
     shown = any(
         piece[:4] == xid[:4] and piece.status in VISIBLE
@@ -151,25 +151,25 @@ def _is_over_the_copy(driver: Driver | str) -> bool:
     return isinstance(driver, Driver) and driver.folder == 1
 
 
-# -- targets that are put back -----------------------------------------------------------------------------------------
+# -- targets that are restored -----------------------------------------------------------------------------------------
 
 
-def put_backs(state: State) -> Iterator[Transition[State]]:
-    """A target is backed up; later it is put back, or swapped for an empty one, whoever is running."""
+def target_restores(state: State) -> Iterator[Transition[State]]:
+    """A target is backed up; later it is restored from a backup, or swapped for an empty one, whoever is running."""
     budget = state.budget
     if budget.swaps:
         yield from _swaps(state._replace(budget=budget._replace(swaps=budget.swaps - 1), changed=True))
-    if not budget.put_backs:
+    if not budget.target_restores:
         return
     if state.backup is None:
         for place, sink in enumerate(state.sinks):
             if sink.pieces:
                 label = ("backs up", "the operator", place)
                 yield Transition(label, state._replace(backup=(place, sink)), fault=True)
-    fewer = state._replace(budget=budget._replace(put_backs=budget.put_backs - 1), changed=True)
+    fewer = state._replace(budget=budget._replace(target_restores=budget.target_restores - 1), changed=True)
     if state.backup is not None and state.sinks[state.backup[0]] != state.backup[1]:
         place, sink = state.backup
-        yield Transition(("puts back", "the operator", place), with_sink(fewer, place, sink), fault=True)
+        yield Transition(("restores a backup of", "the operator", place), with_sink(fewer, place, sink), fault=True)
     yield from _swaps(fewer)
 
 

@@ -49,12 +49,12 @@ pytestmark = pytest.mark.part("model")
         for first in range(0, SEEDS, 50)
     ],
 )
-def test_the_model_accepts_what_is_told_in(seeds: range) -> None:
+def test_the_model_accepts_the_reported_events_in(seeds: range) -> None:
     for seed in seeds:
         options = TracedWorld.options(seed)
         outcome = run(options)
         assert not outcome.violation, outcome
-        assert accept(TracedWorld.of_run(options, outcome.told), outcome.told) > len(outcome.told) > 0
+        assert accept(TracedWorld.of_run(options, outcome.reported), outcome.reported) > len(outcome.reported) > 0
 
 
 class ToldDriver(SteppingDriver):
@@ -118,7 +118,7 @@ class Life:
 
 
 @pytest.mark.parametrize("dies", [True, pytest.param(False, marks=pytest.mark.proof)], ids=["dies", "is overtaken"])
-def test_the_model_accepts_what_is_told_whichever_step_a_driver(
+def test_the_model_accepts_the_reported_events_whichever_step_a_driver(
     dies: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
@@ -144,7 +144,7 @@ def test_the_model_accepts_what_is_told_whichever_step_a_driver(
             "a taken place in the log is taken for one's own",
             "an empty folder is taken for a fresh start",
             "a checkpoint is subsumed by itself",
-            "a restore is held against what sinks knew before",
+            "a restore is validated against what sinks knew before",
         ],
     ),
 )
@@ -154,7 +154,7 @@ def test_a_product_is_refused_in_which(mistake: str) -> None:
         with broken(mistake), mock.patch.object(Oracle, "violated", return_value=None):
             outcome = run(options)
         try:
-            accept(TracedWorld.of_run(options, outcome.told), outcome.told)
+            accept(TracedWorld.of_run(options, outcome.reported), outcome.reported)
         except RejectedTraceError:
             return
     pytest.fail("100 seeds were accepted")

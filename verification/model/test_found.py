@@ -108,7 +108,7 @@ def test_a_restore_sees_what_was_committed_between_its_looks_at_the_sinks_and_at
     assert visible(targets["facts"]) == list(range(20))
 
 
-def test_a_restore_from_a_copy_does_not_abort_what_is_decided_there(tmp_path: Path, targets: Targets) -> None:
+def test_a_restore_from_a_copy_does_not_abort_decisions_made_there(tmp_path: Path, targets: Targets) -> None:
     """RESTORE_BEHIND_DECIDED: in the job's own folder this was refused, in a copy the later pieces were orphans."""
     old = Driver(tmp_path / "job", targets).recover()
     old.run(0)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from verification.model.explore import Label
-from verification.model.mutants import MUTANTS, Mutant, describe, told
+from verification.model.mutants import MUTANTS, Mutant, describe, described
 from verification.model.state import Decision
 from verification.model.world import Mistake
 
@@ -16,7 +16,7 @@ from verification.model.world import Mistake
 def test_a_driver_is_found_out_that(mutant: Mutant) -> None:
     violation = mutant.explore().violation
     assert violation is not None, f"nobody notices that a driver {mutant.what}"
-    sys.stdout.write(f"a driver {mutant.what}\n{told(violation)}\n")
+    sys.stdout.write(f"a driver {mutant.what}\n{described(violation)}\n")
     assert violation.claim == mutant.claim
 
 
@@ -34,5 +34,5 @@ def test_every_mistake_is_tried() -> None:
         (("DECIDED", 1, Decision(1, 0, 2, 3)), "driver 1 DECIDED 1/0 2.3"),
     ],
 )
-def test_a_step_is_told_in_words(label: Label, words: str) -> None:
+def test_a_step_is_described_in_words(label: Label, words: str) -> None:
     assert describe(label) == words

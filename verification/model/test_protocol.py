@@ -9,7 +9,7 @@ import pytest
 from harness.selection import representatives
 from verification.model.configurations import LARGE, SMALL
 from verification.model.explore import Exploration, explore
-from verification.model.mutants import told
+from verification.model.mutants import described
 from verification.model.protocol import specification
 from verification.model.state import State
 from verification.model.world import World
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.part("model")
 @pytest.mark.parametrize("name", representatives(WORLDS, {world.name for world in REPRESENTATIVES}))
 def test_every_promise_holds_in_every_state_of(name: str) -> None:
     found = explored(WORLDS[name])
-    assert found.violation is None, told(found.violation)
+    assert found.violation is None, described(found.violation)
     assert found.complete
 
 

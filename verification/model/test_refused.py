@@ -32,8 +32,8 @@ Control = Callable[[Trace, int], Iterable[Trace]]
 
 
 @cache
-def told(seed: int) -> Trace:
-    return run(TracedWorld.options(seed)).told
+def reported(seed: int) -> Trace:
+    return run(TracedWorld.options(seed)).reported
 
 
 def is_refused(seed: int, trace: Trace) -> bool:
@@ -54,7 +54,7 @@ def refuse_each(control: Control, enough: int) -> None:
     """Every control is refused, for some events of each kind."""
     left = dict.fromkeys(VERBS, enough)
     for seed in range(MOST_SEEDS):
-        for place, (_, event) in enumerate(trace := told(seed)):
+        for place, (_, event) in enumerate(trace := reported(seed)):
             kind = type(event)
             if left.get(kind) and len(trace) <= SHORT and (changed := list(control(trace, place))):
                 for other in changed:
@@ -90,14 +90,14 @@ def test_a_trace_without_one_of_its_events_is_refused(enough: int) -> None:
 
 
 def without(trace: Trace, place: int) -> list[Trace]:
-    """The trace without the event; none if it could be told so."""
+    """The trace without the event; none if that is a possible trace."""
     return [] if may_be_missing(trace, place) else [[*trace[:place], *trace[place + 1 :]]]
 
 
 def may_be_missing(trace: Trace, place: int) -> bool:
-    """Whether the trace without this event is one that a driver could have told.
+    """Whether the trace without this event is one that a driver could have reported.
 
-    - Its driver tells nothing more: it may have died before it told this.
+    - Its driver reports nothing more: it may have died before it reported this.
     - Its driver dies while it commits: pieces are proven in any order.
     - The last round of retries of a commit: the round before it may have proven them all.
     - The acknowledgement of an attempt that is not decided: it may have failed before.
@@ -135,7 +135,7 @@ def test_a_trace_with_an_event_twice_is_refused(enough: int) -> None:
 
 
 def twice(trace: Trace, place: int) -> list[Trace]:
-    """The trace with the event twice; none if it could be told so."""
+    """The trace with the event twice; none if that is a possible trace."""
     return [] if is_of_no_pieces(trace, place) else [[*trace[: place + 1], *trace[place:]]]
 
 

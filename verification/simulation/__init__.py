@@ -24,7 +24,7 @@ metadata, writers, encoding, committer, orphans, fence, session locks, session e
   thread that commits behind the next micro-batch is such a task, with locks to match (`threads.py`).
 - Spark (`spark.py`) and `runtime.Job` (`driver.py`): offset and commit log, tasks that die, are tried twice or outlive their
   attempt, restarts. `supervisor.py` starts drivers, also while another lives; `faults.py` is what befalls them.
-- Operators who know no better (`worlds.py`): a driver over a copy of the folder, a target that is put back or swapped.
+- Operators who know no better (`worlds.py`): a driver over a copy of the folder, a target that is restored from a backup or swapped.
 - Operators who lead the job out (`incidents.py`, `repairs.py`): they run the repair that the error names, which is real, is
   killed or stands still in the middle, and is run beside a driver.
 

@@ -84,7 +84,7 @@ class Catalogue:
         if not self._dialect.is_mariadb:
             self._variables["server_uuid"] = f"uuid-of-{self._name}-{self._lives}"
 
-    def make_anew(self, table: str) -> None:
+    def recreate(self, table: str) -> None:
         """DROP TABLE and CREATE TABLE: made at another time."""
         self._created[table] += 1
 

@@ -59,7 +59,7 @@ class SimulatedClock:
 
 
 class WatchedSink(MySqlSink):
-    """The real sink; what it says is told to the oracle."""
+    """The real sink; what it returns is reported to the oracle."""
 
     def __init__(self, world: World, **options: Any) -> None:
         super().__init__(**options)

@@ -217,7 +217,7 @@ class _OpenFile:
 
 
 def status_of(node: Node) -> Status:
-    """A folder of ours is 0700, a file 0600."""
+    """Our folders are 0700, a file 0600."""
     if isinstance(node, Folder):
         return Status(stat.S_IFDIR | 0o700)
     return Status(stat.S_IFREG | 0o600, len(node.data))

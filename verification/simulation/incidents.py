@@ -4,8 +4,8 @@
 |---|---|---|
 | rolled back | pieces of a decided checkpoint are rolled back by hand | `rewrite`, `accept-loss` |
 | returned | the same; they are prepared again after the repair, and the body of their checkpoint is gone | `adopt-from-target` after that |
-| target put back | see `worlds.TargetChange` | `accept-loss` |
-| folder put back, folder gone | the job's folder is an old copy, or not there | `adopt-from-target` |
+| target restored | see `worlds.TargetChange` | `accept-loss` |
+| folder restored, folder gone | the job's folder is an old copy, or not there | `adopt-from-target` |
 | body gone | the newest decided checkpoint has no body | `adopt-from-target` |
 
 A piece that was rolled back may be there again after its repair, as when a server is restored from a replica. Nobody brings it
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 ROLLED_BACK, RETURNED, TARGET, FOLDER, NO_FOLDER, BODY = (
     "rolled back",
     "returned",
-    "target put back",
-    "folder put back",
+    "target restored",
+    "folder restored",
     "folder gone",
     "body gone",
 )
@@ -233,7 +233,7 @@ class FolderPutBack(Incident):
         self._root = decision.root
         self._decisions += 1
         if self._decisions == self._changes:
-            self._later(self._put_back)
+            self._later(self._restore_backup)
         elif self._decisions == self._backs_up:
             self._later(self._back_up)
 
@@ -248,12 +248,12 @@ class FolderPutBack(Incident):
         self._known = [*self._world.oracle.decided]
         self._world.back_up_folder(self._root)
 
-    def _put_back(self) -> None:
+    def _restore_backup(self) -> None:
         if self._world.faults.calm:
             return
         self._end_all()
         is_gone = self._is_gone or not self._known
-        self._world.put_folder_back(self._root, None if is_gone else self._known)
+        self._world.restore_folder(self._root, None if is_gone else self._known)
         self._world.happens(NO_FOLDER if is_gone else FOLDER)
 
 

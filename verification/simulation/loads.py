@@ -58,7 +58,7 @@ class Loads:
                 key = row[1] if self._keyed else self._new_key()
                 self._server.wait_for_lock(session, (table, key), exclusive=True)
                 self._server.engine.lock(transaction, (table, key), exclusive=True)
-                if not self._is_there(transaction, table, key):
+                if not self._exists(transaction, table, key):
                     transaction.changes.append(((table, key), row))
                 elif ignoring:
                     self.warnings += 1
@@ -69,7 +69,7 @@ class Loads:
             raise
         return len(lines) - self.warnings
 
-    def _is_there(self, transaction: Transaction, table: str, key: int) -> bool:
+    def _exists(self, transaction: Transaction, table: str, key: int) -> bool:
         return key in self._server.engine.table(table) or any(key == own for own, _ in transaction.written(table))
 
     def _new_key(self) -> int:

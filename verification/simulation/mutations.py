@@ -41,7 +41,7 @@ from twophase.state.records import History, Rewrite
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 from verification.simulation.options import Mishap, Options
-from verification.simulation.worlds import COPIED, PUT_BACK, REPAIRED, SWAPPED, in_world
+from verification.simulation.worlds import COPIED, REPAIRED, RESTORED_TARGET, SWAPPED, in_world
 
 
 @dataclass(frozen=True)
@@ -309,8 +309,10 @@ _FOUND: dict[str, Sequence[Any]] = {
     "a folder that another driver has made is not synced": [
         (LocalStorage, "_make_folder", _make_folder_that_is_not_there)
     ],
-    "the first record of a folded log is written anew": [(JobLog, "_newest_beside", lambda _, sequence: sequence)],
-    "a restore is held against what sinks knew before": [(validation, "check_restore", _check_restore_against_sinks)],
+    "the first record of a folded log is written again": [(JobLog, "_newest_beside", lambda _, sequence: sequence)],
+    "a restore is validated against what sinks knew before": [
+        (validation, "check_restore", _check_restore_against_sinks)
+    ],
     "MySQL is asked as soon as a session is off the list": [(session_exit, "_is_closing", lambda *_: False)],
     "MariaDB is asked as soon as a session is off the list": [(session_exit, "_wait_until_released", lambda *_: set())],
 }
@@ -322,11 +324,14 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     ),
     "orphans are aborted without asking the other sinks": (COPIED, [(closing, "Orphans", _orphans_without_asking)]),
     "a commit does not require its predecessor": (
-        PUT_BACK,
+        RESTORED_TARGET,
         [(committer.Committer, "_has_predecessor", lambda *_: True)],
     ),
-    "a start does not look for what its targets should have": (PUT_BACK, [(validation, "check_targets", _nothing)]),
-    "the mark is raised to what a target lacks": (PUT_BACK, [(MySqlSink, "subsume", _raise_mark_unproven)]),
+    "a start does not look for what its targets should have": (
+        RESTORED_TARGET,
+        [(validation, "check_targets", _nothing)],
+    ),
+    "the mark is raised to what a target lacks": (RESTORED_TARGET, [(MySqlSink, "subsume", _raise_mark_unproven)]),
     "a table is known by its name alone": (
         SWAPPED,
         [(committer, "why_another", lambda *_: ""), (mysql_sink, "why_another", lambda *_: "")],
@@ -357,8 +362,8 @@ _WORKERS_OUTLIVE_THEIR_DRIVER = {
     "mishaps": (Mishap("C05", 1, 0.0), Mishap("IS_USED_LOCK", 1, 0.5)) * 3,
     "writers": 3,
 }
-_PUT_BACK_WHILE_IT_STANDS_STILL = {
-    "mishaps": tuple(Mishap("C01", count, 40.0) for count in (3, 2, 4)),  # its session is pinged, and opened anew
+_RESTORED_WHILE_IT_STANDS_STILL = {
+    "mishaps": tuple(Mishap("C01", count, 40.0) for count in (3, 2, 4)),  # its session is pinged, and opened again
     "rivals": 0,
     "suspicion": 0.0,
     "checkpoints": 5,
@@ -373,8 +378,8 @@ _SOONER: dict[str, Mapping[str, Any]] = {
     "two threads append at once": _BEHIND,
     "one thread appends after the other has met a doubt": _BEHIND | {"disk_rate": 0.02, "disk_budget": 2},
     "the end does not wait for the commits behind": _BEHIND,
-    "a restore is held against what sinks knew before": _TWO_AT_ONCE,
-    "the first record of a folded log is written anew": {
+    "a restore is validated against what sinks knew before": _TWO_AT_ONCE,
+    "the first record of a folded log is written again": {
         "sinks": ("mysql-8.0.12",),
         "checkpoints": 5,
         "fold_at": 3,
@@ -390,8 +395,8 @@ _SOONER: dict[str, Mapping[str, Any]] = {
         "checkpoints": 5,
     },
     "the ledger is collapsed before the mark is raised": {"subsume_every": 1},
-    "a commit does not require its predecessor": _PUT_BACK_WHILE_IT_STANDS_STILL,
-    "the mark is raised to what a target lacks": _PUT_BACK_WHILE_IT_STANDS_STILL,
+    "a commit does not require its predecessor": _RESTORED_WHILE_IT_STANDS_STILL,
+    "the mark is raised to what a target lacks": _RESTORED_WHILE_IT_STANDS_STILL,
     "neither a lock nor a fence keeps old writers out": _WORKERS_OUTLIVE_THEIR_DRIVER,
     "orphans are looked for only before the fence": _WORKERS_OUTLIVE_THEIR_DRIVER,
     "a sink without orphans is not scanned again after its fence": _WORKERS_OUTLIVE_THEIR_DRIVER,

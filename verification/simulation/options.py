@@ -90,7 +90,7 @@ class Options:
         emptied: whether the job's folder is emptied in the end: a start must be refused.
         max_concurrent: the job's option; 1 if the targets have a primary key, where the sink refuses more.
         side_by_side: whether recovery asks and closes the sinks at once, as jobs on Spark do. No seed chooses it: the model,
-            which traces of seeds are held against, knows one after the other.
+            which traces of seeds are checked against, knows one after the other.
         world: what befalls the job's folder or its targets, see `worlds`; no seed chooses it.
         empty_rate: how likely a micro-batch has no rows at all.
     """

@@ -40,10 +40,10 @@ class Oracle:
         fencers: whose the newest fence in each log is.
         several_folders: whether drivers over several folders live at once.
         taken: pieces that a driver over another folder has rolled back.
-        undone: pieces that were visible in a target before it was put back or swapped.
+        undone: pieces that were visible in a target before it was restored from a backup or swapped.
         gone: pieces that were prepared or visible in it, and are neither now.
         emptied: those of `undone` whose table is empty now, while their proofs are there.
-        changes: how often a target was put back or swapped.
+        changes: how often a target was restored from a backup or swapped.
         on_repaired: hears of each repair: its action, and the pieces that are not to become visible any more.
         repaired: what the repairs of operators add up to.
         limit: a known limit that the run has met, which ends it: nothing is to be said of it.
@@ -121,7 +121,7 @@ class Oracle:
                 decision.durable = self.disk.is_durable(decision.path)
 
     def power_was_cut(self) -> None:
-        """What was decided and not durable may be gone; nobody may have acted on it."""
+        """Decisions that are not durable may be gone; nobody may have acted on them."""
         for key, decision in list(self.decided.items()):
             if decision.durable:
                 continue
@@ -301,10 +301,10 @@ class Oracle:
                 path, body = (path.replace(source, target, 1) for path in (decision.path, decision.body))
                 self.decided[target, lineage, number] = replace(decision, path=path, body=body, durable=True)
 
-    def put_back(self, server: Server, backup: Backup, *, is_another: bool) -> None:
-        """The data of a server is put back as it was, or is another server's."""
+    def restore_backup(self, server: Server, backup: Backup, *, is_another: bool) -> None:
+        """Restore the data of a server from a backup, or replace it by another server's."""
         had, held = set(server.committed), set(server.branches)
-        server.put_back(backup)
+        server.restore_backup(backup)
         has, holds = server.committed, server.branches.keys()
         self._undo(had - has)
         self.gone = (self.gone | (had | held) - has) - holds
@@ -313,7 +313,7 @@ class Oracle:
             self._foreign |= {*holds}
 
     def empty(self, server: Server, table: str) -> None:
-        """A table was dropped and made anew."""
+        """A table was dropped and created again."""
         server.engine.tables[table] = {}
         emptied = {xid for xid in self.visible if table in self._tables[xid]}
         self._undo(emptied)

@@ -31,7 +31,7 @@ class Repaired:
         given_up: of each piece whose loss was accepted the name of its sink and its chunk of the input.
         withdrawn: pieces that may not become visible any more: given up, or written again.
         superseded: decisions as they were before a repair.
-        back: withdrawn or lost pieces that somebody has brought back.
+        back: withdrawn or lost pieces that somebody has restored.
         damaged: whether something was done to the job's folder.
     """
 
@@ -56,7 +56,7 @@ class Repaired:
         mine = [(xid, chunk) for xid, (name, chunk) in self.given_up.items() if name == sink]
         return [row for xid, chunk in mine for row in oracle.expected(chunk, Piece.of(xid).subtask)]
 
-    def folder_put_back(self, oracle: Oracle, root: str, known: Iterable[Key]) -> None:
+    def folder_restored(self, oracle: Oracle, root: str, known: Iterable[Key]) -> None:
         """A job's folder is an old copy, or gone. What it does not know and no target shows was never decided."""
         self.damaged = True
         oracle.generation[root] = oracle.newest_fence(root) if _has_log(oracle, root) else 0

@@ -185,7 +185,7 @@ class Server:
             frozenset(self.committed),
         )
 
-    def put_back(self, backup: Backup) -> None:
+    def restore_backup(self, backup: Backup) -> None:
         """The server dies, and a copy takes the place of its disk."""
         self.crash()
         for branch in list(self.branches.values()):

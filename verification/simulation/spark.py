@@ -280,7 +280,7 @@ class _AcknowledgingJob(_SinkJob):
         self._tell = tell
 
     def acknowledge(self) -> None:
-        """As told by `twophase.runtime.batch`."""
+        """As reported by `twophase.runtime.batch`."""
         super().acknowledge()
         pending, results = self._pending, [self.results[part] for part in sorted(self.results)]
         pieces = [piece for piece in results if piece is not None]

@@ -26,7 +26,7 @@ from verification.simulation.repairs import Operator, Repair
 from verification.simulation.scheduler import Process
 from verification.simulation.verdict import check_end, check_lost, check_refused
 from verification.simulation.world import World
-from verification.simulation.worlds import COPIED, PUT_BACK, REPAIRED, SWAPPED, Site, Standby, TargetChange
+from verification.simulation.worlds import COPIED, REPAIRED, RESTORED_TARGET, SWAPPED, Site, Standby, TargetChange
 
 _FOLDER, _RESTORED_FOLDER = "/data/job", "/data/restored"
 _STORM_STEPS = 1500
@@ -48,7 +48,7 @@ class Outcome:
         points: how often each crash point was reached.
         steps: inputs and outputs.
         trace: who did what.
-        told: what drivers have told, see `telling`.
+        reported: what drivers have reported, see `telling`.
         last_error: what ended the driver that is started when the storm is over; None without one, or at its goal.
         limit: the known limit that has ended the run; empty if none has.
     """
@@ -58,7 +58,7 @@ class Outcome:
     points: Counter[str]
     steps: int
     trace: list[tuple[str, str]]
-    told: list[tuple[int, Event]]
+    reported: list[tuple[int, Event]]
     last_error: Exception | None
     limit: str
 
@@ -84,9 +84,9 @@ def run(options: Options) -> Outcome:
         violation = ""
     elif not violation and operator.error is not None:
         violation = "the simulation itself failed: " + "".join(traceback.format_exception(operator.error))
-    steps, trace, told = world.scheduler.steps, world.scheduler.trace, world.telling.trace
+    steps, trace, reported = world.scheduler.steps, world.scheduler.trace, world.telling.trace
     return Outcome(
-        options, violation, world.faults.points, steps, trace, told, supervisor.last_error, world.oracle.limit
+        options, violation, world.faults.points, steps, trace, reported, supervisor.last_error, world.oracle.limit
     )
 
 
@@ -115,7 +115,9 @@ class Supervisor:
         self._stops = (*_LOSSES, CheckpointMissingError) if world.options.world == REPAIRED else _LOSSES
         world.faults.on_stall = self._suspect
         world.oracle.on_decided = self._decided
-        self._change = TargetChange(world, self._end_drivers) if world.options.world in (PUT_BACK, SWAPPED) else None
+        self._change = (
+            TargetChange(world, self._end_drivers) if world.options.world in (RESTORED_TARGET, SWAPPED) else None
+        )
         self._operator = Operator(world, self._folder, lambda: self._start(self._options.checkpoints - 1, None))
         self._operator.on_death = self._orphan
         self._settled: list[Driver] = []

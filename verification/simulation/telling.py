@@ -29,7 +29,7 @@ class Ended(Event):
 
 
 class Telling:
-    """Collects what is told.
+    """Collects reported events.
 
     Attributes:
         trace: (number of the coordinator in the order of their starts from 1, event).

@@ -82,11 +82,13 @@ def _lost_and_not(checkpoint: Any, lost: Any) -> tuple[dict[str, Any], dict[str,
     return piece.handle, next(iter(others), {**piece.handle, "bqual": "invented"})
 
 
-@pytest.mark.parametrize("told", [_names_another_piece, _names_one_more_piece, _names_no_piece, _counts_one_row_more])
+@pytest.mark.parametrize(
+    "reported", [_names_another_piece, _names_one_more_piece, _names_no_piece, _counts_one_row_more]
+)
 def test_an_error_that_tells_another_loss_is_a_violation(
-    found_last: list[int], told: Callable[..., LostCommittableError]
+    found_last: list[int], reported: Callable[..., LostCommittableError]
 ) -> None:
-    with mock.patch.object(CommitLoop, "_lost", staticmethod(told)):
+    with mock.patch.object(CommitLoop, "_lost", staticmethod(reported)):
         for seed in found_last:
             assert run(meddled(seed)).violation.startswith("I8: ")
 

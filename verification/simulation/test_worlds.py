@@ -1,21 +1,21 @@
-"""Runs in each of the `worlds`: a copy of the folder beside a live driver, a target that is put back, one that is swapped."""
+"""Runs in each of the `worlds`: a copy of the folder beside a live driver, a target that is restored from a backup, one that is swapped."""
 
 from __future__ import annotations
 
 import pytest
 
 from verification.simulation.runner import Summary, run_all
-from verification.simulation.worlds import COPIED, PUT_BACK, REPAIRED, SWAPPED
+from verification.simulation.worlds import COPIED, REPAIRED, RESTORED_TARGET, SWAPPED
 
 pytestmark = pytest.mark.part("simulation")
 
-SEEDS = {COPIED: range(100), PUT_BACK: range(100), SWAPPED: range(100), REPAIRED: range(20)}
+SEEDS = {COPIED: range(100), RESTORED_TARGET: range(100), SWAPPED: range(100), REPAIRED: range(20)}
 HAPPENS = {
     COPIED: ["copied: plain", "copied: restore", "copied: beside", "goes on in the copy", "goes on in the original"],
-    PUT_BACK: ["put back", "stopped: TargetChangedError", "stopped: LostCommittableError"],
+    RESTORED_TARGET: ["target restored", "stopped: TargetChangedError", "stopped: LostCommittableError"],
     SWAPPED: ["older server", "empty server", "table", "stopped: TargetChangedError"],
     REPAIRED: [
-        *("rolled back", "put back", "folder put back", "body gone", "comes back"),
+        *("rolled back", "target restored", "folder restored", "body gone", "comes back"),
         *("recorded: accept-loss", "recorded: rewrite", "recorded: adopt-from-target"),
         *("R01", "R02", "R03", "R04", "R05"),
     ],

@@ -155,7 +155,7 @@ def _check_bodies(world: World, folder: str) -> None:
 
 
 def check_lost(world: World) -> None:
-    """A decided piece is gone, or a target is not what it was. The job has stopped; nothing is there twice, or undecided."""
+    """A decided piece is gone, or a target is not what it was. The job has stopped; nothing is duplicated, or undecided."""
     again = [xid for xid in world.oracle.lost if xid in world.oracle.visible]
     world.oracle.holds(not again, f"{again} were rolled back and are visible")
     for name, server in world.targets_and_servers():

@@ -139,7 +139,7 @@ class World:
         self.disk.copy(folder, _BACKUP)
         self._saved = {key: copy(query) for key, query in self._queries.items() if key[0] == folder}
 
-    def put_folder_back(self, folder: str, known: Iterable[Key] | None) -> None:
+    def restore_folder(self, folder: str, known: Iterable[Key] | None) -> None:
         """A job's folder is as it was when it was copied; without known decisions it is gone."""
         self._queries = {key: query for key, query in self._queries.items() if key[0] != folder}
         if known is None:
@@ -149,7 +149,7 @@ class World:
         else:
             self.disk.copy(_BACKUP, folder)
             self._queries |= {key: copy(query) for key, query in self._saved.items()}
-        self.oracle.repaired.folder_put_back(self.oracle, folder, known or ())
+        self.oracle.repaired.folder_restored(self.oracle, folder, known or ())
 
     @contextmanager
     def entered(self) -> Iterator[None]:

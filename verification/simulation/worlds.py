@@ -1,13 +1,13 @@
-"""What befalls the job's folder and its targets as a whole: a copy beside a live driver, a target put back or swapped.
+"""What befalls the job's folder and its targets as a whole: a copy beside a live driver, a target restored or swapped.
 
 No seed of `Options.of` chooses these worlds: `in_world` makes the runs of a seed in one of them.
 
 | world | what happens | what is right |
 |---|---|---|
 | copied | a driver over a copy of the folder, with or without a restore, beside the one over the original | one of them writes everything exactly; the other, or both, end with a named error, and no sink's checkpoint is aborted in another |
-| put back | a server's data is put back as it was, under a running driver or between two | nothing that was committed is lacking, or the job ends with a named error and goes on for nobody |
-| swapped | another server, empty or older, or a table that was dropped and made anew | the same |
-| repaired | a loss that stops the job by name, of some after a restore; an operator runs the repair that the error names, see `incidents` and `repairs` | nothing is there twice; what was given up is missing, and nothing else |
+| target restored | a server's data is restored from a backup, under a running driver or between two | nothing that was committed is lacking, or the job ends with a named error and goes on for nobody |
+| swapped | another server, empty or older, or a table that was dropped and created again | the same |
+| repaired | a loss that stops the job by name, of some after a restore; an operator runs the repair that the error names, see `incidents` and `repairs` | nothing is duplicated; what was given up is missing, and nothing else |
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from verification.simulation.driver import Driver
     from verification.simulation.world import World
 
-COPIED, PUT_BACK, SWAPPED, REPAIRED = WORLDS = ("copied", "put back", "swapped", "repaired")
+COPIED, RESTORED_TARGET, SWAPPED, REPAIRED = WORLDS = ("copied", "target restored", "swapped", "repaired")
 COPY, BESIDE = "/data/copy", "/data/beside"
 _DELAYS_S = (0.0, 0.003, 0.03, 0.3)
 _WAITING_S = 0.001
@@ -62,7 +62,7 @@ class _Moment:
 
 
 class TargetChange:
-    """A target is put back or swapped, once.
+    """A target is restored from a backup or swapped, once.
 
     Args:
         world: where.
@@ -76,7 +76,9 @@ class TargetChange:
         self._world = world
         self._end_drivers = end_drivers
         self._decisions = 0
-        self._kind = random.choice(("older server", "empty server", "table")) if options.world == SWAPPED else PUT_BACK
+        self._kind = (
+            random.choice(("older server", "empty server", "table")) if options.world == SWAPPED else RESTORED_TARGET
+        )
         self._changes = _Moment(random, random.randint(1, options.checkpoints - 1))
         self._backs_up = _Moment(random, random.randint(0, self._changes.decisions))
         self._between_runs = random.random() < 0.4
@@ -106,7 +108,7 @@ class TargetChange:
         return None
 
     def _change(self) -> None:
-        if self.over or (self._backup is None and self._kind in (PUT_BACK, "older server")):
+        if self.over or (self._backup is None and self._kind in (RESTORED_TARGET, "older server")):
             return None
         world = self._world
         name, server = world.targets_and_servers()[self._sink]
@@ -117,12 +119,12 @@ class TargetChange:
         world.happens(self._kind)
         if self._kind == "table":
             world.oracle.empty(server, name)
-            world.catalogues[server.name].make_anew(name)
+            world.catalogues[server.name].recreate(name)
             return None
-        if self._kind != PUT_BACK:
+        if self._kind != RESTORED_TARGET:
             world.catalogues[server.name].become_another()
         backup = Backup() if self._kind == "empty server" or self._backup is None else self._backup
-        world.oracle.put_back(server, backup, is_another=self._kind != PUT_BACK)
+        world.oracle.restore_backup(server, backup, is_another=self._kind != RESTORED_TARGET)
         back_s = world.scheduler.now_s + _DOWNTIME_S * world.scheduler.random.random()
         return world.scheduler.at(back_s, lambda: setattr(server, "up", True))
 

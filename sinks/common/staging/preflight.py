@@ -55,7 +55,7 @@ def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) 
     Raises:
         ConfigError: a column cannot; the message names it.
     """
-    problems = [f"column {name!r} is there twice" for name in _duplicates(schema.names)]
+    problems = [f"column {name!r} appears twice" for name in _duplicates(schema.names)]
     problems += [f"partition column {name!r} is not in the rows" for name in partition_by if name not in schema.names]
     problems += [
         f"partition column {name!r} begins with {name[0]!r}: readers would skip its folders"

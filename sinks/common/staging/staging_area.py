@@ -90,7 +90,7 @@ class StagingArea:
         return TargetChangedError(
             f"{self.path} is gone, with all that is pre-committed for this table: the table was dropped, its disk is not "
             "mounted, or somebody has deleted the folder.",
-            remedy="mount the disk, or restore the folder from a backup, then start the job again: it commits what is decided.",
+            remedy="mount the disk, or restore the folder from a backup, then start the job again: it commits decided checkpoints.",
         )
 
     def stage(self) -> Path:

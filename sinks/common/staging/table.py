@@ -57,7 +57,7 @@ class Table:
             if self.in_metastore and value is not None and (value.endswith(" ") or "\0" in value):
                 # Databases ignore trailing spaces in comparisons, and some cannot store NUL.
                 raise RefusedValueError(
-                    f"{name} = {shown(value)} cannot be told from other values by the metastore's database"
+                    f"{name} = {shown(value)} cannot be distinguished from other values by the metastore's database"
                 )
         if self.time is not None:
             self.time.due_us(partition)

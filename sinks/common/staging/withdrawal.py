@@ -66,7 +66,7 @@ def withdraw(table: Table, piece: Committable, folder: Path, manifest: Manifest 
     found = find(table, piece)
     for number, path in found.items():
         if os.path.lexists(folder / str(number)):
-            raise _stop(table, path, "is there twice: in the table and staged", _WITHDRAWAL)
+            raise _stop(table, path, "exists twice: in the table and staged", _WITHDRAWAL)
         if manifest is not None and not _is_listed(path, number, manifest):
             raise _stop(table, path, "is not the file that was pre-committed", _WITHDRAWAL)
     if found and manifest is None:
@@ -81,7 +81,7 @@ def find(table: Table, piece: Committable) -> Mapping[int, Path]:
     """Return the files of a piece that are in the table, by their numbers.
 
     Raises:
-        StopJobError: one is no plain file, is there twice, or only shares the prefix of the piece's names; or a link or a
+        StopJobError: one is no plain file, exists twice, or only shares the prefix of the piece's names; or a link or a
             folder cannot be searched, which no retry mends.
     """
     with _searching(table, _WITHDRAWAL):
@@ -121,7 +121,7 @@ def _find(table: Table, piece: Committable) -> Mapping[int, Path]:
         ):
             raise _stop(table, path, "is not the name of one of our files", _WITHDRAWAL)
         if int(number) in found:
-            raise _stop(table, path, f"is there twice: also in {_folder(table, found[int(number)])}", _WITHDRAWAL)
+            raise _stop(table, path, f"exists twice: also in {_folder(table, found[int(number)])}", _WITHDRAWAL)
         found[int(number)] = path
     return found
 
@@ -161,6 +161,6 @@ def _stop(table: Table, path: Path, problem: str, purpose: _Purpose) -> StopJobE
     name = path.name if path.name.startswith("twophase-") else shown(path.name)
     return StopJobError(
         f"{name} in folder {_folder(table, path)} of {table.area.root} {problem}. {purpose.why}; whether this is one "
-        f"of them cannot be told. {purpose.until_now}",
+        f"of them cannot be determined. {purpose.until_now}",
         remedy=f"find out who made it; move it out of the table, then {purpose.again}.",
     )

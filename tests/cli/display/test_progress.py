@@ -205,13 +205,13 @@ def test_the_plain_view_prints_a_line_for_each_checkpoint() -> None:
         ({"a\x1b[31m": 1, "lake": 2}, "1 row into a [31m, 2 into lake in", "2 rows committed into a [31m, 4 into lake"),
     ],
 )
-def test_rows_are_told_by_sink_and_never_as_a_sum_over_sinks(by_sink: dict[str, int], line: str, end: str) -> None:
+def test_rows_are_shown_by_sink_and_never_as_a_sum_over_sinks(by_sink: dict[str, int], line: str, end: str) -> None:
     first, *_, last = text_of(PlainView, *taken(0, **by_sink), *taken(1, **by_sink)).splitlines()
     assert f"checkpoint 0 committed: {line}" in first
     assert end in last
 
 
-def test_an_event_without_rows_by_sink_is_told_by_its_sum() -> None:
+def test_an_event_without_rows_by_sink_is_shown_by_its_sum() -> None:
     """Of who makes events by himself, as a test of an observer does."""
     event = CheckpointCommitted("orders", 0, 15, ("",), 0.84, 0.021)
     assert "committed: 15 rows in 0.84 s" in text_of(PlainView, event)

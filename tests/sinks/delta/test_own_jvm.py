@@ -24,7 +24,7 @@ from twophase.sinks.delta.table_lock import JVM_NAME, python_lock, table_lock
 
 TARGET = "delta:orders"
 PIECE = Piece(PieceName.of(INTENT.transaction), INTENT, MANIFEST, digest(encode_manifest(MANIFEST)))
-REMEDY = "end this JVM (in a notebook, restart the kernel), then start the job again: it commits what is decided."
+REMEDY = "end this JVM (in a notebook, restart the kernel), then start the job again: it commits decided checkpoints."
 
 
 class Table:
@@ -73,7 +73,7 @@ def held(tmp_path: Path) -> Table:
 
 
 def test_a_commit_that_only_another_jvm_can_make_stops_the_job(held: Table) -> None:
-    """What is decided stays so: nothing is called lost, and the next start asks again."""
+    """Decided checkpoints stay decided: nothing is called lost, and the next start asks again."""
     with pytest.raises(StopJobError, match="this very JVM has locked") as stop:
         commit(held)
     assert stop.value.remedy == REMEDY

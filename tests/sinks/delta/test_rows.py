@@ -115,4 +115,4 @@ def test_a_column_that_is_needed_may_not_be_left_out() -> None:
 
 
 def test_two_columns_of_one_name_are_a_problem() -> None:
-    assert fitted(struct(a=LongType(), A=LongType()), struct(a=LongType())).problems == ("column 'a' is there twice",)
+    assert fitted(struct(a=LongType(), A=LongType()), struct(a=LongType())).problems == ("column 'a' appears twice",)

@@ -179,7 +179,7 @@ def test_a_file_system_that_keeps_other_groups_or_rights_costs_no_commit(
     assert len(refused) == 2
 
 
-def test_an_account_that_may_not_write_the_jvm_s_file_is_told_so(table: Path) -> None:
+def test_an_account_that_may_not_write_the_jvm_s_file_gets_a_named_error(table: Path) -> None:
     (table / JVM_NAME).touch()
     (table / JVM_NAME).chmod(0o444)
     with permissions_checked(), pytest.raises(PermissionError, match="let the accounts of all jobs write"):
@@ -243,7 +243,7 @@ def test_a_commit_that_waits_for_another_jvm_leaves_nothing_behind(
             pass
 
 
-def test_a_jvm_whose_python_died_in_a_commit_keeps_its_lock_and_the_next_python_is_told_so(
+def test_a_jvm_whose_python_died_in_a_commit_keeps_its_lock_and_the_next_python_gets_a_named_error(
     table: Path, server: tuple[subprocess.Popen[str], int]
 ) -> None:
     """The JVM may still be at that commit. To close the file once would release its lock."""
@@ -329,12 +329,12 @@ def _lock_and_forget(jvm: Jvm, path: Path) -> None:
     assert is_locked(path)
 
 
-def test_a_commit_that_is_interrupted_keeps_the_jvm_s_lock_and_the_next_one_is_told_so(
+def test_a_commit_that_is_interrupted_keeps_the_jvm_s_lock_and_the_next_one_gets_a_named_error(
     table: Path, server: tuple[subprocess.Popen[str], int]
 ) -> None:
     """The JVM may stand before its rename: to close the file would let another driver commit meanwhile."""
     process, port = server
-    told = re.escape(f"this very JVM has locked {table / JVM_NAME}") + ".* was interrupted .* end this JVM"
+    reported = re.escape(f"this very JVM has locked {table / JVM_NAME}") + ".* was interrupted .* end this JVM"
     with connected(port) as jvm:
         with pytest.raises(KeyboardInterrupt), table_lock(table, jvm):
             raise KeyboardInterrupt
@@ -343,7 +343,7 @@ def test_a_commit_that_is_interrupted_keeps_the_jvm_s_lock_and_the_next_one_is_t
         with python_lock(table, 0):
             pass
         for _ in range(2):
-            with pytest.raises(JvmLockedError, match=told), table_lock(table, jvm):
+            with pytest.raises(JvmLockedError, match=reported), table_lock(table, jvm):
                 pass
             assert is_locked(table / JVM_NAME)
     process.kill()

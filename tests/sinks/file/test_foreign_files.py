@@ -70,7 +70,7 @@ def test_a_piece_with_files_in_the_table_is_never_aborted(
     with pytest.raises(FailpointError):
         commit(sink, piece)
     interrupt("")
-    again = table.opened()  # of a job whose folder was put back: no decision of it names the piece
+    again = table.opened()  # of a job whose folder was restored from a backup: no decision of it names the piece
     with pytest.raises(StopJobError, match="decided in another folder, and its commit has begun"):
         again.abort(again.in_doubt())
     assert commit(again, piece) == [Committed()]

@@ -118,7 +118,7 @@ def test_nothing_else_leaves_the_table_with_a_lost_piece(
 def test_what_stops_before_a_piece_is_called_lost_takes_nothing_out(
     table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt
 ) -> None:
-    """The target was put back, or is another one: nobody knows yet what is lost."""
+    """The target was restored from a backup, or is another one: nobody knows yet what is lost."""
     begin(sink, piece, interrupt, "F04")
     shutil.rmtree(table.staged()[0])
     before = Predecessor(piece.transaction.lineage, 7)
@@ -215,7 +215,7 @@ def folder(path: Path) -> None:
     ("change", "named"),
     [
         (linked, "a link"),
-        (copied, "is there twice"),
+        (copied, "exists twice"),
         (renamed, "is not the name of one of our files"),
         (folder, "is no plain file"),
     ],
@@ -259,7 +259,7 @@ def test_a_file_that_is_staged_too_is_not_taken_out(table: FileHarness, sink: Fi
     (staged / "manifest").unlink()
     final(table, 1).parent.mkdir()
     final(table, 1).write_text("theirs")
-    with pytest.raises(StopJobError, match="is there twice"):
+    with pytest.raises(StopJobError, match="exists twice"):
         commit(sink, piece)
     assert final(table, 1).read_text() == "theirs"
 

@@ -45,7 +45,7 @@ def test_a_piece_that_cannot_be_committed_has_no_handle(table: FileHarness, sink
 
 
 def asked(sink: FileSink, piece: Committable) -> StopJobError:
-    """What is raised where it cannot be told; it says nothing of a loss, or of a start, which does not ask this."""
+    """What is raised where it cannot be determined; it says nothing of a loss, or of a start, which does not ask this."""
     with pytest.raises(StopJobError) as stop:
         sink.unfinished([piece])
     assert "lost" not in str(stop.value).replace("lost+found", "")

@@ -19,7 +19,7 @@ MADE = "1700000000000"
     [("1700000001000", True), (MADE, False)],
     ids=["a second later", "within the same second"],
 )
-def test_a_table_that_is_made_anew_within_the_same_second_is_not_noticed(
+def test_a_table_that_is_recreated_within_the_same_second_is_not_noticed(
     tmp_path: Path, made_again: str, is_noticed: bool
 ) -> None:
     """The metastore counts seconds."""

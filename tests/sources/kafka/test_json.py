@@ -176,7 +176,7 @@ def test_dropping_leaves_out_the_bad_records_and_no_other(value: bytes | None) -
     ],
     ids=repr,
 )
-def test_records_that_add_up_to_the_right_number_of_rows_are_still_told_apart(values: tuple[bytes, ...]) -> None:
+def test_records_that_add_up_to_the_right_number_of_rows_are_still_distinguished(values: tuple[bytes, ...]) -> None:
     bad(*values)
     bad(b'{"a":0}', *values, b'{"a":9}')
 
@@ -188,7 +188,7 @@ def test_the_first_bad_record_is_named_and_not_a_later_one() -> None:
     assert "offset 433 " in bad(*values)
 
 
-def test_dropped_records_are_counted_and_the_first_is_told() -> None:
+def test_dropped_records_are_counted_and_the_first_is_logged() -> None:
     decoder = JsonDecoder(FLAT, ITEM, OnBadRecord.DROP)
     assert decoder.notes() == []
     decoder.take(block_of(b'{"a":1}', b"x", b'{"a":2}', b'{"a":"y"}'))

@@ -93,7 +93,7 @@ def test_a_committed_or_named_start_out_of_range_is_not_reset(offset: int) -> No
             Bench(store, startingOffsets=starting).start()
 
 
-def test_named_starts_must_name_what_is_there() -> None:
+def test_named_starts_must_name_existing_partitions() -> None:
     store = cluster(Log(0, 9), Log(0, 9))
     with pytest.raises(ConfigError, match="where t-1 begins"):
         Bench(store, startingOffsets='{"t": {"0": 1}}').start()
@@ -297,7 +297,7 @@ def test_offsets_of_another_source_are_refused() -> None:
         bench.next(SourceOffset.initial("right"))
 
 
-def test_an_open_transaction_that_holds_a_partition_back_is_told_once_in_a_while() -> None:
+def test_an_open_transaction_that_holds_a_partition_back_is_reported_once_in_a_while() -> None:
     alarm, key = StallAlarm(), Partition("t", 0)
     held, high = {key: LogEnd(5)}, {key: LogEnd(9)}
     assert alarm.observe(0, held, high) == []

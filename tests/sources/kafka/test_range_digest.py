@@ -269,7 +269,7 @@ def test_a_task_of_a_replay_compares_what_it_reads(reading: Reading, folder: Fol
     assert reading.kept() == 1
 
 
-def test_a_task_of_the_plugin_form_is_told_by_a_note_for_its_micro_batch(reading: Reading, folder: Folder) -> None:
+def test_a_task_of_the_plugin_form_reads_a_note_for_its_micro_batch(reading: Reading, folder: Folder) -> None:
     assert not range_digest.are_planned(folder.path)
     range_digest.plan_digests(folder.path, reading.context)  # type: ignore[arg-type]
     assert range_digest.are_planned(folder.path)

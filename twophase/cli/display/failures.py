@@ -20,7 +20,7 @@ def show_error(console: Console, error: BaseException, *, verbose: bool) -> int:
 
     Args:
         console: the console to print to.
-        error: any error; one of ours that Spark passed on from a worker as text is recognised.
+        error: any error; a `TwoPhaseError` that Spark passed on from a worker as text is recognised.
         verbose: print the traceback too.
 
     Returns:

@@ -119,7 +119,7 @@ def load_job_file(path: Path, overrides: Mapping[str, Any], *, available_now: bo
     Args:
         path: the file.
         overrides: options of the job that the command line sets.
-        available_now: process what is there, then end, whatever the file's trigger.
+        available_now: process the available records, then end, whatever the file's trigger.
 
     Raises:
         ConfigError: the file cannot be read, or something in it is invalid.

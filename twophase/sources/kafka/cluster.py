@@ -183,7 +183,7 @@ def _topics(described: Iterable[Mapping[str, Any]], *, skip: bool = False) -> di
             raise kafka_errors.for_code(code)(topic["name"])
         if not topic.get("topic_id"):
             raise PreflightError(
-                f"The brokers give topic {topic['name']!r} no topic id: a recreated topic could not be told apart.",
+                f"The brokers give topic {topic['name']!r} no topic id: a recreated topic could not be distinguished.",
                 remedy="use Kafka 2.8 or newer.",
             )
         epochs = {item["partition_index"]: _epoch(item.get("leader_epoch")) for item in topic["partitions"]}

@@ -105,8 +105,8 @@ class RangeDigests:
         context = TaskContext.get()
         if context is None:
             return None
-        if told := context.getLocalProperty(_PROPERTY):
-            return cls(**json.loads(told))
+        if plan := context.getLocalProperty(_PROPERTY):
+            return cls(**json.loads(plan))
         folder = context.getLocalProperty(_PLANNED_PROPERTY)
         return cls._planned(Path(folder), context.getLocalProperty(_BATCH_PROPERTY)) if folder else None
 

@@ -1,4 +1,4 @@
-"""Detects partitions that an open Kafka transaction blocks (H34): no record behind it can be read as committed."""
+"""Detects partitions that an open Kafka transaction blocks (H34): no record after it can be read as committed."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _processes.set_forkserver_preload(["twophase.testing.contract.kill_driver"])
 
 
 class SinkKillContract(ContractBase):
-    """Whichever process dies, and wherever: each row is there once, and nothing is left in doubt.
+    """Whichever process dies, and wherever: each row exists once, and nothing is left in doubt.
 
     Attributes:
         points: the failpoints of the sink, armed as `TWOPHASE_FAILPOINTS` has them. Workers are killed by `kill` at a point

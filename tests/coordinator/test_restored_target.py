@@ -1,4 +1,4 @@
-"""A target that was put back, or is another one: it knows less than the log calls committed."""
+"""A target that was restored from a backup, or is another one: it knows less than the log calls committed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Targets = dict[str, MemoryTarget]
 Another = Callable[..., Driver]
 
 
-def put_back(target: MemoryTarget, old: MemoryTarget) -> None:
+def restore_target(target: MemoryTarget, old: MemoryTarget) -> None:
     """As a backup would: rows, ledger, marks and fence together."""
     target.visible, target.ledger = list(old.visible), set(old.ledger)
     target.high_water, target.fences = dict(old.high_water), dict(old.fences)
@@ -34,16 +34,16 @@ def put_back(target: MemoryTarget, old: MemoryTarget) -> None:
 
 def backup(target: MemoryTarget) -> MemoryTarget:
     copy = MemoryTarget()
-    put_back(copy, target)
+    restore_target(copy, target)
     return copy
 
 
-def test_a_target_that_was_put_back_stops_the_job(driver: Driver, targets: Targets, another: Another) -> None:
+def test_a_restored_target_stops_the_job(driver: Driver, targets: Targets, another: Another) -> None:
     driver.run(0)
     old = backup(targets["lake"])
     driver.run(1)
     driver.run(2)
-    put_back(targets["lake"], old)
+    restore_target(targets["lake"], old)
     records = len(driver.coordinator.log.history.decisions)
     again = another()
     with pytest.raises(TargetChangedError, match=r"checkpoint 2 .* sink 'lake' .* knows up to 0 of that lineage"):
@@ -55,14 +55,14 @@ def test_an_empty_target_in_place_of_the_old_one_stops_the_job(
     driver: Driver, targets: Targets, another: Another
 ) -> None:
     driver.run(0)
-    put_back(targets["facts"], MemoryTarget())
+    restore_target(targets["facts"], MemoryTarget())
     with pytest.raises(TargetChangedError, match="knows none of that lineage"):
         another().recover()
 
 
 def test_a_restart_of_the_same_driver_notices_it_too(driver: Driver, targets: Targets) -> None:
     driver.run(0)
-    put_back(targets["facts"], MemoryTarget())
+    restore_target(targets["facts"], MemoryTarget())
     with pytest.raises(TargetChangedError):
         driver.coordinator.recover(driver.coordinator.generation)
 
@@ -94,7 +94,7 @@ def test_a_sink_without_rows_in_the_newest_checkpoint_is_missed_too(
     old = backup(targets["facts"])
     driver.run(0)
     driver.run(1, no_rows_for("facts", driver))
-    put_back(targets["facts"], old)
+    restore_target(targets["facts"], old)
     with pytest.raises(TargetChangedError, match=r"checkpoint 0 .* sink 'facts' .* knows none .* Checkpoints up to 0"):
         another().recover()
 
@@ -110,14 +110,14 @@ def test_what_a_sink_had_long_ago_outlives_every_fold_and_driver(
         if number % 3 == 0:
             driver = another().recover()
     assert driver.coordinator.log.length() <= 3
-    put_back(targets["facts"], old)
+    restore_target(targets["facts"], old)
     with pytest.raises(TargetChangedError, match=r"checkpoint 0 of lineage"):
         another().recover()
 
 
 def test_a_sink_that_never_had_rows_proves_nothing(driver: Driver, targets: Targets, another: Another) -> None:
     driver.run(0, no_rows_for("facts", driver))
-    put_back(targets["facts"], MemoryTarget())
+    restore_target(targets["facts"], MemoryTarget())
     another().recover().run(1)
     assert visible(targets["facts"]) == list(range(10, 20))
 
@@ -135,20 +135,20 @@ def test_a_sink_that_left_the_job_is_not_asked_and_is_missed_when_it_returns(
     driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:
     driver.run(0)
-    put_back(targets["lake"], MemoryTarget())
+    restore_target(targets["lake"], MemoryTarget())
     Driver(tmp_path / "job", {"facts": targets["facts"]}).recover().run(1)
     with pytest.raises(TargetChangedError, match=r"checkpoint 0 .* sink 'lake' .* knows none"):
         Driver(tmp_path / "job", targets).recover()
 
 
-def test_a_target_that_is_put_back_under_a_running_driver_gets_nothing_more(
+def test_a_target_restored_under_a_running_driver_gets_nothing_more(
     driver: Driver, targets: Targets, another: Another
 ) -> None:
     driver.run(0)
     old = backup(targets["facts"])
     driver.run(1)
     driver.run(2)
-    put_back(targets["facts"], old)
+    restore_target(targets["facts"], old)
     with pytest.raises(
         TargetChangedError,
         match=r"Checkpoints from 1 to 2 are missing in it\. .*offsets/0 .*next\\?\":30.*Checkpoint 3 is decided",
@@ -160,14 +160,14 @@ def test_a_target_that_is_put_back_under_a_running_driver_gets_nothing_more(
         another().recover()
 
 
-def test_a_target_that_is_put_back_is_given_no_proof_by_the_driver_that_collapses_what_it_had(
+def test_the_driver_that_folds_proofs_gives_none_to_a_restored_target(
     driver: Driver, targets: Targets, another: Another
 ) -> None:
     """Checkpoint 15, in which the sinks are let collapse their proofs, has no rows: no commit looks for a predecessor."""
     run_all(driver, 0, 13)
     old = backup(targets["facts"])
     run_all(driver, 13, 15)
-    put_back(targets["facts"], old)
+    restore_target(targets["facts"], old)
 
     def without_rows(pending: PendingCheckpoint) -> None:
         for name in targets:
@@ -186,10 +186,10 @@ def test_it_goes_on_when_the_target_is_as_it_was_again(driver: Driver, targets: 
     old = backup(targets["facts"])
     driver.run(1)
     right = backup(targets["facts"])
-    put_back(targets["facts"], old)
+    restore_target(targets["facts"], old)
     with pytest.raises(TargetChangedError):
         driver.run(2)
-    put_back(targets["facts"], right)
+    restore_target(targets["facts"], right)
     again = another().recover()
     again.run(3)
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(40))
@@ -204,7 +204,7 @@ def test_a_failover_to_a_lagging_replica_under_a_running_driver_is_one_too(tmp_p
 
     def fails_over(pending: PendingCheckpoint) -> None:
         driver.write(pending)
-        put_back(targets["facts"], replica)
+        restore_target(targets["facts"], replica)
 
     with pytest.raises(TargetChangedError, match="Checkpoints from 1 to 1 are missing"):
         driver.run(2, fails_over)
@@ -228,21 +228,21 @@ def run_all(driver: Driver, first: int, end: int) -> None:
         driver.run(number)
 
 
-def test_a_commit_behind_the_next_batch_requires_its_predecessor_too(targets: Targets, tmp_path: Path) -> None:
+def test_a_queued_commit_requires_its_predecessor_too(targets: Targets, tmp_path: Path) -> None:
     driver = Driver(tmp_path / "job", targets, options={"checkpoint.max_concurrent": 3}).recover()
     driver.run(0)
-    driver.coordinator._behind.wait(0)
+    driver.coordinator._commit_queue.wait(0)
     old = backup(targets["facts"])
     driver.run(1)
-    driver.coordinator._behind.wait(0)
-    put_back(targets["facts"], old)
+    driver.coordinator._commit_queue.wait(0)
+    restore_target(targets["facts"], old)
     with pytest.raises(TargetChangedError):
         run_all(driver, 2, 6)
     driver.coordinator.close()
     assert visible(targets["facts"]) == list(range(10))
 
 
-def test_a_declined_attempt_does_not_abort_what_is_prepared_again_in_a_target_that_was_put_back(
+def test_a_declined_attempt_does_not_abort_what_is_prepared_again_in_a_restored_target(
     tmp_path: Path, targets: Targets
 ) -> None:
     driver = Driver(tmp_path / "job", targets, options={"checkpoint.tolerable_failures": 1}).recover()
@@ -251,11 +251,11 @@ def test_a_declined_attempt_does_not_abort_what_is_prepared_again_in_a_target_th
 
     def backed_up(pending: PendingCheckpoint) -> None:
         driver.write(pending)
-        put_back(prepared, targets["facts"])
+        restore_target(prepared, targets["facts"])
         prepared.prepared = dict(targets["facts"].prepared)
 
     def declined(pending: PendingCheckpoint) -> None:
-        put_back(targets["facts"], prepared)
+        restore_target(targets["facts"], prepared)
         targets["facts"].prepared = dict(prepared.prepared)
         raise DeclinedError("no")
 
@@ -276,12 +276,12 @@ def test_the_predecessor_of_a_restored_lineage_is_in_the_one_that_it_continues(
     moved.coordinator.begin_lineage(restore.lineage)
     right = backup(targets["facts"])
     old.fences = dict(right.fences)
-    put_back(targets["facts"], old)
+    restore_target(targets["facts"], old)
     with pytest.raises(TargetChangedError, match="knows none of that lineage"):
         Driver(tmp_path / "moved", targets).recover()  # nothing of the new lineage is committed yet
     with pytest.raises(TargetChangedError):
         moved.run(1)
-    put_back(targets["facts"], right)
+    restore_target(targets["facts"], right)
     Driver(tmp_path / "moved", targets).recover().run(2)
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
 
@@ -292,10 +292,10 @@ def test_the_folder_of_an_older_version_goes_on_and_knows_from_its_newest_body(
     driver.run(0)
     write_as_before(tmp_path / "job")
     old = backup(targets["facts"])
-    put_back(targets["facts"], MemoryTarget())
+    restore_target(targets["facts"], MemoryTarget())
     with pytest.raises(TargetChangedError, match="checkpoint 0 "):
         another().recover()
-    put_back(targets["facts"], old)
+    restore_target(targets["facts"], old)
     another().recover().run(1)
     decision = JobLog(LocalStorage(tmp_path / "job"), JOB).read().decisions[-1]
     assert decision.proofs is not None
@@ -323,7 +323,7 @@ def write_as_before(folder: Path) -> None:
 class Replaced(MemorySink):
     """Its proofs are there, and the rows that they are of are in another table, which the next fence makes its own."""
 
-    reason = "the table was dropped and made anew"
+    reason = "the table was dropped and created again"
 
     def history(self) -> SinkHistory:
         return replace(super().history(), replaced=self.reason)
@@ -337,7 +337,7 @@ def test_proofs_without_the_rows_that_they_are_of_stop_the_job(
     driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:
     Driver(tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"])}).recover().run(0)
-    with pytest.raises(TargetChangedError, match=r"sink 'facts' .* dropped and made anew"):
+    with pytest.raises(TargetChangedError, match=r"sink 'facts' .* dropped and created again"):
         Driver(tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"])}).recover()
 
 
@@ -355,7 +355,7 @@ def test_they_stop_it_too_if_the_driver_died_before_the_log_said_committed(
     monkeypatch.setattr(driver.coordinator.log, "append", dies)
     with pytest.raises(OSError, match="killed"):
         driver.run(0)
-    with pytest.raises(TargetChangedError, match=r"sink 'facts' .* checkpoint 0 .* dropped and made anew"):
+    with pytest.raises(TargetChangedError, match=r"sink 'facts' .* checkpoint 0 .* dropped and created again"):
         Driver(tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"])}).recover()
 
 
@@ -386,7 +386,7 @@ def test_what_another_driver_commits_between_the_question_and_the_log_is_asked_f
     assert new.coordinator.generation == 2
 
 
-def test_a_restore_may_go_to_another_target_and_not_to_one_that_was_put_back(
+def test_a_restore_may_go_to_another_target_but_not_to_one_restored_from_a_backup(
     driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:
     driver.run(0)
@@ -397,33 +397,33 @@ def test_a_restore_may_go_to_another_target_and_not_to_one_that_was_put_back(
     moved.coordinator.recover(restore=restore)
     moved.coordinator.begin_lineage(restore.lineage)
     Driver(tmp_path / "moved", elsewhere).recover()  # nothing of the new lineage is committed yet
-    put_back(targets["facts"], MemoryTarget())
+    restore_target(targets["facts"], MemoryTarget())
     with pytest.raises(TargetChangedError):
         Driver(tmp_path / "new", targets).coordinator.recover(restore=restore)
 
 
-def put_back_in_commit(sink: Sink, target: MemoryTarget) -> None:
+def restore_target_in_commit(sink: Sink, target: MemoryTarget) -> None:
     """Somebody puts the target back between two pieces of the sink's next commit: the first is prepared again."""
     commit = sink.commit
 
-    def is_put_back_after_one(requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+    def is_restored_after_one(requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         patched.stop()
         held, old = dict(target.prepared), backup(target)
         outcomes = commit(requests[:1])
-        put_back(target, old)
+        restore_target(target, old)
         target.prepared = held
         return [*outcomes, *commit(requests[1:])]
 
-    patched = mock.patch.object(sink, "commit", is_put_back_after_one)
+    patched = mock.patch.object(sink, "commit", is_restored_after_one)
     patched.start()
 
 
 def test_a_piece_that_is_prepared_again_while_its_checkpoint_commits_is_committed_again_and_not_aborted(
     driver: Driver, targets: Targets
 ) -> None:
-    """Found by the simulation: the target is put back between two pieces. The other one proves the checkpoint by its number."""
+    """Found by the simulation: the target is restored from a backup between two pieces. The other one proves the checkpoint by its number."""
     target = targets["facts"]
-    put_back_in_commit(driver.sinks["facts"], target)
+    restore_target_in_commit(driver.sinks["facts"], target)
     driver.run(0)
     assert (visible(target), target.prepared) == (list(range(10)), {})
 
@@ -445,6 +445,6 @@ def test_a_backup_made_in_the_middle_of_a_commit_is_not_noticed(
     patched = mock.patch.object(sink, "commit", is_dumped_after_one)
     patched.start()
     driver.run(0)
-    put_back(target, dumps[0])
+    restore_target(target, dumps[0])
     another().recover()
     assert visible(target) == list(range(5))

@@ -20,14 +20,14 @@ pytestmark = pytest.mark.part("mysql")
 
 
 class Target(MySqlHarness):
-    """A table of ids and its bookkeeping, which can be put back together."""
+    """A table of ids and its bookkeeping, which can be restored together."""
 
     def back_up(self) -> None:
         for table in TABLES:
             self.sql(f"DROP TABLE IF EXISTS backup_{table}")
             self.sql(f"CREATE TABLE backup_{table} AS SELECT * FROM {table}")
 
-    def put_back(self) -> None:
+    def restore_backup(self) -> None:
         for table in TABLES:
             self.sql(f"DELETE FROM {table}")
             self.sql(f"INSERT INTO {table} SELECT * FROM backup_{table}")
@@ -55,7 +55,7 @@ def no_rows(pending: PendingCheckpoint) -> None:
     pending.acknowledge("facts", ())
 
 
-def test_a_target_put_back_between_two_triggers_gets_nothing_more(
+def test_a_target_restored_between_two_triggers_gets_nothing_more(
     target: Target, new_driver: Callable[[], Driver]
 ) -> None:
     driver = new_driver().recover()
@@ -63,7 +63,7 @@ def test_a_target_put_back_between_two_triggers_gets_nothing_more(
     target.back_up()
     driver.run(1)
     driver.run(2)
-    target.put_back()
+    target.restore_backup()
     with pytest.raises(TargetChangedError, match="Checkpoints from 1 to 2 are missing in it"):
         driver.run(3)
     assert target.ids() == list(range(10))
@@ -79,7 +79,7 @@ def test_rows_of_long_ago_are_missed_when_the_newest_checkpoints_had_none(
     driver.run(0)
     for number in range(1, 4):
         driver.run(number, no_rows)
-    target.put_back()
+    target.restore_backup()
     with pytest.raises(TargetChangedError, match=r"checkpoint 0 .* knows none"):
         new_driver().recover()
 
@@ -100,7 +100,7 @@ def test_proofs_that_were_collapsed_are_found(target: Target, new_driver: Callab
 DROPPED = ("DROP TABLE target", "CREATE TABLE target (id BIGINT PRIMARY KEY) ENGINE = InnoDB")
 
 
-def test_a_table_that_was_dropped_and_made_anew_stops_the_start(
+def test_a_table_that_was_dropped_and_recreated_stops_the_start(
     target: Target, new_driver: Callable[[], Driver]
 ) -> None:
     new_driver().recover().run(0)
@@ -112,7 +112,7 @@ def test_a_table_that_was_dropped_and_made_anew_stops_the_start(
     assert target.ids() == []
 
 
-def test_a_table_that_is_dropped_and_made_anew_under_a_running_job_gets_nothing(
+def test_a_table_that_is_dropped_and_recreated_under_a_running_job_gets_nothing(
     target: Target, new_driver: Callable[[], Driver]
 ) -> None:
     driver = new_driver().recover()
@@ -184,7 +184,7 @@ def test_a_dump_that_is_loaded_again_is_the_same(target: Target, new_driver: Cal
 
 
 @pytest.mark.proof
-def test_a_table_that_was_dropped_made_anew_and_filled_by_others_is_not_noticed(
+def test_a_table_that_was_dropped_recreated_and_filled_by_others_is_not_noticed(
     target: Target, new_driver: Callable[[], Driver]
 ) -> None:
     """Nothing tells it from a dump that was loaded again."""
