@@ -16,7 +16,7 @@ from twophase.config import JobOptions
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.fan_out import FanOut, sequentially
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.recovery import Restore
+from twophase.coordinator.recovery_steps import Restore
 from twophase.events import Event, Observers
 from twophase.failpoints import FailpointError
 from twophase.ids import Subtask, new_lineage_id

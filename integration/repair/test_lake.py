@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, decided, frozen, nothing, offsets, remove_body
 from integration.hive.sink_harness import warehouse_of
 from twophase.config import JobOptions
+from twophase.coordinator.accept_loss import LossPlan, LossRepair
 from twophase.coordinator.adopt import AdoptionRepair, Frozen
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.repair import LossPlan, LossRepair
 from twophase.errors import CheckpointMissingError, LostCommittableError, StopJobError, TargetChangedError
 from twophase.events import Observers
 from twophase.ids import Subtask

@@ -28,8 +28,8 @@ from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed
 from twophase.protocol.sink import CommitRequest, Predecessor, predecessor_missing
 from twophase.sinks.mysql.binding import Binding
 from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, NOT_NOW, XA_ROLLED_BACK, XAER_NOTA, code_of
-from twophase.sinks.mysql.client.connection import Session
 from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import wait_until_left
 from twophase.sinks.mysql.identity import TableIdentity, read_identity, why_another
 from twophase.sinks.mysql.orphans import prepared, xid_of

@@ -19,8 +19,8 @@ from twophase.ids import Attempt
 from twophase.protocol.fencing import driver_is_fenced
 from twophase.sinks.mysql.binding import Binding
 from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, code_of
-from twophase.sinks.mysql.client.connection import Session
 from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import wait_until_gone
 from twophase.sinks.mysql.client.session_locks import kill
 from twophase.sinks.mysql.orphans import prepared

@@ -12,8 +12,8 @@ from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.sinks.mysql.binding import Binding
 from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, XA_ROLLED_BACK, XAER_NOTA, XAER_RMERR, code_of
-from twophase.sinks.mysql.client.connection import Row, Session
 from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.session import Row, Session
 from twophase.sinks.mysql.client.session_exit import wait_until_left
 from twophase.sinks.mysql.xid import Owner, Xid
 

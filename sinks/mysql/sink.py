@@ -14,9 +14,9 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
 from twophase.sinks.mysql.binding import Binding
-from twophase.sinks.mysql.client.connection import Session
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.server import Server, read_server
+from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import may_list_transactions
 from twophase.sinks.mysql.client.session_locks import SessionLocks
 from twophase.sinks.mysql.committer import Committer

@@ -24,8 +24,8 @@ from twophase.protocol.writer import SinkWriter
 from twophase.redaction import shown
 from twophase.sinks.mysql.binding import Binding
 from twophase.sinks.mysql.client.codes import DEADLOCK, LOCK_WAIT_TIMEOUT, REJECTED_ROWS, code_of
-from twophase.sinks.mysql.client.connection import SecurityError, Session, hostile
-from twophase.sinks.mysql.client.session import end_quietly, open_writer_session
+from twophase.sinks.mysql.client.session import SecurityError, Session, hostile
+from twophase.sinks.mysql.client.session_settings import end_quietly, open_writer_session
 from twophase.sinks.mysql.xid import Xid
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.memory_driver import NOTE, Driver, completed_of, restoring, visible
+from tests.coordinator.test_accept_loss import Targets, repair
 from tests.coordinator.test_put_back import backup, put_back, run_all
-from tests.coordinator.test_repair import Targets, repair
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import TargetChangedError
 from twophase.testing.memory import MemoryTarget

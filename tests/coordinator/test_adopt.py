@@ -25,8 +25,8 @@ from harness.memory_driver import (
     restoring,
     visible,
 )
+from tests.coordinator.test_accept_loss import repair as accept_loss
 from tests.coordinator.test_put_back import put_back
-from tests.coordinator.test_repair import repair as accept_loss
 from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionRepair, Frozen

@@ -23,9 +23,9 @@ from harness.memory_driver import (
     restoring,
     visible,
 )
+from tests.coordinator.test_accept_loss import repair as accept_loss
 from tests.coordinator.test_adopt import Another, Targets, adopt, repair
 from tests.coordinator.test_put_back import backup, put_back
-from tests.coordinator.test_repair import repair as accept_loss
 from twophase.coordinator.adopt import Frozen
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedError

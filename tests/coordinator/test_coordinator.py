@@ -14,7 +14,7 @@ import pytest
 from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
 from harness.memory_driver import decided as dies_decided
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.recovery import commit_decided, take_over
+from twophase.coordinator.recovery_steps import commit_decided, take_over
 from twophase.errors import (
     CheckpointMissingError,
     DeclinedError,

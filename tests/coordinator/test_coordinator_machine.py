@@ -59,7 +59,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(os, "fsync", lambda descriptor: None)
         self.patch.setattr("twophase.state.store._FOLD_AT", 7)
-        self.patch.setattr("twophase.coordinator.completion._SUBSUME_SINKS_EVERY", 2)
+        self.patch.setattr("twophase.coordinator.checkpoint_completion._SUBSUME_SINKS_EVERY", 2)
         self.root = Path(tempfile.mkdtemp(prefix="twophase-machine-"))
         self.targets = {name: MemoryTarget() for name in SINKS}
         self.decided: dict[int, Decision] = {}

@@ -11,7 +11,7 @@ import pytest
 
 from harness.memory_driver import Driver, completed_of, restoring, visible
 from twophase.coordinator.fan_out import FanOut, SideBySide, sequentially
-from twophase.coordinator.recovery import Restore
+from twophase.coordinator.recovery_steps import Restore
 from twophase.coordinator.stopwatch import Stopwatch
 from twophase.errors import (
     CheckpointMissingError,

@@ -20,7 +20,7 @@ import pytest
 
 from harness.interleaving import PIECES, Crash, SteppingDriver, SteppingStorage, Steps, between_steps
 from harness.memory_driver import JOB, SCHEMA, offsets, restoring
-from twophase.coordinator.completion import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.sinks.file.sink import FileSink
 from twophase.state.storage import NO_CRASH_POINTS, CrashPoints

@@ -11,10 +11,10 @@ import pytest
 
 from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, completed_of, decided, dying, lose, visible
 from tests.coordinator.conftest import each, in_part
+from tests.coordinator.test_accept_loss import Another, Targets
+from tests.coordinator.test_accept_loss import repair as accepting
 from tests.coordinator.test_adopt import adopt
 from tests.coordinator.test_put_back import backup, put_back, put_back_in_commit
-from tests.coordinator.test_repair import Another, Targets
-from tests.coordinator.test_repair import repair as accepting
 from twophase.config import JobOptions
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.rewrite import Lost, RewriteRepair

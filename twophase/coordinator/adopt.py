@@ -31,7 +31,8 @@ from twophase.coordinator.context import JobContext
 from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.orphans import key_of, pieces_of
 from twophase.coordinator.proofs import check_targets
-from twophase.coordinator.recovery import check_histories, take_over
+from twophase.coordinator.recovery_steps import take_over
+from twophase.coordinator.validation import check_histories
 from twophase.errors import CheckpointMissingError, CorruptRecordError, LostCommittableError, StopJobError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt, new_lineage_id

@@ -1,7 +1,7 @@
 """The checkpoint coordinator: trigger, acknowledge, decide, commit, subsume, notify.
 
     1. to 3.          trigger, pre-commit, decide: `coordinator.attempt`
-    4. to 6.          commit, subsume, notify: `coordinator.completion`
+    4. to 6.          commit, subsume, notify: `coordinator.checkpoint_completion`
 
 A failure before the decision declines the attempt: its pieces are aborted, its attempt is closed in every sink, and it is
 retried whole while `checkpoint.tolerable_failures` allows. A failure after the decision aborts nothing.
@@ -19,15 +19,15 @@ from dataclasses import dataclass, replace
 
 from twophase.config import JobOptions
 from twophase.coordinator.attempt import AttemptSequence, CheckpointAttempt, Snapshot, reason_of
+from twophase.coordinator.attempt_closing import AttemptCloser
 from twophase.coordinator.clock import Clock
-from twophase.coordinator.closing import AttemptCloser
 from twophase.coordinator.commit_queue import CommitQueue, Spawn, plain_thread
 from twophase.coordinator.context import JobContext
-from twophase.coordinator.driver_recovery import DriverRecovery
 from twophase.coordinator.fan_out import FanOut, sequentially
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.proofs import has_moved
-from twophase.coordinator.recovery import Restore, commit_decided
+from twophase.coordinator.recovery import DriverRecovery
+from twophase.coordinator.recovery_steps import Restore, commit_decided
 from twophase.coordinator.state_machine import Action, Signal
 from twophase.coordinator.validation import SinkValidation
 from twophase.errors import CheckpointMissingError, DeclinedError, LostCommittableError, OffsetMismatchError

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay, Write
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.recovery import take_over
+from twophase.coordinator.recovery_steps import take_over
 from twophase.errors import FencedError
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable

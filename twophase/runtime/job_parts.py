@@ -16,7 +16,7 @@ from twophase.errors import ConfigError
 from twophase.events import Observer, Observers
 from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
 from twophase.protocol.sink import SinkContext
-from twophase.runtime import plan
+from twophase.runtime import logical_plan
 from twophase.runtime.batch import JobSink
 from twophase.runtime.group_offsets import GroupOffsetsListener
 from twophase.runtime.logging_observer import log_event
@@ -66,7 +66,7 @@ class JobParts:
         self.storage = LocalStorage(description.options.checkpoint_location)
         self.observers = Observers(log_event, *description.observers)
         self.sinks = {name: entry.sink for name, entry in description.sinks.items()}
-        legs = plan.sources(description.frame)
+        legs = logical_plan.sources(description.frame)
         self.states = OperatorStates(legs, description.functions)
         self.groups = GroupOffsetsListener(description.name, legs, self.observers)
         self.fan_out = SideBySide(partial(thread_like_this, self.spark, f"twophase-{self.name}"))

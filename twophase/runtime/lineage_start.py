@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.recovery import Restore
+from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import ConfigError
 from twophase.ids import new_lineage_id
-from twophase.runtime.adopted import begins_without_state
+from twophase.runtime.adopted_offsets import begins_without_state
 from twophase.runtime.job_parts import JobParts
 from twophase.runtime.restore import load_restore, restored_checkpoint
 from twophase.state.checkpoint import CompletedCheckpoint

@@ -17,9 +17,9 @@ from pyspark import InheritableThread
 
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.recovery import Restore
+from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
-from twophase.runtime import plan, shuffles
+from twophase.runtime import logical_plan, shuffles
 from twophase.runtime.batch import BatchHandler, declined
 from twophase.runtime.job_parts import JobParts
 from twophase.runtime.lineage_start import LineageStart
@@ -73,7 +73,7 @@ class QueryRun:
         description = self._parts.description
         frame, session = description.frame, self._parts.spark
         shuffles.check(self._parts.name, session, (entry.rows(frame) for entry in description.sinks.values()))
-        stateful, keeps_state = plan.is_stateful(frame), plan.keeps_state(plan.analyzed(frame))
+        stateful, keeps_state = logical_plan.is_stateful(frame), logical_plan.keeps_state(logical_plan.analyzed(frame))
         lineage = LineageStart(self._parts, stateful=stateful)
         if self._stopping.is_set():
             self._coordinator.stopping.set()
@@ -143,7 +143,7 @@ class QueryRun:
         newest = coordinator.newest()
         try:
             folder.prepare(newest)
-            if not plan.has_watermark(plan.analyzed(parts.description.frame)):
+            if not logical_plan.has_watermark(logical_plan.analyzed(parts.description.frame)):
                 folder.finish(newest)
         except TwoPhaseError:
             coordinator.log.check_fence()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twophase.config import JobOptions
-from twophase.coordinator.recovery import Restore
+from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import CheckpointMissingError, ConfigError, FencedError, RestoreRefusedError, TwoPhaseError
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates

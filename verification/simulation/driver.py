@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from twophase.config import JobOptions
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.fan_out import SideBySide, sequentially
-from twophase.coordinator.recovery import Restore
+from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
 from twophase.events import Observer, Observers
 from twophase.ids import Attempt

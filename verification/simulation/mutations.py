@@ -15,22 +15,22 @@ from unittest import mock
 
 import pymysql
 
-from twophase.coordinator import closing, coordinator, driver_recovery, repair, validation
+from twophase.coordinator import accept_loss, attempt_closing, coordinator, recovery, validation
 from twophase.coordinator.adopt import AdoptionRepair
-from twophase.coordinator.closing import AttemptCloser
+from twophase.coordinator.attempt_closing import AttemptCloser
+from twophase.coordinator.checkpoint_completion import CheckpointCompleter
 from twophase.coordinator.commit_loop import CommitLoop
 from twophase.coordinator.commit_queue import CommitQueue
-from twophase.coordinator.completion import CheckpointCompleter
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.orphans import Orphans
-from twophase.coordinator.recovery import check_restore
+from twophase.coordinator.validation import check_restore
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
 from twophase.ids import Subtask
 from twophase.protocol.outcome import AlreadyCommitted
 from twophase.sinks.mysql import committer, orphans, writer, xid
 from twophase.sinks.mysql import sink as mysql_sink
-from twophase.sinks.mysql.client import session, session_exit
+from twophase.sinks.mysql.client import session_exit, session_settings
 from twophase.sinks.mysql.fence import Fence
 from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.sink import MySqlSink
@@ -100,7 +100,7 @@ def _prepare_without_reply(self: writer.MySqlWriter, open_session: Any, branch: 
 
 
 def _prepare_with_ledger_elsewhere(self: writer.MySqlWriter, open_session: Any, branch: Any) -> None:
-    other = session.open_driver_session(self._binding.endpoint)
+    other = session_settings.open_driver_session(self._binding.endpoint)
     self._binding.metadata.write_ledger(other, self._transaction, self._subtask, self._loaded_rows)
     other.end()
     open_session.run(f"XA END {branch.sql}")
@@ -278,7 +278,7 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
     ],
     "recovery takes decided pieces for orphans": [
         (coordinator, "commit_decided", lambda *_: 0),
-        (driver_recovery, "commit_decided", lambda *_: 0),
+        (recovery, "commit_decided", lambda *_: 0),
         (CheckpointCompleter, "pieces_to_commit", lambda _: frozenset()),
     ],
     "a decision of unclear outcome is aborted": [(JobLog, "_in_doubt", lambda _, __, error: OSError(str(error)))],
@@ -320,7 +320,10 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         COPIED,
         [(AttemptCloser, "close_below", _close_and_ask_no_more)],
     ),
-    "orphans are aborted without asking the other sinks": (COPIED, [(closing, "Orphans", _orphans_without_asking)]),
+    "orphans are aborted without asking the other sinks": (
+        COPIED,
+        [(attempt_closing, "Orphans", _orphans_without_asking)],
+    ),
     "a commit does not require its predecessor": (
         PUT_BACK,
         [(committer.Committer, "_has_predecessor", lambda *_: True)],
@@ -331,12 +334,12 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         SWAPPED,
         [(committer, "why_another", lambda *_: ""), (mysql_sink, "why_another", lambda *_: "")],
     ),
-    "a server is known by its address alone": (SWAPPED, [(session, "_check_server", _nothing)]),
+    "a server is known by its address alone": (SWAPPED, [(session_settings, "_check_server", _nothing)]),
     "a loss is accepted without asking the target": (REPAIRED, [(CommitLoop, "lost", _lose_all)]),
     "an accepted loss stays in the checkpoint": (REPAIRED, [(CompletedCheckpoint, "without", lambda self, _: self)]),
     "a repair does not take the job over": (
         REPAIRED,
-        [(repair, "take_over", _take_over_without_fence)],
+        [(accept_loss, "take_over", _take_over_without_fence)],
     ),
     "an adoption takes a piece that was written again": (REPAIRED, [(Rewrite, "withdrew", lambda *_: False)]),
     "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),

@@ -13,9 +13,9 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from twophase.coordinator.accept_loss import LossRepair
 from twophase.coordinator.adopt import AdoptionRepair
 from twophase.coordinator.context import JobContext
-from twophase.coordinator.repair import LossRepair
 from twophase.coordinator.rewrite import Lost, RewriteRepair
 from twophase.errors import StopJobError
 from twophase.events import Observers

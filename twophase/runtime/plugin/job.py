@@ -28,9 +28,9 @@ from twophase.events import Observers
 from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, NeedsSparkConf, SinkContext
-from twophase.runtime.adopted import begins_without_state
+from twophase.runtime.adopted_offsets import begins_without_state
 from twophase.runtime.logging_observer import log_event
-from twophase.runtime.plugin.adopted import ADOPTION_REMEDY
+from twophase.runtime.plugin.adopted_query import ADOPTION_REMEDY
 from twophase.runtime.plugin.description import PluginDescription
 from twophase.runtime.plugin.run_note import RunNote, RunNotes
 from twophase.runtime.sink_entry_points import load_sink

@@ -5,7 +5,7 @@
 
 Armed failpoints act in checkpoint `ARMED_IN`: one is committed by then, another follows, and the sinks subsume in it.
 
-`integration/plain` has its own driver, which tests the coordinator: several sinks, Spark's folder, restarts, cancelled tasks.
+`integration/without_spark` has its own driver, which tests the coordinator: several sinks, Spark's folder, restarts, cancelled tasks.
 This one tests a sink: it waits for every worker, so that they leave the same state each time, and counts lines.
 """
 
@@ -25,8 +25,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from twophase.config import JobOptions
+from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.completion import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import DeclinedError
