@@ -13,6 +13,7 @@ import pytest
 
 from twophase import failpoints
 from twophase.config import JobOptions
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.fan_out import FanOut, sequentially
 from twophase.coordinator.pending import PendingCheckpoint
@@ -78,21 +79,23 @@ class Driver:
             self.sinks.setdefault(name, MemorySink(target))
         for name, sink in self.sinks.items():
             sink.open(SinkContext(JOB, name, SCHEMA, 2))
-        self.coordinator = CheckpointCoordinator(
+        context = JobContext(
             JOB,
             self.storage or LocalStorage(self.folder),
             self.sinks,
             JobOptions.parse({"checkpointLocation": str(self.folder), **self.options}, "job"),
-            observers=Observers(self.events.append),
-            clock=self.clock,
-            snapshot=lambda number, frozen: {"sources": [{"entries": list(frozen.end)}]},
+            Observers(self.events.append),
+            self.clock,
             listeners=self.listeners,
             fan_out=self.fan_out,
+        )
+        self.coordinator = CheckpointCoordinator(
+            context, snapshot=lambda number, frozen: {"sources": [{"entries": list(frozen.end)}]}
         )
 
     def recover(self) -> Self:
         self.coordinator.recover()
-        if self.coordinator.log.history.lineage is None:
+        if self.coordinator.context.log.history.lineage is None:
             self.coordinator.begin_lineage(Lineage(new_lineage_id()))
         return self
 

@@ -156,7 +156,7 @@ def run_all(driver: Driver, end: int) -> None:
 
 def dies_decided(driver: Driver, number: int, *, committed: bool) -> None:
     """The driver dies with a checkpoint decided, and its rows committed on the server, or only prepared there."""
-    append = driver.coordinator.log.append
+    append = driver.coordinator.context.log.append
 
     def dies(record: Record) -> None:
         if isinstance(record, CommittedRecord):
@@ -166,7 +166,7 @@ def dies_decided(driver: Driver, number: int, *, committed: bool) -> None:
     if not committed:
         decided(driver, number)
         return
-    with mock.patch.object(driver.coordinator.log, "append", dies), pytest.raises(OSError, match="killed"):
+    with mock.patch.object(driver.coordinator.context.log, "append", dies), pytest.raises(OSError, match="killed"):
         driver.run(number)
 
 

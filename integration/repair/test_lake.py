@@ -113,7 +113,7 @@ class World:
         coordinator = driver.coordinator
         newest = coordinator.newest()
         number = newest.checkpoint + 1 if newest else coordinator.lineage.first_checkpoint
-        start = coordinator.store.read(newest).offsets.end if newest else coordinator.lineage.start or (None,)
+        start = coordinator.context.store.read(newest).offsets.end if newest else coordinator.lineage.start or (None,)
         end = FrozenOffsets(tuple(start), ('{"next":110}',))
         coordinator.classify(number, end)
         coordinator.checkpoint(number, end, lambda pending: driver.write_ids(pending, range(100, 110)))

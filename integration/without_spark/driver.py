@@ -30,6 +30,7 @@ from integration.without_spark.workers import Task, Workers
 from twophase import failpoints
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import InDoubtError, TwoPhaseError
@@ -122,15 +123,9 @@ class Driver:
 
     def _start(self) -> Query:
         """Steps 3 to 6."""
+        context = JobContext(self._job, self._storage, self._sinks, self._options, self._observers, SystemClock())
         coordinator = CheckpointCoordinator(
-            self._job,
-            self._storage,
-            self._sinks,
-            self._options,
-            observers=self._observers,
-            clock=SystemClock(),
-            snapshot=lambda number, offsets: {},
-            on_failure=lambda: coordinator.stopping.set(),
+            context, snapshot=lambda number, offsets: {}, on_failure=context.stopping.set
         )
         try:
             coordinator.recover(self._generation)
@@ -147,10 +142,10 @@ class Driver:
         try:
             folder.prepare(newest)
         except TwoPhaseError:
-            coordinator.log.check_fence()
+            coordinator.context.log.check_fence()
             raise
         if newest is not None:
-            coordinator.store.read(newest)
+            coordinator.context.store.read(newest)
         return Query(self, coordinator, folder)
 
     def batch_begins(self, number: int) -> None:
@@ -211,7 +206,7 @@ class Query:
             raise self._coordinator.failure
 
     def _run_batches(self) -> None:
-        available, stopping = source.produced(self._input), self._coordinator.stopping
+        available, stopping = source.produced(self._input), self._coordinator.context.stopping
         if self._log.planned() > self._log.finished():
             self._run_batch(self._log.planned())
         while not stopping.is_set():

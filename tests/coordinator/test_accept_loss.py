@@ -120,8 +120,8 @@ def test_a_checkpoint_that_was_decided_behind_the_lost_one_commits(
 ) -> None:
     """As with `checkpoint.max_concurrent`: its body, written before the loss, requires proof of the lost one."""
     coordinator = another().coordinator
-    coordinator.log.read()
-    broken.coordinator.log.read()
+    coordinator.context.log.read()
+    broken.coordinator.context.log.read()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broken.coordinator, "_make_room", lambda number: None)
         decided(broken, 2)
@@ -335,10 +335,10 @@ def test_a_checkpoint_that_another_driver_commits_meanwhile_is_not_taken_for_mis
 def test_a_driver_that_still_runs_is_fenced_out_before_anything_is_shown(
     broken: Driver, targets: Targets, folder: Path
 ) -> None:
-    broken.coordinator.log.read()
+    broken.coordinator.context.log.read()
     repair(folder, targets).plan(1, "facts")
     with pytest.raises(FencedError):
-        broken.coordinator.log.append(FenceRecord(99))
+        broken.coordinator.context.log.append(FenceRecord(99))
 
 
 @in_part

@@ -86,7 +86,7 @@ def test_what_a_target_has_proof_of_is_committed_in_the_others_and_the_job_goes_
     driver = another().recover()
     assert driver.coordinator.lineage.start == offsets(1).end
     assert driver.coordinator.lineage.first_checkpoint == 1
-    (found,) = driver.coordinator.log.history.repairs
+    (found,) = driver.coordinator.context.log.history.repairs
     assert isinstance(found, Adoption)
     assert (found.note, found.lineage) == (NOTE, driver.coordinator.lineage)
     assert not targets["lake"].prepared

@@ -414,7 +414,7 @@ def test_of_two_lineages_that_a_lineage_continues_what_the_target_lacks_is_given
     plan = accepting.plan(1, "lake")
     assert f"are missing in it, as are checkpoints up to 1 of the older lineage {NEW}. " in plan.gap
     accepting.accept(plan, NOTE)
-    repairs = another().recover().coordinator.log.history.repairs
+    repairs = another().recover().coordinator.context.log.history.repairs
     assert isinstance(repairs[-1], AcceptedLoss)
     assert repairs[-1].covers(NEW, 1)
 

@@ -310,7 +310,9 @@ def test_a_driver_that_is_overtaken_while_it_is_being_stopped_is_told_that_it_is
             pipeline.overtake()
             started.wait(60)
             stopping.start()
-            wait_for(lambda: job._run is not None and job._run._coordinator.stopping.is_set(), "the stop to begin")
+            wait_for(
+                lambda: job._run is not None and job._run._coordinator.context.stopping.is_set(), "the stop to begin"
+            )
 
     pipeline.add()
     job = pipeline.writer().observer(overtake).start()

@@ -120,7 +120,7 @@ class BatchHandler:
             self._handle(batch, number)
         except BaseException as error:  # noqa: BLE001 Spark is told of each, as an exception
             self.error = failure(error)
-            if self._coordinator.stopping.is_set():
+            if self._coordinator.context.stopping.is_set():
                 raise RuntimeError(_STOPPED) from None
             raise self.error from self.error.__cause__
 

@@ -11,6 +11,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from twophase.config import JobOptions
+from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.fan_out import SideBySide
 from twophase.errors import ConfigError
 from twophase.events import Observer, Observers
@@ -85,6 +87,19 @@ class JobParts:
     def listeners(self) -> Iterable[CheckpointListener]:
         """Everything that is notified of checkpoints, in order."""
         return (self.groups, *self.states.listeners(), *self.description.listeners)
+
+    def new_context(self) -> JobContext:
+        """Return the job as the driver of one run of its query sees it."""
+        return JobContext(
+            self.name,
+            self.storage,
+            self.sinks,
+            self.description.options,
+            self.observers,
+            SystemClock(),
+            listeners=tuple(self.listeners()),
+            fan_out=self.fan_out,
+        )
 
     def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
         """Return the operator states for a checkpoint."""

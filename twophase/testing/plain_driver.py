@@ -38,7 +38,7 @@ def begin_lineage(coordinator: CheckpointCoordinator, first_checkpoint: int = 0)
         coordinator: recovered.
         first_checkpoint: of a new lineage.
     """
-    if coordinator.log.history.lineage is None:
+    if coordinator.context.log.history.lineage is None:
         coordinator.begin_lineage(Lineage(new_lineage_id(), first_checkpoint=first_checkpoint))
 
 
