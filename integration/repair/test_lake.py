@@ -14,7 +14,8 @@ from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, decide
 from integration.hive.sink_harness import warehouse_of
 from twophase.config import JobOptions
 from twophase.coordinator.accept_loss import LossPlan, LossRepair
-from twophase.coordinator.adopt import AdoptionRepair, Frozen
+from twophase.coordinator.adopt import AdoptionRepair
+from twophase.coordinator.adoption_plan import Frozen
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import CheckpointMissingError, LostCommittableError, StopJobError, TargetChangedError

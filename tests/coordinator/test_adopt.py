@@ -29,7 +29,8 @@ from tests.coordinator.test_accept_loss import repair as accept_loss
 from tests.coordinator.test_put_back import put_back
 from twophase import failpoints
 from twophase.config import JobOptions
-from twophase.coordinator.adopt import AdoptionRepair, Frozen
+from twophase.coordinator.adopt import AdoptionRepair
+from twophase.coordinator.adoption_plan import Frozen
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedError

@@ -26,7 +26,7 @@ from harness.memory_driver import (
 from tests.coordinator.test_accept_loss import repair as accept_loss
 from tests.coordinator.test_adopt import Another, Targets, adopt, repair
 from tests.coordinator.test_put_back import backup, put_back
-from twophase.coordinator.adopt import Frozen
+from twophase.coordinator.adoption_plan import Frozen
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedError
 from twophase.ids import Attempt, Subtask, TransactionId

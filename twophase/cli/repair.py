@@ -20,7 +20,8 @@ from twophase.cli.options import verbose_option
 from twophase.cli.repair_setup import repair_context, rewrite_context
 from twophase.config import JobOptions
 from twophase.coordinator.accept_loss import LossPlan, LossRepair
-from twophase.coordinator.adopt import AdoptionPlan, AdoptionRepair
+from twophase.coordinator.adopt import AdoptionRepair
+from twophase.coordinator.adoption_plan import AdoptionPlan
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.rewrite import RewritePlan, RewriteRepair

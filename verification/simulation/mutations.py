@@ -17,6 +17,7 @@ import pymysql
 
 from twophase.coordinator import accept_loss, attempt_closing, coordinator, recovery, validation
 from twophase.coordinator.adopt import AdoptionRepair
+from twophase.coordinator.adoption_plan import AdoptionPlanner
 from twophase.coordinator.attempt_closing import AttemptCloser
 from twophase.coordinator.checkpoint_completion import CheckpointCompleter
 from twophase.coordinator.commit_loop import CommitLoop
@@ -232,7 +233,7 @@ def _lose_all(self: CommitLoop, checkpoint: Any, sink: str) -> Any:
 
 
 def _plan_of_one_lineage(
-    self: AdoptionRepair, history: Any, name: str, committed: Any, in_doubt: Any, order: LineageOrder, adopted: Any
+    self: AdoptionPlanner, history: Any, name: str, committed: Any, in_doubt: Any, order: LineageOrder, adopted: Any
 ) -> Any:
     unknown = [lineage for lineage in adopted if not order.is_known(lineage)]
     known = {} if len(unknown) > 1 else adopted
@@ -244,7 +245,7 @@ def _take_over_without_fence(log: JobLog, sinks: Any, check: Any) -> int:
     return log.history.generation
 
 
-_real_sink_plan = AdoptionRepair._sink_plan
+_real_sink_plan = AdoptionPlanner._sink_plan
 _real_lost = CommitLoop.lost
 _real_close_below = AttemptCloser.close_below
 _real_next = CommitQueue._next
@@ -345,7 +346,7 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),
     "an adoption of several lineages leaves the pieces that wait": (
         REPAIRED,
-        [(AdoptionRepair, "_sink_plan", _plan_of_one_lineage)],
+        [(AdoptionPlanner, "_sink_plan", _plan_of_one_lineage)],
     ),
 }
 

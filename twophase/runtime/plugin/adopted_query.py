@@ -25,7 +25,7 @@ from twophase.state.records import History, Lineage
 from twophase.state.storage import sync_path
 
 if TYPE_CHECKING:
-    from twophase.coordinator.adopt import Frozen
+    from twophase.coordinator.adoption_plan import Frozen
 
 _SPARKS = ("offsets", "commits", "sources", "state", "ranges", ".metadata.crc", "metadata")
 """All that Spark and its listener keep in a query's folder; `metadata`, which identifies the query, comes last."""
