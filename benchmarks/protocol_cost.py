@@ -29,7 +29,7 @@ from twophase.events import CheckpointCommitted, Event, Observers
 from twophase.ids import Subtask, new_lineage_id
 from twophase.protocol.sink import SinkContext
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Lineage
+from twophase.state.entries import Lineage
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 

@@ -23,8 +23,8 @@ from twophase.failpoints import FailpointError
 from twophase.ids import Subtask, new_lineage_id
 from twophase.protocol.sink import SinkContext
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.entries import Lineage, Note
 from twophase.state.log import JobLog
-from twophase.state.records import Lineage, Note
 from twophase.state.storage import LocalStorage, Storage
 from twophase.state.store import CompletedCheckpointStore
 from twophase.testing.memory import MemorySink, MemoryTarget

@@ -18,8 +18,9 @@ from twophase.errors import ConfigError, FencedError, LostCommittableError, Stop
 from twophase.events import Observers
 from twophase.ids import Subtask
 from twophase.protocol.sink import SinkContext, SinkHistory
+from twophase.state.entries import AcceptedLoss
 from twophase.state.log import JobLog
-from twophase.state.records import AcceptedLoss, FenceRecord
+from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 

@@ -38,8 +38,8 @@ from twophase.events import Observers
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.state.entries import Adoption
 from twophase.state.log import JobLog
-from twophase.state.records import Adoption
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 

@@ -33,8 +33,9 @@ from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest
+from twophase.state.entries import AcceptedLoss, Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import AcceptedLoss, Lineage, LineageRecord
+from twophase.state.records import LineageRecord
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 

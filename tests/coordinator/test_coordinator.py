@@ -38,8 +38,9 @@ from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
+from twophase.state.entries import Decision, Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import Decision, FenceRecord, History, Lineage
+from twophase.state.records import FenceRecord, History
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 

@@ -39,8 +39,8 @@ from twophase.errors import (
     TwoPhaseError,
 )
 from twophase.ids import Attempt, Subtask
+from twophase.state.entries import Decision
 from twophase.state.log import JobLog
-from twophase.state.records import Decision
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
 from twophase.testing.memory import MemoryTarget
 

@@ -32,8 +32,8 @@ from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Committed
 from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.state.entries import Rewrite
 from twophase.state.log import JobLog
-from twophase.state.records import Rewrite
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink
 

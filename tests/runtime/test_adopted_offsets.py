@@ -10,17 +10,8 @@ from twophase.errors import ConfigError
 from twophase.ids import Attempt
 from twophase.runtime.adopted_offsets import begins_without_state, frozen_in
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import (
-    Adoption,
-    DecidedRecord,
-    Decision,
-    FenceRecord,
-    History,
-    Lineage,
-    LineageRecord,
-    Note,
-    RepairedRecord,
-)
+from twophase.state.entries import Adoption, Decision, Lineage, Note
+from twophase.state.records import DecidedRecord, FenceRecord, History, LineageRecord, RepairedRecord
 from twophase.state.storage import LocalStorage
 
 LINEAGE = "11111111-2222-3333-4444-555555555555"

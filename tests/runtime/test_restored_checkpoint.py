@@ -15,7 +15,7 @@ from twophase.errors import CheckpointMissingError, ConfigError
 from twophase.ids import new_lineage_id
 from twophase.runtime.restore import restored_checkpoint
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.records import Decision, Lineage
+from twophase.state.entries import Decision, Lineage
 from twophase.testing.memory import MemoryTarget
 
 

@@ -31,7 +31,7 @@ from twophase.runtime.adopted_offsets import frozen_in
 from twophase.runtime.plugin.adopted_query import check_beginning, frozen_around, is_unlaid, lay, query_folder
 from twophase.runtime.plugin.description import log_folder
 from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
-from twophase.state.records import Note
+from twophase.state.entries import Note
 from twophase.state.storage import LocalStorage
 
 _BEGAN = "set startingOffsets of every source to where the job began, and run the command again with --from-starting-offsets."

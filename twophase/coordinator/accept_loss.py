@@ -26,7 +26,8 @@ from twophase.errors import ConfigError, StopJobError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import SinkHistory
-from twophase.state.records import AcceptedLoss, Decision, History, Note, Proof, RepairedRecord
+from twophase.state.entries import AcceptedLoss, Decision, Note, Proof
+from twophase.state.records import History, RepairedRecord
 
 
 @dataclass(frozen=True)

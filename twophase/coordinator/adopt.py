@@ -28,7 +28,8 @@ from twophase.failpoints import failpoint
 from twophase.ids import new_lineage_id
 from twophase.protocol.sink import SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.records import Adoption, History, Lineage, Note, Proof, RepairedRecord
+from twophase.state.entries import Adoption, Lineage, Note, Proof
+from twophase.state.records import History, RepairedRecord
 
 
 class AdoptionRepair:

@@ -25,7 +25,8 @@ from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import NamesPieces, SinkHistory, TellsUnfinished
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.records import AcceptedLoss, Adoption, Decision, History, Rewrite
+from twophase.state.entries import AcceptedLoss, Adoption, Decision, Rewrite
+from twophase.state.records import History
 
 Frozen = Callable[[str, int], FrozenOffsets | None]
 """Returns the offsets of a micro-batch in Spark's folder, given a lineage and a number; None if it has none."""

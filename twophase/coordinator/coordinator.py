@@ -31,7 +31,8 @@ from twophase.events import CheckpointDeclined, CheckpointReplayed, CheckpointTr
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Decision, Lineage, LineageRecord
+from twophase.state.entries import Decision, Lineage
+from twophase.state.records import LineageRecord
 
 
 @dataclass(frozen=True)

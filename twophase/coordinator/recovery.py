@@ -24,7 +24,8 @@ from twophase.errors import FencedError, StopJobError
 from twophase.events import RecoveryFinished, RecoveryStarted
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
-from twophase.state.records import Decision, History
+from twophase.state.entries import Decision
+from twophase.state.records import History
 
 
 class DriverRecovery:

@@ -12,8 +12,9 @@ from twophase.errors import FencedError
 from twophase.failpoints import failpoint
 from twophase.protocol.sink import SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.entries import Decision, Lineage, Proof
 from twophase.state.log import JobLog
-from twophase.state.records import Decision, FenceRecord, History, Lineage, Proof
+from twophase.state.records import FenceRecord, History
 
 _TAKE_OVER_TRIES = 20
 

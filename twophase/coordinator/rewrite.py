@@ -30,7 +30,8 @@ from twophase.failpoints import failpoint
 from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.records import AcceptedLoss, Decision, Note, RepairedRecord, Rewrite
+from twophase.state.entries import AcceptedLoss, Decision, Note, Rewrite
+from twophase.state.records import RepairedRecord
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import CheckpointMissingError, RestoreRefusedError
 from twophase.events import Observers
 from twophase.protocol.sink import NamesPieces, Sink, SinkHistory
-from twophase.state.records import History, Lineage
+from twophase.state.entries import Lineage
+from twophase.state.records import History
 
 _SHOWN = 5
 

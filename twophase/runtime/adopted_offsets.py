@@ -8,7 +8,8 @@ from pathlib import Path
 from twophase.errors import ConfigError, OffsetMismatchError
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Adoption, History, Lineage
+from twophase.state.entries import Adoption, Lineage
+from twophase.state.records import History
 from twophase.state.storage import LocalStorage
 
 

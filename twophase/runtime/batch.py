@@ -44,7 +44,7 @@ from twophase.sources.kafka import range_digest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from twophase.state.records import Decision
+    from twophase.state.entries import Decision
 
 _ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_ROWS_DEFAULT = "10000"

@@ -10,7 +10,7 @@ from twophase.runtime.adopted_offsets import begins_without_state
 from twophase.runtime.job_parts import JobParts
 from twophase.runtime.restore import load_restore, restored_checkpoint
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.records import Lineage
+from twophase.state.entries import Lineage
 
 
 class LineageStart:

@@ -18,7 +18,7 @@ from twophase.coordinator.pending import PendingCheckpoint
 from twophase.failpoints import DRIVER_VARIABLE, LOG_VARIABLE
 from twophase.ids import new_lineage_id
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Lineage
+from twophase.state.entries import Lineage
 
 
 def be_the_driver(failpoints_log: Path) -> None:

@@ -26,7 +26,7 @@ from twophase.runtime.restart import restart_policy
 from twophase.runtime.restore import load_restore
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.records import Lineage
+from twophase.state.entries import Lineage
 from twophase.state.storage import LocalStorage
 from twophase.testing.plain_driver import run_batch
 from verification.simulation.decisions import FORMAT_ID

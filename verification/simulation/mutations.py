@@ -37,8 +37,9 @@ from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state import storage, store
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.entries import Rewrite
 from twophase.state.log import JobLog
-from twophase.state.records import History, Rewrite
+from twophase.state.records import History
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 from verification.simulation.options import Mishap, Options

@@ -22,7 +22,7 @@ from twophase.events import Observers
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, SinkContext
-from twophase.state.records import Note
+from twophase.state.entries import Note
 from twophase.state.storage import LocalStorage
 from verification.simulation.decisions import Piece
 from verification.simulation.driver import JOB, SimulatedClock, job_options, watched_sinks

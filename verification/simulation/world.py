@@ -16,7 +16,7 @@ from uuid import UUID
 from twophase.sinks.mysql.client.identifiers import qualified
 from twophase.sinks.mysql.options import Endpoint
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Lineage
+from twophase.state.entries import Lineage
 from verification.simulation.catalogue import Catalogue
 from verification.simulation.client import Line, SimulatedSession
 from verification.simulation.dialects import DIALECTS

@@ -21,7 +21,8 @@ from twophase.errors import ConfigError, OffsetMismatchError
 from twophase.runtime.adopted_offsets import begins_without_state, check_without_state, frozen_at
 from twophase.runtime.plugin.description import log_folder
 from twophase.runtime.spark_folder import SparkFolder, conf_in, query_id
-from twophase.state.records import History, Lineage
+from twophase.state.entries import Lineage
+from twophase.state.records import History
 from twophase.state.storage import sync_path
 
 if TYPE_CHECKING:

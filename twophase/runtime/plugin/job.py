@@ -37,7 +37,7 @@ from twophase.runtime.plugin.run_note import RunNote, RunNotes
 from twophase.runtime.sink_entry_points import load_sink
 from twophase.runtime.spark_folder import SparkFolder, query_id
 from twophase.sources.kafka import range_digest
-from twophase.state.records import Lineage
+from twophase.state.entries import Lineage
 from twophase.state.storage import LocalStorage
 
 _REMEDY = (

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-    from twophase.state.records import Decision
+    from twophase.state.entries import Decision
 
 _TABLE = "org.apache.spark.sql.connector.catalog.SupportsWrite"
 
