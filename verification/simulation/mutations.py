@@ -102,8 +102,8 @@ def _prepare_without_reply(self: writer.MySqlWriter, open_session: Any, branch: 
 
 
 def _prepare_with_ledger_elsewhere(self: writer.MySqlWriter, open_session: Any, branch: Any) -> None:
-    other = session_settings.open_driver_session(self._binding.endpoint)
-    self._binding.metadata.write_ledger(other, self._transaction, self._subtask, self._loaded_rows)
+    other = session_settings.open_driver_session(self._bound_sink.endpoint)
+    self._bound_sink.metadata.write_ledger(other, self._transaction, self._subtask, self._loaded_rows)
     other.end()
     open_session.run(f"XA END {branch.sql}")
     open_session.run(f"XA PREPARE {branch.sql}")

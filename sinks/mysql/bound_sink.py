@@ -13,7 +13,7 @@ from twophase.sinks.mysql.xid import Owner
 
 
 @dataclass(frozen=True)
-class Binding:
+class BoundSink:
     """A job's sink, bound to its target.
 
     Attributes:

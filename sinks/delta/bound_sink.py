@@ -12,7 +12,7 @@ from twophase.sinks.delta.pieces import Pieces
 
 
 @dataclass(frozen=True)
-class Binding:
+class BoundSink:
     """A job's sink, bound to its table.
 
     Attributes:
