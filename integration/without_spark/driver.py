@@ -1,4 +1,4 @@
-"""The driver process without Spark: what `twophase.runtime.job` and `twophase.runtime.batch` do around the coordinator.
+"""A plain driver, which is a driver process without Spark: what `twophase.runtime.job` and `twophase.runtime.batch` do around the coordinator.
 
 Real: the coordinator, its log, store and recovery, the sinks and their servers and folders, the writers in processes of
 their own, Spark's folder and the product's checks of it, the restart strategy, the exit codes. Not there: Spark's planning,
