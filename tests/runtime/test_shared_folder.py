@@ -223,7 +223,7 @@ class Micro:
         patch.setattr(logical_plan, "is_empty", lambda _: False)
         coordinator: Any = SimpleNamespace(
             generation=2,
-            stopping=threading.Event(),
+            context=SimpleNamespace(stopping=threading.Event()),
             classify=lambda *_: None,
             checkpoint=lambda number, _, pre_commit: pre_commit(mock.MagicMock(checkpoint=number)),
         )
