@@ -21,7 +21,7 @@ SHARE  ?=
 REST   ?=
 KILLS  ?= 30
 
-# The longest files first, by harness/ledger.json, and CPU seconds compared with it.
+# The longest files first, by harness/cost_ledger.json, and CPU seconds compared with it.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --ledger
 # The tests that start neither Spark nor a server.
 UNIT   := -m "not spark and not server" tests verification

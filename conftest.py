@@ -14,7 +14,7 @@ from harness.hive_settings import hive_settings
 from twophase import redaction
 from twophase.testing.spark_start import spark_environment
 
-pytest_plugins = ["harness.distribution", "harness.ledger", "harness.relay", "harness.selection"]
+pytest_plugins = ["harness.distribution", "harness.cost_ledger", "harness.relay_tests", "harness.selection"]
 
 ROOT = Path(__file__).parent
 os.environ.update(spark_environment())

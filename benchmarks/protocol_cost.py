@@ -22,13 +22,14 @@ from benchmarks.orders import count_and_drop, create_table, produce
 from benchmarks.report import console, foot, histogram, milliseconds, table
 from twophase.config import JobOptions
 from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.events import CheckpointCommitted, Event, Observers
 from twophase.ids import Subtask, new_lineage_id
 from twophase.protocol.sink import SinkContext
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Lineage
+from twophase.state.entries import Lineage
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 
@@ -98,15 +99,9 @@ def _coordinator(folder: Path, sinks: Mapping[str, MemorySink], observers: Obser
         del number
         return {"sources": [{"entries": list(offsets.end)}]}
 
-    return CheckpointCoordinator(
-        _JOB,
-        LocalStorage(folder),
-        sinks,
-        JobOptions.parse({"checkpointLocation": str(folder)}, f"job {_JOB!r}"),
-        observers=observers,
-        clock=SystemClock(),
-        snapshot=snapshot,
-    )
+    options = JobOptions.parse({"checkpointLocation": str(folder)}, f"job {_JOB!r}")
+    context = JobContext(_JOB, LocalStorage(folder), sinks, options, observers, SystemClock())
+    return CheckpointCoordinator(context, snapshot=snapshot)
 
 
 def _offsets(number: int) -> FrozenOffsets:

@@ -13,11 +13,11 @@ import pytest
 
 SPLIT = frozenset(
     {
-        "integration/plain/test_behind.py",
-        "integration/plain/test_kills.py",
-        "integration/plain/test_servers.py",
-        "integration/plain/test_zombies.py",
-        "integration/start/test_demo.py",
+        "integration/without_spark/test_behind.py",
+        "integration/without_spark/test_kills.py",
+        "integration/without_spark/test_servers.py",
+        "integration/without_spark/test_zombies.py",
+        "integration/getting_started/test_demo.py",
         "integration/kafka/test_expired_records.py",
         "integration/mysql/test_kills.py",
         "integration/mysql/test_session_exit.py",

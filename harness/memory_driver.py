@@ -13,17 +13,18 @@ import pytest
 
 from twophase import failpoints
 from twophase.config import JobOptions
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.fan_out import FanOut, sequentially
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.recovery import Restore
+from twophase.coordinator.recovery_steps import Restore
 from twophase.events import Event, Observers
 from twophase.failpoints import FailpointError
 from twophase.ids import Subtask, new_lineage_id
 from twophase.protocol.sink import SinkContext
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.entries import Lineage, Note
 from twophase.state.log import JobLog
-from twophase.state.records import Lineage, Note
 from twophase.state.storage import LocalStorage, Storage
 from twophase.state.store import CompletedCheckpointStore
 from twophase.testing.memory import MemorySink, MemoryTarget
@@ -78,21 +79,23 @@ class Driver:
             self.sinks.setdefault(name, MemorySink(target))
         for name, sink in self.sinks.items():
             sink.open(SinkContext(JOB, name, SCHEMA, 2))
-        self.coordinator = CheckpointCoordinator(
+        context = JobContext(
             JOB,
             self.storage or LocalStorage(self.folder),
             self.sinks,
             JobOptions.parse({"checkpointLocation": str(self.folder), **self.options}, "job"),
-            observers=Observers(self.events.append),
-            clock=self.clock,
-            snapshot=lambda number, frozen: {"sources": [{"entries": list(frozen.end)}]},
+            Observers(self.events.append),
+            self.clock,
             listeners=self.listeners,
             fan_out=self.fan_out,
+        )
+        self.coordinator = CheckpointCoordinator(
+            context, snapshot=lambda number, frozen: {"sources": [{"entries": list(frozen.end)}]}
         )
 
     def recover(self) -> Self:
         self.coordinator.recover()
-        if self.coordinator.log.history.lineage is None:
+        if self.coordinator.context.log.history.lineage is None:
             self.coordinator.begin_lineage(Lineage(new_lineage_id()))
         return self
 

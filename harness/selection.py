@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from harness import relay
-from harness.ledger import Ledger, file_of
+from harness import relay_tests
+from harness.cost_ledger import Ledger, file_of
 
 UNKNOWN_S = 200.0
 """The assumed cost of a proof that is not in the ledger yet."""
@@ -103,7 +103,7 @@ def _proofs(config: pytest.Config, items: list[pytest.Item]) -> set[str]:
         files &= shares(files, sets, _costs(rest=config.getoption("--rest")))[number - 1]
     found = [item for item in items if file_of(item) in files]
     if config.getoption("--rest"):
-        relays = {file_of(item) for item in found if item.get_closest_marker(relay.MARK) is not None}
+        relays = {file_of(item) for item in found if item.get_closest_marker(relay_tests.MARK) is not None}
         found = [item for item in found if file_of(item) in relays or item.get_closest_marker("proof") is not None]
     return {item.nodeid for item in found}
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from twophase.sinks.file.sink import FileSink
-from twophase.sinks.mysql.rows.dialects import INSERT_VALUES, LOAD_DATA
+from twophase.sinks.mysql.rows.text_formats import INSERT_VALUES, LOAD_DATA
 from twophase.sinks.mysql.rows.encoding import encode
 from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 from twophase.ids import Attempt, TransactionId
@@ -51,8 +51,8 @@ plans = [ColumnPlan("id", "id", pa.int64(), Encoding.PLAIN, False),
          ColumnPlan("price", "price", pa.float64(), Encoding.FLOAT, True),
          ColumnPlan("kafka_timestamp", "at", pa.timestamp("us"), Encoding.TIMESTAMP, True, fraction_digits=3),
          ColumnPlan("name", "name", pa.string(), Encoding.TEXT, True, padded=True)]
-for dialect in (LOAD_DATA, INSERT_VALUES):
-    assert encode(batch, plans, dialect).rows == 2
+for text_format in (LOAD_DATA, INSERT_VALUES):
+    assert encode(batch, plans, text_format).rows == 2
 
 with tempfile.TemporaryDirectory() as folder:
     sink = FileSink(path=folder + "/table", partition_by=["name"])

@@ -27,9 +27,9 @@ from twophase.runtime.logging_observer import log_event
 from twophase.sinks.common.partition_names import RefusedValueError, folder_name
 from twophase.sinks.hive.catalog import Catalog
 from twophase.sinks.mysql import writer
-from twophase.sinks.mysql.rows.dialects import LOAD_DATA
 from twophase.sinks.mysql.rows.encoding import encode
 from twophase.sinks.mysql.rows.loading import LoadDataLoader
+from twophase.sinks.mysql.rows.text_formats import LOAD_DATA
 from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 from twophase.sources.kafka.arrow_types import UnfitError, convert
 from twophase.testing.harness import transaction_id

@@ -21,9 +21,9 @@ ELSEWHERE = {
     "another driver runs": f"{_BY_HAND}::test_a_driver_that_was_overtaken_is_left_stopped",
     "Spark's folder is gone, or an old copy": "tests/runtime/test_job.py::"
     "test_a_restore_from_the_newest_checkpoint_leads_out_where_spark_s_folder_is_gone_or_old",
-    "the log of a query of the plugin form is gone, old or damaged": "tests/runtime/test_plugin_adopted.py::"
+    "the log of a query of the plugin form is gone, old or damaged": "tests/runtime/test_plugin_adopted_query.py::"
     "test_where_spark_s_folder_is_whole_the_query_goes_on_where_the_newest_checkpoint_ended",
-    "an adoption in the plugin form has died before Spark's folder was written": "tests/runtime/test_plugin_adopted.py::"
+    "an adoption in the plugin form has died before Spark's folder was written": "tests/runtime/test_plugin_adopted_query.py::"
     "test_a_repair_that_died_is_run_again_and_until_then_nothing_is_written",
     "a file of Spark's log is empty": "tests/runtime/test_job.py::"
     "test_a_file_of_spark_s_log_that_a_power_cut_emptied_is_deleted_and_the_job_goes_on",

@@ -16,8 +16,8 @@ from harness.nemesis import DriverProcess, Frozen, thaw
 from harness.three_targets import DELTA, HIVE, MYSQL, SINKS
 from integration.cluster.cluster import Cluster, executor_of
 from integration.mysql.scenario import Scenario
-from integration.several.driver import IN_DELTA_TASK
-from integration.several.scenario import ThreeSinksScenario
+from integration.three_sinks.driver import IN_DELTA_TASK
+from integration.three_sinks.scenario import ThreeSinksScenario
 from twophase.testing.services import KafkaService, MySqlService
 from twophase.testing.sessions import is_gone, kill
 

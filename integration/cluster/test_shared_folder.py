@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.holding import wait_until
+from harness.held_jobs import wait_until
 from harness.nemesis import DriverProcess
 from integration.cluster.cluster import Cluster
 from twophase.errors import PreflightError

@@ -2,7 +2,7 @@
 
     python -m integration.delta.driver '{"servers": ..., "topic": ..., "location": ..., "lake": ..., "jobs": ["one", "two"]}'
 
-Every job can be held at another crash point (`harness.holding`). Points of this harness:
+Every job can be held at another crash point (`harness.held_jobs`). Points of this harness:
 
     C03, E01, E02, E03    in a task that feeds Delta's writer, when another task's data file is complete: before the first
                           row; in the middle; after the last row; after the last row of a second attempt
@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import twophase
 from harness import delta_lake, workload
-from harness.holding import acted, armed, run_jobs, wait_until
+from harness.held_jobs import acted, armed, run_jobs, wait_until
 from harness.without_protocol import write_in_halves
 from integration.mysql.driver import session
 from twophase.failpoints import DRIVER_VARIABLE, failpoint

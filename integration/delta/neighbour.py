@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from harness.holding import wait_until
+from harness.held_jobs import wait_until
 from integration.delta.sink_harness import DeltaHarness, commit
 from integration.mysql.driver import session
 from twophase.protocol.outcome import Committed

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 import twophase
 from harness import delta_lake
 from harness.delta_settings import delta_settings
-from harness.holding import wait_until
+from harness.held_jobs import wait_until
 from harness.json_rows import feed, make_input, read
 from harness.nemesis import ROOT
 from integration.delta.sink_harness import DeltaHarness

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField
 
 from harness.delta_settings import delta_settings
-from harness.holding import wait_until
+from harness.held_jobs import wait_until
 from harness.nemesis import DriverProcess
 from harness.spark_settings import changed
 from integration.delta.neighbour import IDS, JOB

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from harness.file_sink import FileHarness, commit
 from harness.hostile_values import READABLE
+from harness.staged_sink_harness import FileHarness, commit
 from twophase.errors import RejectedRowsError
 from twophase.testing.harness import Row
 

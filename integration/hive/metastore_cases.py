@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import twophase
-from harness.file_sink import commit, orders
 from harness.json_rows import make_input, read
+from harness.staged_sink_harness import commit, orders
 from integration.hive.metastore_server import MetastoreProgram, metastore_server
 from integration.hive.sink_harness import HiveHarness
 from twophase.errors import TargetUnreachableError

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from harness.file_sink import StagedHarness
+from harness.staged_sink_harness import StagedHarness
 from twophase.sinks.hive.sink import HiveSink
 from twophase.testing.harness import Row, fresh_name
 

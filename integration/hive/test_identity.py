@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from harness.file_sink import commit, orders
+from harness.staged_sink_harness import commit, orders
 from integration.hive.sink_harness import HiveHarness
 from twophase.errors import TargetChangedError
 from twophase.ids import Attempt

@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.conf import RuntimeConfig
 
-from harness.file_sink import commit, orders
 from harness.hostile_values import READABLE
 from harness.selection import first_of, representatives
+from harness.staged_sink_harness import commit, orders
 from integration.hive.sink_harness import HiveHarness
 from twophase.errors import ConfigError, PreflightError, RejectedRowsError, StopJobError, TwoPhaseError
 from twophase.failpoints import FailpointError

@@ -17,8 +17,8 @@ from harness.branches import branches
 from harness.nemesis import DriverProcess, held_at
 from integration.mysql.scenario import Scenario
 from twophase.errors import LostCommittableError, PreflightError
+from twophase.state.entries import Decision
 from twophase.state.log import JobLog
-from twophase.state.records import Decision
 from twophase.state.storage import LocalStorage
 from twophase.testing.services import KafkaService, MySqlService
 

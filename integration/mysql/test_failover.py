@@ -29,8 +29,9 @@ from twophase.errors import LostCommittableError, StopJobError, TargetChangedErr
 from twophase.events import PieceCommitted
 from twophase.protocol.committable import Committable
 from twophase.sinks.mysql.sink import MySqlSink
+from twophase.state.entries import Decision
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, Decision, Record
+from twophase.state.records import CommittedRecord, Record
 from twophase.state.storage import LocalStorage
 from twophase.testing.services import MySqlService
 from twophase.testing.services.access import SqlAccess
@@ -156,7 +157,7 @@ def run_all(driver: Driver, end: int) -> None:
 
 def dies_decided(driver: Driver, number: int, *, committed: bool) -> None:
     """The driver dies with a checkpoint decided, and its rows committed on the server, or only prepared there."""
-    append = driver.coordinator.log.append
+    append = driver.coordinator.context.log.append
 
     def dies(record: Record) -> None:
         if isinstance(record, CommittedRecord):
@@ -166,7 +167,7 @@ def dies_decided(driver: Driver, number: int, *, committed: bool) -> None:
     if not committed:
         decided(driver, number)
         return
-    with mock.patch.object(driver.coordinator.log, "append", dies), pytest.raises(OSError, match="killed"):
+    with mock.patch.object(driver.coordinator.context.log, "append", dies), pytest.raises(OSError, match="killed"):
         driver.run(number)
 
 

@@ -275,9 +275,7 @@ class TestRights:
         self.give_books(app)
         sink = app.opened()
         piece = app.write(sink, app.rows(range(3)))
-        shown = (
-            f"{sink!r} {sink._binding!r} {piece!r} {piece.to_json()} {caplog.text} {app.sql('SHOW FULL PROCESSLIST')}"
-        )
+        shown = f"{sink!r} {sink._bound_sink!r} {piece!r} {piece.to_json()} {caplog.text} {app.sql('SHOW FULL PROCESSLIST')}"
         assert PASSWORD not in shown
 
 

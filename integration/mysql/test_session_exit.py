@@ -20,7 +20,7 @@ import pytest
 
 from integration.mysql.sink_harness import MySqlHarness, Server
 from twophase.ids import Subtask, TransactionId
-from twophase.sinks.mysql.client.connection import Session
+from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import wait_until_left
 from twophase.sinks.mysql.client.session_locks import SLOTS, SessionLocks
 from twophase.sinks.mysql.options import Endpoint, Secret, Tls

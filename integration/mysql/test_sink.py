@@ -335,12 +335,12 @@ def test_a_thousand_ledger_rows_and_more_collapse(harness, sink):
 def test_a_name_that_leads_to_another_server_in_the_meantime_gets_no_rows(
     sink: MySqlSink, harness: MySqlHarness
 ) -> None:
-    bound = sink._binding
+    bound = sink._bound_sink
     assert bound is not None
     if isinstance(harness.server, MariaDbService):
         assert bound.endpoint.server_uuid is None  # MariaDB has no id that lasts; the next start finds out
         return
-    sink._binding = dataclasses.replace(
+    sink._bound_sink = dataclasses.replace(
         bound, endpoint=dataclasses.replace(bound.endpoint, server_uuid="of the one that failed")
     )
     with pytest.raises(TargetChangedError, match="was the server of the one that failed"):

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from integration.mysql.scenario import Scenario, State
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
 
-pytestmark = [pytest.mark.part("several"), pytest.mark.proof]
+pytestmark = [pytest.mark.part("several_sinks"), pytest.mark.proof]
 
 BATCH = 1000
 PREPARED = State(decided=0, committed=0, prepared=2, visible=BATCH)

@@ -27,7 +27,7 @@ from twophase import failpoints
 from twophase.errors import FencedError
 from twophase.testing.services import KafkaService, MariaDbService, MySqlService
 
-pytestmark = pytest.mark.part("several")
+pytestmark = pytest.mark.part("several_sinks")
 
 BATCH = 1000
 PARTITIONS = 2

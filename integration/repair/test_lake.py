@@ -13,10 +13,11 @@ from pyspark.sql import SparkSession
 from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, decided, frozen, nothing, offsets, remove_body
 from integration.hive.sink_harness import warehouse_of
 from twophase.config import JobOptions
-from twophase.coordinator.adopt import AdoptionRepair, Frozen
+from twophase.coordinator.accept_loss import LossPlan, LossRepair
+from twophase.coordinator.adopt import AdoptionRepair
+from twophase.coordinator.adoption_plan import Frozen
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.repair import LossPlan, LossRepair
 from twophase.errors import CheckpointMissingError, LostCommittableError, StopJobError, TargetChangedError
 from twophase.events import Observers
 from twophase.ids import Subtask
@@ -113,7 +114,7 @@ class World:
         coordinator = driver.coordinator
         newest = coordinator.newest()
         number = newest.checkpoint + 1 if newest else coordinator.lineage.first_checkpoint
-        start = coordinator.store.read(newest).offsets.end if newest else coordinator.lineage.start or (None,)
+        start = coordinator.context.store.read(newest).offsets.end if newest else coordinator.lineage.start or (None,)
         end = FrozenOffsets(tuple(start), ('{"next":110}',))
         coordinator.classify(number, end)
         coordinator.checkpoint(number, end, lambda pending: driver.write_ids(pending, range(100, 110)))

@@ -170,7 +170,7 @@ class World:
         driver = self.driver().recover()
         newest = driver.coordinator.newest()
         if newest is not None:
-            driver.coordinator.store.read(newest)
+            driver.coordinator.context.store.read(newest)
         return driver
 
     def start_and_write(self, ids: range) -> None:
@@ -179,7 +179,7 @@ class World:
         coordinator = driver.coordinator
         newest = coordinator.newest()
         number = newest.checkpoint + 1 if newest else coordinator.lineage.first_checkpoint
-        begin = coordinator.store.read(newest).offsets.end if newest else coordinator.lineage.start or (None,)
+        begin = coordinator.context.store.read(newest).offsets.end if newest else coordinator.lineage.start or (None,)
         frozen = FrozenOffsets(tuple(begin), (f'{{"next":{ids.stop}}}',))
         assert coordinator.lineage.start in ((), ('{"next":20}',)), "it begins where the newest checkpoint ended"
 

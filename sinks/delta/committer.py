@@ -22,7 +22,7 @@ from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, another_target, predecessor_missing
-from twophase.sinks.delta.binding import Binding
+from twophase.sinks.delta.bound_sink import BoundSink
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.log import Transaction
 from twophase.sinks.delta.names import PieceName
@@ -38,13 +38,13 @@ class Committer:
     """Commits pieces.
 
     Args:
-        binding: the result of `open`.
+        bound: the result of `open`.
         recovering: the job has not started yet; work that a later commit can do is left to it.
     """
 
-    def __init__(self, binding: Binding, *, recovering: bool) -> None:
-        self._binding = binding
-        self._log = binding.log
+    def __init__(self, bound: BoundSink, *, recovering: bool) -> None:
+        self._bound_sink = bound
+        self._log = bound.log
         self._recovering = recovering
 
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
@@ -60,22 +60,22 @@ class Committer:
     def _commit_one(self, request: CommitRequest) -> CommitOutcome:
         committable = request.committable
         transaction = self._log.transaction()
-        self._binding.check(transaction.snapshot)
+        self._bound_sink.check(transaction.snapshot)
         transaction.watch(self._app_id(committable))
         if self._recovering:
             transaction.defer_checkpoint()
-        piece = self._binding.pieces.get(PieceName.of(committable.transaction))
+        piece = self._bound_sink.pieces.get(PieceName.of(committable.transaction))
         outcome = self._outcome(request, piece, transaction)
         if isinstance(outcome, Committed | AlreadyCommitted):
             failpoint("F04")
             if transaction.snapshot.retention_ms is not None:
-                self._binding.mark(piece.name.lineage, self._log.snapshot())
-            self._binding.pieces.forget(piece.name)
+                self._bound_sink.mark(piece.name.lineage, self._log.snapshot())
+            self._bound_sink.pieces.forget(piece.name)
         return outcome
 
     def _outcome(self, request: CommitRequest, piece: Piece, transaction: Transaction) -> CommitOutcome:
         committable = request.committable
-        named = self._binding.pieces.named_by(piece)
+        named = self._bound_sink.pieces.named_by(piece)
         if isinstance(named, int):
             self._log.sync(named)
             return AlreadyCommitted(f"commit {named} of the table names its files")
@@ -118,7 +118,7 @@ class Committer:
         changes = [*differences(manifest.shape, now), *refusals(now)]
         if changes:
             raise self._stop(committable, f"the table was altered since it was written: {'; '.join(changes)}")
-        missing = self._binding.pieces.missing_files(manifest)
+        missing = self._bound_sink.pieces.missing_files(manifest)
         if missing:
             return Lost(
                 f"{len(missing)} of {len(manifest.actions)} data files are gone or of another length, such as "
@@ -170,7 +170,7 @@ class Committer:
                     return RetryLater(f"commit {version} of the table is not the one that was written")
         except JvmLockedError as error:
             raise StopJobError(
-                f"{piece} is decided and waits for its commit to {self._binding.target}: {error.what}",
+                f"{piece} is decided and waits for its commit to {self._bound_sink.target}: {error.what}",
                 remedy=error.remedy,
             ) from error
         except Exception as error:  # noqa: BLE001 conflicts, lost replies, a full disk: the log shows the outcome
@@ -180,17 +180,17 @@ class Committer:
     def _check_target(self, request: CommitRequest, transaction: Transaction) -> None:
         """Check that this is the table of a piece without proof, and that the table has the piece's predecessor."""
         committable, before = request.committable, request.predecessor
-        if committable.target != self._binding.target:
-            raise another_target(committable, self._binding.target)
-        if before is not None and not self._binding.has(before.lineage, before.checkpoint, transaction.snapshot):
-            raise predecessor_missing(request, self._binding.target)
+        if committable.target != self._bound_sink.target:
+            raise another_target(committable, self._bound_sink.target)
+        if before is not None and not self._bound_sink.has(before.lineage, before.checkpoint, transaction.snapshot):
+            raise predecessor_missing(request, self._bound_sink.target)
 
     def _app_id(self, committable: Committable) -> str:
-        return self._binding.owner.app_id(committable.transaction.lineage)
+        return self._bound_sink.owner.app_id(committable.transaction.lineage)
 
     def _stop(self, committable: Committable, what: str) -> StopJobError:
         return StopJobError(
-            f"{committable.transaction} is decided and cannot be committed to {self._binding.target}: {what}. "
+            f"{committable.transaction} is decided and cannot be committed to {self._bound_sink.target}: {what}. "
             f"{committable.rows} rows wait in data files that no commit names.",
             remedy="undo the change (RESTORE TABLE, ALTER TABLE), then start the job again: it commits them.",
         )

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from twophase.errors import DeclinedError, StopJobError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.protocol.fencing import attempt_is_closed, driver_is_fenced
-from twophase.sinks.delta.binding import Binding
+from twophase.sinks.delta.bound_sink import BoundSink
 from twophase.sinks.delta.log import Snapshot
 from twophase.sinks.delta.names import fence_attempt, fence_version
 from twophase.sinks.delta.table_lock import JvmLockedError
@@ -27,12 +27,12 @@ class Fence:
     """The fence of one job and sink.
 
     Args:
-        binding: the result of `open`.
+        bound: the result of `open`.
     """
 
-    def __init__(self, binding: Binding) -> None:
-        self._binding = binding
-        self._owner = binding.owner
+    def __init__(self, bound: BoundSink) -> None:
+        self._bound_sink = bound
+        self._owner = bound.owner
 
     def read(self, snapshot: Snapshot) -> Attempt | None:
         """Return the fence: attempts below it may not pre-commit; None if the table has not seen the job."""
@@ -59,13 +59,13 @@ class Fence:
 
     def raise_to(self, attempt: Attempt) -> None:
         """See `Sink.fence`."""
-        log, owner = self._binding.log, self._owner
+        log, owner = self._bound_sink.log, self._owner
         failure: Exception | None = None
         tries = locked = 0
         while tries < _TRIES and locked < _LOCK_TRIES:
             tries += 1
             transaction = log.transaction()
-            self._binding.check(transaction.snapshot)
+            self._bound_sink.check(transaction.snapshot)
             transaction.watch(owner.fence_id)
             transaction.defer_checkpoint()
             fence = self.read(transaction.snapshot) or Attempt(0, 0)

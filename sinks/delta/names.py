@@ -11,26 +11,15 @@ for every task attempt (invariant I5).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from twophase.ids import Attempt, TransactionId, short_hash
-from twophase.protocol.piece import BatchPieceName
+from twophase.ids import Attempt, TransactionId
+from twophase.protocol.piece import BatchPieceName, PieceOwner
 
 FOLDER = "_twophase"
 _COUNTER_BITS = 31
 
 
-@dataclass(frozen=True)
-class Owner:
-    """The owner of pieces: one sink of one job.
-
-    Attributes:
-        job: the job's name.
-        sink: the sink's name within the job.
-    """
-
-    job: str
-    sink: str
+class Owner(PieceOwner):
+    """The owner of pieces, with its names in a Delta table."""
 
     @property
     def folder(self) -> str:
@@ -57,7 +46,7 @@ class PieceName(BatchPieceName):
 
     def data_files(self, owner: Owner) -> str:
         """Return the prefix that all its data files have, and no other file."""
-        return f"twophase-{short_hash(f'{owner.job}/{owner.sink}')}-{self}-"
+        return owner.file_prefix(self)
 
 
 def data_prefix(owner: Owner, transaction: TransactionId) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from twophase.errors import StopJobError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
-from twophase.sinks.delta.binding import Binding
+from twophase.sinks.delta.bound_sink import BoundSink
 from twophase.sinks.delta.names import PieceName
 from twophase.sinks.delta.pieces import InLog, Piece
 
@@ -23,16 +23,16 @@ class Orphans:
     """Finds and aborts pieces.
 
     Args:
-        binding: the result of `open`.
+        bound: the result of `open`.
     """
 
-    def __init__(self, binding: Binding) -> None:
-        self._binding = binding
-        self._pieces = binding.pieces
+    def __init__(self, bound: BoundSink) -> None:
+        self._bound_sink = bound
+        self._pieces = bound.pieces
 
     def in_doubt(self) -> Sequence[Committable]:
         """See `Sink.in_doubt`."""
-        owner, target = self._binding.owner, self._binding.target
+        owner, target = self._bound_sink.owner, self._bound_sink.target
         return [piece.committable(owner, target) for piece in self._pieces.all() if not self._is_committed(piece)]
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
@@ -62,7 +62,7 @@ class Orphans:
         if named is InLog.UNKNOWN:
             _log.warning("%s: %s. Its data files are left to VACUUM.", committable.transaction, named.value)
         else:
-            self._pieces.delete_data(piece, self._binding.folder_depth())
+            self._pieces.delete_data(piece, self._bound_sink.folder_depth())
         failpoint("C20")
         self._pieces.forget(piece.name)
 

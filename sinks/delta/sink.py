@@ -11,7 +11,7 @@ from twophase.ids import Attempt, TransactionId, check_name
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import BatchSink, CommitRequest, SinkContext, SinkHistory
-from twophase.sinks.delta.binding import Binding
+from twophase.sinks.delta.bound_sink import BoundSink
 from twophase.sinks.delta.committer import Committer
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.first_commit import derive_columns
@@ -36,7 +36,7 @@ class DeltaSink(BatchSink):
 
     def __init__(self, **options: Any) -> None:
         self._options = DeltaOptions.parse(options, "DeltaSink")
-        self._binding: Binding | None = None
+        self._bound_sink: BoundSink | None = None
         self._recovering = True
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class DeltaSink(BatchSink):
                     remedy="give the driver's account the right to write there.",
                 ) from error
             merge_schema, speculation = self._options.merge_schema, context.speculation
-            self._binding = Binding(owner, log, pieces, log.snapshot().table, merge_schema, speculation)
+            self._bound_sink = BoundSink(owner, log, pieces, log.snapshot().table, merge_schema, speculation)
 
     def target(self) -> str:
         """See `Sink.target`: the table's id and folder."""
@@ -132,7 +132,7 @@ class DeltaSink(BatchSink):
     def close(self) -> None:
         """See `Sink.close`. The table stays bound: there is no connection to release."""
 
-    def _bound(self) -> Binding:
-        if self._binding is None:
+    def _bound(self) -> BoundSink:
+        if self._bound_sink is None:
             raise StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
-        return self._binding
+        return self._bound_sink

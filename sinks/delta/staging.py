@@ -23,7 +23,7 @@ from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 from twophase.redaction import shown
 from twophase.sinks.delta.alter import add_columns
-from twophase.sinks.delta.binding import Binding
+from twophase.sinks.delta.bound_sink import BoundSink
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.jvm import Jvm, messages
@@ -48,22 +48,22 @@ class Staging:
     """Writes the rows of one checkpoint.
 
     Args:
-        binding: the result of `open`.
+        bound: the result of `open`.
     """
 
-    def __init__(self, binding: Binding) -> None:
-        self._binding = binding
-        self._pieces: Pieces = binding.pieces
-        self._fence = Fence(binding)
+    def __init__(self, bound: BoundSink) -> None:
+        self._bound_sink = bound
+        self._pieces: Pieces = bound.pieces
+        self._fence = Fence(bound)
 
     def pre_commit(self, batch: DataFrame, transaction: TransactionId) -> list[Committable]:
         """See `BatchSink.pre_commit`."""
         jvm = Jvm(batch.sparkSession)
         with jvm.active():
-            log = Log(jvm, self._binding.log.storage.root)
+            log = Log(jvm, self._bound_sink.log.storage.root)
             rows = self._fitted(batch, log)
             begun = log.transaction()
-            self._binding.check(begun.snapshot)
+            self._bound_sink.check(begun.snapshot)
             name, intent = PieceName.of(transaction), self._announce(begun.snapshot, transaction)
             self._check_open(name, log, transaction)
             failpoint("C04")
@@ -74,11 +74,11 @@ class Staging:
                 return []
             self._pieces.finish(manifest)
             self._check_open(name, log, transaction)
-        return [manifest.committable(self._binding.target)]
+        return [manifest.committable(self._bound_sink.target)]
 
     def _announce(self, snapshot: Snapshot, transaction: TransactionId) -> Intent:
         """Step 1."""
-        committed = snapshot.noted_transactions.get(self._binding.owner.app_id(transaction.lineage), -1)
+        committed = snapshot.noted_transactions.get(self._bound_sink.owner.app_id(transaction.lineage), -1)
         if committed >= transaction.checkpoint:
             raise StopJobError(
                 f"{transaction} is to be written, and the table has checkpoint {committed} of its lineage already.",
@@ -93,7 +93,7 @@ class Staging:
         try:
             self._fence.check(log.snapshot(), transaction.attempt)
         except (FencedError, DeclinedError):
-            self._pieces.delete_data(self._pieces.get(name), self._binding.folder_depth())
+            self._pieces.delete_data(self._pieces.get(name), self._bound_sink.folder_depth())
             self._pieces.forget(name)
             raise
 
@@ -112,20 +112,20 @@ class Staging:
         for action in actions:
             _check_name(action, prefix)
         manifest = Manifest(intent, begun.snapshot.shape, tuple(actions))
-        if self._binding.speculation or _has_empty_file(manifest) or begun.jvm.has_failed_tasks(prefix):
-            self._pieces.delete_unlisted(manifest, self._binding.folder_depth())
+        if self._bound_sink.speculation or _has_empty_file(manifest) or begun.jvm.has_failed_tasks(prefix):
+            self._pieces.delete_unlisted(manifest, self._bound_sink.folder_depth())
         return manifest
 
     def _fitted(self, batch: DataFrame, log: Log) -> DataFrame:
         """Return the rows with the table's types; add columns that the table lacks, in a separate commit."""
         snapshot = log.snapshot()
-        self._binding.check(snapshot)
+        self._bound_sink.check(snapshot)
         refused = refusals(snapshot.shape)
         found = fit(batch.schema, StructType.fromJson(json.loads(snapshot.schema)), snapshot.shape)
-        missing = [] if self._binding.merge_schema else [f"column {field.name!r} is new" for field in found.missing]
+        missing = [] if self._bound_sink.merge_schema else [f"column {field.name!r} is new" for field in found.missing]
         if refused or found.problems or missing:
             raise StopJobError(
-                f"Sink {self._binding.owner.sink!r}: the table was altered and the rows do not fit it any more: "
+                f"Sink {self._bound_sink.owner.sink!r}: the table was altered and the rows do not fit it any more: "
                 f"{'; '.join([*refused, *found.problems, *missing])}. Nothing was written.",
                 remedy="undo the change, or change the rows, then start the job again.",
             )

@@ -26,10 +26,10 @@ from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, Predecessor, predecessor_missing
-from twophase.sinks.mysql.binding import Binding
+from twophase.sinks.mysql.bound_sink import BoundSink
 from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, NOT_NOW, XA_ROLLED_BACK, XAER_NOTA, code_of
-from twophase.sinks.mysql.client.connection import Session
 from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import wait_until_left
 from twophase.sinks.mysql.identity import TableIdentity, read_identity, why_another
 from twophase.sinks.mysql.orphans import prepared, xid_of
@@ -48,7 +48,7 @@ class Committer:
     """Commits branches.
 
     Args:
-        binding: the result of `open`.
+        bound: the result of `open`.
         link: the driver's session.
         table: the table that has the rows of the predecessor.
 
@@ -56,9 +56,9 @@ class Committer:
         table: the same table as last seen; it may have been rebuilt since.
     """
 
-    def __init__(self, binding: Binding, link: DriverLink, table: TableIdentity) -> None:
+    def __init__(self, bound: BoundSink, link: DriverLink, table: TableIdentity) -> None:
         self.table = table
-        self._binding = binding
+        self._bound_sink = bound
         self._link = link
         self._verified: tuple[Session, Predecessor] | None = None
 
@@ -66,7 +66,7 @@ class Committer:
         """See `Sink.commit`."""
         xids = [xid_of(request.committable) for request in requests]
         try:
-            if any(request.committable.target != self._binding.target for request in requests):
+            if any(request.committable.target != self._bound_sink.target for request in requests):
                 return self._decide_elsewhere(requests)
             held = self._still_held(requests, xids)
         except (TargetUnreachableError, pymysql.Error) as error:
@@ -93,16 +93,16 @@ class Committer:
 
     def _proof(self, session: Session, committable: Committable) -> AlreadyCommitted | None:
         """Return the proof of a piece that this call must not commit. It misses a commit in flight; then the job stops."""
-        if self._binding.metadata.has_ledger(session, committable.transaction, committable.subtask, lock=False):
+        if self._bound_sink.metadata.has_ledger(session, committable.transaction, committable.subtask, lock=False):
             return AlreadyCommitted("ledger row")
         return AlreadyCommitted("high-water mark") if self._is_subsumed(session, committable) else None
 
     def _target_changed(self, session: Session, committable: Committable) -> TargetChangedError:
         what = (
             f"{committable.transaction} was pre-committed in {committable.target}, this sink is connected to "
-            f"{self._binding.target}, whose ledger does not have it."
+            f"{self._bound_sink.target}, whose ledger does not have it."
         )
-        if (xid := xid_of(committable)) in prepared(session, self._binding.owner):
+        if (xid := xid_of(committable)) in prepared(session, self._bound_sink.owner):
             return TargetChangedError(
                 f"{what} The branch is prepared here too; it was not committed.",
                 remedy="point the sink at the target it was started with. If this server has taken over from it for good, "
@@ -126,11 +126,13 @@ class Committer:
                 if not self._has_predecessor(session, request):
                     if (proof := self._proof(session, committable)) is not None:
                         return proof
-                    raise predecessor_missing(request, self._binding.target)
+                    raise predecessor_missing(request, self._bound_sink.target)
                 if not _xa_commit(session, xid):
                     return self._decide(session, committable, xid)
                 failpoint("C14")
-                if self._binding.metadata.has_ledger(session, committable.transaction, committable.subtask, lock=False):
+                if self._bound_sink.metadata.has_ledger(
+                    session, committable.transaction, committable.subtask, lock=False
+                ):
                     return Committed()
                 return RetryLater(f"the server said OK to XA COMMIT {xid} and did nothing")
         except (TargetUnreachableError, pymysql.Error) as error:
@@ -138,12 +140,14 @@ class Committer:
 
     def _has_predecessor(self, session: Session, request: CommitRequest) -> bool:
         """Return whether the predecessor is proven. Asked once per session: a proof does not go away while the session lives."""
-        before, owner = request.predecessor, self._binding.owner
+        before, owner = request.predecessor, self._bound_sink.owner
         if before is None:
             return True
         if self._verified is not None and self._verified[0] is session and self._verified[1] == before:
             return True
-        if not self._binding.metadata.has_checkpoint(session, owner.job, owner.sink, before.lineage, before.checkpoint):
+        if not self._bound_sink.metadata.has_checkpoint(
+            session, owner.job, owner.sink, before.lineage, before.checkpoint
+        ):
             return False
         self._check_table(session, request)
         self._verified = session, before  # not its number: numbering restarts with the server
@@ -156,11 +160,11 @@ class Committer:
             return  # no table: the reply to XA COMMIT tells what happens to the branch
         if reason := why_another(session, self.table, now):
             raise TargetChangedError(
-                f"{request.committable.transaction} is decided and is not committed to {self._binding.target}: {reason}.",
+                f"{request.committable.transaction} is decided and is not committed to {self._bound_sink.target}: {reason}.",
                 remedy="restore the table as it was, then start the job again.",
             )
         self.table = now
-        self._binding.targets.write(session, self._binding.owner.job, self._binding.owner.sink, now)
+        self._bound_sink.targets.write(session, self._bound_sink.owner.job, self._bound_sink.owner.sink, now)
 
     def _decide(self, session: Session, committable: Committable, xid: Xid) -> CommitOutcome:
         """Decide what an unknown branch means."""
@@ -175,7 +179,7 @@ class Committer:
                 )
             if self._is_subsumed(session, committable):
                 return AlreadyCommitted("high-water mark")
-            if look == "first" and xid in prepared(session, self._binding.owner):
+            if look == "first" and xid in prepared(session, self._bound_sink.owner):
                 return RetryLater(f"the branch {xid} is prepared, and the server did not commit it")
         return Lost(
             f"branch {xid}: XA COMMIT does not know it, XA RECOVER does not list it, the ledger has no row of it (read "
@@ -184,7 +188,9 @@ class Committer:
 
     def _look_up_row(self, session: Session, committable: Committable) -> _Row:
         try:
-            there = self._binding.metadata.has_ledger(session, committable.transaction, committable.subtask, lock=True)
+            there = self._bound_sink.metadata.has_ledger(
+                session, committable.transaction, committable.subtask, lock=True
+            )
         except pymysql.Error as error:
             if code_of(error) == LOCK_WAIT_TIMEOUT:
                 return _Row.HELD
@@ -193,7 +199,7 @@ class Committer:
 
     def _is_subsumed(self, session: Session, committable: Committable) -> bool:
         transaction = committable.transaction
-        mark = self._binding.metadata.high_water(session, transaction.job, transaction.sink, transaction.lineage)
+        mark = self._bound_sink.metadata.high_water(session, transaction.job, transaction.sink, transaction.lineage)
         return transaction.checkpoint <= mark
 
 

@@ -17,10 +17,10 @@ import pymysql
 from twophase.errors import TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.protocol.fencing import driver_is_fenced
-from twophase.sinks.mysql.binding import Binding
+from twophase.sinks.mysql.bound_sink import BoundSink
 from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, code_of
-from twophase.sinks.mysql.client.connection import Session
 from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import wait_until_gone
 from twophase.sinks.mysql.client.session_locks import kill
 from twophase.sinks.mysql.orphans import prepared
@@ -30,17 +30,17 @@ class Fence:
     """The fence of one job and sink.
 
     Args:
-        binding: the result of `open`.
+        bound: the result of `open`.
         link: the driver's session.
     """
 
-    def __init__(self, binding: Binding, link: DriverLink) -> None:
-        self._binding = binding
+    def __init__(self, bound: BoundSink, link: DriverLink) -> None:
+        self._bound_sink = bound
         self._link = link
 
     def raise_to(self, attempt: Attempt) -> None:
         """See `Sink.fence`."""
-        deadline = time.monotonic() + self._binding.fence_timeout_s
+        deadline = time.monotonic() + self._bound_sink.fence_timeout_s
         with self._link.session() as session:
             while True:
                 fence = self._read(session, attempt)
@@ -56,15 +56,15 @@ class Fence:
                 raise self._blocked(session, attempt, living)
 
     def _read(self, session: Session, attempt: Attempt) -> Attempt | None:
-        owner = self._binding.owner
-        fence = self._binding.metadata.read_fence(session, owner.job, owner.sink)
+        owner = self._bound_sink.owner
+        fence = self._bound_sink.metadata.read_fence(session, owner.job, owner.sink)
         if fence is not None and fence.generation > attempt.generation:
             raise driver_is_fenced(owner.job, owner.sink, fence, attempt)
         return fence
 
     def _end_sessions(self, session: Session, deadline: float) -> set[int]:
         """End all our writers' sessions and wait until they are gone; return those that remain."""
-        while holders := self._binding.session_locks.holders(session):
+        while holders := self._bound_sink.session_locks.holders(session):
             kill(session, holders)
             left = wait_until_gone(session, holders, deadline)
             if left:
@@ -73,9 +73,9 @@ class Fence:
 
     def _try_to_raise(self, session: Session, attempt: Attempt) -> bool:
         """Raise the fence; return False if somebody holds it locked or has raised it further."""
-        owner = self._binding.owner
+        owner = self._bound_sink.owner
         try:
-            self._binding.metadata.raise_fence(session, owner.job, owner.sink, attempt)
+            self._bound_sink.metadata.raise_fence(session, owner.job, owner.sink, attempt)
         except pymysql.Error as error:
             if code_of(error) == LOCK_WAIT_TIMEOUT:
                 return False
@@ -83,11 +83,11 @@ class Fence:
         return self._read(session, attempt) == attempt
 
     def _blocked(self, session: Session, attempt: Attempt, living: set[int]) -> TargetUnreachableError:
-        owner = self._binding.owner
+        owner = self._bound_sink.owner
         branches = ", ".join(str(xid) for xid in prepared(session, owner)[:5])
         return TargetUnreachableError(
             f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be raised to {attempt} within "
-            f"{self._binding.fence_timeout_s:g} s. Sessions: {sorted(living) or 'none'}. "
+            f"{self._bound_sink.fence_timeout_s:g} s. Sessions: {sorted(living) or 'none'}. "
             f"Prepared: {branches or 'none'}.",
             remedy="end those sessions (KILL), then start the job again: it commits or aborts those branches itself.",
         )

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import pymysql
 
 from twophase.sinks.mysql.client.codes import DENIED, NO_SUCH_TABLE, code_of
-from twophase.sinks.mysql.client.connection import Session
 from twophase.sinks.mysql.client.identifiers import qualified
+from twophase.sinks.mysql.client.session import Session
 
 _NOT_OURS = DENIED | {NO_SUCH_TABLE}
 """This account has no `twophase_target` table; `open` has warned about it."""

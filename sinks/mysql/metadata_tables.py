@@ -22,8 +22,8 @@ import pymysql
 from twophase.errors import PreflightError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.sinks.mysql.client.codes import DENIED, LOCK_WAIT_TIMEOUT, code_of
-from twophase.sinks.mysql.client.connection import Session
 from twophase.sinks.mysql.client.identifiers import qualified, quote
+from twophase.sinks.mysql.client.session import Session
 
 _log = logging.getLogger("twophase.sinks.mysql")
 _NAME = "VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL"

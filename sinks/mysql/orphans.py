@@ -10,10 +10,10 @@ import pymysql
 from twophase.errors import PreflightError, StopJobError, TargetUnreachableError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
-from twophase.sinks.mysql.binding import Binding
+from twophase.sinks.mysql.bound_sink import BoundSink
 from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, XA_ROLLED_BACK, XAER_NOTA, XAER_RMERR, code_of
-from twophase.sinks.mysql.client.connection import Row, Session
 from twophase.sinks.mysql.client.driver_session import DriverLink
+from twophase.sinks.mysql.client.session import Row, Session
 from twophase.sinks.mysql.client.session_exit import wait_until_left
 from twophase.sinks.mysql.xid import Owner, Xid
 
@@ -57,21 +57,21 @@ class Orphans:
     """Finds and aborts prepared branches.
 
     Args:
-        binding: the result of `open`.
+        bound: the result of `open`.
         link: the driver's session.
     """
 
-    def __init__(self, binding: Binding, link: DriverLink) -> None:
-        self._binding = binding
+    def __init__(self, bound: BoundSink, link: DriverLink) -> None:
+        self._bound_sink = bound
         self._link = link
 
     def in_doubt(self) -> Sequence[Committable]:
         """See `Sink.in_doubt`. The server does not know how many rows a branch holds."""
-        owner = self._binding.owner
+        owner = self._bound_sink.owner
         with self._link.session() as session:
             found = prepared(session, owner)
         return [
-            Committable(*xid.identify(owner), self._binding.target, 0, {"gtrid": xid.gtrid, "bqual": xid.bqual})
+            Committable(*xid.identify(owner), self._bound_sink.target, 0, {"gtrid": xid.gtrid, "bqual": xid.bqual})
             for xid in found
         ]
 
@@ -84,7 +84,7 @@ class Orphans:
 
     def _abort_one(self, committable: Committable) -> None:
         xid = xid_of(committable)
-        deadline = time.monotonic() + self._binding.fence_timeout_s
+        deadline = time.monotonic() + self._bound_sink.fence_timeout_s
         while True:
             with self._link.session() as session:
                 held = wait_until_left(session, {xid}, deadline, killing=True)
@@ -95,7 +95,7 @@ class Orphans:
             if time.monotonic() >= deadline:
                 raise TargetUnreachableError(
                     f"The branch {xid} of {committable.transaction} could not be rolled back within "
-                    f"{self._binding.fence_timeout_s:g} s: "
+                    f"{self._bound_sink.fence_timeout_s:g} s: "
                     f"{f'session {xid.session} is still there' if held else 'its locks are still held'}.",
                     remedy="end that session (SHOW PROCESSLIST, KILL); if XA RECOVER does not list the branch, restart "
                     "the server, which brings it back. Then restart the job.",
@@ -107,10 +107,10 @@ class Orphans:
 
         A locked ledger row means that the engine still has the branch, whatever the server reports (session_exit.py).
         """
-        if xid in prepared(session, self._binding.owner):
+        if xid in prepared(session, self._bound_sink.owner):
             return False
         try:
-            committed = self._binding.metadata.has_ledger(
+            committed = self._bound_sink.metadata.has_ledger(
                 session, committable.transaction, committable.subtask, lock=True
             )
         except pymysql.Error as error:

@@ -13,9 +13,9 @@ import pymysql
 from twophase.errors import ConfigError, PreflightError
 from twophase.protocol.sink import SinkContext
 from twophase.sinks.mysql.client.codes import DENIED, NO_DEFAULT, code_of
-from twophase.sinks.mysql.client.connection import Session
 from twophase.sinks.mysql.client.identifiers import quote
 from twophase.sinks.mysql.client.server import Server
+from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_locks import SLOTS
 from twophase.sinks.mysql.options import Load, MySqlOptions
 from twophase.sinks.mysql.rows.types import ColumnPlan, plan_column

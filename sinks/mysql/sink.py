@@ -13,10 +13,10 @@ from twophase.ids import Attempt, Subtask, TransactionId, check_name
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import ArrowSink, CommitRequest, SinkContext, SinkHistory
-from twophase.sinks.mysql.binding import Binding
-from twophase.sinks.mysql.client.connection import Session
+from twophase.sinks.mysql.bound_sink import BoundSink
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.server import Server, read_server
+from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import may_list_transactions
 from twophase.sinks.mysql.client.session_locks import SessionLocks
 from twophase.sinks.mysql.committer import Committer
@@ -43,7 +43,7 @@ _WITHOUT_PROCESS = (
 class MySqlSink(ArrowSink):
     """Appends to one table. Options: `twophase.sinks.mysql.options.MySqlOptions`.
 
-    `open` makes driver-side objects only; none of them is pickled, the executors get the `Binding`.
+    `open` makes driver-side objects only; none of them is pickled, the executors get the `BoundSink`.
 
     Args:
         options: `url` and `table`, and any other option by its name.
@@ -51,7 +51,7 @@ class MySqlSink(ArrowSink):
 
     def __init__(self, **options: Any) -> None:
         self._options = MySqlOptions.parse(options, "MySqlSink")
-        self._binding: Binding | None = None
+        self._bound_sink: BoundSink | None = None
         self._link: DriverLink | None = None
         self._table: TableIdentity | None = None
 
@@ -93,8 +93,8 @@ class MySqlSink(ArrowSink):
                 server = read_server(session)
                 check_server(server, self._options, context)
                 table, plans = find(session)
-                self._binding = self._bind(session, endpoint, context, server, table, plans)
-            self._link.follow(self._binding.endpoint)
+                self._bound_sink = self._bind(session, endpoint, context, server, table, plans)
+            self._link.follow(self._bound_sink.endpoint)
         except BaseException:
             self._link.close()
             raise
@@ -180,7 +180,7 @@ class MySqlSink(ArrowSink):
         server: Server,
         table: Table,
         plans: tuple[ColumnPlan, ...],
-    ) -> Binding:
+    ) -> BoundSink:
         options = self._options
         identity = read_identity(session, table.schema, table.name) or TableIdentity(table.schema, table.name, "")
         metadata = MetadataTables(options.metadata_schema)
@@ -197,7 +197,7 @@ class MySqlSink(ArrowSink):
             _log.warning("sink %s: rows go by INSERT, which is slower than LOAD DATA LOCAL", context.sink)
         if server.is_mariadb and not may_list_transactions(session):
             _log.warning("sink %s: %s", context.sink, _WITHOUT_PROCESS)
-        return Binding(
+        return BoundSink(
             endpoint=replace(endpoint, server_uuid=_server_uuid(server)),
             owner=owner,
             metadata=metadata,
@@ -211,12 +211,12 @@ class MySqlSink(ArrowSink):
             fence_timeout_s=options.fence_timeout_s,
         )
 
-    def _bound(self) -> Binding:
-        if self._binding is None:
+    def _bound(self) -> BoundSink:
+        if self._bound_sink is None:
             raise StopJobError(
                 f"{self!r} is used before it is opened.", remedy="report this: it is a defect of twophase."
             )
-        return self._binding
+        return self._bound_sink
 
     def _linked(self) -> DriverLink:
         if self._link is None:

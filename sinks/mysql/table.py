@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from twophase.sinks.mysql.client.connection import Session
 from twophase.sinks.mysql.client.identifiers import qualified
+from twophase.sinks.mysql.client.session import Session
 
 
 @dataclass(frozen=True)

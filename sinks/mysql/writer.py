@@ -22,10 +22,10 @@ from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.writer import SinkWriter
 from twophase.redaction import shown
-from twophase.sinks.mysql.binding import Binding
+from twophase.sinks.mysql.bound_sink import BoundSink
 from twophase.sinks.mysql.client.codes import DEADLOCK, LOCK_WAIT_TIMEOUT, REJECTED_ROWS, code_of
-from twophase.sinks.mysql.client.connection import SecurityError, Session, hostile
-from twophase.sinks.mysql.client.session import end_quietly, open_writer_session
+from twophase.sinks.mysql.client.session import SecurityError, Session, hostile
+from twophase.sinks.mysql.client.session_settings import end_quietly, open_writer_session
 from twophase.sinks.mysql.xid import Xid
 
 
@@ -33,13 +33,13 @@ class MySqlWriter(SinkWriter):
     """Writes the rows of one task attempt into a branch of its own.
 
     Args:
-        binding: the result of `open`.
+        bound: the result of `open`.
         transaction: the transaction of the attempt.
         subtask: the task attempt.
     """
 
-    def __init__(self, binding: Binding, transaction: TransactionId, subtask: Subtask) -> None:
-        self._binding = binding
+    def __init__(self, bound: BoundSink, transaction: TransactionId, subtask: Subtask) -> None:
+        self._bound_sink = bound
         self._transaction = transaction
         self._subtask = subtask
         self._xid: Xid | None = None
@@ -51,12 +51,12 @@ class MySqlWriter(SinkWriter):
         """See `SinkWriter.write`. Rows are buffered until there are enough for one statement."""
         with self._declining("writing rows"):
             for piece in self._pieces(batch):
-                if self._waiting_rows + piece.num_rows > self._binding.load_rows:
+                if self._waiting_rows + piece.num_rows > self._bound_sink.load_rows:
                     self._flush()
                 self._waiting.append(piece)
                 self._waiting_rows += piece.num_rows
                 self._waiting_bytes += piece.nbytes
-                if self._waiting_bytes >= self._binding.load_bytes:
+                if self._waiting_bytes >= self._bound_sink.load_bytes:
                     self._flush()
 
     def pre_commit(self) -> Committable | None:
@@ -72,7 +72,7 @@ class MySqlWriter(SinkWriter):
         return Committable(
             self._transaction,
             self._subtask,
-            target=self._binding.target,
+            target=self._bound_sink.target,
             rows=self._loaded_rows,
             handle={"gtrid": self._xid.gtrid, "bqual": self._xid.bqual},
         )
@@ -85,7 +85,7 @@ class MySqlWriter(SinkWriter):
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Split a batch that is too large for one statement. Wide rows are counted by their average size."""
         row_bytes = max(batch.nbytes // max(batch.num_rows, 1), 1)
-        step = max(min(self._binding.load_rows, self._binding.load_bytes // row_bytes), 1)
+        step = max(min(self._bound_sink.load_rows, self._bound_sink.load_bytes // row_bytes), 1)
         for start in range(0, batch.num_rows, step):
             yield batch.slice(start, step)
 
@@ -95,7 +95,7 @@ class MySqlWriter(SinkWriter):
         if self._session is None:
             self._begin()
         session = self._in_branch()
-        self._binding.loader.load(session, self._waiting)
+        self._bound_sink.loader.load(session, self._waiting)
         first = self._loaded_rows == 0
         self._loaded_rows += self._waiting_rows
         self._waiting = []
@@ -104,13 +104,13 @@ class MySqlWriter(SinkWriter):
             failpoint("E01")
 
     def _begin(self) -> None:
-        binding, transaction = self._binding, self._transaction
-        self._session = session = open_writer_session(binding.endpoint, local_infile=binding.local_infile)
-        xid = Xid.of(binding.owner, transaction, self._subtask, session.id)
-        binding.session_locks.take(session, xid, first=self._subtask.index)
+        bound, transaction = self._bound_sink, self._transaction
+        self._session = session = open_writer_session(bound.endpoint, local_infile=bound.local_infile)
+        xid = Xid.of(bound.owner, transaction, self._subtask, session.id)
+        bound.session_locks.take(session, xid, first=self._subtask.index)
         session.run(f"XA START {xid.sql}")
         self._xid = xid
-        fence = binding.metadata.read_fence(session, transaction.job, transaction.sink, shared=True)
+        fence = bound.metadata.read_fence(session, transaction.job, transaction.sink, shared=True)
         if transaction.attempt.is_closed_by(fence):
             raise FencedError(
                 f"{transaction} is closed: sink {transaction.sink!r} of job {transaction.job!r} is at {fence}.",
@@ -125,7 +125,7 @@ class MySqlWriter(SinkWriter):
 
     def _prepare(self, session: Session, xid: Xid) -> None:
         self._in_branch()
-        self._binding.metadata.write_ledger(session, self._transaction, self._subtask, self._loaded_rows)
+        self._bound_sink.metadata.write_ledger(session, self._transaction, self._subtask, self._loaded_rows)
         # Without a branch this answers 1399, so rows that went elsewhere are never taken for prepared (H39).
         session.run(f"XA END {xid.sql}")
         failpoint("C04")

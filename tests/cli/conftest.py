@@ -9,8 +9,9 @@ import pytest
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.entries import Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, FenceRecord, Lineage, LineageRecord
+from twophase.state.records import CommittedRecord, FenceRecord, LineageRecord
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 

@@ -16,16 +16,8 @@ from twophase.cli import checkpoint_list
 from twophase.cli.main import main
 from twophase.ids import Attempt
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.records import (
-    AcceptedLoss,
-    Adoption,
-    CommittedRecord,
-    Decision,
-    Lineage,
-    Note,
-    RepairedRecord,
-    Rewrite,
-)
+from twophase.state.entries import AcceptedLoss, Adoption, Decision, Lineage, Note, Rewrite
+from twophase.state.records import CommittedRecord, RepairedRecord
 from twophase.state.storage import ReadOnlyStorage
 from twophase.state.store import CompletedCheckpointStore
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.memory_driver import NOTE, Driver, completed_of, restoring, visible
-from tests.coordinator.test_repair import Targets, repair
+from tests.coordinator.test_accept_loss import Targets, repair
 from tests.coordinator.test_restored_target import backup, restore_target, run_all
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import TargetChangedError
@@ -70,10 +70,10 @@ def test_a_restore_continues_after_a_gap_that_reaches_into_the_lineage_before(
 
 def continue_from(driver: Driver, restored: Driver) -> Driver:
     """A restore from the newest checkpoint of a driver, in the same folder."""
-    newest, begun = driver.coordinator.newest(), driver.coordinator.log.history.lineage
+    newest, begun = driver.coordinator.newest(), driver.coordinator.context.log.history.lineage
     assert newest is not None
     assert begun is not None
-    restore = restoring(driver.coordinator.store.read(newest), committed=True)
+    restore = restoring(driver.coordinator.context.store.read(newest), committed=True)
     lineage = replace(restore.lineage, ancestors={**begun.ancestors, **restore.lineage.ancestors})
     restored.coordinator.recover(restore=replace(restore, lineage=lineage))
     restored.coordinator.begin_lineage(lineage)

@@ -25,11 +25,12 @@ from harness.memory_driver import (
     restoring,
     visible,
 )
-from tests.coordinator.test_repair import repair as accept_loss
+from tests.coordinator.test_accept_loss import repair as accept_loss
 from tests.coordinator.test_restored_target import restore_target
 from twophase import failpoints
 from twophase.config import JobOptions
-from twophase.coordinator.adopt import AdoptionRepair, Frozen
+from twophase.coordinator.adopt import AdoptionRepair
+from twophase.coordinator.adoption_plan import Frozen
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedError
@@ -37,8 +38,8 @@ from twophase.events import Observers
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.state.entries import Adoption
 from twophase.state.log import JobLog
-from twophase.state.records import Adoption
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 
@@ -86,7 +87,7 @@ def test_what_a_target_has_proof_of_is_committed_in_the_others_and_the_job_goes_
     driver = another().recover()
     assert driver.coordinator.lineage.start == offsets(1).end
     assert driver.coordinator.lineage.first_checkpoint == 1
-    (found,) = driver.coordinator.log.history.repairs
+    (found,) = driver.coordinator.context.log.history.repairs
     assert isinstance(found, Adoption)
     assert (found.note, found.lineage) == (NOTE, driver.coordinator.lineage)
     assert not targets["lake"].prepared

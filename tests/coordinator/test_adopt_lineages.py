@@ -23,18 +23,19 @@ from harness.memory_driver import (
     restoring,
     visible,
 )
+from tests.coordinator.test_accept_loss import repair as accept_loss
 from tests.coordinator.test_adopt import Another, Targets, adopt, repair
-from tests.coordinator.test_repair import repair as accept_loss
 from tests.coordinator.test_restored_target import backup, restore_target
-from twophase.coordinator.adopt import Frozen
+from twophase.coordinator.adoption_plan import Frozen
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome
 from twophase.protocol.sink import CommitRequest
+from twophase.state.entries import AcceptedLoss, Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import AcceptedLoss, Lineage, LineageRecord
+from twophase.state.records import LineageRecord
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 
@@ -416,7 +417,7 @@ def test_of_two_lineages_that_a_lineage_continues_what_the_target_lacks_is_given
     plan = accepting.plan(1, "lake")
     assert f"are missing in it, as are checkpoints up to 1 of the older lineage {NEW}. " in plan.gap
     accepting.accept(plan, NOTE)
-    repairs = another().recover().coordinator.log.history.repairs
+    repairs = another().recover().coordinator.context.log.history.repairs
     assert isinstance(repairs[-1], AcceptedLoss)
     assert repairs[-1].covers(NEW, 1)
 

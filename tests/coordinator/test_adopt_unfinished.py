@@ -13,7 +13,8 @@ import pytest
 
 from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, decided, dying, frozen, remove_body
 from twophase.config import JobOptions
-from twophase.coordinator.adopt import AdoptionPlan, AdoptionRepair
+from twophase.coordinator.adopt import AdoptionRepair
+from twophase.coordinator.adoption_plan import AdoptionPlan
 from twophase.coordinator.context import JobContext
 from twophase.errors import StopJobError
 from twophase.events import Observers

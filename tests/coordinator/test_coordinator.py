@@ -14,7 +14,7 @@ import pytest
 from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
 from harness.memory_driver import decided as dies_decided
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.recovery import commit_decided, take_over
+from twophase.coordinator.recovery_steps import commit_decided, take_over
 from twophase.errors import (
     CheckpointMissingError,
     DeclinedError,
@@ -38,8 +38,9 @@ from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
+from twophase.state.entries import Decision, Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import Decision, FenceRecord, History, Lineage
+from twophase.state.records import FenceRecord, History
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink, MemoryTarget
 
@@ -186,7 +187,7 @@ def stopping(another: Another, down: Down) -> Driver:
     """Checkpoint 0 is decided; sink 'facts' is down; the job is being stopped."""
     driver = another(sinks={"facts": down}).recover()
     down.up = False
-    driver.coordinator.stopping.set()
+    driver.coordinator.context.stopping.set()
     driver.run(0)
     return driver
 
@@ -243,7 +244,7 @@ def test_a_job_that_stops_in_recovery_touches_nothing_that_waits(
     stopping: Driver, another: Another, targets: Targets
 ) -> None:
     second = another(sinks={"facts": stopping.sinks["facts"]})
-    second.coordinator.stopping.set()
+    second.coordinator.context.stopping.set()
     second.recover()
     assert len(targets["facts"].prepared) == 2
     assert second.of(RecoveryFinished) == []
@@ -376,7 +377,7 @@ def test_h30_a_restore_that_is_stopped_before_its_commit_is_done_aborts_nothing(
     restored = completed_of(tmp_path / "job", 0)
     new = Driver(tmp_path / "new", targets, sinks={"facts": down})
     down.up = False
-    new.coordinator.stopping.set()
+    new.coordinator.context.stopping.set()
     new.coordinator.recover(restore=restoring(restored, committed=False))
     assert len(targets["facts"].prepared) == 2
     again = Driver(tmp_path / "new", targets)

@@ -39,8 +39,8 @@ from twophase.errors import (
     TwoPhaseError,
 )
 from twophase.ids import Attempt, Subtask
+from twophase.state.entries import Decision
 from twophase.state.log import JobLog
-from twophase.state.records import Decision
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
 from twophase.testing.memory import MemoryTarget
 
@@ -59,7 +59,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(os, "fsync", lambda descriptor: None)
         self.patch.setattr("twophase.state.store._FOLD_AT", 7)
-        self.patch.setattr("twophase.coordinator.completion._SUBSUME_SINKS_EVERY", 2)
+        self.patch.setattr("twophase.coordinator.checkpoint_completion._SUBSUME_SINKS_EVERY", 2)
         self.root = Path(tempfile.mkdtemp(prefix="twophase-machine-"))
         self.targets = {name: MemoryTarget() for name in SINKS}
         self.decided: dict[int, Decision] = {}
@@ -114,7 +114,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.take_over()
 
     def nothing_waits(self) -> bool:
-        return not self.driver.coordinator.log.history.uncommitted()
+        return not self.driver.coordinator.context.log.history.uncommitted()
 
     def next_of(self, driver: SteppingDriver) -> int:
         newest = driver.coordinator.newest()
@@ -270,7 +270,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @rule()
     def fold(self) -> None:
-        log = self.driver.coordinator.log
+        log = self.driver.coordinator.context.log
         log.fold(log.history)
 
     # -- what goes wrong -----------------------------------------------------------------------------------------------
@@ -311,10 +311,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @rule(sink=st.sampled_from(SINKS), goes_on=st.booleans())
     def stop_while_a_sink_is_down(self, sink: str, goes_on: bool) -> None:
         down = self.driver.stepping_sinks[sink]
-        self.driver.coordinator.stopping.set()
+        self.driver.coordinator.context.stopping.set()
         down.refusals = 2 if goes_on else 1
         self.run_next(self.driver)
-        if goes_on and self.driver.coordinator.log.history.uncommitted():
+        if goes_on and self.driver.coordinator.context.log.history.uncommitted():
             with pytest.raises(DeclinedError, match="was not begun"):
                 self.run_next(self.driver)
         down.refusals = 0
@@ -384,7 +384,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.recover(rival)
             self.run_next(rival, times=times)
             if fold:
-                rival.coordinator.log.fold(rival.coordinator.log.history)
+                rival.coordinator.context.log.fold(rival.coordinator.context.log.history)
 
         if nested is None:
             work()
@@ -436,7 +436,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.zombies)
     @rule(which=st.integers(0, 50))
     def a_zombie_folds_the_log(self, which: int) -> None:
-        log = self.zombies[which % len(self.zombies)].coordinator.log
+        log = self.zombies[which % len(self.zombies)].coordinator.context.log
         with pytest.raises((FencedError, InDoubtError)):  # in doubt: as its last append was
             log.fold(log.history)
 

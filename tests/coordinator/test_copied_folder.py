@@ -11,7 +11,7 @@ import pytest
 
 from harness.memory_driver import Driver, completed_of, restoring, visible
 from twophase.coordinator.fan_out import FanOut, SideBySide, sequentially
-from twophase.coordinator.recovery import Restore
+from twophase.coordinator.recovery_steps import Restore
 from twophase.coordinator.stopwatch import Stopwatch
 from twophase.errors import (
     CheckpointMissingError,
@@ -40,7 +40,7 @@ class Down(MemorySink):
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         if self.up:
             return super().commit(requests)
-        self.driver.coordinator.stopping.set()
+        self.driver.coordinator.context.stopping.set()
         return [RetryLater("down") for _ in requests]
 
 
@@ -89,8 +89,10 @@ class Original:
     def commits_the_rest(self) -> bool:
         for sink in self.sinks.values():
             sink.up = True
-        self.driver.coordinator.stopping.clear()
-        return self.driver.coordinator.context.completer.recommit(self.driver.coordinator.log.history.uncommitted()[0])
+        self.driver.coordinator.context.stopping.clear()
+        return self.driver.coordinator.context.completer.recommit(
+            self.driver.coordinator.context.log.history.uncommitted()[0]
+        )
 
 
 def a_thread(run: Callable[[], None]) -> threading.Thread:
@@ -144,8 +146,8 @@ def test_what_is_committed_in_one_sink_while_it_is_closed_is_not_aborted_in_the_
 
     def commits_facts_only() -> None:
         original.sinks["facts"].up = True
-        original.driver.coordinator.stopping.clear()
-        decision = original.driver.coordinator.log.history.uncommitted()[0]
+        original.driver.coordinator.context.stopping.clear()
+        decision = original.driver.coordinator.context.log.history.uncommitted()[0]
         assert not original.driver.coordinator.context.completer.recommit(decision)
 
     sinks = {"facts": Interrupted(targets["facts"], "abort", commits_facts_only)}
@@ -180,10 +182,10 @@ def test_a_mark_that_the_copy_has_raised_proves_nothing_to_the_original(tmp_path
         sink.subsume(decided.lineage, 1)
     for sink in original.sinks.values():
         sink.up = True
-    original.driver.coordinator.stopping.clear()
+    original.driver.coordinator.context.stopping.clear()
     with pytest.raises(FencedError):
         original.driver.coordinator.context.completer.commit(decided, Stopwatch(original.driver.clock))
-    assert original.driver.coordinator.log.history.uncommitted(), "it would tell what it does not know"
+    assert original.driver.coordinator.context.log.history.uncommitted(), "it would tell what it does not know"
 
 
 def test_an_orphan_that_the_original_commits_while_it_is_aborted_is_a_checkpoint_that_the_copy_lacks(

@@ -22,10 +22,10 @@ MODULES = [
     "twophase.state.store",
     "twophase.state.log",
     "twophase.coordinator.attempt",
-    "twophase.coordinator.completion",
+    "twophase.coordinator.checkpoint_completion",
     "twophase.coordinator.coordinator",
-    "twophase.coordinator.driver_recovery",
     "twophase.coordinator.recovery",
+    "twophase.coordinator.recovery_steps",
     "twophase.testing.memory",
 ]
 BEFORE = ["C01", "C02", "E01", "C04", "C05", "C06", "C07", "C08", "C09"]

@@ -20,7 +20,7 @@ import pytest
 
 from harness.interleaving import PIECES, Crash, SteppingDriver, SteppingStorage, Steps, between_steps
 from harness.memory_driver import JOB, SCHEMA, offsets, restoring
-from twophase.coordinator.completion import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.sinks.file.sink import FileSink
 from twophase.state.storage import NO_CRASH_POINTS, CrashPoints
@@ -165,7 +165,7 @@ class MortalDriver(SteppingDriver):
         newest, current = self.coordinator.newest(), self.coordinator.lineage
         if newest is None or not newest.committed:
             return
-        restore = restoring(self.coordinator.store.read(newest), committed=True)
+        restore = restoring(self.coordinator.context.store.read(newest), committed=True)
         lineage = replace(restore.lineage, ancestors={**current.ancestors, **restore.lineage.ancestors})
         self.base[lineage.id] = self.base[current.id] + newest.checkpoint
         self.coordinator.begin_lineage(lineage)
@@ -218,7 +218,7 @@ class Life:
         if self._random.random() < 0.15:
             driver.restore()
         self._in_vain = 0
-        self.lineages = len(driver.coordinator.log.history.lineages)
+        self.lineages = len(driver.coordinator.context.log.history.lineages)
         assert not any(target.prepared for target in self.targets.values())
         self.check(died=0)
         while (rows := driver.next_rows()) < checkpoints:

@@ -279,7 +279,7 @@ def test_i7_a_zombie_that_appends_after_a_folded_log_is_fenced(driver: Driver, a
     def overtaken(pending: PendingCheckpoint) -> None:
         driver.write(pending)
         rival = another().recover()
-        rival.coordinator.log.fold(rival.coordinator.log.history)
+        rival.coordinator.context.log.fold(rival.coordinator.context.log.history)
 
     with pytest.raises(FencedError, match="folded by another driver"):
         driver.run(1, overtaken)
@@ -380,7 +380,7 @@ def test_h48_all_decided_checkpoints_are_committed_oldest_first(
     monkeypatch.setattr(driver.coordinator, "_make_room", lambda number: None)  # as commits behind the next batch do
     crash_at(driver, monkeypatch, "_finish", 0)
     crash_at(driver, monkeypatch, "_finish", 1)
-    assert [found.checkpoint for found in driver.coordinator.log.history.uncommitted()] == [0, 1]
+    assert [found.checkpoint for found in driver.coordinator.context.log.history.uncommitted()] == [0, 1]
     another().recover()
     assert visible(targets["facts"]) == list(range(20))
     assert [row["id"] // 10 for row in targets["facts"].visible] == [0] * 10 + [1] * 10
@@ -411,5 +411,5 @@ def test_a_restart_after_many_checkpoints_goes_on(driver: Driver, targets: Targe
     second = another().recover()
     second.run(40)
     assert visible(targets["facts"]) == list(range(410))
-    assert second.coordinator.log.history.generation == 2
-    assert second.coordinator.job == JOB
+    assert second.coordinator.context.log.history.generation == 2
+    assert second.coordinator.context.job == JOB

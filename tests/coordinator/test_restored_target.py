@@ -44,11 +44,11 @@ def test_a_restored_target_stops_the_job(driver: Driver, targets: Targets, anoth
     driver.run(1)
     driver.run(2)
     restore_target(targets["lake"], old)
-    records = len(driver.coordinator.log.history.decisions)
+    records = len(driver.coordinator.context.log.history.decisions)
     again = another()
     with pytest.raises(TargetChangedError, match=r"checkpoint 2 .* sink 'lake' .* knows up to 0 of that lineage"):
         again.recover()
-    assert (again.coordinator.generation, len(again.coordinator.log.history.decisions)) == (0, records)
+    assert (again.coordinator.generation, len(again.coordinator.context.log.history.decisions)) == (0, records)
 
 
 def test_an_empty_target_in_place_of_the_old_one_stops_the_job(
@@ -109,7 +109,7 @@ def test_what_a_sink_had_long_ago_outlives_every_fold_and_driver(
         driver.run(number, no_rows_for("facts", driver))
         if number % 3 == 0:
             driver = another().recover()
-    assert driver.coordinator.log.length() <= 3
+    assert driver.coordinator.context.log.length() <= 3
     restore_target(targets["facts"], old)
     with pytest.raises(TargetChangedError, match=r"checkpoint 0 of lineage"):
         another().recover()
@@ -345,14 +345,14 @@ def test_they_stop_it_too_if_the_driver_died_before_the_log_said_committed(
     driver: Driver, targets: Targets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found by the simulation: the log expected nothing of that sink, and a commit that is asked for again finds its proof."""
-    append = driver.coordinator.log.append
+    append = driver.coordinator.context.log.append
 
     def dies(record: Record) -> None:
         if isinstance(record, CommittedRecord):
             raise OSError("killed")
         append(record)
 
-    monkeypatch.setattr(driver.coordinator.log, "append", dies)
+    monkeypatch.setattr(driver.coordinator.context.log, "append", dies)
     with pytest.raises(OSError, match="killed"):
         driver.run(0)
     with pytest.raises(TargetChangedError, match=r"sink 'facts' .* checkpoint 0 .* dropped and created again"):

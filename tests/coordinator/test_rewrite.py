@@ -11,9 +11,9 @@ import pytest
 
 from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, completed_of, decided, dying, lose, visible
 from tests.coordinator.conftest import each, in_part
+from tests.coordinator.test_accept_loss import Another, Targets
+from tests.coordinator.test_accept_loss import repair as accepting
 from tests.coordinator.test_adopt import adopt
-from tests.coordinator.test_repair import Another, Targets
-from tests.coordinator.test_repair import repair as accepting
 from tests.coordinator.test_restored_target import backup, restore_target, restore_target_in_commit
 from twophase.config import JobOptions
 from twophase.coordinator.context import JobContext
@@ -32,8 +32,8 @@ from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import Committed
 from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.state.entries import Rewrite
 from twophase.state.log import JobLog
-from twophase.state.records import Rewrite
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemorySink
 

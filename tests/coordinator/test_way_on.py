@@ -37,7 +37,7 @@ class Scripted(MemorySink):
             return super().commit(requests)
         if self.commits_first:
             super().commit(requests)
-        self.driver.coordinator.stopping.set()
+        self.driver.coordinator.context.stopping.set()
         if isinstance(self.answer, TwoPhaseError):
             raise self.answer
         return [self.answer for _ in requests]

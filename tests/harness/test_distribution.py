@@ -32,11 +32,11 @@ def test_split(own, other):
 
 
 def test_a_file_stays_in_one_process_unless_it_is_split(tmp_path: Path) -> None:
-    (tmp_path / "integration/start").mkdir(parents=True)
-    (tmp_path / "integration/start/test_demo.py").write_text(HALVES)
+    (tmp_path / "integration/getting_started").mkdir(parents=True)
+    (tmp_path / "integration/getting_started/test_demo.py").write_text(HALVES)
     (tmp_path / "test_kept.py").write_text(KEPT)
     (tmp_path / "pytest.ini").touch()
-    plugins = ["-p", "harness.distribution", "-p", "harness.ledger", "-p", "harness.selection"]
+    plugins = ["-p", "harness.distribution", "-p", "harness.cost_ledger", "-p", "harness.selection"]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *plugins, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"],
         cwd=tmp_path,

@@ -113,7 +113,9 @@ def test_shares_cost_about_the_same() -> None:
 def collected(folder: Path, *options: str, **more: str) -> set[str]:
     for name, text in (FILES | more).items():
         (folder / name).write_text(text)
-    plugins = [word for name in ("harness.ledger", "harness.relay", "harness.selection") for word in ("-p", name)]
+    plugins = [
+        word for name in ("harness.cost_ledger", "harness.relay_tests", "harness.selection") for word in ("-p", name)
+    ]
     quiet = ["--collect-only", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *plugins, *quiet, *options, str(folder)],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from integration.several.reader import Look, Part
+from integration.three_sinks.reader import Look, Part
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,8 @@ import pytest
 
 from twophase.ids import Attempt
 from twophase.runtime.spark_folder import delete_abandoned
-from twophase.state.records import (
-    CommittedRecord,
-    DecidedRecord,
-    Decision,
-    FenceRecord,
-    History,
-    Lineage,
-    LineageRecord,
-    Proof,
-)
+from twophase.state.entries import Decision, Lineage, Proof
+from twophase.state.records import CommittedRecord, DecidedRecord, FenceRecord, History, LineageRecord
 
 
 def restored(history: History, root: Path, number: int) -> History:

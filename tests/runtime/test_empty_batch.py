@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from twophase.events import CheckpointDecided, Event
-from twophase.runtime import plan
+from twophase.runtime import logical_plan
 from twophase.runtime.stream_writer import write_stream
 from twophase.testing.folder import FolderSink, FolderTarget
 
@@ -98,10 +98,10 @@ def test_what_a_sink_sees_of_it_is_known_to_be_empty(spark: SparkSession, name: 
     transform, expected = TRANSFORMS[name]
     nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), "id long")
     assert nothing.rdd.getNumPartitions() == 0
-    assert plan.is_empty(transform(nothing)) is expected
+    assert logical_plan.is_empty(transform(nothing)) is expected
     if expected:
         assert transform(nothing).count() == 0
 
 
 def test_a_batch_with_partitions_is_not_known_to_be_empty(spark: SparkSession) -> None:
-    assert not plan.is_empty(spark.createDataFrame(spark.sparkContext.parallelize([], 1), "id long"))
+    assert not logical_plan.is_empty(spark.createDataFrame(spark.sparkContext.parallelize([], 1), "id long"))

@@ -39,8 +39,9 @@ from twophase.runtime.job import Job
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.stream_writer import StreamWriter, write_stream
 from twophase.state import codec
+from twophase.state.entries import Decision
 from twophase.state.log import JobLog
-from twophase.state.records import Decision, FenceRecord
+from twophase.state.records import FenceRecord
 from twophase.state.storage import LocalStorage, UnclearOutcomeError
 from twophase.testing.folder import FolderSink, FolderTarget
 
@@ -310,7 +311,9 @@ def test_a_driver_that_is_overtaken_while_it_is_being_stopped_is_told_that_it_is
             pipeline.overtake()
             started.wait(60)
             stopping.start()
-            wait_for(lambda: job._run is not None and job._run._coordinator.stopping.is_set(), "the stop to begin")
+            wait_for(
+                lambda: job._run is not None and job._run._coordinator.context.stopping.is_set(), "the stop to begin"
+            )
 
     pipeline.add()
     job = pipeline.writer().observer(overtake).start()

@@ -219,7 +219,7 @@ def test_a_commit_that_outlives_the_abort_of_its_micro_batch_decides_nothing(wor
     world.freeze(0)
     acknowledged = world.write(world.job().plan(), 0)
     late = world.job()
-    late._coordinator.log.read()
+    late._coordinator.context.log.read()
     note = late._notes.read()
     assert note is not None
     world.job().abort()

@@ -12,7 +12,7 @@ import pytest
 from harness.rights import permissions_checked
 from tests.runtime.plugin_world import Killed, World
 from twophase.errors import OffsetOutOfRangeError, SourceLossError
-from twophase.runtime.afresh import begin_afresh
+from twophase.runtime.lost_replay_remedy import begin_afresh
 from twophase.runtime.plugin.query_start import finish_committed
 from twophase.sources.kafka import range_digest
 from twophase.sources.kafka.range_digest import RangeDigests

@@ -15,7 +15,7 @@ from twophase.errors import CheckpointMissingError, ConfigError
 from twophase.ids import new_lineage_id
 from twophase.runtime.restore import restored_checkpoint
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.records import Decision, Lineage
+from twophase.state.entries import Decision, Lineage
 from twophase.testing.memory import MemoryTarget
 
 
@@ -30,7 +30,7 @@ class Source:
 
     @property
     def decision(self) -> Decision:
-        return self.driver.coordinator.log.read().decisions[0]
+        return self.driver.coordinator.context.log.read().decisions[0]
 
     def read(self, **options: object) -> CompletedCheckpoint | None:
         """What the restored job does at a start."""

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from harness.rights import permissions_checked
 from twophase.config import JobOptions
 from twophase.errors import PreflightError
-from twophase.runtime import batch, plan
+from twophase.runtime import batch, logical_plan
 from twophase.runtime.shared_folder import SharedFolder, _write
 from twophase.runtime.stream_writer import write_stream
 from twophase.state.log import JobLog
@@ -220,10 +220,10 @@ class Micro:
         shared: Any = SimpleNamespace(check=lambda: self.done.append("asked"))
         self.shared = shared
         patch.setattr(batch, "SparkJobs", lambda *_: SimpleNamespace(run=lambda jobs, *_: self.done.extend(jobs)))
-        patch.setattr(plan, "is_empty", lambda _: False)
+        patch.setattr(logical_plan, "is_empty", lambda _: False)
         coordinator: Any = SimpleNamespace(
             generation=2,
-            stopping=threading.Event(),
+            context=SimpleNamespace(stopping=threading.Event()),
             classify=lambda *_: None,
             checkpoint=lambda number, _, pre_commit: pre_commit(mock.MagicMock(checkpoint=number)),
         )
@@ -299,7 +299,7 @@ PLANS: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], bool]] = {
 def test_a_plan_that_keeps_state_is_known(spark: SparkSession, tmp_path: Path, name: str) -> None:
     build, keeps_state = PLANS[name]
     rows = spark.readStream.schema("id long").json(f"file://{tmp_path}")
-    assert plan.keeps_state(plan.analyzed(build(rows, spark.range(3)))) is keeps_state
+    assert logical_plan.keeps_state(logical_plan.analyzed(build(rows, spark.range(3)))) is keeps_state
 
 
 def test_recovery_comes_before_the_question(

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from harness.spark_settings import changed
 from twophase.errors import PreflightError
-from twophase.runtime import plan, shuffles
+from twophase.runtime import logical_plan, shuffles
 from twophase.runtime.stream_writer import StreamWriter, write_stream
 from twophase.testing.folder import FolderSink, FolderTarget
 
@@ -71,12 +71,12 @@ def ids(root: Path) -> list[int]:
 
 @pytest.mark.parametrize("name", SHUFFLING)
 def test_a_plan_that_shuffles_is_known(rows: DataFrame, name: str) -> None:
-    assert plan.may_shuffle(SHUFFLING[name](rows))
+    assert logical_plan.may_shuffle(SHUFFLING[name](rows))
 
 
 @pytest.mark.parametrize("name", STRAIGHT)
 def test_a_plan_that_does_not_shuffle_is_known(rows: DataFrame, name: str) -> None:
-    assert not plan.may_shuffle(STRAIGHT[name](rows))
+    assert not logical_plan.may_shuffle(STRAIGHT[name](rows))
 
 
 def test_a_fault_is_named_with_what_is_right(spark: SparkSession) -> None:

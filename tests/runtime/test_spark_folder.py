@@ -18,7 +18,7 @@ from twophase.runtime.spark_folder import SparkFolder
 from twophase.sources.kafka import range_digest
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Decision, Lineage
+from twophase.state.entries import Decision, Lineage
 
 FRESH = Lineage("0e8f6a0c-6a5d-4c59-9a0e-3f1a7b1c2d3e")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.file_sink import FileHarness
+from harness.staged_sink_harness import FileHarness
 from twophase.sinks.file.sink import FileSink
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.file_sink import FileHarness, commit, orders
+from harness.staged_sink_harness import FileHarness, commit, orders
 from twophase.errors import StopJobError, TwoPhaseError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from twophase.runtime.interpreter import restore_worker_python
+from twophase.runtime.worker_interpreter import restore_worker_python
 from twophase.startup.worker_python import is_this_python, worker_python
 
 

@@ -11,8 +11,9 @@ import pytest
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.entries import Decision, Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import Decision, FenceRecord, Lineage, LineageRecord
+from twophase.state.records import FenceRecord, LineageRecord
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 

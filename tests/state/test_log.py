@@ -19,8 +19,9 @@ from twophase.errors import CorruptRecordError, FencedError, InDoubtError
 from twophase.ids import Attempt
 from twophase.protocol.record import digest
 from twophase.state import codec
+from twophase.state.entries import Decision
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, DecidedRecord, Decision, FenceRecord, History, record_to_json
+from twophase.state.records import CommittedRecord, DecidedRecord, FenceRecord, History, record_to_json
 from twophase.state.storage import CrashPoints, LocalStorage, Storage, UnclearOutcomeError
 from twophase.state.store import CompletedCheckpointStore
 

@@ -14,22 +14,15 @@ from twophase.errors import CorruptRecordError
 from twophase.ids import Attempt
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.entries import AcceptedLoss, Adoption, Decision, Lineage, Note, Proof, Repair, Rewrite
 from twophase.state.records import (
-    AcceptedLoss,
-    Adoption,
     CommittedRecord,
     DecidedRecord,
-    Decision,
     FenceRecord,
     History,
-    Lineage,
     LineageRecord,
-    Note,
-    Proof,
     Record,
-    Repair,
     RepairedRecord,
-    Rewrite,
     SubsumedRecord,
     record_from_json,
     record_to_json,

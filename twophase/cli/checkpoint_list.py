@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from twophase.errors import CheckpointMissingError, ConfigError, StopJobError
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.entries import Decision
 from twophase.state.log import FOLDER as LOG_FOLDER
 from twophase.state.log import JobLog, job_of
-from twophase.state.records import Decision, History
+from twophase.state.records import History
 from twophase.state.storage import ReadOnlyStorage
 from twophase.state.store import FOLDER as BODY_FOLDER
 from twophase.state.store import CompletedCheckpointStore

@@ -16,7 +16,7 @@ from rich.text import Text
 from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read_checkpoints
 from twophase.cli.display.text import clean, count, duration, local_time, size
 from twophase.cli.options import verbose_option
-from twophase.state.records import AcceptedLoss, Adoption, Repair, Rewrite
+from twophase.state.entries import AcceptedLoss, Adoption, Repair, Rewrite
 
 _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 _LINEAGE_CHARS = 8

@@ -19,18 +19,19 @@ from twophase.cli.jobfile.job_file import JobFile
 from twophase.cli.options import verbose_option
 from twophase.cli.repair_setup import repair_context, rewrite_context
 from twophase.config import JobOptions
-from twophase.coordinator.adopt import AdoptionPlan, AdoptionRepair
+from twophase.coordinator.accept_loss import LossPlan, LossRepair
+from twophase.coordinator.adopt import AdoptionRepair
+from twophase.coordinator.adoption_plan import AdoptionPlan
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.context import JobContext
-from twophase.coordinator.repair import LossPlan, LossRepair
 from twophase.coordinator.rewrite import RewritePlan, RewriteRepair
 from twophase.errors import ConfigError
 from twophase.protocol.committable import Committable
-from twophase.runtime.adopted import frozen_in
-from twophase.runtime.plugin.adopted import check_beginning, frozen_around, is_unlaid, lay, query_folder
+from twophase.runtime.adopted_offsets import frozen_in
+from twophase.runtime.plugin.adopted_query import check_beginning, frozen_around, is_unlaid, lay, query_folder
 from twophase.runtime.plugin.description import log_folder
 from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
-from twophase.state.records import Note
+from twophase.state.entries import Note
 from twophase.state.storage import LocalStorage
 
 _BEGAN = "set startingOffsets of every source to where the job began, and run the command again with --from-starting-offsets."

@@ -27,7 +27,7 @@ from twophase.events import Observers
 from twophase.protocol.sink import OpensForRepair, Sink, SinkContext
 from twophase.runtime.job import Job
 from twophase.runtime.logging_observer import log_event
-from twophase.runtime.plugin.adopted import check_root
+from twophase.runtime.plugin.adopted_query import check_root
 from twophase.runtime.rewrite import KafkaReread
 from twophase.startup.quick_start import is_switched_off
 from twophase.state.log import job_of

@@ -1,7 +1,7 @@
 """The checkpoint coordinator: trigger, acknowledge, decide, commit, subsume, notify.
 
     1. to 3.          trigger, pre-commit, decide: `coordinator.attempt`
-    4. to 6.          commit, subsume, notify: `coordinator.completion`
+    4. to 6.          commit, subsume, notify: `coordinator.checkpoint_completion`
 
 A failure before the decision declines the attempt: its pieces are aborted, its attempt is closed in every sink, and it is
 retried whole while `checkpoint.tolerable_failures` allows. A failure after the decision aborts nothing.
@@ -12,35 +12,27 @@ With `checkpoint.max_concurrent` above 1 a thread takes steps 4 to 6 while the n
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from twophase.config import JobOptions
 from twophase.coordinator.attempt import AttemptSequence, CheckpointAttempt, Snapshot, reason_of
-from twophase.coordinator.clock import Clock
-from twophase.coordinator.closing import AttemptCloser
+from twophase.coordinator.attempt_closing import AttemptCloser
 from twophase.coordinator.commit_queue import CommitQueue, Spawn, plain_thread
 from twophase.coordinator.context import JobContext
-from twophase.coordinator.driver_recovery import DriverRecovery
-from twophase.coordinator.fan_out import FanOut, sequentially
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.coordinator.proofs import has_moved
-from twophase.coordinator.recovery import Restore, commit_decided
+from twophase.coordinator.recovery import DriverRecovery
+from twophase.coordinator.recovery_steps import Restore, commit_decided
 from twophase.coordinator.state_machine import Action, Signal
 from twophase.coordinator.validation import SinkValidation
 from twophase.errors import CheckpointMissingError, DeclinedError, LostCommittableError, OffsetMismatchError
-from twophase.events import CheckpointDeclined, CheckpointReplayed, CheckpointTriggered, Observers
+from twophase.events import CheckpointDeclined, CheckpointReplayed, CheckpointTriggered
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
-from twophase.protocol.listener import CheckpointListener
-from twophase.protocol.sink import Sink
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.log import JobLog
-from twophase.state.records import Decision, Lineage, LineageRecord
-from twophase.state.storage import Storage
-from twophase.state.store import CompletedCheckpointStore
+from twophase.state.entries import Decision, Lineage
+from twophase.state.records import LineageRecord
 
 
 @dataclass(frozen=True)
@@ -56,70 +48,36 @@ class Write:
 
 
 class CheckpointCoordinator:
-    """Coordinates the checkpoints of one job, as one driver. For one thread at a time, apart from `stopping`.
+    """Coordinates the checkpoints of one job, as one driver. For one thread at a time, apart from `context.stopping`.
 
     Args:
-        job: the job's name.
-        storage: the job's folder.
-        sinks: the sinks by name, in the user's order; opened.
-        options: the job's options.
-        observers: receive every event.
-        clock: the time.
+        context: the job, as this driver sees it.
         snapshot: returns the operator states for a checkpoint; an exception declines the attempt.
-        listeners: notified of completed, aborted and subsumed checkpoints.
         spawn: makes the thread that commits while the next batch runs.
-        fan_out: calls several sinks for the same thing, in recovery and after a declined attempt.
         on_failure: called by that thread when a decided checkpoint cannot be committed and the job must end.
 
     Attributes:
-        context: the parts of the job that this driver works with.
+        context: as given.
         attempts: numbers its attempts.
         closer: closes older attempts in the sinks.
     """
 
     def __init__(
         self,
-        job: str,
-        storage: Storage,
-        sinks: Mapping[str, Sink],
-        options: JobOptions,
+        context: JobContext,
         *,
-        observers: Observers,
-        clock: Clock,
         snapshot: Snapshot,
-        listeners: Sequence[CheckpointListener] = (),
         spawn: Spawn = plain_thread,
-        fan_out: FanOut = sequentially,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
-        self.context = JobContext(job, storage, sinks, options, observers, clock, listeners=listeners, fan_out=fan_out)
+        self.context = context
         self.attempts = AttemptSequence()
-        validation = SinkValidation(self.context)
-        self.closer = AttemptCloser(self.context, validation)
-        self._recovery = DriverRecovery(self.context, self.attempts, validation, self.closer)
+        validation = SinkValidation(context)
+        self.closer = AttemptCloser(context, validation)
+        self._recovery = DriverRecovery(context, self.attempts, validation, self.closer)
         self._snapshot = snapshot
         self._last_commit_s = float("-inf")
         self._commit_queue = CommitQueue(spawn, on_failure)
-
-    @property
-    def job(self) -> str:
-        """The job's name."""
-        return self.context.job
-
-    @property
-    def log(self) -> JobLog:
-        """The job's log."""
-        return self.context.log
-
-    @property
-    def store(self) -> CompletedCheckpointStore:
-        """The job's checkpoints."""
-        return self.context.store
-
-    @property
-    def stopping(self) -> threading.Event:
-        """Set it to stop the job; waits and retries end then."""
-        return self.context.stopping
 
     @property
     def generation(self) -> int:
@@ -133,13 +91,13 @@ class CheckpointCoordinator:
         Raises:
             CheckpointMissingError: none has begun.
         """
-        if self.log.history.lineage is None:
-            raise CheckpointMissingError(f"Job {self.job!r} has no lineage yet.")
-        return self.log.history.lineage
+        if self.context.log.history.lineage is None:
+            raise CheckpointMissingError(f"Job {self.context.job!r} has no lineage yet.")
+        return self.context.log.history.lineage
 
     def newest(self) -> Decision | None:
         """The newest decided checkpoint of the current lineage."""
-        return self.log.history.newest(self.lineage.id)
+        return self.context.log.history.newest(self.lineage.id)
 
     @property
     def failure(self) -> BaseException | None:
@@ -153,7 +111,7 @@ class CheckpointCoordinator:
             retry: until everything is committed or the job is stopped; otherwise what is left is tried once.
         """
         if not retry:
-            self.stopping.set()
+            self.context.stopping.set()
         self._commit_queue.close()
 
     def recover(self, previous_generation: int | None = None, restore: Restore | None = None) -> None:
@@ -172,7 +130,7 @@ class CheckpointCoordinator:
         """Begin a new lineage, after `recover`. A sink that has another target from now on begins there without proofs."""
         sinks = self.context.sinks
         kept = tuple(proof for proof in lineage.proofs or () if not has_moved(proof, sinks.get(proof.sink)))
-        self.log.append(LineageRecord(replace(lineage, proofs=kept)))
+        self.context.log.append(LineageRecord(replace(lineage, proofs=kept)))
 
     def classify(self, checkpoint: int, offsets: FrozenOffsets) -> Write | Replay:
         """Decide what to do with micro-batch n: write it, or recognise it as decided.
@@ -191,7 +149,7 @@ class CheckpointCoordinator:
             raise self._mismatch(checkpoint, "it is decided with other offsets")
         if checkpoint != newest.checkpoint + 1:
             raise self._mismatch(checkpoint, f"the newest decided checkpoint is {newest.checkpoint}")
-        if self.store.read(newest).offsets.end != offsets.start:
+        if self.context.store.read(newest).offsets.end != offsets.start:
             raise self._mismatch(checkpoint, f"it does not begin where checkpoint {newest.checkpoint} ended")
         return Write()
 
@@ -206,12 +164,12 @@ class CheckpointCoordinator:
         """
         self._commit_queue.wait(0)
         if not decision.committed:
-            commit_decided(self.log.history, self.context.completer.recommit)
+            commit_decided(self.context.log.history, self.context.completer.recommit)
         elif (decision.lineage, decision.checkpoint) != self._recovery.recommitted:
             self.context.completer.recommit(decision)
         if execute is not None:
             execute()
-        self.context.observers(CheckpointReplayed(self.job, decision.checkpoint, execute is not None))
+        self.context.observers(CheckpointReplayed(self.context.job, decision.checkpoint, execute is not None))
 
     def checkpoint(self, number: int, offsets: FrozenOffsets, pre_commit: Callable[[PendingCheckpoint], None]) -> None:
         """Take checkpoint `number`. Returns only once it is decided.
@@ -246,11 +204,11 @@ class CheckpointCoordinator:
         if at_most:
             self._commit_queue.wait(at_most)
         else:
-            commit_decided(self.log.history, self.context.completer.recommit)
-        left = self.log.history.uncommitted()
+            commit_decided(self.context.log.history, self.context.completer.recommit)
+        left = self.context.log.history.uncommitted()
         if len(left) > at_most:  # only a stop leaves something over
             raise DeclinedError(
-                f"Job {self.job!r}: checkpoint {number} was not begun: checkpoint {left[0].checkpoint} is decided but not "
+                f"Job {self.context.job!r}: checkpoint {number} was not begun: checkpoint {left[0].checkpoint} is decided but not "
                 "committed yet, and the job is stopping."
             )
 
@@ -259,14 +217,14 @@ class CheckpointCoordinator:
         clock = self.context.clock
         left_s = self._last_commit_s + self.context.options.min_pause_s - clock.monotonic_s()
         if left_s > 0:
-            clock.wait(self.stopping, left_s)
+            clock.wait(self.context.stopping, left_s)
 
     def _trigger(self, number: int, offsets: FrozenOffsets) -> CheckpointAttempt:
         """Step 1."""
         attempt = self.attempts.next()
-        self.context.observers(CheckpointTriggered(self.job, number, attempt))
+        self.context.observers(CheckpointTriggered(self.context.job, number, attempt))
         pending = PendingCheckpoint(
-            job=self.job,
+            job=self.context.job,
             lineage=self.lineage.id,
             checkpoint=number,
             attempt=attempt,
@@ -307,25 +265,27 @@ class CheckpointCoordinator:
 
     def _decline(self, attempt: CheckpointAttempt, *, last: bool) -> bool:
         """Abort the attempt everywhere; return whether it is retried."""
-        pending, error, stopping = attempt.pending, attempt.error, self.stopping.is_set()
+        pending, error, stopping = attempt.pending, attempt.error, self.context.stopping.is_set()
         if not isinstance(error, DeclinedError):
             raise error
         reason = reason_of(error, stopping=stopping)
         will_retry = error.restartable and reason.counts and not last and not stopping
         self.context.observers(
-            CheckpointDeclined(self.job, pending.checkpoint, pending.attempt, reason.name, str(error), will_retry)
+            CheckpointDeclined(
+                self.context.job, pending.checkpoint, pending.attempt, reason.name, str(error), will_retry
+            )
         )
         if not self._commit_queue.wait(0):
             return False  # the job is stopping; the next recovery closes the attempt when it has committed the rest
         self.closer.close_below(Attempt(pending.attempt.generation, pending.attempt.counter + 1))
-        self.store.discard(self.lineage.id, pending.checkpoint, pending.attempt)
+        self.context.store.discard(self.lineage.id, pending.checkpoint, pending.attempt)
         pending.signal(Signal.CLEANED)
         self.context.listeners.aborted(pending.checkpoint)
         return will_retry
 
     def _mismatch(self, checkpoint: int, reason: str) -> OffsetMismatchError:
         return OffsetMismatchError(
-            f"Job {self.job!r}: Spark runs micro-batch {checkpoint}, but {reason}. Nothing was written.",
+            f"Job {self.context.job!r}: Spark runs micro-batch {checkpoint}, but {reason}. Nothing was written.",
             remedy="Spark's folder inside the job's folder was changed, or replaced by an old copy: restore both from "
             "one backup, or start a new lineage with restore.path (in the plugin form: another name and checkpointLocation).",
         )

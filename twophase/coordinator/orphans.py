@@ -1,4 +1,4 @@
-"""Closing attempts: afterwards nothing of an older attempt is left in a sink, and nothing more can arrive.
+"""Closes the older attempts of one sink: afterwards nothing of them is left in it, and nothing more can arrive.
 
     1. scan, and abort the orphans            they may hold locks that the fence needs
     2. raise the sink's fence                 no older writer can pre-commit any more

@@ -11,7 +11,7 @@ from twophase.errors import DeclinedError, StopJobError
 from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.records import Proof
+from twophase.state.entries import Proof
 
 
 class PendingCheckpoint:

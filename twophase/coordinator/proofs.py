@@ -20,8 +20,9 @@ from dataclasses import replace
 from twophase.errors import CheckpointMissingError, FencedError, TargetChangedError
 from twophase.protocol.sink import Sink, SinkHistory
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.entries import Decision, Proof
 from twophase.state.log import JobLog
-from twophase.state.records import Decision, History, Proof
+from twophase.state.records import History
 from twophase.state.store import CompletedCheckpointStore
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay, Write
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.coordinator.recovery import take_over
+from twophase.coordinator.recovery_steps import take_over
 from twophase.errors import FencedError
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
@@ -38,7 +38,7 @@ class ResumableCoordinator:
         Raises:
             FencedError: another driver has taken the job over.
         """
-        self._check_generation(self._coordinator.log.refresh(), attempt.generation)
+        self._check_generation(self._coordinator.context.log.refresh(), attempt.generation)
         attempts = self._coordinator.attempts
         attempts.generation, attempts.counter = attempt.generation, attempt.counter
 
@@ -88,17 +88,17 @@ class ResumableCoordinator:
         """
         coordinator = self._coordinator
         coordinator.attempts.generation = take_over(
-            coordinator.log, {}, lambda history: self._check_generation(history, generation)
+            coordinator.context.log, {}, lambda history: self._check_generation(history, generation)
         )
-        if coordinator.log.history.uncommitted():
+        if coordinator.context.log.history.uncommitted():
             return
         coordinator.closer.close_below(Attempt(coordinator.generation, 0))
-        coordinator.store.sweep()
+        coordinator.context.store.sweep()
 
     def _check_generation(self, history: History, generation: int) -> None:
         if history.generation != generation:
             raise FencedError(
-                f"Job {self._coordinator.job!r}: a driver of generation {history.generation} has taken over from "
+                f"Job {self._coordinator.context.job!r}: a driver of generation {history.generation} has taken over from "
                 f"{generation}.",
                 remedy="leave this driver stopped.",
             )

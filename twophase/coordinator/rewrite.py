@@ -1,6 +1,6 @@
 """A repair: rereads the records of lost pieces of a decided checkpoint, and writes them in a new attempt instead.
 
-    1. plan       take over and commit, as every repair does (coordinator/repair.py), which proves what is lost.
+    1. plan       take over and commit, as every repair does (coordinator/accept_loss.py), which proves what is lost.
                   The source tells which records it would read again, and that they exist. The operator confirms
     2. fence      close the sink for all attempts before ours; abort the leftovers of an earlier rewrite
     3. write      the lost pieces, durably and invisibly: orphans until step 5
@@ -19,17 +19,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from twophase.coordinator.accept_loss import LossPlan, LossRepair
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.orphans import Orphans
 from twophase.coordinator.proofs import check_targets
-from twophase.coordinator.recovery import check_histories, commit_decided, piece_names
-from twophase.coordinator.repair import LossPlan, LossRepair
+from twophase.coordinator.recovery_steps import commit_decided
+from twophase.coordinator.validation import check_histories, piece_names
 from twophase.errors import StopJobError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.records import AcceptedLoss, Decision, Note, RepairedRecord, Rewrite
+from twophase.state.entries import AcceptedLoss, Decision, Note, Rewrite
+from twophase.state.records import RepairedRecord
 
 
 @dataclass(frozen=True)

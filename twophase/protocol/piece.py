@@ -1,12 +1,12 @@
-"""The names of pieces in a target that has only names to know them by: files, folders, records beside a table (I5)."""
+"""The names of pieces and their owner in a target that has only names to know them by: files, folders, records (I5)."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
-from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.ids import Attempt, Subtask, TransactionId, short_hash
 
 UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 """Pattern of a lineage."""
@@ -14,6 +14,23 @@ ATTEMPT = r"(\d{1,10})\.(\d{1,10})"
 """Pattern of an attempt."""
 _BATCH = re.compile(rf"({UUID})-(\d{{1,18}})-{ATTEMPT}", re.ASCII)
 _TASK = re.compile(rf"{_BATCH.pattern}-(\d{{1,10}})\.(\d{{1,19}})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class PieceOwner:
+    """The owner of pieces: one sink of one job.
+
+    Attributes:
+        job: the job's name.
+        sink: the sink's name within the job.
+    """
+
+    job: str
+    sink: str
+
+    def file_prefix(self, piece: BatchPieceName | TaskPieceName) -> str:
+        """Return the prefix that all data files of a piece have, and no file of another piece."""
+        return f"twophase-{short_hash(f'{self.job}/{self.sink}')}-{piece}-"
 
 
 @dataclass(frozen=True, order=True)
@@ -34,10 +51,7 @@ class BatchPieceName:
         Raises:
             ValueError: the lineage is not a UUID.
         """
-        name = cls(transaction.lineage, transaction.checkpoint, transaction.attempt)
-        if cls.parse(str(name)) != name:
-            raise _not_a_name(str(name))
-        return name
+        return _parsable(cls(transaction.lineage, transaction.checkpoint, transaction.attempt))
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
@@ -68,10 +82,7 @@ class TaskPieceName:
         Raises:
             ValueError: the lineage is not a UUID.
         """
-        name = cls(transaction.lineage, transaction.checkpoint, transaction.attempt, subtask)
-        if cls.parse(str(name)) != name:
-            raise _not_a_name(str(name))
-        return name
+        return _parsable(cls(transaction.lineage, transaction.checkpoint, transaction.attempt, subtask))
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
@@ -84,5 +95,10 @@ class TaskPieceName:
         return name if str(name) == text else None
 
 
-def _not_a_name(name: str) -> ValueError:
-    return ValueError(f"{name} cannot be the name of a piece: the lineage has to be a UUID in lower case")
+_Name = TypeVar("_Name", bound=BatchPieceName | TaskPieceName)
+
+
+def _parsable(name: _Name) -> _Name:
+    if type(name).parse(str(name)) != name:
+        raise ValueError(f"{name} cannot be the name of a piece: the lineage has to be a UUID in lower case")
+    return name

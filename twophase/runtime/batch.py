@@ -33,8 +33,8 @@ from twophase.events import Observers, SinkAcknowledged
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink, Sink
 from twophase.redaction import shown
-from twophase.runtime import plan
-from twophase.runtime.afresh import begin_afresh
+from twophase.runtime import logical_plan
+from twophase.runtime.lost_replay_remedy import begin_afresh
 from twophase.runtime.shared_folder import SharedFolder
 from twophase.runtime.spark_folder import SparkFolder
 from twophase.runtime.spark_jobs import SparkJobs
@@ -44,7 +44,7 @@ from twophase.sources.kafka import range_digest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from twophase.state.records import Decision
+    from twophase.state.entries import Decision
 
 _ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ARROW_ROWS_DEFAULT = "10000"
@@ -120,7 +120,7 @@ class BatchHandler:
             self._handle(batch, number)
         except BaseException as error:  # noqa: BLE001 Spark gets each as an exception
             self.error = failure(error)
-            if self._coordinator.stopping.is_set():
+            if self._coordinator.context.stopping.is_set():
                 raise RuntimeError(_STOPPED) from None
             raise self.error from self.error.__cause__
 
@@ -250,7 +250,7 @@ class _Rows:
     @cached_property
     def materialise(self) -> bool:
         """True if the rows are computed before any sink writes."""
-        return (self._stateful or len(self._sinks) > 1) and not plan.is_empty(self._batch)
+        return (self._stateful or len(self._sinks) > 1) and not logical_plan.is_empty(self._batch)
 
     @cached_property
     def without(self) -> frozenset[str]:
@@ -258,9 +258,9 @@ class _Rows:
 
         The Kafka source's first micro-batch is one if the topics are empty: it makes the source's start durable (H55).
         """
-        if not plan.is_empty(self._batch):
+        if not logical_plan.is_empty(self._batch):
             return frozenset()
-        return frozenset(name for name, sink in self._sinks.items() if plan.is_empty(sink.rows(self._batch)))
+        return frozenset(name for name, sink in self._sinks.items() if logical_plan.is_empty(sink.rows(self._batch)))
 
     def compute(self) -> None:
         if self._materialised is None:

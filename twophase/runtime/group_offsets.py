@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from twophase.events import GroupOffsetsDelayed, Observers
-from twophase.runtime.plan import KAFKA, SourceLeg
+from twophase.runtime.logical_plan import KAFKA, SourceLeg
 from twophase.sources.kafka import GroupOffsets
 
 

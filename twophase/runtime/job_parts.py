@@ -11,12 +11,14 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from twophase.config import JobOptions
+from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.fan_out import SideBySide
 from twophase.errors import ConfigError
 from twophase.events import Observer, Observers
 from twophase.protocol.listener import CheckpointedFunction, CheckpointListener
 from twophase.protocol.sink import SinkContext
-from twophase.runtime import plan
+from twophase.runtime import logical_plan
 from twophase.runtime.batch import JobSink
 from twophase.runtime.group_offsets import GroupOffsetsListener
 from twophase.runtime.logging_observer import log_event
@@ -66,7 +68,7 @@ class JobParts:
         self.storage = LocalStorage(description.options.checkpoint_location)
         self.observers = Observers(log_event, *description.observers)
         self.sinks = {name: entry.sink for name, entry in description.sinks.items()}
-        legs = plan.sources(description.frame)
+        legs = logical_plan.sources(description.frame)
         self.states = OperatorStates(legs, description.functions)
         self.groups = GroupOffsetsListener(description.name, legs, self.observers)
         self.fan_out = SideBySide(partial(thread_like_this, self.spark, f"twophase-{self.name}"))
@@ -85,6 +87,19 @@ class JobParts:
     def listeners(self) -> Iterable[CheckpointListener]:
         """Everything that is notified of checkpoints, in order."""
         return (self.groups, *self.states.listeners(), *self.description.listeners)
+
+    def new_context(self) -> JobContext:
+        """Return the job as the driver of one run of its query sees it."""
+        return JobContext(
+            self.name,
+            self.storage,
+            self.sinks,
+            self.description.options,
+            self.observers,
+            SystemClock(),
+            listeners=tuple(self.listeners()),
+            fan_out=self.fan_out,
+        )
 
     def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
         """Return the operator states for a checkpoint."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.recovery import Restore
+from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import ConfigError
 from twophase.ids import new_lineage_id
-from twophase.runtime.adopted import begins_without_state
+from twophase.runtime.adopted_offsets import begins_without_state
 from twophase.runtime.job_parts import JobParts
 from twophase.runtime.restore import load_restore, restored_checkpoint
 from twophase.state.checkpoint import CompletedCheckpoint
-from twophase.state.records import Lineage
+from twophase.state.entries import Lineage
 
 
 class LineageStart:
@@ -35,17 +35,17 @@ class LineageStart:
         Raises:
             ConfigError: the options rule out a fresh start, or a start without Spark's state.
         """
-        name, options = self._parts.name, self._parts.description.options
+        name, options, log = self._parts.name, self._parts.description.options, coordinator.context.log
         if self.restore is not None:
             coordinator.begin_lineage(self.restore.lineage)
-        elif coordinator.log.history.lineage is None:
+        elif log.history.lineage is None:
             if options.error_if_no_checkpoint:
                 raise ConfigError(
                     f"Job {name!r}: {self._parts.storage.root} has no checkpoint, and restore.error_if_no_checkpoint is set.",
                     remedy="set restore.path, or unset restore.error_if_no_checkpoint for a fresh start.",
                 )
             coordinator.begin_lineage(Lineage(new_lineage_id()))
-        if self._stateful and begins_without_state(coordinator.log.history) and not options.allow_non_restored_state:
+        if self._stateful and begins_without_state(log.history) and not options.allow_non_restored_state:
             raise ConfigError(
                 f"Job {name!r}: its log was adopted from the targets, which hold nothing of the state that the plan keeps "
                 "in Spark, or may. Nothing was written.",
@@ -58,7 +58,7 @@ class LineageStart:
         A lineage may have been begun by a driver that died before its first checkpoint.
         """
         if newest := coordinator.newest():
-            return coordinator.store.read(newest)
+            return coordinator.context.store.read(newest)
         if self.restore is not None:
             return self.restore.checkpoint
         description = self._parts.description

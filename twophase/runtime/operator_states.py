@@ -19,7 +19,7 @@ from twophase.protocol.listener import (
     InitializationContext,
     SnapshotContext,
 )
-from twophase.runtime.plan import KAFKA, SourceLeg
+from twophase.runtime.logical_plan import KAFKA, SourceLeg
 from twophase.sources.kafka import state as kafka
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.operator_state import Redistribution

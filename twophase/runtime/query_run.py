@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 from pyspark import InheritableThread
 
-from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.recovery import Restore
+from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
-from twophase.runtime import plan, shuffles
+from twophase.runtime import logical_plan, shuffles
 from twophase.runtime.batch import BatchHandler, declined
 from twophase.runtime.job_parts import JobParts
 from twophase.runtime.lineage_start import LineageStart
@@ -50,16 +49,9 @@ class QueryRun:
         self._handler: BatchHandler | None = None
         self._lock = threading.Lock()
         self._coordinator = CheckpointCoordinator(
-            parts.name,
-            parts.storage,
-            parts.sinks,
-            parts.description.options,
-            observers=parts.observers,
-            clock=SystemClock(),
+            parts.new_context(),
             snapshot=parts.snapshot,
-            listeners=tuple(parts.listeners()),
             spawn=lambda run: InheritableThread(target=run, name=f"twophase-{parts.name}-commit", daemon=True),
-            fan_out=parts.fan_out,
             on_failure=self.stop,
         )
 
@@ -73,10 +65,10 @@ class QueryRun:
         description = self._parts.description
         frame, session = description.frame, self._parts.spark
         shuffles.check(self._parts.name, session, (entry.rows(frame) for entry in description.sinks.values()))
-        stateful, keeps_state = plan.is_stateful(frame), plan.keeps_state(plan.analyzed(frame))
+        stateful, keeps_state = logical_plan.is_stateful(frame), logical_plan.keeps_state(logical_plan.analyzed(frame))
         lineage = LineageStart(self._parts, stateful=stateful)
         if self._stopping.is_set():
-            self._coordinator.stopping.set()
+            self._coordinator.context.stopping.set()
         self._recover(lineage.restore)
         if self._stopping.is_set():
             return
@@ -116,7 +108,7 @@ class QueryRun:
 
     def stop(self) -> None:
         """Let no further micro-batch begin. The thread of the commit queue calls it too, when it has failed."""
-        self._coordinator.stopping.set()
+        self._coordinator.context.stopping.set()
         with self._lock:
             query = self.query
         if query is not None:
@@ -143,12 +135,12 @@ class QueryRun:
         newest = coordinator.newest()
         try:
             folder.prepare(newest)
-            if not plan.has_watermark(plan.analyzed(parts.description.frame)):
+            if not logical_plan.has_watermark(logical_plan.analyzed(parts.description.frame)):
                 folder.finish(newest)
         except TwoPhaseError:
-            coordinator.log.check_fence()
+            coordinator.context.log.check_fence()
             raise
-        delete_abandoned(folder.path.parent, coordinator.log.history, parts.description.options.num_retained)
+        delete_abandoned(folder.path.parent, coordinator.context.log.history, parts.description.options.num_retained)
         parts.shared.delete_abandoned()
         return folder
 

@@ -6,10 +6,10 @@ from pyspark.sql import SparkSession
 
 from twophase.errors import ConfigError
 from twophase.redaction import SETTING, share_redaction
-from twophase.runtime.interpreter import use_this_python
 from twophase.runtime.plugin.query_start import listen
 from twophase.runtime.plugin.source import data_source
 from twophase.runtime.sink_entry_points import sink_names
+from twophase.runtime.worker_interpreter import use_this_python
 from twophase.seal import share_key
 from twophase.sources.kafka import KafkaDataSource
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from twophase.config import JobOptions
-from twophase.coordinator.recovery import Restore
+from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import CheckpointMissingError, ConfigError, FencedError, RestoreRefusedError, TwoPhaseError
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.entries import Decision, Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import Decision, History, Lineage
+from twophase.state.records import History
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 

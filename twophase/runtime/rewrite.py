@@ -21,7 +21,7 @@ from twophase.errors import ConfigError, SourceLossError, StopJobError
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, BatchSink
-from twophase.runtime import plan, shuffles
+from twophase.runtime import logical_plan, shuffles
 from twophase.runtime.batch import JobSink, declined, failure
 from twophase.runtime.spark_folder import header_of, write_planned
 from twophase.runtime.writer_task import write_batch
@@ -70,19 +70,21 @@ class KafkaReread:
         self._frame = frame
         self._sinks = sinks
         self._storage = storage
-        legs = plan.sources(frame)
-        if plan.is_stateful(frame):
+        legs = logical_plan.sources(frame)
+        if logical_plan.is_stateful(frame):
             raise self._refused("its plan keeps state, or may: the rows depend on more than these records")
-        if not plan.is_deterministic(frame):
+        if not logical_plan.is_deterministic(frame):
             raise self._refused("its plan draws by chance: the same records give other rows")
-        if others := sorted({leg.name for leg in legs if leg.name != plan.KAFKA}):
-            raise self._refused(f"it reads {', '.join(others)}, and only {plan.KAFKA} reads a given range again")
+        if others := sorted({leg.name for leg in legs if leg.name != logical_plan.KAFKA}):
+            raise self._refused(
+                f"it reads {', '.join(others)}, and only {logical_plan.KAFKA} reads a given range again"
+            )
         shuffles.check(job, frame.sparkSession, (sink.rows(frame) for sink in sinks.values()))
         self._options = [KafkaOptions.parse(leg.options) for leg in legs]
 
     def ranges(self, lost: Lost) -> Sequence[str]:
         """See `Reread.ranges`."""
-        if not plan.is_deterministic(self._sinks[lost.sink].rows(self._frame)):
+        if not logical_plan.is_deterministic(self._sinks[lost.sink].rows(self._frame)):
             raise StopJobError(
                 f"Job {self._job!r}: what sink {lost.sink!r} makes of the rows draws by chance: the same records give other rows "
                 "there. Nothing was written.",
@@ -174,8 +176,9 @@ class KafkaReread:
         rows = sink.rows(self._frame)
         return (
             isinstance(sink.sink, ArrowSink)
-            and plan.is_row_by_row(rows)
-            and len(plan.sources(rows)) == len(self._options)  # a union in its own query would number them differently
+            and logical_plan.is_row_by_row(rows)
+            and len(logical_plan.sources(rows))
+            == len(self._options)  # a union in its own query would number them differently
         )
 
     def _narrowed(self, offsets: FrozenOffsets, tasks: Iterable[_Task]) -> FrozenOffsets:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from twophase.errors import PreflightError
-from twophase.runtime import plan
+from twophase.runtime import logical_plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,5 +74,5 @@ def check(job: str, spark: SparkSession, frames: Iterable[DataFrame]) -> None:
         PreflightError: a plan shuffles, and a Spark setting switches the detection off.
     """
     fault = find_fault(spark)
-    if fault is not None and any(plan.may_shuffle(frame) for frame in frames):
+    if fault is not None and any(logical_plan.may_shuffle(frame) for frame in frames):
         raise fault.refusal(job, "its plan shuffles rows, or may")

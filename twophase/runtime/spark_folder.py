@@ -28,7 +28,8 @@ from twophase.ids import new_lineage_id
 from twophase.runtime import state_stores
 from twophase.sources.kafka.offsets import first_line
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Decision, History, Lineage
+from twophase.state.entries import Decision, Lineage
+from twophase.state.records import History
 from twophase.state.storage import AlreadyExistsError, LocalStorage, sync_file_system, sync_path
 from twophase.state.store import retained
 

@@ -11,7 +11,7 @@ from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import Predecessor
 from twophase.state.codec import canonical_json
-from twophase.state.records import AcceptedLoss, Proof, proofs_from_json
+from twophase.state.entries import AcceptedLoss, Proof, proofs_from_json
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,7 @@ from dataclasses import dataclass
 from twophase.errors import CorruptRecordError, FencedError, InDoubtError
 from twophase.failpoints import failpoint
 from twophase.state import codec
-from twophase.state.records import (
-    DecidedRecord,
-    History,
-    Record,
-    SubsumedRecord,
-    record_from_json,
-    record_to_json,
-)
+from twophase.state.records import DecidedRecord, History, Record, SubsumedRecord, record_from_json, record_to_json
 from twophase.state.storage import (
     DECISION_CRASH_POINTS,
     NO_CRASH_POINTS,

@@ -7,238 +7,23 @@ deleted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
 
 from twophase.errors import CorruptRecordError
 from twophase.ids import Attempt
-
-
-@dataclass(frozen=True)
-class Proof:
-    """The newest checkpoint with pieces in a sink: once it is committed, the target must keep proof of it for ever.
-
-    Attributes:
-        sink: the sink's name.
-        lineage: the lineage of the checkpoint: the current one, or one that it continues.
-        checkpoint: its number there.
-        target: the target that the pieces name (I10).
-    """
-
-    sink: str
-    lineage: str
-    checkpoint: int
-    target: str
-
-
-@dataclass(frozen=True)
-class Lineage:
-    """One unbroken history of the job.
-
-    Attributes:
-        id: a UUID, also the id of the Spark query.
-        restored_from: the folder of the checkpoint that it was restored from; empty on a fresh start.
-        first_checkpoint: the number of its first checkpoint: 0, or 1 after a restore, which writes Spark's batch 0
-            itself.
-        start: the offset line of each source that it begins with; empty on a fresh start.
-        ancestors: the last checkpoint of each lineage that this one continues; nothing newer of them may be committed.
-        proofs: the proofs of its ancestors in its sinks; None in a record of an older version, which kept none.
-    """
-
-    id: str
-    restored_from: str = ""
-    first_checkpoint: int = 0
-    start: tuple[str | None, ...] = ()
-    ancestors: Mapping[str, int] = field(default_factory=dict)
-    proofs: tuple[Proof, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Decision:
-    """The log's entry for a decided checkpoint.
-
-    Attributes:
-        lineage: the lineage id.
-        checkpoint: n.
-        attempt: the attempt that was decided.
-        offsets_hash: hex SHA-256 of its start and end offsets.
-        body_digest: hex SHA-256 of its body, the `_metadata` file.
-        proofs: for each sink its newest checkpoint with pieces, as of this one: carried from decision to decision, so
-            that no fold forgets a sink that has long had no rows. None in a record of an older version, which kept
-            none.
-        committed: whether every sink has proven it committed.
-    """
-
-    lineage: str
-    checkpoint: int
-    attempt: Attempt
-    offsets_hash: str
-    body_digest: str
-    committed: bool = False
-    proofs: tuple[Proof, ...] | None = None
-
-    @property
-    def folder(self) -> str:
-        """The folder of its body, relative to the job's folder."""
-        return f"chk/{self.lineage}-{self.checkpoint}-{self.attempt}"
-
-
-@dataclass(frozen=True)
-class Note:
-    """A note on a repair: by whom, when and why. For people, never for decisions.
-
-    Attributes:
-        by: account and host.
-        at_ms: Unix time.
-        reason: in the operator's words.
-    """
-
-    by: str
-    at_ms: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class AcceptedLoss:
-    """An operator has given up rows that a sink proved lost, and the job goes on without them.
-
-    They are pieces of a decided checkpoint, or everything up to a committed checkpoint that a restored target lacks.
-
-    Attributes:
-        note: who, when, why.
-        lineage: the lineage of the checkpoint.
-        checkpoint: its number.
-        sink: the sink's name.
-        pieces: the subtasks whose pieces are given up, as `Subtask` formats them.
-        rows: the number of rows in them; for a target restored from a backup, in the newest checkpoint only.
-        start: the offset line of each source where the lost rows begin; empty if no longer known.
-        end: where they end, likewise. They are among the records in between.
-        emptied: whether the sink has no piece of the checkpoint left. Then the target has no proof of it either.
-        before: what must be proven instead in that case: the newest earlier checkpoint that the target has. Empty if it
-            has none; several after an adoption that left several, of lineages whose order is unknown.
-        lacks: if emptied, the newest checkpoint given up of each lineage: this one, then those of its ancestors. None
-            in a record of an older version, which kept none.
-    """
-
-    note: Note
-    lineage: str
-    checkpoint: int
-    sink: str
-    pieces: tuple[str, ...]
-    rows: int
-    start: tuple[str | None, ...]
-    end: tuple[str | None, ...]
-    emptied: bool
-    before: tuple[Proof, ...]
-    lacks: tuple[Proof, ...] | None = None
-    action: Literal["accept-loss"] = "accept-loss"
-
-    def gave_up(self, sink: str, lineage: str, checkpoint: int, task: int) -> bool:
-        """Return whether the pieces of a task are given up; they are never committed again, even if they reappear."""
-        if sink != self.sink:
-            return False
-        if (lineage, checkpoint) == (self.lineage, self.checkpoint):
-            return self.emptied or task in _tasks(self.pieces)
-        return self.covers(lineage, checkpoint)
-
-    def tasks_of(self, sink: str, lineage: str, checkpoint: int) -> frozenset[int]:
-        """Return the indexes of the tasks of a checkpoint whose pieces are given up one by one."""
-        mine = (sink, lineage, checkpoint) == (self.sink, self.lineage, self.checkpoint)
-        return _tasks(self.pieces) if mine else frozenset()
-
-    def covers(self, lineage: str, checkpoint: int) -> bool:
-        """Return whether the target lacks all of an older checkpoint too, which will not be written again."""
-        proven = max((one.checkpoint for one in self.before if one.lineage == lineage), default=-1)
-        if not self.emptied or checkpoint <= proven:
-            return False
-        if self.lacks is not None:
-            return any(one.lineage == lineage and checkpoint <= one.checkpoint for one in self.lacks)
-        if lineage == self.lineage:
-            return checkpoint < self.checkpoint
-        # An older version: the lineage of `before` ended somewhere after it. Other ancestors are not known.
-        return proven >= 0
-
-    def amend(self, proofs: tuple[Proof, ...] | None) -> tuple[Proof, ...] | None:
-        """Return proofs, such as those of a lineage, without the ones that the target can no longer have."""
-        return self._replaced(proofs, lambda one: self._empties(one.lineage, one.checkpoint))
-
-    def amend_checkpoint(
-        self, lineage: str, checkpoint: int, proofs: tuple[Proof, ...] | None
-    ) -> tuple[Proof, ...] | None:
-        """Amend the proofs of a checkpoint, or of its predecessors, in the same way.
-
-        If the checkpoint is emptied, so is every checkpoint of the sink that it names, even in an ancestor.
-        """
-        return self._replaced(proofs, lambda _: True) if self._empties(lineage, checkpoint) else self.amend(proofs)
-
-    def _replaced(self, proofs: tuple[Proof, ...] | None, is_gone: Callable[[Proof], bool]) -> tuple[Proof, ...] | None:
-        """Replace the sink's proofs that are gone by all of `before`, without duplicates."""
-        if proofs is None or not self.emptied:
-            return proofs
-        amended = (self.before if one.sink == self.sink and is_gone(one) else (one,) for one in proofs)
-        return tuple(dict.fromkeys(proof for found in amended for proof in found))
-
-    def _empties(self, lineage: str, checkpoint: int) -> bool:
-        return (lineage, checkpoint) == (self.lineage, self.checkpoint) or self.covers(lineage, checkpoint)
-
-
-@dataclass(frozen=True)
-class Adoption:
-    """An operator has let the log adopt the checkpoints that the targets have proof of. A new lineage continues them.
-
-    Attributes:
-        note: who, when, why.
-        lineage: the new lineage; its ancestors are the adopted ones.
-        gave_up: folders of the decided checkpoints whose bodies were no longer readable.
-    """
-
-    note: Note
-    lineage: Lineage
-    gave_up: tuple[str, ...] = ()
-    action: Literal["adopt-from-target"] = "adopt-from-target"
-
-
-@dataclass(frozen=True)
-class Rewrite:
-    """Pieces that a sink proved lost are replaced by new ones with the same rows, reread and written in a new attempt.
-
-    Attributes:
-        note: who, when, why.
-        decision: the checkpoint's decision from here on, under the new attempt; its body lists the new pieces.
-        replaced: the attempt that was decided before. The pieces that were not lost belong to it, or to an older one.
-        sink: the sink's name.
-        pieces: the subtasks whose pieces were lost, as `Subtask` formats them.
-        rows: the number of rows in them.
-    """
-
-    note: Note
-    decision: Decision
-    replaced: Attempt
-    sink: str
-    pieces: tuple[str, ...]
-    rows: int
-    action: Literal["rewrite"] = "rewrite"
-
-    def is_of(self, lineage: str, checkpoint: int) -> bool:
-        """Return whether it rewrites this checkpoint."""
-        return (self.decision.lineage, self.decision.checkpoint) == (lineage, checkpoint)
-
-    def tasks_of(self, sink: str, lineage: str, checkpoint: int) -> frozenset[int]:
-        """Return the indexes of the tasks of a checkpoint whose pieces are replaced."""
-        mine = sink == self.sink and self.is_of(lineage, checkpoint)
-        return _tasks(self.pieces) if mine else frozenset()
-
-    def withdrew(self, task: int, attempt: Attempt) -> bool:
-        """Return whether the pieces of a task in its sink, under an attempt, are replaced by others."""
-        return attempt < self.decision.attempt and task in _tasks(self.pieces)
-
-
-def _tasks(pieces: tuple[str, ...]) -> frozenset[int]:
-    return frozenset(int(piece.partition(".")[0]) for piece in pieces)
-
-
-Repair = AcceptedLoss | Adoption | Rewrite
+from twophase.state.entries import (
+    AcceptedLoss,
+    Adoption,
+    Decision,
+    Lineage,
+    Note,
+    Proof,
+    Repair,
+    Rewrite,
+    proofs_from_json,
+)
 
 
 @dataclass(frozen=True)
@@ -472,11 +257,6 @@ def _before(value: Any) -> tuple[Proof, ...]:
     """Return `AcceptedLoss.before`; a record of an older version has one proof or none."""
     one = [value] if isinstance(value, Mapping) else value
     return proofs_from_json(one) or ()
-
-
-def proofs_from_json(value: Any) -> tuple[Proof, ...] | None:
-    """Return the proofs of a record or a body; None if a version that kept none wrote it."""
-    return None if value is None else tuple(Proof(**proof) for proof in value)
 
 
 def _check(condition: bool, what: str) -> None:

@@ -11,8 +11,9 @@ from twophase.ids import Attempt
 from twophase.protocol.record import digest
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.entries import AcceptedLoss, Decision
 from twophase.state.log import JobLog
-from twophase.state.records import AcceptedLoss, DecidedRecord, Decision, History
+from twophase.state.records import DecidedRecord, History
 from twophase.state.storage import Storage
 
 FOLDER = "chk"

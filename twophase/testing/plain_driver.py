@@ -18,7 +18,7 @@ from twophase.coordinator.pending import PendingCheckpoint
 from twophase.failpoints import DRIVER_VARIABLE, LOG_VARIABLE
 from twophase.ids import new_lineage_id
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Lineage
+from twophase.state.entries import Lineage
 
 
 def be_the_driver(failpoints_log: Path) -> None:
@@ -38,7 +38,7 @@ def begin_lineage(coordinator: CheckpointCoordinator, first_checkpoint: int = 0)
         coordinator: recovered.
         first_checkpoint: of a new lineage.
     """
-    if coordinator.log.history.lineage is None:
+    if coordinator.context.log.history.lineage is None:
         coordinator.begin_lineage(Lineage(new_lineage_id(), first_checkpoint=first_checkpoint))
 
 

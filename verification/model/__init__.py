@@ -15,7 +15,7 @@ How to read it
     checkpoint       trigger to subsume (`twophase.coordinator.coordinator`, `.commit`)
     sinks            tasks, sessions and what servers answer (`twophase.testing.memory`, `twophase.sinks.mysql`)
     faults           what goes wrong, what operators do
-    repairs          how an operator leads the job out (`twophase.coordinator.repair`, `.rewrite`, `.adopt`)
+    repairs          how an operator leads the job out (`twophase.coordinator.accept_loss`, `.rewrite`, `.adopt`)
     invariants       I1 to I8 and the goal: how each is expressed is in its docstring
     world, configurations, mutants    the worlds that are checked, and the deliberate mistakes that must be found
     conformance, event_map            what the product reported of its runs, compared with the model event by event

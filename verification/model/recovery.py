@@ -1,6 +1,6 @@
 """A driver's start: what it looks at, how it takes over, and how it closes older attempts.
 
-`twophase.coordinator.recovery` and `.orphans`, `twophase.runtime.restore`, `twophase.sinks.mysql.fence`:
+`twophase.coordinator.recovery`, `.validation` and `.orphans`, `twophase.runtime.restore`, `twophase.sinks.mysql.fence`:
 
     1. what the sinks remember is validated against what the log says     REMEMBER, READ
     2. FENCE(generation)                                             FENCE

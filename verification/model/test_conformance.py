@@ -22,7 +22,7 @@ from harness.interleaving import Crash, SteppingDriver
 from harness.memory_driver import JOB
 from harness.selection import first_of
 from twophase import events
-from twophase.coordinator.completion import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import TwoPhaseError
 from twophase.protocol.committable import Committable

@@ -44,7 +44,7 @@ def before_the_first_record_of(driver: SteppingDriver, patch: Patch, meanwhile: 
 
 
 def fold(driver: Driver) -> None:
-    driver.coordinator.log.fold(driver.coordinator.log.history)
+    driver.coordinator.context.log.fold(driver.coordinator.context.log.history)
 
 
 def die_before_deleting(driver: Driver) -> None:

@@ -19,7 +19,7 @@ metadata, writers, encoding, committer, orphans, fence, session locks, session e
 - The servers (`server.py`, `engine.py`, `statements.py`, `loads.py`, `catalogue.py`, `dialects.py`): MySQL 8.0.12, MariaDB
   10.11 and MySQL 9.7 as they were measured, with sessions, row locks, user-level locks, XA branches that are held, lost and
   found, crashes and restarts. They know the statements of the sink, whole; any other one stops the run.
-- The network (`client.py`): stands for `twophase.sinks.mysql.client.connection.Session`.
+- The network (`client.py`): stands for `twophase.sinks.mysql.client.session.Session`.
 - Time, scheduling, processes (`scheduler.py`), random numbers. Tasks are greenlets that take turns; there are no threads, and the
   thread that commits behind the next micro-batch is such a task, with locks to match (`threads.py`).
 - Spark (`spark.py`) and `runtime.Job` (`driver.py`): offset and commit log, tasks that die, are tried twice or outlive their

@@ -1,4 +1,4 @@
-"""A session as the sink sees it: stands for `twophase.sinks.mysql.client.connection.Session`, between the sink and a simulated server.
+"""A session as the sink sees it: stands for `twophase.sinks.mysql.client.session.Session`, between the sink and a simulated server.
 
 Here the network fails: a connection is refused, or breaks before or after the server has carried a statement out.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 import pymysql
 
-from twophase.sinks.mysql.client.connection import Done
+from twophase.sinks.mysql.client.session import Done
 from verification.simulation.dialects import DEADLOCK, ServerError, SessionEndedError
 from verification.simulation.scheduler import Process, Scheduler
 from verification.simulation.server import Server

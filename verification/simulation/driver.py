@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twophase.config import JobOptions
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.fan_out import SideBySide, sequentially
-from twophase.coordinator.recovery import Restore
+from twophase.coordinator.recovery_steps import Restore
 from twophase.errors import InDoubtError, StopJobError, TwoPhaseError
 from twophase.events import Observer, Observers
 from twophase.ids import Attempt
@@ -25,7 +26,7 @@ from twophase.runtime.restart import restart_policy
 from twophase.runtime.restore import load_restore
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.records import Lineage
+from twophase.state.entries import Lineage
 from twophase.state.storage import LocalStorage
 from twophase.testing.plain_driver import run_batch
 from verification.simulation.decisions import FORMAT_ID
@@ -178,7 +179,7 @@ class Driver:
         """Ask it to stop."""
         self.stopping = True
         if self._coordinator is not None:
-            self._coordinator.stopping.set()
+            self._coordinator.context.stopping.set()
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -206,31 +207,34 @@ class Driver:
         restore = self._load_restore(storage)
         started = Started(JOB, self.folder, tuple(self._sinks), restores=restore is not None)
         self._tell = self._world.telling.begin(self.process, started)
-        coordinator = self._coordinator = CheckpointCoordinator(
+        context = JobContext(
             JOB,
             storage,
             self._sinks,
             self._options,
-            observers=Observers(self._tell),
-            clock=SimulatedClock(self._world.scheduler),
+            Observers(self._tell),
+            SimulatedClock(self._world.scheduler),
+            fan_out=SideBySide(self._thread) if self._world.options.side_by_side else sequentially,
+        )
+        coordinator = self._coordinator = CheckpointCoordinator(
+            context,
             snapshot=lambda _, offsets: {"sources": list(offsets.end)},
             spawn=self._thread,
-            fan_out=SideBySide(self._thread) if self._world.options.side_by_side else sequentially,
-            on_failure=lambda: coordinator.stopping.set(),
+            on_failure=context.stopping.set,
         )
         self._recover(coordinator, restore)
         if self.stopping:
             return None
         if restore is not None:
             coordinator.begin_lineage(restore.lineage)
-        elif coordinator.log.history.lineage is None:
+        elif coordinator.context.log.history.lineage is None:
             coordinator.begin_lineage(Lineage(self._world.new_id()))
         query = self._world.query_log(self.folder, coordinator.lineage)
         newest = coordinator.newest()
         try:
             query.check(newest.checkpoint if newest else coordinator.lineage.first_checkpoint - 1)
         except StopJobError:
-            coordinator.log.check_fence()
+            coordinator.context.log.check_fence()
             raise
         return query
 
@@ -249,7 +253,7 @@ class Driver:
             self.generation = coordinator.generation or self.generation
             raise
         self.generation = coordinator.generation
-        if not coordinator.stopping.is_set():
+        if not coordinator.context.stopping.is_set():
             oracle.recovered(sinks if oracle.changes == changes else [], coordinator.generation, missing)
 
     def _run_query(self, query: QueryLog | None) -> None:
@@ -258,7 +262,7 @@ class Driver:
         if query is None or coordinator is None:
             return
         try:
-            self._run_batches(query, coordinator.stopping)
+            self._run_batches(query, coordinator.context.stopping)
         except Exception as error:
             coordinator.close()
             raise coordinator.failure or error from error

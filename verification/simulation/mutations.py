@@ -15,29 +15,31 @@ from unittest import mock
 
 import pymysql
 
-from twophase.coordinator import closing, coordinator, driver_recovery, repair, validation
+from twophase.coordinator import accept_loss, attempt_closing, coordinator, recovery, validation
 from twophase.coordinator.adopt import AdoptionRepair
-from twophase.coordinator.closing import AttemptCloser
+from twophase.coordinator.adoption_plan import AdoptionPlanner
+from twophase.coordinator.attempt_closing import AttemptCloser
+from twophase.coordinator.checkpoint_completion import CheckpointCompleter
 from twophase.coordinator.commit_loop import CommitLoop
 from twophase.coordinator.commit_queue import CommitQueue
-from twophase.coordinator.completion import CheckpointCompleter
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.orphans import Orphans
-from twophase.coordinator.recovery import check_restore
+from twophase.coordinator.validation import check_restore
 from twophase.errors import DeclinedError, FencedError, TargetUnreachableError
 from twophase.ids import Subtask
 from twophase.protocol.outcome import AlreadyCommitted
 from twophase.sinks.mysql import committer, orphans, writer, xid
 from twophase.sinks.mysql import sink as mysql_sink
-from twophase.sinks.mysql.client import session, session_exit
+from twophase.sinks.mysql.client import session_exit, session_settings
 from twophase.sinks.mysql.fence import Fence
 from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.state import storage, store
 from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.entries import Rewrite
 from twophase.state.log import JobLog
-from twophase.state.records import History, Rewrite
+from twophase.state.records import History
 from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 from verification.simulation.options import Mishap, Options
@@ -100,8 +102,8 @@ def _prepare_without_reply(self: writer.MySqlWriter, open_session: Any, branch: 
 
 
 def _prepare_with_ledger_elsewhere(self: writer.MySqlWriter, open_session: Any, branch: Any) -> None:
-    other = session.open_driver_session(self._binding.endpoint)
-    self._binding.metadata.write_ledger(other, self._transaction, self._subtask, self._loaded_rows)
+    other = session_settings.open_driver_session(self._bound_sink.endpoint)
+    self._bound_sink.metadata.write_ledger(other, self._transaction, self._subtask, self._loaded_rows)
     other.end()
     open_session.run(f"XA END {branch.sql}")
     open_session.run(f"XA PREPARE {branch.sql}")
@@ -232,7 +234,7 @@ def _lose_all(self: CommitLoop, checkpoint: Any, sink: str) -> Any:
 
 
 def _plan_of_one_lineage(
-    self: AdoptionRepair, history: Any, name: str, committed: Any, in_doubt: Any, order: LineageOrder, adopted: Any
+    self: AdoptionPlanner, history: Any, name: str, committed: Any, in_doubt: Any, order: LineageOrder, adopted: Any
 ) -> Any:
     unknown = [lineage for lineage in adopted if not order.is_known(lineage)]
     known = {} if len(unknown) > 1 else adopted
@@ -244,7 +246,7 @@ def _take_over_without_fence(log: JobLog, sinks: Any, check: Any) -> int:
     return log.history.generation
 
 
-_real_sink_plan = AdoptionRepair._sink_plan
+_real_sink_plan = AdoptionPlanner._sink_plan
 _real_lost = CommitLoop.lost
 _real_close_below = AttemptCloser.close_below
 _real_next = CommitQueue._next
@@ -278,7 +280,7 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
     ],
     "recovery takes decided pieces for orphans": [
         (coordinator, "commit_decided", lambda *_: 0),
-        (driver_recovery, "commit_decided", lambda *_: 0),
+        (recovery, "commit_decided", lambda *_: 0),
         (CheckpointCompleter, "pieces_to_commit", lambda _: frozenset()),
     ],
     "a decision of unclear outcome is aborted": [(JobLog, "_in_doubt", lambda _, __, error: OSError(str(error)))],
@@ -322,7 +324,10 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         COPIED,
         [(AttemptCloser, "close_below", _close_and_ask_no_more)],
     ),
-    "orphans are aborted without asking the other sinks": (COPIED, [(closing, "Orphans", _orphans_without_asking)]),
+    "orphans are aborted without asking the other sinks": (
+        COPIED,
+        [(attempt_closing, "Orphans", _orphans_without_asking)],
+    ),
     "a commit does not require its predecessor": (
         RESTORED_TARGET,
         [(committer.Committer, "_has_predecessor", lambda *_: True)],
@@ -336,18 +341,18 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         SWAPPED,
         [(committer, "why_another", lambda *_: ""), (mysql_sink, "why_another", lambda *_: "")],
     ),
-    "a server is known by its address alone": (SWAPPED, [(session, "_check_server", _nothing)]),
+    "a server is known by its address alone": (SWAPPED, [(session_settings, "_check_server", _nothing)]),
     "a loss is accepted without asking the target": (REPAIRED, [(CommitLoop, "lost", _lose_all)]),
     "an accepted loss stays in the checkpoint": (REPAIRED, [(CompletedCheckpoint, "without", lambda self, _: self)]),
     "a repair does not take the job over": (
         REPAIRED,
-        [(repair, "take_over", _take_over_without_fence)],
+        [(accept_loss, "take_over", _take_over_without_fence)],
     ),
     "an adoption takes a piece that was written again": (REPAIRED, [(Rewrite, "withdrew", lambda *_: False)]),
     "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),
     "an adoption of several lineages leaves the pieces that wait": (
         REPAIRED,
-        [(AdoptionRepair, "_sink_plan", _plan_of_one_lineage)],
+        [(AdoptionPlanner, "_sink_plan", _plan_of_one_lineage)],
     ),
 }
 

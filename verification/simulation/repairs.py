@@ -13,16 +13,16 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from twophase.coordinator.accept_loss import LossRepair
 from twophase.coordinator.adopt import AdoptionRepair
 from twophase.coordinator.context import JobContext
-from twophase.coordinator.repair import LossRepair
 from twophase.coordinator.rewrite import Lost, RewriteRepair
 from twophase.errors import StopJobError
 from twophase.events import Observers
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, SinkContext
-from twophase.state.records import Note
+from twophase.state.entries import Note
 from twophase.state.storage import LocalStorage
 from verification.simulation.decisions import Piece
 from verification.simulation.driver import JOB, SimulatedClock, job_options, watched_sinks

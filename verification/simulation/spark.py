@@ -24,7 +24,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink
 from twophase.runtime.writer_task import WriterTask
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Lineage
+from twophase.state.entries import Lineage
 from verification.simulation.faults import Faults
 from verification.simulation.options import Mishap, Options
 from verification.simulation.scheduler import Process, Scheduler, Task

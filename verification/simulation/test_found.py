@@ -10,8 +10,9 @@ import pytest
 from harness.memory_driver import JOB, Driver, completed_of, restoring, visible
 from twophase.errors import FencedError, RestoreRefusedError
 from twophase.protocol.sink import SinkHistory
+from twophase.state.entries import Lineage
 from twophase.state.log import JobLog
-from twophase.state.records import FenceRecord, Lineage, LineageRecord
+from twophase.state.records import FenceRecord, LineageRecord
 from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget
 

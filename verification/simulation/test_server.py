@@ -10,8 +10,8 @@ import pymysql
 import pytest
 
 from twophase.ids import Attempt, Subtask, TransactionId
-from twophase.sinks.mysql.client.session import _settle
 from twophase.sinks.mysql.client.session_exit import wait_until_left
+from twophase.sinks.mysql.client.session_settings import _settle
 from twophase.sinks.mysql.xid import Owner, Xid
 from verification.simulation.branches import ServerSession
 from verification.simulation.catalogue import Catalogue

@@ -16,7 +16,7 @@ from uuid import UUID
 from twophase.sinks.mysql.client.identifiers import qualified
 from twophase.sinks.mysql.options import Endpoint
 from twophase.state.checkpoint import FrozenOffsets
-from twophase.state.records import Lineage
+from twophase.state.entries import Lineage
 from verification.simulation.catalogue import Catalogue
 from verification.simulation.client import Line, SimulatedSession
 from verification.simulation.dialects import DIALECTS
@@ -46,11 +46,11 @@ _WITH_FAILPOINTS = (
     "twophase.sinks.mysql.writer",
     "twophase.coordinator.adopt",
     "twophase.coordinator.attempt",
-    "twophase.coordinator.completion",
+    "twophase.coordinator.checkpoint_completion",
     "twophase.coordinator.coordinator",
-    "twophase.coordinator.driver_recovery",
     "twophase.coordinator.recovery",
-    "twophase.coordinator.repair",
+    "twophase.coordinator.recovery_steps",
+    "twophase.coordinator.accept_loss",
     "twophase.coordinator.rewrite",
     "twophase.runtime.writer_task",
     "twophase.state.log",
@@ -165,7 +165,7 @@ class World:
             "twophase.state.storage.secrets": secrets,
             "twophase.state.log.secrets": secrets,
             "twophase.state.store._FOLD_AT": self.options.fold_at,
-            "twophase.coordinator.completion._SUBSUME_SINKS_EVERY": self.options.subsume_every,
+            "twophase.coordinator.checkpoint_completion._SUBSUME_SINKS_EVERY": self.options.subsume_every,
             "twophase.runtime.restore.Path": self._path,
             "twophase.coordinator.adopt.new_lineage_id": self.new_id,
             "twophase.runtime.restore.new_lineage_id": self.new_id,
@@ -173,7 +173,7 @@ class World:
             "twophase.runtime.writer_task.freeze_gc": lambda: None,
             "twophase.sinks.mysql.metadata_tables.qualified": _qualified,
             "twophase.sinks.mysql.metadata_tables.uuid": SimpleNamespace(uuid4=self.new_id),
-            "twophase.sinks.mysql.client.connection.Session": self._connect,
+            "twophase.sinks.mysql.client.session.Session": self._connect,
             "twophase.sinks.mysql.client.session_locks.SLOTS": SLOTS,
             "twophase.sinks.mysql.sink._log": logging.Logger("silent", logging.CRITICAL),  # noqa: LOG001 of no tree, so that nobody sets its level
             **{f"{module}.failpoint": self.faults.failpoint for module in _WITH_FAILPOINTS},

@@ -13,26 +13,16 @@ A piece is `<lineage>-<checkpoint>-<generation>.<counter>-<subtask>.<task attemp
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-from twophase.ids import Attempt, Subtask, TransactionId, short_hash
-from twophase.protocol.piece import ATTEMPT, UUID, TaskPieceName
+from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.protocol.piece import ATTEMPT, UUID, PieceOwner, TaskPieceName
 
 _MARK = re.compile(rf"({UUID})~(\d{{1,18}})", re.ASCII)
 _FENCE = re.compile(rf"fence-{ATTEMPT}", re.ASCII)
 
 
-@dataclass(frozen=True)
-class Owner:
-    """The owner of pieces: one sink of one job.
-
-    Attributes:
-        job: the job's name.
-        sink: the sink's name within the job.
-    """
-
-    job: str
-    sink: str
+class Owner(PieceOwner):
+    """The owner of pieces, with the names of its hidden folder."""
 
     @property
     def folder(self) -> str:
@@ -60,8 +50,7 @@ def file_name(transaction: TransactionId, subtask: Subtask, number: int, suffix:
 
 def file_prefix(transaction: TransactionId, subtask: Subtask) -> str:
     """Return the prefix that all committed files of a piece have, and no file of another piece."""
-    owner = short_hash(f"{transaction.job}/{transaction.sink}")
-    return f"twophase-{owner}-{PieceName.of(transaction, subtask)}-"
+    return PieceOwner(transaction.job, transaction.sink).file_prefix(PieceName.of(transaction, subtask))
 
 
 def fence_name(attempt: Attempt) -> str:

@@ -10,8 +10,8 @@ import pymysql
 
 from twophase.errors import TargetUnreachableError
 from twophase.sinks.mysql.client.codes import code_of, is_connection_lost
-from twophase.sinks.mysql.client.connection import SecurityError, Session, hostile
-from twophase.sinks.mysql.client.session import end_quietly, open_driver_session
+from twophase.sinks.mysql.client.session import SecurityError, Session, hostile
+from twophase.sinks.mysql.client.session_settings import end_quietly, open_driver_session
 from twophase.sinks.mysql.options import Endpoint
 
 _IDLE_S = 30.0

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from twophase.sinks.mysql.client.connection import Session
+from twophase.sinks.mysql.client.session import Session
 
 _VARIABLES = (
     "server_uuid",

@@ -1,89 +1,315 @@
-"""The settings of every session, and the check that the server has taken them.
+"""A connection that never reconnects, always has deadlines, and never sends a file.
 
-Nothing is left to the server's defaults: a non-strict `sql_mode` clips values, an `init_connect` or a proxy may have
-changed any setting, and the default lock wait timeouts are up to a year long.
+`LOAD DATA LOCAL` lets the server ask the client for a file in reply to any statement, so a malicious server can read any
+file of the client. This connection has no code that opens a file. It answers a request with the bytes that were passed
+with the current statement, if the request names exactly those; anything else ends the connection.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+import secrets
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pymysql
+from pymysql.connections import Connection, MySQLResult
+from pymysql.constants import CR
+from pymysql.cursors import Cursor
+from pymysql.protocol import MysqlPacket
 
-from twophase.errors import PreflightError, TargetChangedError, TargetUnreachableError
-from twophase.sinks.mysql.client.codes import code_of
-from twophase.sinks.mysql.client.connection import Session, connect
-from twophase.sinks.mysql.options import Endpoint
+from twophase.errors import PreflightError, StopJobError, TargetUnreachableError, TwoPhaseError
+from twophase.sinks.mysql.client.codes import (
+    ACCESS_DENIED_DATABASE,
+    ACCESS_DENIED_USER,
+    NO_PASSWORD_LOGIN,
+    UNKNOWN_DATABASE,
+    code_of,
+)
+from twophase.sinks.mysql.client.identifiers import quote
+from twophase.sinks.mysql.options import Endpoint, Tls
 
-# NO_AUTO_VALUE_ON_ZERO: a 0 in an AUTO_INCREMENT column is a 0. Without ANSI_QUOTES and NO_BACKSLASH_ESCAPES, so that
-# quotes and backslashes in our statements mean what we think.
-_SQL_MODE = ("STRICT_TRANS_TABLES", "STRICT_ALL_TABLES", "NO_AUTO_VALUE_ON_ZERO", "NO_ENGINE_SUBSTITUTION")
-_IDLE_TIMEOUT_S = 3600
+if TYPE_CHECKING:
+    _Connection = Connection[Cursor]
+else:
+    _Connection = Connection
+
+PACKET_BYTES = 256 * 1024
+_REFUSED_PLUGINS = ("mysql_clear_password", "mysql_old_password", "dialog")
+
+Row = tuple[Any, ...]
 
 
-def open_driver_session(endpoint: Endpoint) -> Session:
-    """Open a session for single statements: autocommit, READ COMMITTED. It cannot load files."""
-    return _open(endpoint, autocommit=True, local_infile=False, lock_wait_s=1)
+class SecurityError(pymysql.OperationalError):
+    """The server asked for something that only a hostile server asks for."""
 
 
-def open_writer_session(endpoint: Endpoint, *, local_infile: bool) -> Session:
-    """Open a session for one XA branch: no autocommit, so that a lost branch commits nothing by itself (H39)."""
-    return _open(endpoint, autocommit=False, local_infile=local_infile, lock_wait_s=endpoint.lock_wait_timeout_s)
+@dataclass(frozen=True)
+class Done:
+    """The server's reply to a finished statement.
+
+    Attributes:
+        affected: rows changed.
+        warnings: conditions raised, notes included.
+    """
+
+    affected: int
+    warnings: int
 
 
-def _open(endpoint: Endpoint, *, autocommit: bool, local_infile: bool, lock_wait_s: int) -> Session:
-    session = connect(endpoint, local_infile=local_infile)
+@dataclass(frozen=True)
+class _Stream:
+    name: str
+    chunks: Iterable[memoryview]
+
+
+class Session(_Connection):
+    """One session on the server, from its handshake to its end (H39).
+
+    Args:
+        endpoint: where to connect, with which deadlines.
+        local_infile: whether LOAD DATA LOCAL may be used at all.
+    """
+
+    server_version: str
+    _sock: socket.socket | None
+    _next_seq_id: int
+    _read_timeout: float | None
+    _write_timeout: float | None
+    if TYPE_CHECKING:
+        _force_close: Callable[[], None]
+        _write_bytes: Callable[[bytes | memoryview], None]
+
+    def __init__(self, endpoint: Endpoint, *, local_infile: bool = False) -> None:
+        self._stream: _Stream | None = None
+        self._handshake_done = False
+        self._reply_is_due = False
+        super().__init__(
+            host=endpoint.host,
+            port=endpoint.port,
+            unix_socket=endpoint.unix_socket,
+            user=endpoint.user,
+            password=endpoint.password.reveal().encode(),
+            database=endpoint.schema,
+            charset="utf8mb4",
+            autocommit=None,
+            local_infile=local_infile,
+            connect_timeout=endpoint.connect_timeout_s,
+            # For the handshake: a server that accepts the connection and then stays silent counts as unreachable.
+            read_timeout=endpoint.connect_timeout_s,
+            write_timeout=endpoint.connect_timeout_s,
+            auth_plugin_map=dict.fromkeys(_REFUSED_PLUGINS, _RefusePlugin),
+            program_name="twophase",
+            **_tls_arguments(endpoint),
+        )
+        self._handshake_done = True
+        self._read_timeout = self._write_timeout = endpoint.io_timeout_s
+
+    def connect(self, sock: socket.socket | None = None) -> None:
+        """Connect once: a second session would not have the first one's branch (H39)."""
+        if self._handshake_done:
+            raise pymysql.InterfaceError(0, "a session is never opened again")
+        super().connect(sock)
+
+    @property
+    def id(self) -> int:
+        """The server's number for this session."""
+        return int(self.thread_id())  # type: ignore[no-untyped-call]
+
+    def run(self, sql: str, arguments: Sequence[object] = ()) -> Done:
+        """Run a statement whose rows, if any, do not matter."""
+        with self.cursor() as cursor:
+            affected = cursor.execute(sql, tuple(arguments) or None)
+        return Done(affected, self._warnings())
+
+    def rows(self, sql: str, arguments: Sequence[object] = ()) -> list[Row]:
+        """Run a query and return its rows."""
+        with self.cursor() as cursor:
+            cursor.execute(sql, tuple(arguments) or None)
+            return list(cursor.fetchall())
+
+    def raw_rows(self, sql: str) -> list[Row]:
+        """Run a query whose text columns may hold any bytes, and return them as bytes."""
+        self.use_unicode = False
+        try:
+            return self.rows(sql)
+        finally:
+            self.use_unicode = True
+
+    def run_bytes(self, sql: bytes) -> Done:
+        """Run a statement that is already encoded."""
+        return Done(self.query(sql), self._warnings())
+
+    def load(self, sql: str, chunks: Iterable[memoryview]) -> Done:
+        """Run a LOAD DATA LOCAL statement with these bytes as its file.
+
+        Args:
+            sql: the statement, with `{file}` for the file's name.
+            chunks: the content of that file.
+        """
+        # A new name each time: the server cannot ask for it before it has received the statement.
+        name = f"twophase-{secrets.token_hex(8)}"
+        self._stream = _Stream(name, chunks)
+        try:
+            return self.run_bytes(sql.replace("{file}", f"'{name}'", 1).encode())
+        finally:
+            self._stream = None
+
+    def in_transaction(self) -> bool:
+        """Return whether the server's last reply reported an open transaction."""
+        return bool(self.server_status & 1)
+
+    def end(self) -> None:
+        """Close the connection, whatever its state."""
+        if self.open:
+            self.close()
+
+    def _warnings(self) -> int:
+        return self._result.warning_count if self._result is not None else 0
+
+    def _read_query_result(self, unbuffered: bool = False) -> int:
+        del unbuffered
+        self._result = None
+        result = _GuardedResult(self)
+        result.read()
+        self._result = result
+        if result.server_status is not None:
+            self.server_status = result.server_status
+        return result.affected_rows or 0
+
+    def _execute_command(self, command: int, sql: str | bytes) -> None:
+        self._reply_is_due = True
+        super()._execute_command(command, sql)  # type: ignore[misc]
+
+    def _read_packet(self, packet_type: type[MysqlPacket] = MysqlPacket) -> MysqlPacket:
+        packet: MysqlPacket = super()._read_packet(packet_type)  # type: ignore[no-untyped-call]
+        first, self._reply_is_due = self._reply_is_due, False
+        # Only the first packet of a reply: later ones may begin with the same byte, which is a NULL in a row.
+        if first and self._stream is None and packet.is_load_local_packet():
+            self._refuse_file(_file_name(packet))
+        return packet
+
+    def send_requested(self, name: bytes) -> None:
+        """Answer a file request with the stream of the statement just sent, or end the connection."""
+        stream, self._stream = self._stream, None
+        if stream is None or name != stream.name.encode():
+            self._refuse_file(name)
+        for chunk in stream.chunks:
+            for start in range(0, len(chunk), PACKET_BYTES):
+                self._write_view(chunk[start : start + PACKET_BYTES])
+        self.write_packet(b"")
+
+    def _refuse_file(self, name: bytes) -> NoReturn:
+        self.refuse(f"the server asked for the file {name[:200]!r}; nothing was sent")
+
+    def refuse(self, why: str) -> NoReturn:
+        """End the connection to a server that violates the protocol."""
+        self._force_close()
+        raise SecurityError(CR.CR_MALFORMED_PACKET, why)
+
+    def _write_view(self, payload: memoryview) -> None:
+        # Header and payload apart: joining them, as write_packet does, would copy every byte once more.
+        self._write_bytes(len(payload).to_bytes(3, "little") + bytes([self._next_seq_id]))
+        self._write_bytes(payload)
+        self._next_seq_id = (self._next_seq_id + 1) % 256
+
+
+class _GuardedResult(MySQLResult):
+    """Reads a reply; a file request goes to the session's guard."""
+
+    if TYPE_CHECKING:
+        _read_ok_packet: Callable[[Any], None]
+
+    def _read_load_local_packet(self, first_packet: Any) -> None:
+        session = self.connection
+        assert isinstance(session, Session)  # noqa: S101 - only a Session makes one
+        session.send_requested(_file_name(first_packet))
+        reply = session._read_packet()
+        if not reply.is_ok_packet():
+            session.refuse("the server went on with something else after the data")
+        self._read_ok_packet(reply)
+
+
+def _file_name(request: MysqlPacket) -> bytes:
+    data: bytes = request.get_all_data()  # type: ignore[no-untyped-call]
+    return data[1:]
+
+
+class _RefusePlugin:
+    """Replaces every authentication plugin that sends the password in the clear to whoever asks for it."""
+
+    def __init__(self, connection: object) -> None:
+        del connection
+
+    def authenticate(self, packet: object) -> NoReturn:
+        """Refuse."""
+        del packet
+        raise SecurityError(CR.CR_AUTH_PLUGIN_ERR, "the server asked for the password in the clear; it was not sent")
+
+    prompt = authenticate
+
+
+def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
+    if endpoint.tls is Tls.OFF:
+        return {"ssl_disabled": True}
+    context = ssl.create_default_context(cafile=endpoint.tls_ca)
+    # Self-signed authorities made by MySQL lack fields that the strict check of newer Pythons requires.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if endpoint.tls is not Tls.VERIFY_IDENTITY:
+        context.check_hostname = False
+    if endpoint.tls is Tls.INSECURE:
+        context.verify_mode = ssl.CERT_NONE
+    # With a context PyMySQL requires TLS; without one it would silently fall back to plain text.
+    return {"ssl": context}
+
+
+def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:
+    """Open a session.
+
+    Raises:
+        PreflightError: the server refuses the login, or is not the expected server.
+        TargetUnreachableError: it does not answer.
+    """
     try:
-        _check_server(session, endpoint)
-        _settle(session, autocommit=autocommit, lock_wait_s=lock_wait_s)
+        return Session(endpoint, local_infile=local_infile)
     except pymysql.Error as error:
-        session.end()
-        raise TargetUnreachableError(
-            f"{endpoint} let us in and then failed: {code_of(error)} {error.args[-1]}."
-        ) from None
-    except BaseException:
-        session.end()
-        raise
-    return session
+        raise _explain(endpoint, error) from None
+    except (OSError, RuntimeError, ValueError) as error:
+        # A missing certificate file, a plugin that needs a package, a server that speaks another protocol.
+        raise PreflightError(f"No session with {endpoint}: {error}") from None
 
 
-def _check_server(session: Session, endpoint: Endpoint) -> None:
-    """Check the server's id: after a failover a host name may lead to a server without what the first acknowledged (H6)."""
-    if endpoint.server_uuid is None:
-        return
-    [(found,)] = session.rows("SELECT @@server_uuid")
-    if found != endpoint.server_uuid:
-        raise TargetChangedError(
-            f"{endpoint} was the server {endpoint.server_uuid} when the job started, and is {found} now.",
-            remedy="bring the first server back, or make sure that the other has all commits, then start the job again.",
+def hostile(error: SecurityError) -> StopJobError:
+    """Return the error that stops the job at a server that behaves as only a hostile one does."""
+    return StopJobError(f"The job stops: {error.args[-1]}.", remedy="find out who answers at the sink's address.")
+
+
+def _is_tls_refused(error: pymysql.Error) -> bool:
+    """Return whether client and server disagree on TLS. A server that hangs up during the handshake has died instead."""
+    cause = getattr(error, "original_exception", None)
+    hung_up = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+    return code_of(error) == CR.CR_SSL_CONNECTION_ERROR or (isinstance(cause, ssl.SSLError) and not hung_up)
+
+
+def _explain(endpoint: Endpoint, error: pymysql.Error) -> TwoPhaseError:
+    code, text = code_of(error), error.args[-1] if error.args else ""
+    what = f"No session with {endpoint}: {text} ({code})."
+    if _is_tls_refused(error):
+        return PreflightError(
+            what,
+            remedy="give the server a certificate for its name and name its authority in tls_ca; tls='verify_ca', "
+            "'insecure' or 'off' do with less, at your own risk.",
         )
-
-
-def _settle(session: Session, *, autocommit: bool, lock_wait_s: int) -> None:
-    session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-    session.run(
-        f"SET SESSION autocommit = {int(autocommit)}, sql_mode = '{','.join(_SQL_MODE)}', sql_notes = 1,"
-        f" max_error_count = 64, time_zone = '+00:00', unique_checks = 1, foreign_key_checks = 1, sql_safe_updates = 0,"
-        f" innodb_lock_wait_timeout = {lock_wait_s}, lock_wait_timeout = {lock_wait_s},"
-        f" wait_timeout = {_IDLE_TIMEOUT_S}"
-    )
-    [(number, mode, committing, lock_wait, zone)] = session.rows(
-        "SELECT CONNECTION_ID(), @@sql_mode, @@autocommit, @@innodb_lock_wait_timeout, @@time_zone"
-    )
-    if number & 0xFFFFFFFF != session.id:
-        raise PreflightError(
-            f"Something between us and the server answers for session {session.id} with session {number}.",
-            remedy="connect to the server itself: an XA branch lives in one session, which a pooling proxy takes away.",
+    if isinstance(error, SecurityError):
+        return PreflightError(what, remedy="find out who answers at that address.")
+    if code in (ACCESS_DENIED_USER, NO_PASSWORD_LOGIN):
+        return PreflightError(what, remedy="check the user in url and what password_env or password_file names.")
+    if code == ACCESS_DENIED_DATABASE:
+        return PreflightError(
+            what, remedy=f"GRANT rights on {quote(endpoint.schema)}.* to the user, or correct the url."
         )
-    if set(mode.split(",")) != set(_SQL_MODE) or (committing, lock_wait, zone) != (autocommit, lock_wait_s, "+00:00"):
-        raise PreflightError(
-            f"The session did not keep its settings: sql_mode {mode!r}, autocommit {committing}, time zone {zone!r}.",
-            remedy="connect to the server itself, or allow the user to change session variables.",
-        )
-
-
-def end_quietly(session: Session | None) -> None:
-    """Close a session that may be broken."""
-    if session is not None:
-        with suppress(pymysql.Error, OSError):
-            session.end()
+    if code == UNKNOWN_DATABASE:
+        return PreflightError(what, remedy="create the schema or correct the url.")
+    return TargetUnreachableError(what, remedy="start the server, or correct host and port in url.")

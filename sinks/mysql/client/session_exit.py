@@ -21,7 +21,7 @@ from uuid import uuid4
 import pymysql
 
 from twophase.sinks.mysql.client.codes import DENIED, KILL_DENIED, UNKNOWN_THREAD, code_of
-from twophase.sinks.mysql.client.connection import Session
+from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_locks import holder_of, kill
 from twophase.sinks.mysql.xid import Xid
 

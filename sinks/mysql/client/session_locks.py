@@ -15,7 +15,7 @@ import pymysql
 from twophase.errors import DeclinedError
 from twophase.ids import short_hash
 from twophase.sinks.mysql.client.codes import UNKNOWN_THREAD, code_of
-from twophase.sinks.mysql.client.connection import Session
+from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.xid import Owner, Xid
 
 SLOTS = 512

@@ -1,6 +1,6 @@
 """Rows as text for the server, column by column, without touching a single value in Python.
 
-Each column is cast to strings, NULL is written in the dialect's way, and the strings of a row are joined; the buffer
+Each column is cast to strings, NULL is written in the text_format's way, and the strings of a row are joined; the buffer
 of the joined array is sent as it is. Alternatives that were tried are in docs/decisions/0011.
 """
 
@@ -26,7 +26,7 @@ _UNIT_DIGITS = {"s": 0, "ms": 3, "us": 6}
 
 
 @dataclass(frozen=True)
-class Dialect:
+class TextFormat:
     """The format in which one kind of statement takes rows.
 
     Attributes:
@@ -62,28 +62,28 @@ class Encoded:
         return len(self.ends) - 1
 
 
-def encode(batch: pa.RecordBatch, plans: Sequence[ColumnPlan], dialect: Dialect) -> Encoded:
+def encode(batch: pa.RecordBatch, plans: Sequence[ColumnPlan], text_format: TextFormat) -> Encoded:
     """Encode the rows of a batch.
 
     Args:
         batch: has a column for each plan, found by name; at least one row.
         plans: the columns, in the order in which they are written. A short last one is cheapest.
-        dialect: the format.
+        text_format: the format.
 
     Raises:
         RejectedRowsError: a value cannot be stored unchanged; names the first.
     """
-    before, between, after = dialect.row
-    columns = [_column(batch, plan, dialect) for plan in plans]
-    columns[-1] = _join([columns[-1], after], "", dialect)
+    before, between, after = text_format.row
+    columns = [_column(batch, plan, text_format) for plan in plans]
+    columns[-1] = _join([columns[-1], after], "", text_format)
     if before:
-        columns[0] = _join([before, columns[0]], "", dialect)
-    return _as_bytes(_join(columns, between, dialect))
+        columns[0] = _join([before, columns[0]], "", text_format)
+    return _as_bytes(_join(columns, between, text_format))
 
 
-def _join(parts: Sequence[pa.Array | str], separator: str, dialect: Dialect) -> pa.Array:
+def _join(parts: Sequence[pa.Array | str], separator: str, text_format: TextFormat) -> pa.Array:
     whole = (scalar(part) if isinstance(part, str) else part for part in (*parts, separator))
-    return pc.binary_join_element_wise(*whole, null_handling="replace", null_replacement=dialect.null)
+    return pc.binary_join_element_wise(*whole, null_handling="replace", null_replacement=text_format.null)
 
 
 def _as_bytes(rows: pa.Array) -> Encoded:
@@ -92,7 +92,7 @@ def _as_bytes(rows: pa.Array) -> Encoded:
     return Encoded(memoryview(data)[ends[0] : ends[-1]].cast("B"), ends - ends[0])
 
 
-def _column(batch: pa.RecordBatch, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
+def _column(batch: pa.RecordBatch, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:
     index = batch.schema.get_field_index(plan.field)
     if index < 0:
         raise RejectedRowsError(
@@ -102,7 +102,7 @@ def _column(batch: pa.RecordBatch, plan: ColumnPlan, dialect: Dialect) -> pa.Arr
     values = _cast(batch.column(index), plan)
     if values.null_count and not plan.nullable:
         _reject(values, pc.is_null(values), plan, "the column takes no NULL")
-    return _ENCODERS[plan.encoding](values, plan, dialect)
+    return _ENCODERS[plan.encoding](values, plan, text_format)
 
 
 def _cast(values: pa.Array, plan: ColumnPlan) -> pa.Array:
@@ -130,7 +130,7 @@ def _reject(values: pa.Array, bad: pa.Array, plan: ColumnPlan, why: str) -> None
         )
 
 
-def _text(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
+def _text(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:
     try:
         values.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -140,38 +140,38 @@ def _text(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
         ) from None
     if plan.padded:
         _reject(values, pc.ends_with(values, " "), plan, "CHAR would strip the spaces at its end; make it VARCHAR")
-    return _quoted(dialect.text(values), dialect)
+    return _quoted(text_format.text(values), text_format)
 
 
-def _quoted(values: pa.Array, dialect: Dialect) -> pa.Array:
-    if not dialect.quote:
+def _quoted(values: pa.Array, text_format: TextFormat) -> pa.Array:
+    if not text_format.quote:
         return values
-    quote = scalar(dialect.quote)
+    quote = scalar(text_format.quote)
     return pc.binary_join_element_wise(quote, values, quote, scalar(""), null_handling="emit_null")
 
 
-def _plain(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
-    del plan, dialect
+def _plain(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:
+    del plan, text_format
     return values.cast(pa.string())
 
 
-def _float(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
+def _float(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:
     finite = pc.is_finite(values)
     if pc.all(finite, min_count=0).as_py() is False:
         _reject(values, pc.invert(finite), plan, "MySQL has no NaN and no infinity")
-    return _plain(values, plan, dialect)
+    return _plain(values, plan, text_format)
 
 
-def _boolean(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
-    return _plain(values.cast(pa.int8()), plan, dialect)
+def _boolean(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:
+    return _plain(values.cast(pa.int8()), plan, text_format)
 
 
-def _binary(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
+def _binary(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:
     if plan.padded:
         _reject(
             values, pc.not_equal(pc.binary_length(values), scalar(plan.length)), plan, "BINARY would pad it with zeros"
         )
-    before, after = map(scalar, dialect.binary)
+    before, after = map(scalar, text_format.binary)
     return pc.binary_join_element_wise(before, to_hex(values), after, scalar(""), null_handling="emit_null")
 
 
@@ -189,22 +189,22 @@ def to_hex(values: pa.Array) -> pa.Array:
     return pa.StringArray.from_buffers(len(values), doubled, digits, validity if values.null_count else None)
 
 
-def _date(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
+def _date(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:
     _check_years(values.cast(pa.int32()), 1, plan)
-    return _quoted(values.cast(pa.string()), dialect)
+    return _quoted(values.cast(pa.string()), text_format)
 
 
-def _timestamp(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
+def _timestamp(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:
     ticks = values.cast(pa.int64())
     _check_years(ticks, _PER_DAY[values.type.unit], plan)
     _check_fraction(values, ticks, plan)
-    return _quoted(values.cast(pa.string()), dialect)
+    return _quoted(values.cast(pa.string()), text_format)
 
 
-def _time(values: pa.Array, plan: ColumnPlan, dialect: Dialect) -> pa.Array:
+def _time(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:
     wide = pa.int32() if pa.types.is_time32(values.type) else pa.int64()
     _check_fraction(values, values.cast(wide).cast(pa.int64()), plan)
-    return _quoted(values.cast(pa.string()), dialect)
+    return _quoted(values.cast(pa.string()), text_format)
 
 
 def _check_years(ticks: pa.Array, per_day: int, plan: ColumnPlan) -> None:
@@ -225,7 +225,7 @@ def _check_fraction(values: pa.Array, ticks: pa.Array, plan: ColumnPlan) -> None
         _reject(values, lost, plan, f"the column keeps {plan.fraction_digits} digits of a second")
 
 
-_ENCODERS: dict[Encoding, Callable[[pa.Array, ColumnPlan, Dialect], pa.Array]] = {
+_ENCODERS: dict[Encoding, Callable[[pa.Array, ColumnPlan, TextFormat], pa.Array]] = {
     Encoding.TEXT: _text,
     Encoding.PLAIN: _plain,
     Encoding.FLOAT: _float,

@@ -16,10 +16,10 @@ import pyarrow as pa
 from twophase.errors import RejectedRowsError
 from twophase.redaction import shown
 from twophase.sinks.mysql.client.codes import DUPLICATE_ENTRY
-from twophase.sinks.mysql.client.connection import Done, Session
 from twophase.sinks.mysql.client.identifiers import quote
-from twophase.sinks.mysql.rows.dialects import INSERT_VALUES, LOAD_DATA
+from twophase.sinks.mysql.client.session import Done, Session
 from twophase.sinks.mysql.rows.encoding import Encoded, encode
+from twophase.sinks.mysql.rows.text_formats import INSERT_VALUES, LOAD_DATA
 from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 
 _WARNINGS_SHOWN = 5

@@ -49,7 +49,7 @@ class Table:
         log = SimpleNamespace(transaction=lambda: transaction, storage=self)
         pieces = SimpleNamespace(get=lambda _: PIECE, named_by=lambda _: InLog.ABSENT, missing_files=lambda _: [])
         owner = Owner(INTENT.transaction.job, INTENT.transaction.sink)
-        self.binding: Any = SimpleNamespace(owner=owner, target=TARGET, log=log, pieces=pieces, check=lambda _: None)
+        self.bound: Any = SimpleNamespace(owner=owner, target=TARGET, log=log, pieces=pieces, check=lambda _: None)
 
     @contextmanager
     def commit_lock(self) -> Any:
@@ -62,7 +62,7 @@ class Table:
 
 
 def commit(table: Table) -> Any:
-    [outcome] = Committer(table.binding, recovering=False).commit([CommitRequest(MANIFEST.committable(TARGET))])
+    [outcome] = Committer(table.bound, recovering=False).commit([CommitRequest(MANIFEST.committable(TARGET))])
     return outcome
 
 
@@ -84,7 +84,7 @@ def test_a_commit_that_only_another_jvm_can_make_stops_the_job(held: Table) -> N
 
 def test_a_fence_that_only_another_jvm_can_raise_stops_the_start_at_once(held: Table) -> None:
     with pytest.raises(StopJobError, match=r"The fence .* 9\.1.* this very JVM has locked") as stop:
-        Fence(held.binding).raise_to(Attempt(9, 1))
+        Fence(held.bound).raise_to(Attempt(9, 1))
     assert stop.value.remedy == REMEDY
     assert held.tries == 1
 

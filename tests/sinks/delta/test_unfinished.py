@@ -29,8 +29,8 @@ def orphans(records: Mapping[str, bytes], commits: Mapping[int, str]) -> Orphans
     log.storage = SimpleNamespace(
         names=lambda _: list(files), read=lambda name: files.get(name.removeprefix(f"{OWNER.folder}/"))
     )
-    binding: Any = SimpleNamespace(owner=OWNER, target="delta:orders", pieces=Pieces(OWNER, log))
-    return Orphans(binding)
+    bound: Any = SimpleNamespace(owner=OWNER, target="delta:orders", pieces=Pieces(OWNER, log))
+    return Orphans(bound)
 
 
 def test_a_piece_with_an_intent_alone_was_never_pre_committed() -> None:

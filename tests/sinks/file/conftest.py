@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.file_sink import FileHarness, Interrupt, orders
+from harness.staged_sink_harness import FileHarness, Interrupt, orders
 from twophase.failpoints import FailpointError
 from twophase.protocol.committable import Committable
 from twophase.sinks.common.staging import committer

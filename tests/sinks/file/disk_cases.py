@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.file_sink import FileHarness, commit, orders
+from harness.staged_sink_harness import FileHarness, commit, orders
 from twophase.errors import DeclinedError, PreflightError
 from twophase.protocol.outcome import Committed, RetryLater
 

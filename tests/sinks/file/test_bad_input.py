@@ -13,7 +13,7 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
-from harness.file_sink import FileHarness, commit, orders
+from harness.staged_sink_harness import FileHarness, commit, orders
 from twophase.errors import ConfigError, DeclinedError, PreflightError, StopJobError
 from twophase.ids import Subtask
 from twophase.protocol.sink import SinkContext

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.file_sink import FileHarness
 from harness.selection import representatives
+from harness.staged_sink_harness import FileHarness
 from twophase.testing.contract import ArrowSinkContract, SinkKillContract
 
 pytestmark = pytest.mark.part("files")

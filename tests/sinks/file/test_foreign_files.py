@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from harness.file_sink import FileHarness, Interrupt, commit, final, orders
 from harness.selection import representatives
+from harness.staged_sink_harness import FileHarness, Interrupt, commit, final, orders
 from twophase.errors import FencedError, PreflightError, StopJobError, TargetChangedError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt, Subtask

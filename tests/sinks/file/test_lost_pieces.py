@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.file_sink import FileHarness, Interrupt, commit, final, orders
 from harness.rights import permissions_checked
 from harness.selection import representatives
+from harness.staged_sink_harness import FileHarness, Interrupt, commit, final, orders
 from twophase.errors import StopJobError, TargetChangedError
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from harness.file_sink import FileHarness, commit
 from harness.hostile_values import READABLE, REFUSED, VALUES
+from harness.staged_sink_harness import FileHarness, commit
 from twophase.errors import RejectedRowsError
 from twophase.ids import Subtask
 from twophase.protocol.outcome import Committed

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.file_sink import FileHarness, final
 from harness.rights import permissions_checked
+from harness.staged_sink_harness import FileHarness, final
 from twophase.errors import StopJobError
 from twophase.protocol.committable import Committable
 from twophase.sinks.file.sink import FileSink

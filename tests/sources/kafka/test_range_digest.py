@@ -23,7 +23,7 @@ from twophase.sources.kafka.block import Block
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.range_digest import RangeDigest, RangeDigests
 from twophase.sources.kafka.reader import KafkaPartition
-from twophase.state.records import Decision
+from twophase.state.entries import Decision
 
 ITEM = OffsetRange("kafka", "t", "id-1", 0, 10, 110, 3)
 OFFSETS = range(10, 110)

@@ -21,6 +21,7 @@ from pathlib import Path
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
 from twophase.coordinator.resumable import ResumableCoordinator
 from twophase.errors import ConfigError, FencedError, PreflightError, StopJobError, TwoPhaseError
@@ -28,15 +29,15 @@ from twophase.events import Observers
 from twophase.ids import Attempt, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.protocol.sink import ArrowSink, NeedsSparkConf, SinkContext
-from twophase.runtime.adopted import begins_without_state
+from twophase.runtime.adopted_offsets import begins_without_state
 from twophase.runtime.logging_observer import log_event
-from twophase.runtime.plugin.adopted import ADOPTION_REMEDY
+from twophase.runtime.plugin.adopted_query import ADOPTION_REMEDY
 from twophase.runtime.plugin.description import PluginDescription
 from twophase.runtime.plugin.run_note import RunNote, RunNotes
 from twophase.runtime.sink_entry_points import load_sink
 from twophase.runtime.spark_folder import SparkFolder, query_id
 from twophase.sources.kafka import range_digest
-from twophase.state.records import Lineage
+from twophase.state.entries import Lineage
 from twophase.state.storage import LocalStorage
 
 _REMEDY = (
@@ -111,15 +112,9 @@ class PluginJob:
             )
         self._sink = _open(description)
         self._notes = RunNotes(path, description.fingerprint)
-        self._coordinator = CheckpointCoordinator(
-            description.job,
-            LocalStorage(description.options.checkpoint_location),
-            {description.sink: self._sink},
-            description.options,
-            observers=Observers(log_event),
-            clock=SystemClock(),
-            snapshot=lambda _, __: {},
-        )
+        storage, sinks = LocalStorage(description.options.checkpoint_location), {description.sink: self._sink}
+        context = JobContext(description.job, storage, sinks, description.options, Observers(log_event), SystemClock())
+        self._coordinator = CheckpointCoordinator(context, snapshot=lambda _, __: {})
         self._resumable = ResumableCoordinator(self._coordinator)
 
     def close(self) -> None:
@@ -207,16 +202,16 @@ class PluginJob:
         coordinator = self._coordinator
         coordinator.recover(note.generation if note else None)
         try:
-            if coordinator.log.history.lineage is None:
+            if coordinator.context.log.history.lineage is None:
                 lineage = Lineage(query_id(self.description.spark_folder))
                 self._folder(lineage).check(None)
                 coordinator.begin_lineage(lineage)
-            elif begins_without_state(coordinator.log.history):
+            elif begins_without_state(coordinator.context.log.history):
                 self._check_adopted(coordinator.lineage)
             else:
                 self._folder(coordinator.lineage).check(coordinator.newest())
         except TwoPhaseError:
-            coordinator.log.check_fence()
+            coordinator.context.log.check_fence()
             raise
 
     def _check_adopted(self, lineage: Lineage) -> None:
@@ -237,7 +232,7 @@ class PluginJob:
 
     def _acknowledge(self, number: int, note: RunNote, pieces: Sequence[Committable]) -> None:
         coordinator = self._coordinator
-        coordinator.log.refresh()
+        coordinator.context.log.refresh()
         folder = self._folder(coordinator.lineage)
         offsets = folder.offsets(number)
         folder.sync(number)

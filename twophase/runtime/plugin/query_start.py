@@ -18,8 +18,8 @@ from py4j.java_gateway import is_instance_of
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from twophase.errors import ConfigError
-from twophase.runtime import plan
-from twophase.runtime.afresh import begin_afresh
+from twophase.runtime import logical_plan
+from twophase.runtime.lost_replay_remedy import begin_afresh
 from twophase.runtime.plugin.description import log_folder
 from twophase.runtime.plugin.source import PREFIX
 from twophase.runtime.spark_folder import SparkFolder
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-    from twophase.state.records import Decision
+    from twophase.state.entries import Decision
 
 _TABLE = "org.apache.spark.sql.connector.catalog.SupportsWrite"
 
@@ -68,8 +68,8 @@ class FinishCommitted(StreamingQueryListener):
         if query is not None:
             execution = query._jsq.streamingQuery()
             location = str(execution.resolvedCheckpointRoot())
-            finish_committed(location, lambda: plan.has_watermark(execution.analyzedPlan()))
-            if self._is_ours(execution.sink()) and plan.keeps_state(execution.analyzedPlan()):
+            finish_committed(location, lambda: logical_plan.has_watermark(execution.analyzedPlan()))
+            if self._is_ours(execution.sink()) and logical_plan.keeps_state(execution.analyzedPlan()):
                 keep_digests(location, self._spark.sparkContext)
 
     def _is_ours(self, sink: Any) -> bool:

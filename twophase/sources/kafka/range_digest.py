@@ -40,7 +40,7 @@ from twophase.state.storage import LocalStorage
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from twophase.state.records import Decision
+    from twophase.state.entries import Decision
 
 FOLDER = "ranges"
 _PLAN = "plan"

@@ -5,7 +5,7 @@
 
 Armed failpoints act in checkpoint `ARMED_IN`: one is committed by then, another follows, and the sinks subsume in it.
 
-`integration/plain` has its own driver, which tests the coordinator: several sinks, Spark's folder, restarts, cancelled tasks.
+`integration/without_spark` has its own driver, which tests the coordinator: several sinks, Spark's folder, restarts, cancelled tasks.
 This one tests a sink: it waits for every worker, so that they leave the same state each time, and counts lines.
 """
 
@@ -25,8 +25,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from twophase.config import JobOptions
+from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.clock import SystemClock
-from twophase.coordinator.completion import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import DeclinedError
@@ -102,14 +103,11 @@ class _Driver:
         self._declines = doom.declines
         self._tasks = 0
         job.sink.open(SinkContext(JOB, SINK, job.batches[0][0].schema, parallelism=len(job.batches[0])))
+        settings = {"checkpointLocation": str(job.folder), "checkpoint.tolerable_failures": 3}
+        options = JobOptions.parse(settings, "kill test")
+        context = JobContext(JOB, LocalStorage(job.folder), {SINK: job.sink}, options, Observers(), SystemClock())
         self._coordinator = CheckpointCoordinator(
-            JOB,
-            LocalStorage(job.folder),
-            {SINK: job.sink},
-            JobOptions.parse({"checkpointLocation": str(job.folder), "checkpoint.tolerable_failures": 3}, "kill test"),
-            observers=Observers(),
-            clock=SystemClock(),
-            snapshot=lambda _, frozen: {"sources": [{"entries": list(frozen.end)}]},
+            context, snapshot=lambda _, frozen: {"sources": [{"entries": list(frozen.end)}]}
         )
 
     def run(self) -> int:

@@ -1,4 +1,4 @@
-"""What is written reads back as the rows, in both dialects, by a parser that follows the server's rules."""
+"""What is written reads back as the rows, in both formats, by a parser that follows the server's rules."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from twophase.errors import RejectedRowsError
-from twophase.sinks.mysql.rows.dialects import INSERT_VALUES, LOAD_DATA
 from twophase.sinks.mysql.rows.encoding import encode, to_hex
+from twophase.sinks.mysql.rows.text_formats import INSERT_VALUES, LOAD_DATA
 from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 
 TYPES = {
@@ -147,15 +147,15 @@ rows = st.lists(st.fixed_dictionaries({name: st.none() | values[name] for name i
 
 
 @pytest.mark.parametrize(
-    ("dialect", "parse"), [(LOAD_DATA, fields_of), (INSERT_VALUES, literals_of)], ids=["load", "insert"]
+    ("text_format", "parse"), [(LOAD_DATA, fields_of), (INSERT_VALUES, literals_of)], ids=["load", "insert"]
 )
 @settings(deadline=None)
 @given(rows=rows, order=st.permutations(list(TYPES)), cut=st.integers(0, 3))
-def test_rows_read_back_as_they_were(dialect, parse, rows, order, cut):
+def test_rows_read_back_as_they_were(text_format, parse, rows, order, cut):
     schema = pa.schema([(name, TYPES[name][0]) for name in TYPES])
     # A slice: buffers with offsets are where such code goes wrong.
     batch = pa.RecordBatch.from_pylist([*rows[:cut], *rows], schema=schema).slice(len(rows[:cut]))
-    encoded = encode(batch, [plan(name) for name in order], dialect)
+    encoded = encode(batch, [plan(name) for name in order], text_format)
     stored: list[dict[str, Any]] = [
         {name: read(name, field) for name, field in zip(order, row, strict=True)} for row in parse(bytes(encoded.data))
     ]
@@ -168,14 +168,18 @@ def _single(value: float) -> float:
     return float(pa.scalar(value, pa.float32()).as_py())
 
 
-@pytest.mark.parametrize("dialect", [LOAD_DATA, INSERT_VALUES], ids=["load", "insert"])
+@pytest.mark.parametrize("text_format", [LOAD_DATA, INSERT_VALUES], ids=["load", "insert"])
 @settings(deadline=None)
 @given(texts=st.lists(st.none() | tricky, min_size=1, max_size=6))
-def test_row_bounds_are_where_rows_end(dialect, texts):
-    encoded = encode(pa.RecordBatch.from_pydict({"text": pa.array(texts, pa.string())}), [plan("text")], dialect)
+def test_row_bounds_are_where_rows_end(text_format, texts):
+    encoded = encode(pa.RecordBatch.from_pydict({"text": pa.array(texts, pa.string())}), [plan("text")], text_format)
     cut = [bytes(encoded.data[start:stop]) for start, stop in zip(encoded.ends[:-1], encoded.ends[1:], strict=True)]
     alone = [
-        bytes(encode(pa.RecordBatch.from_pydict({"text": pa.array([text], pa.string())}), [plan("text")], dialect).data)
+        bytes(
+            encode(
+                pa.RecordBatch.from_pydict({"text": pa.array([text], pa.string())}), [plan("text")], text_format
+            ).data
+        )
         for text in texts
     ]
     assert cut == alone

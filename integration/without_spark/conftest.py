@@ -1,0 +1,44 @@
+"""Servers and the zygote, once for the whole folder: each test has a job, tables and folders of its own on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.without_spark.process import Zygote
+from integration.without_spark.scenario import Scenario
+from twophase.testing.services import MariaDbService, MySqlService, SqlService
+
+MakeScenario = Callable[..., Scenario]
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    zygote = Zygote()
+    yield zygote
+    zygote.close()
+
+
+@pytest.fixture(scope="session")
+def servers(own_mysql: MySqlService, own_mariadb: MariaDbService) -> dict[str, SqlService]:
+    """Our own whatever the environment says: tests kill them, and bring them back."""
+    return {"mysql": own_mysql, "mariadb": own_mariadb}
+
+
+@pytest.fixture
+def make_scenario(zygote: Zygote, servers: dict[str, SqlService], tmp_path: Path) -> Iterator[MakeScenario]:
+    made: list[Scenario] = []
+
+    def make(kinds: tuple[str, ...], **options: Any) -> Scenario:
+        folder = tmp_path / f"scenario-{len(made)}"
+        folder.mkdir()
+        scenario = Scenario(zygote, servers, kinds, folder, options)
+        made.append(scenario)
+        return scenario
+
+    yield make
+    for scenario in made:
+        scenario.end()

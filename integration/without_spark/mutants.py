@@ -1,0 +1,76 @@
+"""The product, broken on purpose inside a plain driver: the mistakes of `verification.simulation.mutations`, and two more.
+
+The two are silent: one doubles rows, one loses them. The product looks for that in its targets and would stop, by name. It is
+made not to look, so that it is the count that shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from twophase.coordinator import checkpoint_completion, validation
+from twophase.coordinator.checkpoint_completion import CheckpointCompleter
+from twophase.coordinator.orphans import Orphans, key_of
+from twophase.protocol.sink import CommitRequest
+from twophase.state.checkpoint import CompletedCheckpoint
+from twophase.state.records import CommittedRecord
+from verification.simulation import mutations
+
+DUPLICATES = "recovery commits orphans instead of aborting them"
+LOSES = "recovery calls a decided checkpoint committed and drops it"
+
+
+def _commit_orphans(self: Orphans, below: Any, kept: Any) -> int:
+    found = [
+        piece for piece in self._sink.in_doubt() if piece.transaction.attempt < below and key_of(piece) not in kept
+    ]
+    self._sink.commit([CommitRequest(piece, 0) for piece in found])
+    return len(found)
+
+
+def _call_committed(self: CheckpointCompleter, decision: Any) -> bool:
+    if not decision.committed:
+        self._log.append(CommittedRecord(decision.lineage, decision.checkpoint))
+    return True
+
+
+def _keep_nothing(_: CheckpointCompleter, found: Any) -> Any:
+    return found
+
+
+def _look_at_nothing(*_: object, **__: object) -> None:
+    return None
+
+
+_BLIND: list[tuple[object, str, Any]] = [
+    (validation, "check_histories", _look_at_nothing),
+    (validation, "check_targets", _look_at_nothing),
+    (CompletedCheckpoint, "predecessor", _look_at_nothing),
+]
+_OWN: dict[str, list[tuple[object, str, Any]]] = {
+    DUPLICATES: [(Orphans, "abort", _commit_orphans), *_BLIND],
+    LOSES: [
+        (CheckpointCompleter, "recommit", _call_committed),
+        (CheckpointCompleter, "commit_again", _keep_nothing),
+        *_BLIND,
+    ],
+}
+_CHANGED: dict[str, list[tuple[object, str, Any]]] = {
+    # A job of three checkpoints is to subsume, as one of sixteen does.
+    "the ledger is collapsed and no mark is raised": [(checkpoint_completion, "_SUBSUME_SINKS_EVERY", 1)],
+    "the newest commit is made first": _BLIND,
+}
+
+
+@contextmanager
+def broken(name: str) -> Iterator[None]:
+    """The product with one mistake in it."""
+    with ExitStack() as stack:
+        for owner, attribute, new in [*_OWN.get(name, []), *_CHANGED.get(name, [])]:
+            stack.enter_context(mock.patch.object(owner, attribute, new))
+        if name in mutations.MISTAKES:
+            stack.enter_context(mutations.broken(name))
+        yield

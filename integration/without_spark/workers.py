@@ -1,0 +1,188 @@
+"""Worker processes of a plain driver: what Spark's Python daemon and its workers are to a real one.
+
+    driver ── socket ── daemon, forked while the driver had one thread
+      └── a socket for each task ── worker, forked by the daemon, one task each
+
+A worker gets the writers pickled as Spark would ship them, with the sink and the transaction in them, and sends the
+committable back as the text that travels in Spark's result row. It outlives its driver until it has nobody to answer to,
+and a driver that cancels an attempt kills its workers hard and waits until they are gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import NoReturn
+
+from pyspark import cloudpickle
+
+from integration.without_spark import source
+from twophase import failpoints
+from twophase.errors import CheckpointExpiredError
+from twophase.ids import Subtask
+from twophase.protocol.committable import Committable
+from twophase.runtime.writer_task import WriterTask
+from twophase.testing.parent_death import die_with_parent
+
+
+class WorkerError(Exception):
+    """What failed in a worker, as text: more does not travel from Spark's workers either."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of one sink.
+
+    Attributes:
+        sink: the sink's name.
+        partition: of the input.
+        start: its first offset.
+        end: behind its last offset.
+        writer: writes the rows.
+    """
+
+    sink: str
+    partition: int
+    start: int
+    end: int
+    writer: WriterTask
+
+
+@dataclass
+class _Running:
+    task: Task
+    pid: int
+
+
+class Workers:
+    """Runs tasks. Make it while the process has a single thread."""
+
+    def __init__(self) -> None:
+        self.armed = ""
+        self._attempts = 0
+        self._control, theirs = socket.socketpair()
+        sys.stdout.flush()
+        self._daemon = os.fork()
+        if self._daemon == 0:
+            self._control.close()
+            _serve(theirs)
+        theirs.close()
+
+    def run(
+        self, tasks: Sequence[Task], timeout_s: float, done: Callable[[Task, Subtask, Committable | None], None]
+    ) -> None:
+        """Run all tasks side by side, and `done` as each ends; raise the first failure when no task runs any more."""
+        running: dict[Connection, _Running] = {}
+        attempts: dict[Connection, Subtask] = {}
+        deadline_s = time.monotonic() + timeout_s
+        try:
+            for task in tasks:
+                self._attempts += 1
+                subtask = Subtask(task.partition, self._attempts)
+                connection = self._start(task, subtask)
+                attempts[connection] = subtask
+                running[connection] = _Running(task, _first_word(connection))
+            while running:
+                ended = wait([*running], max(0.0, deadline_s - time.monotonic()))
+                if not ended:
+                    raise CheckpointExpiredError(f"The tasks did not end within {timeout_s:g} s.")
+                for one in ended:
+                    assert isinstance(one, Connection)
+                    committable = _result(one)
+                    done(running.pop(one).task, attempts[one], committable)
+                    one.close()
+        except BaseException:
+            _cancel(running)
+            raise
+
+    def close(self) -> None:
+        """End the daemon, which has no task any more."""
+        self._control.close()
+        os.waitpid(self._daemon, 0)
+
+    def _start(self, task: Task, subtask: Subtask) -> Connection:
+        ours, theirs = Pipe()
+        socket.send_fds(self._control, [b"t"], [theirs.fileno()])
+        theirs.close()
+        ours.send_bytes(cloudpickle.dumps((self.armed, task, subtask)))
+        return ours
+
+
+def _serve(control: socket.socket) -> NoReturn:
+    """The daemon: a worker for each socket that comes, until the driver is gone."""
+    while True:
+        word, fds, _, _ = socket.recv_fds(control, 1, 1)
+        _reap()
+        if not word:
+            os._exit(0)
+        if os.fork() == 0:
+            control.close()
+            _work(Connection(fds[0]))
+        os.close(fds[0])
+
+
+def _work(connection: Connection) -> NoReturn:
+    """A worker: one task."""
+    die_with_parent()
+    try:
+        connection.send_bytes(str(os.getpid()).encode())
+        armed, task, subtask = pickle.loads(connection.recv_bytes())
+        failpoints.arm(armed)
+        try:
+            committable = task.writer.write(source.read(task.partition, task.start, task.end), subtask)
+            result = {"committable": json.dumps(committable.to_json()) if committable else None}
+        except Exception:  # noqa: BLE001 carried to the driver, which raises it
+            result = {"error": traceback.format_exc()}
+        connection.send_bytes(json.dumps(result).encode())
+    except (BrokenPipeError, ConnectionResetError, EOFError):
+        os._exit(1)  # the driver is gone
+    except BaseException:  # noqa: BLE001 printed; nobody is above
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _first_word(connection: Connection) -> int:
+    return int(connection.recv_bytes())
+
+
+def _result(connection: Connection) -> Committable | None:
+    try:
+        result = json.loads(connection.recv_bytes())
+    except EOFError:
+        raise WorkerError("a worker was lost") from None
+    if "error" in result:
+        raise WorkerError(result["error"])
+    text = result["committable"]
+    return None if text is None else Committable.from_json(json.loads(text))
+
+
+def _cancel(running: dict[Connection, _Running]) -> None:
+    """Kill the workers that still run, and wait until they are gone; one that has ended has closed its socket."""
+    for connection, worker in running.items():
+        if not connection.poll():
+            os.kill(worker.pid, signal.SIGKILL)
+    for connection in running:
+        while True:
+            try:
+                connection.recv_bytes()
+            except (EOFError, ConnectionResetError):
+                break
+
+
+def _reap() -> None:
+    """Take the workers that have ended off the process table."""
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        return

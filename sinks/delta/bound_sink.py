@@ -1,0 +1,78 @@
+"""The result of `open`, in one value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twophase.errors import TargetChangedError
+from twophase.sinks.delta.log import Log, Snapshot
+from twophase.sinks.delta.marks import Marks
+from twophase.sinks.delta.names import Owner
+from twophase.sinks.delta.pieces import Pieces
+
+
+@dataclass(frozen=True)
+class BoundSink:
+    """A job's sink, bound to its table.
+
+    Attributes:
+        owner: job and sink.
+        log: the table's log.
+        pieces: the records beside the table.
+        table: the table's id.
+        merge_schema: columns that the table lacks are added.
+        speculation: Spark may run a task twice at the same time.
+    """
+
+    owner: Owner
+    log: Log
+    pieces: Pieces
+    table: str
+    merge_schema: bool
+    speculation: bool
+
+    @property
+    def target(self) -> str:
+        """The target's identity (I10): a new table in the same folder is another target."""
+        return f"delta:{self.table}:{self.log.storage.root}"
+
+    def check(self, snapshot: Snapshot) -> None:
+        """Check that the table is still the one that was opened.
+
+        Raises:
+            TargetChangedError: it was dropped or recreated.
+        """
+        if snapshot.version >= 0 and snapshot.table == self.table:
+            return
+        found = f"it has the id {snapshot.table}" if snapshot.version >= 0 else "there is no table any more"
+        raise TargetChangedError(
+            f"Sink {self.owner.sink!r} of job {self.owner.job!r}: the table in {self.log.storage.root} had the id "
+            f"{self.table} when it was opened; {found}. Nothing was written.",
+            remedy="restore the table; or, for the new one, start a new lineage with restore.path.",
+        )
+
+    def committed(self, snapshot: Snapshot) -> dict[str, int]:
+        """Return, for each lineage, the highest checkpoint that the table proves."""
+        highest = Marks(self.owner, self.log.storage).highest(snapshot) if snapshot.retention_ms is not None else {}
+        for app_id, version in snapshot.transactions.items():
+            if (lineage := self.owner.lineage_of(app_id)) is not None:
+                highest[lineage] = max(highest.get(lineage, -1), version)
+        return highest
+
+    def has(self, lineage: str, checkpoint: int, snapshot: Snapshot) -> bool:
+        """Return whether the table proves that a checkpoint is committed."""
+        return self.committed(snapshot).get(lineage, -1) >= checkpoint
+
+    def mark(self, lineage: str, snapshot: Snapshot) -> None:
+        """Save what the table proves about a lineage, if the table is set to forget it."""
+        highest = snapshot.transactions.get(self.owner.app_id(lineage), -1)
+        if snapshot.retention_ms is not None and highest >= 0:
+            Marks(self.owner, self.log.storage).raise_to(lineage, highest, snapshot)
+
+    def folder_depth(self) -> int:
+        """Return the maximum number of folders between the table's folder and its data files.
+
+        One for each partition column, or one with a random name instead; one more if Delta is set to keep data in a separate
+        folder.
+        """
+        return max(1, len(self.log.snapshot().shape.partition_columns)) + 1

@@ -1,0 +1,212 @@
+"""No file and no password ever leaves because a server asks for it."""
+
+from __future__ import annotations
+
+import re
+import socket
+
+import pymysql
+import pytest
+
+from tests.sinks.mysql.client.fake_server import OK, Authority, FakeServer, file_request
+from twophase.errors import PreflightError, TargetUnreachableError
+from twophase.sinks.mysql.client.session import SecurityError, Session, connect
+from twophase.sinks.mysql.options import Endpoint, Secret, Tls
+
+CANARY = "canary-password-7e1d"
+
+
+def endpoint(server: FakeServer, **changes) -> Endpoint:
+    given = {"host": "127.0.0.1", "port": server.port, "user": "app", "schema": "shop", "password": Secret(CANARY)}
+    return Endpoint(**{**given, "tls": Tls.OFF, "connect_timeout_s": 3.0, "io_timeout_s": 3.0, **changes})
+
+
+def requested_name(statement: bytes) -> str:
+    found = re.search(rb"INFILE '([^']+)'", statement)
+    assert found is not None
+    return found[1].decode()
+
+
+LOAD = "LOAD DATA LOCAL INFILE {file} INTO TABLE t"
+ROWS = [memoryview(b"1\ta\n"), memoryview(b"2\tb\n")]
+
+
+class TestFileRequests:
+    def test_the_stream_of_the_statement_is_sent_and_nothing_else(self):
+        def answer(statement: bytes) -> bytes:
+            return file_request(requested_name(statement)) if statement.startswith(b"LOAD") else OK
+
+        with FakeServer(answer) as server:
+            session = Session(endpoint(server), local_infile=True)
+            session.load(LOAD, ROWS)
+            session.end()
+            server.finish()
+        assert server.received[3:6] == [b"1\ta\n", b"2\tb\n", b""]
+
+    def test_a_long_stream_arrives_whole(self):
+        def answer(statement: bytes) -> bytes:
+            return file_request(requested_name(statement)) if statement.startswith(b"LOAD") else OK
+
+        data = bytes(range(256)) * 20_000
+        with FakeServer(answer) as server:
+            session = Session(endpoint(server), local_infile=True)
+            session.load(LOAD, [memoryview(data)])
+            session.end()
+            server.finish()
+        assert b"".join(server.received[3:-1]) == data
+
+    @pytest.mark.parametrize("name", ["/etc/passwd", "", "twophase-0000000000000000", "x" * 70_000])
+    def test_another_name_than_the_statements_is_refused(self, name):
+        with FakeServer(lambda statement: file_request(name) if statement.startswith(b"LOAD") else OK) as server:
+            session = Session(endpoint(server), local_infile=True)
+            with pytest.raises(SecurityError, match="nothing was sent"):
+                session.load(LOAD, ROWS)
+            server.finish()
+        assert not session.open
+        assert server.received[3:] == []
+
+    @pytest.mark.parametrize("statement", ["SELECT 1", "XA RECOVER", "SET autocommit = 1", "XA COMMIT 'a'"])
+    @pytest.mark.parametrize("local_infile", [True, False])
+    def test_a_request_after_any_other_statement_is_refused(self, statement, local_infile):
+        asked = statement.encode()
+        with FakeServer(lambda sent: file_request("/etc/passwd") if sent == asked else OK) as server:
+            session = Session(endpoint(server), local_infile=local_infile)
+            with pytest.raises(SecurityError):
+                session.rows(statement)
+            server.finish()
+        assert not session.open
+        assert server.received[3:] == []
+
+    def test_a_second_request_for_the_same_stream_is_refused(self):
+        names: list[str] = []
+
+        def answer(statement: bytes) -> bytes:
+            if statement.startswith(b"LOAD"):
+                names.append(requested_name(statement))
+                return file_request(names[0])
+            return file_request(names[0]) if names else OK
+
+        with FakeServer(answer) as server:
+            session = Session(endpoint(server), local_infile=True)
+            session.load(LOAD, ROWS)
+            with pytest.raises(SecurityError):
+                session.run("SELECT 1")
+            server.finish()
+        assert server.received[7:] == []
+
+    def test_a_request_in_place_of_the_login_reply_is_refused(self):
+        with FakeServer(after_login=file_request("/etc/passwd")) as server:
+            with pytest.raises((PreflightError, TargetUnreachableError)):
+                connect(endpoint(server), local_infile=True)
+            server.finish()
+        assert server.received[1:] == []
+
+    def test_a_request_for_the_first_statement_of_a_session_is_refused(self):
+        with FakeServer(lambda _: file_request("/etc/passwd")) as server:
+            with pytest.raises(PreflightError, match="who answers"):
+                connect(endpoint(server), local_infile=True)
+            server.finish()
+        assert server.received[2:] == []
+
+
+class TestPasswords:
+    @pytest.mark.parametrize("plugin", [b"mysql_clear_password", b"mysql_old_password", b"dialog"])
+    def test_a_server_that_asks_for_the_password_in_the_clear_does_not_get_it(self, plugin):
+        with FakeServer(after_login=b"\xfe" + plugin + b"\0Password: ") as server:
+            with pytest.raises(PreflightError) as caught:
+                connect(endpoint(server))
+            server.finish()
+        assert not any(CANARY.encode() in packet for packet in server.received)
+        assert CANARY not in str(caught.value)
+
+    def test_no_repr_shows_the_password(self):
+        where = Endpoint("127.0.0.1", 1, "app", "s", Secret(CANARY), Tls.OFF)
+        assert CANARY not in repr(where) + str(where) + repr(where.password) + str(where.password)
+
+
+class TestTls:
+    def test_a_server_with_the_right_certificate_is_accepted(self, tmp_path):
+        authority = Authority(tmp_path)
+        with FakeServer(tls=authority.server("127.0.0.1")) as server:
+            connect(endpoint(server, tls=Tls.VERIFY_IDENTITY, tls_ca=str(authority.file))).end()
+
+    def test_a_plain_server_is_refused(self):
+        with FakeServer() as server:
+            with pytest.raises(PreflightError, match="tls_ca"):
+                connect(endpoint(server, tls=Tls.INSECURE))
+            server.finish()
+        assert server.received == []
+
+    @pytest.mark.parametrize("policy", [Tls.VERIFY_IDENTITY, Tls.VERIFY_CA], ids=["verify_identity", "verify_ca"])
+    def test_a_certificate_of_an_unknown_authority_is_refused(self, tmp_path, policy):
+        (tmp_path / "a").mkdir()
+        (tmp_path / "b").mkdir()
+        trusted, other = Authority(tmp_path / "a"), Authority(tmp_path / "b")
+        with FakeServer(tls=other.server("127.0.0.1")) as server:
+            with pytest.raises(PreflightError, match="tls_ca"):
+                connect(endpoint(server, tls=policy, tls_ca=str(trusted.file)))
+        assert server.received == []
+
+    def test_a_certificate_for_another_name_is_refused(self, tmp_path):
+        authority = Authority(tmp_path)
+        with FakeServer(tls=authority.server("db.elsewhere.example")) as server:
+            with pytest.raises(PreflightError, match="tls_ca"):
+                connect(endpoint(server, tls=Tls.VERIFY_IDENTITY, tls_ca=str(authority.file)))
+        assert server.received == []
+
+    def test_verify_ca_does_not_look_at_the_name(self, tmp_path):
+        authority = Authority(tmp_path)
+        with FakeServer(tls=authority.server("db.elsewhere.example")) as server:
+            connect(endpoint(server, tls=Tls.VERIFY_CA, tls_ca=str(authority.file))).end()
+
+    def test_an_expired_certificate_is_refused(self, tmp_path):
+        authority = Authority(tmp_path)
+        with FakeServer(tls=authority.server("127.0.0.1", first_day=-9, last_day=-2)) as server:
+            with pytest.raises(PreflightError, match="tls_ca"):
+                connect(endpoint(server, tls=Tls.VERIFY_IDENTITY, tls_ca=str(authority.file)))
+        assert server.received == []
+
+    def test_insecure_takes_any_certificate(self, tmp_path):
+        with FakeServer(tls=Authority(tmp_path).server("anything")) as server:
+            connect(endpoint(server, tls=Tls.INSECURE)).end()
+
+    def test_a_file_of_authorities_that_is_not_there_is_named(self):
+        where = Endpoint("127.0.0.1", 1, "app", "s", Secret(""), Tls.VERIFY_CA, "/nowhere/ca.pem")
+        with pytest.raises(PreflightError, match="No session"):
+            connect(where)
+
+
+class TestLifetime:
+    def test_a_session_is_never_opened_again(self):
+        with FakeServer() as server:
+            session = Session(endpoint(server))
+            with pytest.raises(pymysql.InterfaceError):
+                session.connect()
+            session.end()
+            with pytest.raises(pymysql.Error):
+                session.run("SELECT 1")
+
+    def test_a_server_that_dies_in_the_tls_handshake_is_unreachable(self):
+        class Dying:
+            def wrap_socket(self, connection, *, server_side):
+                connection.recv(65536)
+                raise EOFError
+
+        with FakeServer(tls=Dying()) as server:  # type: ignore[arg-type]
+            with pytest.raises(TargetUnreachableError, match="EOF"):
+                connect(endpoint(server, tls=Tls.INSECURE))
+
+    def test_nobody_there_is_unreachable(self):
+        with FakeServer() as server:
+            where = endpoint(server)
+            connect(where).end()
+        with pytest.raises(TargetUnreachableError, match=r"app@127\.0\.0\.1"):
+            connect(where)
+
+    def test_a_server_that_says_nothing_is_unreachable_within_the_deadline(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            where = Endpoint(
+                "127.0.0.1", silent.getsockname()[1], "app", "s", Secret(""), Tls.OFF, connect_timeout_s=0.3
+            )
+            with pytest.raises(TargetUnreachableError):
+                connect(where)

@@ -1,0 +1,62 @@
+"""Spark's folder in an adoption: reads frozen offsets of the lineage taken over, and refuses a folder with state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from twophase.errors import ConfigError, OffsetMismatchError
+from twophase.runtime.spark_folder import SparkFolder
+from twophase.state.checkpoint import FrozenOffsets
+from twophase.state.entries import Adoption, Lineage
+from twophase.state.records import History
+from twophase.state.storage import LocalStorage
+
+
+def frozen_in(storage: LocalStorage) -> Callable[[str, int], FrozenOffsets | None]:
+    """Return a function that reads the frozen offsets of a micro-batch below a job's folder.
+
+    Args:
+        storage: the job's folder.
+    """
+
+    return lambda lineage, batch: frozen_at(storage.root / "spark" / lineage, lineage, batch)
+
+
+def frozen_at(path: Path, lineage: str, batch: int) -> FrozenOffsets | None:
+    """Return the frozen offsets of a micro-batch, or None if the folder does not have them.
+
+    Args:
+        path: Spark's folder of the lineage.
+        lineage: its id.
+        batch: the number of the micro-batch.
+
+    Raises:
+        ConfigError: the lineage keeps state in Spark, which cannot be adopted.
+    """
+    check_without_state(path)
+    try:
+        return SparkFolder(path, Lineage(lineage)).offsets(batch)
+    except OffsetMismatchError:
+        return None
+
+
+def check_without_state(path: Path) -> None:
+    """Refuse a Spark folder in which a micro-batch has left state.
+
+    Raises:
+        ConfigError: it has, and state cannot be adopted.
+    """
+    if any((path / "state").glob("*/*")):
+        raise ConfigError(
+            f"Spark's folder {path} holds the state of a stateful plan: no target knows it, so nothing can be adopted.",
+            remedy="restore the job's folder from a backup, or begin under another job name.",
+        )
+
+
+def begins_without_state(history: History) -> bool:
+    """Return whether an adoption began the current lineage and it has no checkpoint yet."""
+    lineage = history.lineage
+    if lineage is None or history.newest(lineage.id) is not None:
+        return False
+    return any(isinstance(repair, Adoption) and repair.lineage.id == lineage.id for repair in history.repairs)
