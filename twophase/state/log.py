@@ -12,9 +12,10 @@ import secrets
 import threading
 from dataclasses import dataclass
 
-from twophase.errors import CorruptRecordError, FencedError, InDoubtError
+from twophase.errors import CorruptRecordError, FencedError, InDoubtError, NewerFormatError
 from twophase.failpoints import failpoint
 from twophase.state import codec
+from twophase.state.newer import is_newer_file
 from twophase.state.records import (
     DecidedRecord,
     History,
@@ -50,6 +51,7 @@ def job_of(storage: Storage) -> str | None:
 
     Raises:
         CorruptRecordError: the newest record is damaged.
+        NewerFormatError: a newer version of twophase has written it.
     """
     names = storage.names(FOLDER)
     if not names:
@@ -86,6 +88,7 @@ class JobLog:
 
         Raises:
             CorruptRecordError: a record is damaged, missing between others, or belongs to another job.
+            NewerFormatError: a newer version of twophase has written a record.
         """
         entries = self._read_entries()
         self._storage.sync(FOLDER)
@@ -164,12 +167,13 @@ class JobLog:
         """Delete the records before the first one of the log, oldest first, and the leftovers of interrupted appends.
 
         No reader looks at them and no append begins there, whether they come from an interrupted fold or from a fenced
-        driver. Leftovers for numbers after our last may belong to a newer driver, and stay.
+        driver. Leftovers for numbers after our last may belong to a newer driver, and stay. So do records of a newer
+        version of twophase, wherever they are.
         """
         with self.lock:
             first, last = self._first, self._last
         for sequence in self._sequences():
-            if sequence < first:
+            if sequence < first and not is_newer_file(self._storage, _name(sequence)):
                 self._storage.delete(_name(sequence))
                 failpoint("C17")
         self._storage.delete_temporary(FOLDER, lambda name: _RECORD.fullmatch(name) is not None and int(name) <= last)
@@ -210,10 +214,14 @@ class JobLog:
             raise self._in_doubt(sequence, error) from error
 
     def _nonce_of(self, sequence: int) -> str | None:
-        """Return the nonce of a record; None if it was folded. An error leaves the record after it in doubt."""
+        """Return the nonce of a record. An error leaves the record after it in doubt.
+
+        Returns:
+            None if it was folded, or if a newer version of twophase has written it, which is another driver.
+        """
         try:
             return self._read_entry(sequence).nonce
-        except FileNotFoundError:
+        except (FileNotFoundError, NewerFormatError):
             return None
         except OSError as error:
             raise self._in_doubt(sequence, error) from error
