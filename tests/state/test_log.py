@@ -326,9 +326,7 @@ def test_what_cannot_be_synced_is_not_returned(full: Path, monkeypatch: Patch) -
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
-def refuses(
-    folder: Path, match: str | None = None, error: type[StopJobError] = CorruptRecordError
-) -> StopJobError:
+def refuses(folder: Path, match: str | None = None, error: type[StopJobError] = CorruptRecordError) -> StopJobError:
     """Reading refuses the log, as damaged unless another error is expected, and writes nothing."""
     before = snapshot(folder)
     with pytest.raises(error, match=match) as caught:
@@ -524,9 +522,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     content=VALUES
     | st.dictionaries(st.sampled_from(FIELDS), VALUES | st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4)),
 )
-def test_whatever_a_whole_record_holds_it_is_understood_or_refused(
-    hostile: Path, kind: str, content: Any
-) -> None:
+def test_whatever_a_whole_record_holds_it_is_understood_or_refused(hostile: Path, kind: str, content: Any) -> None:
     fields = {"job": JOB, "sequence": 1, "nonce": "0", "record": content}
     record(hostile, 1).write_bytes(codec.encode(kind, fields))
     try:

@@ -57,7 +57,9 @@ def test_the_error_says_which_version_and_what_to_do() -> None:
     assert (caught.value.exit_code, caught.value.restartable) == (3, False)
 
 
-@pytest.mark.parametrize("word", [b"twophase/2", b"twophase/2x ", b"twophase/0 ", b"twophase/02 ", b"twophases/2 ", b""])
+@pytest.mark.parametrize(
+    "word", [b"twophase/2", b"twophase/2x ", b"twophase/0 ", b"twophase/02 ", b"twophases/2 ", b""]
+)
 def test_what_does_not_begin_with_a_version_is_damaged(word: bytes) -> None:
     with pytest.raises(CorruptRecordError):
         codec.decode("FENCE", word, "here")
@@ -84,9 +86,7 @@ def test_each_format_has_versions_of_its_own() -> None:
 
 @forms
 @pytest.mark.parametrize("sequence", range(1, 6))
-def test_a_newer_record_of_the_log_stops_the_start_and_nothing_is_written(
-    full: Path, sequence: int, form: str
-) -> None:
+def test_a_newer_record_of_the_log_stops_the_start_and_nothing_is_written(full: Path, sequence: int, form: str) -> None:
     renew(full / f"log/{sequence:010d}", form)
     before = snapshot(full)
     with pytest.raises(NewerFormatError, match=f"log/{sequence:010d} was written by a newer twophase"):
@@ -108,6 +108,12 @@ def test_whose_the_log_is_is_not_guessed(full: Path) -> None:
     renew(full / "log/0000000005")
     with pytest.raises(NewerFormatError, match="log/0000000005"):
         job_of(LocalStorage(full))
+
+
+def test_a_file_that_a_newer_version_has_added_to_the_log_is_not_to_be_removed(full: Path) -> None:
+    (full / "log/index").write_bytes(b"twophase/2 INDEX\n")
+    with pytest.raises(NewerFormatError, match="log/index was written by a newer twophase"):
+        JobLog(LocalStorage(full), JOB).read()
 
 
 def test_a_driver_of_a_newer_version_fences_this_one(full: Path, log: JobLog) -> None:

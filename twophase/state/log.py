@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 
 from twophase.errors import CorruptRecordError, FencedError, InDoubtError, NewerFormatError
@@ -255,12 +256,18 @@ class JobLog:
         sequences = []
         for name in self._storage.names(FOLDER):
             if not _RECORD.fullmatch(name):
+                self._check_foreign(f"{FOLDER}/{name}")
                 raise CorruptRecordError(
                     f"The log of job {self._job!r} holds the foreign file {name!r}.",
                     remedy="find out who wrote it, and remove it.",
                 )
             sequences.append(int(name))
         return sequences
+
+    def _check_foreign(self, name: str) -> None:
+        """Check that no newer version of twophase has written a file that is not a record."""
+        with suppress(OSError, CorruptRecordError):
+            codec.check_readable(self._storage.read(name), name)
 
     def _read_entry(self, sequence: int) -> LogEntry:
         name = _name(sequence)

@@ -68,7 +68,9 @@ def test_every_damaged_record_is_refused(damage) -> None:
 def test_a_newer_record_is_refused_by_its_version() -> None:
     for data, decode in ((encode_intent(INTENT), decode_intent), (encode_manifest(MANIFEST), decode_manifest)):
         newer = data.replace(b"twophase-delta/1 ", b"twophase-delta/2 more ", 1)
-        with pytest.raises(NewerFormatError, match=r"file s3a://t/x was written by a newer twophase \(format 2; this one"):
+        with pytest.raises(
+            NewerFormatError, match=r"file s3a://t/x was written by a newer twophase \(format 2; this one"
+        ):
             decode(newer, "s3a://t/x")
 
 

@@ -132,7 +132,9 @@ def test_an_offset_of_a_newer_version_is_refused_by_its_version(more: dict[str, 
     for refuses in (SourceOffset.parse, first_line):
         with pytest.raises(NewerFormatError) as caught:
             refuses(line)
-        assert "Kafka source 'kafka' was written by a newer twophase (format 2; this one reads up to 1)" in str(caught.value)
+        assert "Kafka source 'kafka' was written by a newer twophase (format 2; this one reads up to 1)" in str(
+            caught.value
+        )
 
 
 def test_the_version_of_another_source_s_offset_is_not_ours() -> None:
