@@ -340,7 +340,9 @@ DELTA = TransactionId("orders", A, 7, Attempt(2, 3), "lake", "ab" * 32)
 
 def test_the_records_of_a_delta_piece_are_what_they_were() -> None:
     intent = delta.Intent(DELTA, "0a1b2c3d-0000-4000-8000-000000000000", 41, 6)
-    columns = tuple({"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "p"))
+    columns: tuple[dict[str, Any], ...] = tuple(
+        {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "p")
+    )
     shape = TableShape(columns, ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
     assert delta.decode_intent((GOLDEN / "delta/intent").read_bytes()) == intent
     manifest = delta.decode_manifest((GOLDEN / "delta/manifest").read_bytes())

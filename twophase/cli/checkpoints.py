@@ -22,7 +22,13 @@ _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 _LINEAGE_CHARS = 8
 _PARTITIONS = 6
 _OFFSET_CHARS = 40
-_STATE_STYLES = {"committed": "green", "decided": "yellow", "subsumed": "dim", "damaged": "bold red", "newer": "bold red"}
+_STATE_STYLES = {
+    "committed": "green",
+    "decided": "yellow",
+    "subsumed": "dim",
+    "damaged": "bold red",
+    "newer": "bold red",
+}
 _COLUMNS = (
     "id",
     "lineage",

@@ -18,9 +18,7 @@ import re
 from twophase.errors import NewerFormatError
 
 _VERSION = re.compile(rb"([^ /\n]+)/([1-9][0-9]{0,8}) ")
-NEWER_REMEDY = (
-    "start the newer version again. If none has ever run here, it is damaged: restore it from a backup; do not delete it."
-)
+NEWER_REMEDY = "start the newer version again. If none has ever run here, it is damaged: restore it from a backup; do not delete it."
 HEAD_BYTES = 64
 """The number of bytes of a record that are enough for `newer_version`."""
 

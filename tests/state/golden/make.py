@@ -25,6 +25,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -184,7 +185,9 @@ def make_others(root: Path) -> None:
     (root / "ranges" / "digest").write_bytes(codec.encode("RANGE", asdict(RangeDigest(100, 5_950, 3_735_928_559))))
     transaction = TransactionId(JOB, A, 7, Attempt(2, 3), "lake", "ab" * 32)
     intent = Intent(transaction, "0a1b2c3d-0000-4000-8000-000000000000", 41, 6)
-    columns = [{"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "p")]
+    columns: list[dict[str, Any]] = [
+        {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "p")
+    ]
     shape = TableShape(tuple(columns), ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
     add = {"path": "p=%C3%A4/twophase-x-part-00000.parquet", "size": 9, "partitionValues": {"p": "ä"}}
     action = json.dumps({"add": add | {"stats": json.dumps({"numRecords": 3})}}, ensure_ascii=False)
