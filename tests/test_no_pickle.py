@@ -1,4 +1,4 @@
-"""Durable bytes are JSON or Arrow (invariant I9): nothing in the product can turn bytes into code."""
+"""Durable bytes are JSON (invariant I9): nothing in the product can turn bytes into code."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@
         |-- CheckpointMissingError the store has no history, but a sink or Spark's folder has
         |-- RestoreRefusedError    the restored checkpoint is older than what the sinks have, or are bound to get
         |-- CorruptRecordError     a durable file is damaged
+        |-- NewerFormatError       a newer twophase has written a durable file; this one leaves it as it is
         |-- OffsetMismatchError    Spark's offset log and the checkpoint store disagree
         |-- TargetChangedError     a committable names another target than the one connected
         `-- SourceLossError        records that the job has not read are gone from the source
@@ -174,6 +175,12 @@ class RestoreRefusedError(StopJobError):
 
 class CorruptRecordError(StopJobError):
     """A durable file under a final name is damaged, or is not the one that belongs there."""
+
+
+class NewerFormatError(StopJobError):
+    """A durable file is in a format that only a newer version of twophase reads. It is never taken for damage."""
+
+    data_lost = "No data is lost: it was left as it is."
 
 
 class OffsetMismatchError(StopJobError):

@@ -103,10 +103,15 @@ class Pieces:
         return [self.get(name) for name in sorted(names, key=lambda name: (name.checkpoint, name))]
 
     def get(self, name: PieceName) -> Piece:
-        """Return one piece, with whatever records it has."""
-        intent, data = self._read_intent(name), self._storage.read(self._record(name, _MANIFEST)) or b""
+        """Return one piece, with whatever records it has.
+
+        Raises:
+            NewerFormatError: a newer version of twophase has written one of them.
+        """
+        record = self._record(name, _MANIFEST)
+        intent, data = self._read_intent(name), self._storage.read(record) or b""
         try:
-            manifest = decode_manifest(data)
+            manifest = decode_manifest(data, self._storage.absolute(record))
         except DamagedRecordError:
             return Piece(name, intent)
         return Piece(name, intent or manifest.intent, manifest, digest(data))
@@ -156,8 +161,9 @@ class Pieces:
         return data_prefix(self.owner, transaction)
 
     def _read_intent(self, name: PieceName) -> Intent | None:
+        record = self._record(name, _INTENT)
         try:
-            return decode_intent(self._storage.read(self._record(name, _INTENT)) or b"")
+            return decode_intent(self._storage.read(record) or b"", self._storage.absolute(record))
         except DamagedRecordError:
             return None
 

@@ -114,13 +114,18 @@ def encode_intent(intent: Intent) -> bytes:
     return _frame("intent", [_json(asdict(intent))])
 
 
-def decode_intent(data: bytes) -> Intent:
+def decode_intent(data: bytes, where: str = "") -> Intent:
     """Return the intent in some bytes; the reverse of `encode_intent`.
 
+    Args:
+        data: the bytes.
+        where: the file's name, for the error.
+
     Raises:
+        NewerFormatError: a newer version of twophase has written them.
         DamagedRecordError: the bytes are not what was written.
     """
-    lines = _unframe("intent", data)
+    lines = _unframe("intent", data, where)
     return _intent(json.loads(lines[0]))
 
 
@@ -130,13 +135,18 @@ def encode_manifest(manifest: Manifest) -> bytes:
     return _frame("manifest", [_json(head), *(action.encode() for action in manifest.actions)])
 
 
-def decode_manifest(data: bytes) -> Manifest:
+def decode_manifest(data: bytes, where: str = "") -> Manifest:
     """Return the manifest in some bytes; the reverse of `encode_manifest`.
 
+    Args:
+        data: the bytes.
+        where: the file's name, for the error.
+
     Raises:
+        NewerFormatError: a newer version of twophase has written them.
         DamagedRecordError: the bytes are not what was written.
     """
-    lines = _unframe("manifest", data)
+    lines = _unframe("manifest", data, where)
     head = json.loads(lines[0])
     actions = tuple(line.decode() for line in lines[1:])
     return Manifest(_intent(head["intent"]), TableShape.from_json(head["shape"]), actions)
@@ -158,5 +168,5 @@ def _frame(kind: str, lines: Sequence[bytes]) -> bytes:
     return frame(_MAGIC, kind, b"\n".join(lines))
 
 
-def _unframe(kind: str, data: bytes) -> list[bytes]:
-    return unframe(_MAGIC, kind, data).split(b"\n")
+def _unframe(kind: str, data: bytes, where: str) -> list[bytes]:
+    return unframe(_MAGIC, kind, data, where).split(b"\n")

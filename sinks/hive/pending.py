@@ -58,9 +58,13 @@ class Pending:
             self._path(values).unlink(missing_ok=True)
 
     def partitions(self) -> list[Values]:
-        """Return all partitions that wait."""
-        found = [path.read_bytes() for path in sorted(self._pending.iterdir()) if not path.name.startswith(".")]
-        return [tuple(json.loads(unframe(FORMAT, "partition", data))) for data in found]
+        """Return all partitions that wait.
+
+        Raises:
+            NewerFormatError: a newer version of twophase has added one.
+        """
+        found = [path for path in sorted(self._pending.iterdir()) if not path.name.startswith(".")]
+        return [tuple(json.loads(unframe(FORMAT, "partition", path.read_bytes(), str(path)))) for path in found]
 
     def watermark_us(self) -> int | None:
         """Return the highest event time so far; None if there is none."""

@@ -176,6 +176,35 @@ def test_a_damaged_body_is_shown_beside_the_others(job_folder: JobFolder, gone: 
     assert [entry["state"] for entry in entries] == ["damaged", "decided"]
 
 
+def test_a_log_of_a_newer_version_is_no_damage(job_folder: JobFolder) -> None:
+    job_folder.commit(0)
+    record = job_folder.root / "log" / "0000000003"
+    record.write_bytes(record.read_bytes().replace(b"twophase/1 ", b"twophase/2 ", 1))
+    before = everything(job_folder.root)
+    result = show(job_folder.root)
+    assert result.exit_code == 3
+    assert result.stderr.startswith(
+        "Error: The durable file log/0000000003 was written by a newer twophase (format 2; this one reads up to 1)."
+    )
+    assert "No data is lost" in result.stderr
+    assert "Next: start the newer version again." in result.stderr
+    assert "[NewerFormatError]" in result.stderr
+    assert "repair" not in result.output
+    assert everything(job_folder.root) == before
+
+
+def test_a_body_of_a_newer_version_is_told_beside_the_others(job_folder: JobFolder) -> None:
+    job_folder.commit(0)
+    job_folder.decide(1)
+    body = job_folder.body(0)
+    body.write_bytes(body.read_bytes().replace(b"twophase/1 ", b"twophase/2 ", 1))
+    result = show(job_folder.root)
+    assert result.exit_code == 3
+    assert "_metadata was written by a newer twophase" in result.stderr
+    entries = json.loads(show(job_folder.root, "--json").stdout)["checkpoints"]
+    assert [entry["state"] for entry in entries] == ["newer", "decided"]
+
+
 def test_a_driver_that_goes_on_meanwhile_is_no_damage(job_folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     job_folder.commit(0)
     reads: list[Any] = []

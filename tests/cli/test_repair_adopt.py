@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ import yaml
 from click.testing import CliRunner
 
 from harness.memory_driver import JOB, SCHEMA, Driver, completed_of, decided, offsets, restoring
+from tests.state.conftest import snapshot
 from twophase.cli.main import main
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.ids import Attempt, Subtask, TransactionId
@@ -96,6 +98,39 @@ def test_a_job_that_was_restored_and_whose_log_is_damaged_goes_on_without_a_flag
     assert "has nothing of checkpoint" not in output
     assert (files.rows("facts"), files.rows("lake")) == (20, 20)
     assert files.driver().recover().coordinator.lineage.start == offsets(1).end
+
+
+def newest_record(files: Files) -> Path:
+    decided(files.driver().recover(), 0)
+    return max((files.folder / "log").iterdir())
+
+
+def decided_body(files: Files) -> Path:
+    decided(files.driver().recover(), 0)
+    return next(files.folder.glob("chk/*/_metadata"))
+
+
+def staged_manifest(files: Files) -> Path:
+    files.in_commit()
+    return next((files.root / "lake").glob("_twophase~*/fence-*/staged/*/manifest"))
+
+
+@pytest.mark.parametrize("newer", [newest_record, decided_body, staged_manifest])
+def test_what_a_newer_version_has_written_is_not_given_up(files: Files, newer: Callable[[Files], Path]) -> None:
+    path = newer(files)
+    content = re.sub(rb"\A(twophase[a-z-]*)/1 ", rb"\1/2 ", path.read_bytes())
+    path.write_bytes(content)
+    before = {name for name, data in snapshot(files.root).items() if data}
+    code, output = files.adopt()
+    assert code == 3, output
+    assert "was written by a newer twophase (format 2; this one reads up to 1). [NewerFormatError]" in output
+    assert "No data is lost: it was left as it is." in output
+    assert "Next: start the newer version again." in output
+    after = snapshot(files.root)
+    left = {name for name in before if name not in after}
+    assert not {name for name in left if "/fence-" not in name}, "a fence is raised by renaming its folder"
+    assert content in after.values()
+    assert len(after) >= len(before)
 
 
 def test_a_sink_that_has_nothing_of_the_newest_checkpoint_is_named(files: Files) -> None:

@@ -163,6 +163,23 @@ def test_a_target_that_is_not_there_is_reported_before_spark_starts(files: Comma
     assert not (files.root / "job").exists()
 
 
+def test_a_folder_of_a_newer_version_is_refused_and_left_as_it_is(files: Command) -> None:
+    log = files.root / "job" / "log"
+    log.mkdir(parents=True, mode=0o700)
+    record = log / "0000000001"
+    record.write_bytes(b"twophase/2 FENCE crc32c 00c0ffee\n{}")
+    code, _, err = files.run("--available-now")
+    assert (code, files.ids()) == (3, []), err
+    assert (
+        "log/0000000001 was written by a newer twophase (format 2; this one reads up to 1). [NewerFormatError]" in err
+    )
+    assert "No data is lost: it was left as it is." in err
+    assert "Next: start the newer version again." in err
+    assert "Traceback" not in err
+    assert [path.name for path in log.iterdir()] == ["0000000001"]
+    assert record.read_bytes() == b"twophase/2 FENCE crc32c 00c0ffee\n{}"
+
+
 @pytest.mark.proof
 def test_delta_that_is_installed_with_spark_is_not_fetched(tmp_path: Path, left: ExitStack) -> None:
     """Ivy would make its folder."""

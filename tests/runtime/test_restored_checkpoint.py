@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from harness.memory_driver import JOB, Driver, decided
+from tests.state.conftest import snapshot
 from twophase.config import JobOptions
-from twophase.errors import CheckpointMissingError, ConfigError
+from twophase.errors import CheckpointMissingError, ConfigError, NewerFormatError
 from twophase.ids import new_lineage_id
-from twophase.runtime.restore import restored_checkpoint
+from twophase.runtime.operator_states import OperatorStates
+from twophase.runtime.restore import load_restore, restored_checkpoint
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision, Lineage
+from twophase.state.storage import LocalStorage
 from twophase.testing.memory import MemoryTarget
 
 
@@ -97,3 +100,24 @@ def test_a_folder_that_everybody_may_write_to_is_not_called_gone(source: Source)
     source.root.chmod(0o777)
     with pytest.raises(ConfigError, match="writable by everyone"):
         source.read(**{"restore.allow_non_restored_state": True})
+
+
+@pytest.mark.parametrize("newer", ["body", "log"])
+def test_a_restore_from_what_a_newer_version_has_written_is_refused_by_its_version(
+    source: Source, tmp_path: Path, newer: str
+) -> None:
+    path = source.restored_from / "_metadata" if newer == "body" else source.root / "log" / "0000000003"
+    restored_from = source.restored_from
+    path.write_bytes(path.read_bytes().replace(b"twophase/1 ", b"twophase/2 ", 1))
+    before = snapshot(source.root)
+    options = JobOptions.parse({"checkpointLocation": str(tmp_path / "job")}, "job")
+    states = OperatorStates([], {})
+    with pytest.raises(NewerFormatError, match=f"{path.name} was written by a newer twophase"):
+        load_restore(JOB, f"file://{restored_from}", LocalStorage(tmp_path / "job"), states, options)
+    lineage = Lineage(new_lineage_id(), restored_from=str(restored_from))
+    dropping = JobOptions.parse(
+        {"checkpointLocation": str(source.root), "restore.allow_non_restored_state": True}, "job"
+    )
+    with pytest.raises(NewerFormatError):
+        restored_checkpoint(JOB, lineage, dropping)
+    assert snapshot(source.root) == before

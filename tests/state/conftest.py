@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from twophase.errors import CorruptRecordError, NewerFormatError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.protocol.committable import Committable
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
@@ -18,6 +19,8 @@ from twophase.state.storage import LocalStorage
 from twophase.state.store import CompletedCheckpointStore
 
 JOB = "orders"
+REFUSED = (CorruptRecordError, NewerFormatError)
+"""Damage may happen to look like a newer version: then it is refused as that, and changes nothing either."""
 LINEAGE = "0f0e0d0c-0b0a-4908-8706-050403020100"
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twophase.errors import CorruptRecordError
+from twophase.errors import NewerFormatError
 from twophase.ids import Attempt
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
@@ -357,9 +357,9 @@ def test_the_folder_of_a_body_names_lineage_checkpoint_and_attempt() -> None:
 def test_a_record_that_this_version_does_not_know_is_refused_with_the_version_as_remedy(
     kind: str, value: Any, match: str
 ) -> None:
-    with pytest.raises(CorruptRecordError, match=match) as caught:
+    with pytest.raises(NewerFormatError, match=match) as caught:
         record_from_json(kind, value, "log/0000000001")
-    assert "Next: run the version of twophase that wrote it, or a newer one." in str(caught.value)
+    assert "Next: start the newer version again." in str(caught.value)
 
 
 @given(LINES, LINES)

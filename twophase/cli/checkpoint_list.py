@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from twophase.errors import CheckpointMissingError, ConfigError, StopJobError
+from twophase.errors import CheckpointMissingError, ConfigError, NewerFormatError, StopJobError
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import Decision
 from twophase.state.log import FOLDER as LOG_FOLDER
@@ -28,11 +28,12 @@ class Entry:
 
     Attributes:
         decision: its decision in the log.
-        state: committed; decided, that is still to be committed; subsumed, its body is deleted; or damaged.
+        state: committed; decided, that is still to be committed; subsumed, its body is deleted; damaged; or newer, its
+            body is one of a newer version of twophase.
         path: the folder of its body, as `restore.path` takes it.
-        body: its content; None if it is subsumed or damaged.
+        body: its content; None if it cannot be read.
         size: the size of the body in bytes; None likewise.
-        problem: the error of a damaged one.
+        problem: the error of a damaged or newer one.
     """
 
     decision: Decision
@@ -81,6 +82,7 @@ def read_checkpoints(folder: str) -> CheckpointList:
     Raises:
         ConfigError: it is not the folder of a job.
         CorruptRecordError: the log is damaged. Damaged bodies are reported by their entries.
+        NewerFormatError: a newer version of twophase has written the log. Its bodies are reported by their entries.
     """
     storage = ReadOnlyStorage(folder)
     return _steadily(storage, lambda: _read(storage))
@@ -128,7 +130,8 @@ def _entry(storage: ReadOnlyStorage, store: CompletedCheckpointStore, decision: 
             return Entry(decision, "subsumed", path)
         if isinstance(error, FileNotFoundError):
             raise
-        return Entry(decision, "damaged", path, problem=error)
+        state = "newer" if isinstance(error, NewerFormatError) else "damaged"
+        return Entry(decision, state, path, problem=error)
     return Entry(decision, "committed" if decision.committed else "decided", path, body, size)
 
 

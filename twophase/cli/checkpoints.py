@@ -22,7 +22,13 @@ _WIDTH_ELSEWHERE = 200  # not a terminal: a row stays on one line
 _LINEAGE_CHARS = 8
 _PARTITIONS = 6
 _OFFSET_CHARS = 40
-_STATE_STYLES = {"committed": "green", "decided": "yellow", "subsumed": "dim", "damaged": "bold red"}
+_STATE_STYLES = {
+    "committed": "green",
+    "decided": "yellow",
+    "subsumed": "dim",
+    "damaged": "bold red",
+    "newer": "bold red",
+}
 _COLUMNS = (
     "id",
     "lineage",
@@ -45,13 +51,16 @@ _RIGHT = ("id", "duration", "size", "rows")
 def checkpoints(folder: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 verbose is for the display of errors
     """List the decided checkpoints in FOLDER, a job's checkpointLocation.
 
-    Only reads, so it can be used while the job runs. Exits with 3 if something in the folder is damaged.
+    Only reads, so it can be used while the job runs. Exits with 3 if something in the folder
+    is damaged, or was written by a newer version.
 
     \b
     States:
       committed  visible in every sink
       decided    will be committed, now or by the next start
       subsumed   newer ones have replaced it; it can no longer be restored
+      damaged    its body is gone, or not the one that was decided
+      newer      its body was written by a newer version of twophase
 
     \b
     Examples:

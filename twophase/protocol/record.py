@@ -4,11 +4,23 @@
     <payload>
 
 A reader accepts exactly the bytes that `frame` has made: every truncation and every changed bit is refused.
+
+The first word of every future version of a format is `<format>/<version>`, followed by a space. By it alone a reader
+recognises what a newer version has written, before it judges length and checksum: it reports that by name, and neither
+reads, replaces nor deletes it (docs/decisions/0041).
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
+
+from twophase.errors import NewerFormatError
+
+_VERSION = re.compile(rb"([^ /\n]+)/([1-9][0-9]{0,8}) ")
+NEWER_REMEDY = "start the newer version again. If none has ever run here, it is damaged: restore it from a backup; do not delete it."
+HEAD_BYTES = 64
+"""The number of bytes of a record that are enough for `newer_version`."""
 
 
 class DamagedRecordError(Exception):
@@ -36,12 +48,58 @@ def frame(magic: str, kind: str, payload: bytes) -> bytes:
     return header(magic, kind, payload) + payload
 
 
-def unframe(magic: str, kind: str, data: bytes) -> bytes:
-    """Check the header of a record and return its payload.
+def newer_version(magic: str, data: bytes) -> int | None:
+    """Return the version that a record claims, if it is of the format in `magic` and newer; otherwise None."""
+    name, _, known = magic.rpartition("/")
+    found = _VERSION.match(data[:HEAD_BYTES])
+    if found is None or found[1] != name.encode() or int(found[2]) <= int(known):
+        return None
+    return int(found[2])
+
+
+def check_version(magic: str, data: bytes, where: str) -> None:
+    """Check that no newer version of twophase has written a record.
+
+    Args:
+        magic: the format and the newest version of it that the caller reads, such as `twophase-files/1`.
+        data: the record, or its first `HEAD_BYTES`.
+        where: the file's name, for the error.
 
     Raises:
+        NewerFormatError: one has.
+    """
+    if (found := newer_version(magic, data)) is not None:
+        raise newer_format(f"The durable file {where}", found, int(magic.rpartition("/")[2]))
+
+
+def newer_format(what: str, found: int, known: int) -> NewerFormatError:
+    """Return the error for something in a newer format.
+
+    Args:
+        what: what is in that format, as the beginning of a sentence.
+        found: the version of its format.
+        known: the newest version that this twophase reads.
+    """
+    return NewerFormatError(
+        f"{what} was written by a newer twophase (format {found}; this one reads up to {known}).",
+        remedy=NEWER_REMEDY,
+    )
+
+
+def unframe(magic: str, kind: str, data: bytes, where: str = "") -> bytes:
+    """Check the header of a record and return its payload.
+
+    Args:
+        magic: the format and its version, such as `twophase-files/1`.
+        kind: the kind that the record must be of.
+        data: the record.
+        where: the file's name, for the error.
+
+    Raises:
+        NewerFormatError: a newer version of twophase has written it.
         DamagedRecordError: the header does not match the payload, the kind or the format.
     """
+    check_version(magic, data, where or f"of a {kind}")
     head, newline, payload = data.partition(b"\n")
     if head + newline != header(magic, kind, payload):
         raise DamagedRecordError(f"it is no whole {kind} of twophase: its header does not match its content")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from twophase.errors import CorruptRecordError
+from twophase.errors import CorruptRecordError, NewerFormatError
 from twophase.sources.kafka.offsets import SourceOffset
 from twophase.state.checkpoint import FrozenOffsets
 
@@ -28,7 +28,7 @@ def _starting(line: str | None) -> str:
     """Return what a source needs to go on after an offset line of Spark's log."""
     try:
         offset = SourceOffset.parse(line or "")
-    except CorruptRecordError:
+    except (CorruptRecordError, NewerFormatError):
         return f"a source that begins after {line}"
     topics: dict[str, dict[str, int]] = {}
     for entry in offset.partitions or ():

@@ -3,7 +3,8 @@
     twophase/1 DECIDED 231 9f86d081884c7d65...\n
     {"checkpoint":7,...}
 
-A reader accepts exactly the bytes that `encode` writes: every truncation and every flipped bit is rejected.
+A reader accepts exactly the bytes that `encode` writes: every truncation and every flipped bit is rejected. A record of
+a newer version is rejected by its version (`twophase.protocol.record`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 from typing import Any
 
 from twophase.errors import CorruptRecordError
-from twophase.protocol.record import frame, header
+from twophase.protocol.record import check_version, frame, header, newer_version
 
 VERSION = 1
 _MAGIC = f"twophase/{VERSION}"
@@ -46,7 +47,9 @@ def decode(kind: str, data: bytes, where: str) -> dict[str, Any]:
 
     Raises:
         CorruptRecordError: the bytes are not what `encode` wrote for this kind.
+        NewerFormatError: a newer version of twophase has written them.
     """
+    check_readable(data, where)
     head, newline, payload = data.partition(b"\n")
     fields = head[:_HEADER_MAX_BYTES].split(b" ")
     if not newline or len(fields) != 4 or fields[0] != _MAGIC.encode():
@@ -63,6 +66,20 @@ def decode(kind: str, data: bytes, where: str) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise _corrupt(where, "its content is not a JSON object")
     return body
+
+
+def check_readable(data: bytes, where: str) -> None:
+    """Check that no newer version of twophase has written a record.
+
+    Raises:
+        NewerFormatError: one has.
+    """
+    check_version(_MAGIC, data, where)
+
+
+def is_newer(data: bytes) -> bool:
+    """Return whether a newer version of twophase has written a record, of which the first bytes are enough."""
+    return newer_version(_MAGIC, data) is not None
 
 
 def kind_of(data: bytes) -> str:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 import secrets
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 
-from twophase.errors import CorruptRecordError, FencedError, InDoubtError
+from twophase.errors import CorruptRecordError, FencedError, InDoubtError, NewerFormatError
 from twophase.failpoints import failpoint
 from twophase.state import codec
+from twophase.state.newer import is_newer_file
 from twophase.state.records import DecidedRecord, History, Record, SubsumedRecord, record_from_json, record_to_json
 from twophase.state.storage import (
     DECISION_CRASH_POINTS,
@@ -43,6 +45,7 @@ def job_of(storage: Storage) -> str | None:
 
     Raises:
         CorruptRecordError: the newest record is damaged.
+        NewerFormatError: a newer version of twophase has written it.
     """
     names = storage.names(FOLDER)
     if not names:
@@ -79,6 +82,7 @@ class JobLog:
 
         Raises:
             CorruptRecordError: a record is damaged, missing between others, or belongs to another job.
+            NewerFormatError: a newer version of twophase has written a record.
         """
         entries = self._read_entries()
         self._storage.sync(FOLDER)
@@ -157,12 +161,13 @@ class JobLog:
         """Delete the records before the first one of the log, oldest first, and the leftovers of interrupted appends.
 
         No reader looks at them and no append begins there, whether they come from an interrupted fold or from a fenced
-        driver. Leftovers for numbers after our last may belong to a newer driver, and stay.
+        driver. Leftovers for numbers after our last may belong to a newer driver, and stay. So do records of a newer
+        version of twophase, wherever they are.
         """
         with self.lock:
             first, last = self._first, self._last
         for sequence in self._sequences():
-            if sequence < first:
+            if sequence < first and not is_newer_file(self._storage, _name(sequence)):
                 self._storage.delete(_name(sequence))
                 failpoint("C17")
         self._storage.delete_temporary(FOLDER, lambda name: _RECORD.fullmatch(name) is not None and int(name) <= last)
@@ -203,10 +208,14 @@ class JobLog:
             raise self._in_doubt(sequence, error) from error
 
     def _nonce_of(self, sequence: int) -> str | None:
-        """Return the nonce of a record; None if it was folded. An error leaves the record after it in doubt."""
+        """Return the nonce of a record. An error leaves the record after it in doubt.
+
+        Returns:
+            None if it was folded, or if a newer version of twophase has written it, which is another driver.
+        """
         try:
             return self._read_entry(sequence).nonce
-        except FileNotFoundError:
+        except (FileNotFoundError, NewerFormatError):
             return None
         except OSError as error:
             raise self._in_doubt(sequence, error) from error
@@ -240,12 +249,18 @@ class JobLog:
         sequences = []
         for name in self._storage.names(FOLDER):
             if not _RECORD.fullmatch(name):
+                self._check_foreign(f"{FOLDER}/{name}")
                 raise CorruptRecordError(
                     f"The log of job {self._job!r} holds the foreign file {name!r}.",
                     remedy="find out who wrote it, and remove it.",
                 )
             sequences.append(int(name))
         return sequences
+
+    def _check_foreign(self, name: str) -> None:
+        """Check that no newer version of twophase has written a file that is not a record."""
+        with suppress(OSError, CorruptRecordError):
+            codec.check_readable(self._storage.read(name), name)
 
     def _read_entry(self, sequence: int) -> LogEntry:
         name = _name(sequence)

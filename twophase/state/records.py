@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
-from twophase.errors import CorruptRecordError
+from twophase.errors import NewerFormatError
 from twophase.ids import Attempt
+from twophase.protocol.record import NEWER_REMEDY
 from twophase.state.entries import (
     AcceptedLoss,
     Adoption,
@@ -194,7 +195,7 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
     """Build a record from JSON values, the inverse of `record_to_json`.
 
     Raises:
-        CorruptRecordError: this version does not know the kind or the fields.
+        NewerFormatError: this version does not know the kind or the fields of a whole record.
     """
     try:
         match kind:
@@ -211,14 +212,14 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
             case SubsumedRecord.kind:
                 return SubsumedRecord(History.from_json(value["history"]))
             case _:
-                raise CorruptRecordError(
-                    f"The log record {where} is of the unknown kind {kind!r}.",
-                    remedy="run the version of twophase that wrote it, or a newer one.",
+                raise NewerFormatError(
+                    f"The log record {where} is of the unknown kind {kind!r}: a newer twophase wrote it.",
+                    remedy=NEWER_REMEDY,
                 )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CorruptRecordError(
-            f"The log record {where} ({kind}) lacks or has unknown fields: {error}. Nothing was written or deleted.",
-            remedy="run the version of twophase that wrote it, or a newer one.",
+        raise NewerFormatError(
+            f"The log record {where} ({kind}) is whole and lacks or has unknown fields, as of a newer twophase: {error}.",
+            remedy=NEWER_REMEDY,
         ) from None
 
 

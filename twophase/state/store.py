@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from twophase.errors import CheckpointMissingError, CorruptRecordError, DeclinedError
+from twophase.errors import CheckpointMissingError, CorruptRecordError, DeclinedError, NewerFormatError
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
-from twophase.protocol.record import digest
+from twophase.protocol.record import NEWER_REMEDY, digest
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint
 from twophase.state.entries import AcceptedLoss, Decision
 from twophase.state.log import JobLog
+from twophase.state.newer import is_newer_file
 from twophase.state.records import DecidedRecord, History
 from twophase.state.storage import Storage
 
@@ -82,6 +83,7 @@ class CompletedCheckpointStore:
         Raises:
             CheckpointMissingError: the body is gone.
             CorruptRecordError: it is damaged, or not the one that was decided.
+            NewerFormatError: a newer version of twophase has written it.
             FencedError: the body is gone because a newer driver has subsumed it.
         """
         name = _body_of(decision)
@@ -93,6 +95,7 @@ class CompletedCheckpointStore:
                 f"The body of the decided checkpoint {decision.checkpoint} ({name}) is gone.",
                 remedy=f"restore the job's folder from a backup. {_ADOPT}",
             ) from None
+        codec.check_readable(data, name)
         if digest(data) != decision.body_digest:
             raise CorruptRecordError(
                 f"The body of checkpoint {decision.checkpoint} ({name}) is not the one that was decided: its SHA-256 "
@@ -134,7 +137,8 @@ class CompletedCheckpointStore:
         """Delete bodies that no decision names: of declined attempts, and of drivers that died before the decision.
 
         Only those of generations before ours: our fence keeps them from deciding anything more. A body of a newer
-        driver may be decided in a log that we have not read (H40), and stays. So does any name that is not a body's.
+        driver may be decided in a log that we have not read (H40), and stays. So does any name that is not a body's,
+        and a body that a newer version of twophase has written.
         """
         history = self._log.history
         known = {decision.folder.split("/")[1] for decision in history.decisions}
@@ -148,6 +152,8 @@ class CompletedCheckpointStore:
         self._delete(Decision(lineage, checkpoint, attempt, "", "").folder)
 
     def _delete(self, folder: str) -> None:
+        if is_newer_file(self._storage, f"{folder}/{_BODY}"):
+            return
         self._storage.delete(f"{folder}/{_BODY}")
         self._storage.delete(folder)
 
@@ -163,15 +169,16 @@ def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
     """Decode a `_metadata` file.
 
     Raises:
-        CorruptRecordError: it is damaged or has unknown fields.
+        CorruptRecordError: it is damaged.
+        NewerFormatError: another version of twophase has written it, in a newer format or with unknown fields.
     """
     body = codec.decode(_KIND, data, name)
     try:
         return CompletedCheckpoint.from_json(body)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise CorruptRecordError(
-            f"The body {name} lacks or has unknown fields: {error}. Nothing was written or deleted.",
-            remedy="run the version of twophase that wrote it, or a newer one.",
+        raise NewerFormatError(
+            f"The body {name} is whole and lacks or has unknown fields, as of a newer twophase: {error}.",
+            remedy=NEWER_REMEDY,
         ) from None
 
 

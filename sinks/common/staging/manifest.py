@@ -73,13 +73,18 @@ class Manifest:
         return frame(FORMAT, FILE, json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode("ascii"))
 
     @classmethod
-    def decode(cls, data: bytes) -> Manifest:
+    def decode(cls, data: bytes, where: str = "") -> Manifest:
         """Return the manifest in some bytes; the reverse of `encode`.
 
+        Args:
+            data: the bytes.
+            where: the file's name, for the error.
+
         Raises:
+            NewerFormatError: a newer version of twophase has written them.
             DamagedRecordError: the bytes are not those that were written.
         """
-        value = json.loads(unframe(FORMAT, FILE, data))
+        value = json.loads(unframe(FORMAT, FILE, data, where))
         transaction = value["transaction"]
         attempt = Attempt(**transaction.pop("attempt"))
         return cls(

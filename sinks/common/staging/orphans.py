@@ -51,14 +51,20 @@ def _has_manifest(table: Table, piece: Committable) -> bool:
     return (table.area.staged(PieceName.of(piece.transaction, piece.subtask)) / FILE).exists()
 
 
+def _read(table: Table, name: PieceName) -> Manifest:
+    path = table.area.staged(name) / FILE
+    return Manifest.decode(path.read_bytes(), str(path))
+
+
 def _check_unseen(table: Table, name: PieceName) -> None:
     """Check that no file of the piece is in the table: a file there means that a log we have not read decided the piece.
 
     Raises:
         StopJobError: one is.
+        NewerFormatError: a newer version of twophase has written the piece.
     """
     try:
-        manifest = Manifest.decode((table.area.staged(name) / FILE).read_bytes())
+        manifest = _read(table, name)
     except (FileNotFoundError, DamagedRecordError):
         return
     for file in manifest.files:
@@ -77,6 +83,6 @@ def _check_unseen(table: Table, name: PieceName) -> None:
 def _committable(table: Table, name: PieceName) -> Committable:
     """Return the committable in a piece's manifest; without a whole manifest, only what its name tells."""
     try:
-        return Manifest.decode((table.area.staged(name) / FILE).read_bytes()).committable(table.target)
+        return _read(table, name).committable(table.target)
     except (FileNotFoundError, DamagedRecordError):
         return Committable(name.transaction(table.area.owner), name.subtask, table.target, 0)

@@ -22,7 +22,9 @@ from pathlib import Path
 from twophase.errors import DeclinedError, StopJobError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.protocol.fencing import attempt_is_closed, driver_is_fenced
+from twophase.protocol.record import HEAD_BYTES, newer_version
 from twophase.sinks.common.staging.disk import rename_new, sync
+from twophase.sinks.common.staging.manifest import FILE, FORMAT
 from twophase.sinks.common.staging.names import Owner, PieceName, fence_name, mark_name, parse_fence, parse_mark
 
 STAGED = "staged"
@@ -142,7 +144,10 @@ class StagingArea:
         return _highest(_list(self.stage() / MARKS))
 
     def raise_mark(self, lineage: str, checkpoint: int) -> None:
-        """Raise the mark of a lineage over its pieces up to this checkpoint, then remove the proofs it replaces (H50)."""
+        """Raise the mark of a lineage over its pieces up to this checkpoint, then remove the proofs it replaces (H50).
+
+        Proofs that a newer version of twophase has written stay.
+        """
         stage = self.stage()
         marks = stage / MARKS
         pieces = [piece.checkpoint for piece in self.pieces(DONE) if piece.lineage == lineage]
@@ -156,7 +161,7 @@ class StagingArea:
             if mark is not None and mark[0] == lineage and mark[1] < highest:
                 (marks / name).unlink(missing_ok=True)
         for piece in self.pieces(DONE):
-            if piece.lineage == lineage and piece.checkpoint <= highest:
+            if piece.lineage == lineage and piece.checkpoint <= highest and not _is_newer(stage / DONE / str(piece)):
                 remove(stage / DONE / str(piece))
 
     def has(self, lineage: str, checkpoint: int) -> bool:
@@ -184,6 +189,12 @@ def remove(folder: Path) -> None:
         if not folder.exists():
             return
     shutil.rmtree(folder)
+
+
+def _is_newer(piece: Path) -> bool:
+    with suppress(FileNotFoundError), (piece / FILE).open("rb") as file:
+        return newer_version(FORMAT, file.read(HEAD_BYTES)) is not None
+    return False
 
 
 def _list(folder: Path) -> list[str]:

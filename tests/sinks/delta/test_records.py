@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.state.conftest import bit_flips, truncations
+from twophase.errors import NewerFormatError
 from twophase.ids import Attempt, TransactionId, new_lineage_id
 from twophase.protocol.record import DamagedRecordError
 from twophase.sinks.delta.records import (
@@ -60,8 +61,17 @@ def test_a_manifest_of_no_files_is_one() -> None:
 def test_every_damaged_record_is_refused(damage) -> None:
     for data, decode in ((encode_intent(INTENT), decode_intent), (encode_manifest(MANIFEST), decode_manifest)):
         for damaged in damage(data):
-            with pytest.raises(DamagedRecordError):
+            with pytest.raises((DamagedRecordError, NewerFormatError)):
                 decode(damaged)
+
+
+def test_a_newer_record_is_refused_by_its_version() -> None:
+    for data, decode in ((encode_intent(INTENT), decode_intent), (encode_manifest(MANIFEST), decode_manifest)):
+        newer = data.replace(b"twophase-delta/1 ", b"twophase-delta/2 more ", 1)
+        with pytest.raises(
+            NewerFormatError, match=r"file s3a://t/x was written by a newer twophase \(format 2; this one"
+        ):
+            decode(newer, "s3a://t/x")
 
 
 def test_one_record_is_not_taken_for_the_other() -> None:

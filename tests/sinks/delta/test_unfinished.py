@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.sinks.delta.test_records import INTENT, MANIFEST
+from twophase.errors import NewerFormatError
 from twophase.sinks.delta.names import Owner
 from twophase.sinks.delta.orphans import Orphans
 from twophase.sinks.delta.pieces import Pieces
@@ -27,7 +28,9 @@ def orphans(records: Mapping[str, bytes], commits: Mapping[int, str]) -> Orphans
     stem = f"{INTENT.transaction.lineage}-{INTENT.transaction.checkpoint}-{INTENT.transaction.attempt}"
     files = {f"{stem}{kind}": data for kind, data in records.items()}
     log.storage = SimpleNamespace(
-        names=lambda _: list(files), read=lambda name: files.get(name.removeprefix(f"{OWNER.folder}/"))
+        names=lambda _: list(files),
+        read=lambda name: files.get(name.removeprefix(f"{OWNER.folder}/")),
+        absolute=lambda name: f"file:/orders/{name}",
     )
     bound: Any = SimpleNamespace(owner=OWNER, target="delta:orders", pieces=Pieces(OWNER, log))
     return Orphans(bound)
@@ -60,3 +63,18 @@ def test_a_piece_that_cannot_be_committed_has_no_handle() -> None:
     cut = {**WHOLE, ".manifest": WHOLE[".manifest"][:-1]}
     handles = [[piece.handle for piece in orphans(records, NO_FILE).in_doubt()] for records in (WHOLE, cut, NEVER)]
     assert [bool(handle) for [handle] in handles] == [True, False, False]
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+def test_a_piece_of_a_newer_version_is_neither_torn_nor_an_orphan(kind: str) -> None:
+    """The storage of this test has no `delete`: an attempt to delete would be another error."""
+    newer = {**WHOLE, kind: WHOLE[kind].replace(b"twophase-delta/1 ", b"twophase-delta/2 ", 1)}
+    found = orphans(newer, NO_FILE)
+    with pytest.raises(
+        NewerFormatError, match=rf"file:/orders/.*{kind} was written by a newer twophase \(format 2; this"
+    ):
+        found.in_doubt()
+    [piece] = orphans(WHOLE, NO_FILE).in_doubt()
+    with pytest.raises(NewerFormatError):
+        found.abort([piece])
+    assert found.unfinished([piece]) == []

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twophase.errors import CorruptRecordError, OffsetMismatchError, TopicRecreatedError
+from twophase.errors import CorruptRecordError, NewerFormatError, OffsetMismatchError, TopicRecreatedError
 from twophase.sources.kafka.offsets import (
     Limits,
     LogEnd,
@@ -100,7 +100,7 @@ ENTRY = GOOD["partitions"][0]
         "null",
         "[]",
         "{}",
-        {**GOOD, "version": 2},
+        {**GOOD, "version": 0},
         {**GOOD, "version": "1"},
         {**GOOD, "source": 7},
         {**GOOD, "more": 1},
@@ -124,6 +124,21 @@ ENTRY = GOOD["partitions"][0]
 def test_a_damaged_offset_is_refused(damaged: object) -> None:
     with pytest.raises(CorruptRecordError):
         SourceOffset.parse(damaged)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("more", [{}, {"partitions": "0:5"}, {"epochs": []}], ids=str)
+def test_an_offset_of_a_newer_version_is_refused_by_its_version(more: dict[str, object]) -> None:
+    line = json.dumps({**GOOD, "version": 2, **more})
+    for refuses in (SourceOffset.parse, first_line):
+        with pytest.raises(NewerFormatError) as caught:
+            refuses(line)
+        assert "Kafka source 'kafka' was written by a newer twophase (format 2; this one reads up to 1)" in str(
+            caught.value
+        )
+
+
+def test_the_version_of_another_source_s_offset_is_not_ours() -> None:
+    assert first_line('{"version": 2, "snapshot_id": 7, "position": 0}') is None
 
 
 @given(st.text(max_size=60))

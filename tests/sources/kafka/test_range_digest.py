@@ -16,7 +16,13 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from twophase.errors import CorruptRecordError, OffsetOutOfRangeError, RangeChangedError, SourceLossError
+from twophase.errors import (
+    CorruptRecordError,
+    NewerFormatError,
+    OffsetOutOfRangeError,
+    RangeChangedError,
+    SourceLossError,
+)
 from twophase.ids import Attempt
 from twophase.sources.kafka import KafkaDataSource, range_digest, reader
 from twophase.sources.kafka.block import Block
@@ -179,6 +185,17 @@ def test_a_damaged_digest_stops_the_replay(folder: Folder) -> None:
     kept.write_bytes(kept.read_bytes().replace(b"100", b"101"))
     with pytest.raises(CorruptRecordError):
         folder.replay().settle(ITEM, digest())
+
+
+def test_a_digest_of_a_newer_version_stops_the_replay_and_is_not_deleted(folder: Folder) -> None:
+    folder.first().settle(ITEM, digest())
+    [kept] = (folder.path / range_digest.FOLDER / "5-2").iterdir()
+    content = kept.read_bytes().replace(b"twophase/1 ", b"twophase/2 ", 1)
+    kept.write_bytes(content)
+    with pytest.raises(NewerFormatError, match=r"written by a newer twophase \(format 2; this one reads up to 1\)"):
+        folder.replay().settle(ITEM, digest())
+    folder.first(checkpoint=8, generation=3)
+    assert kept.read_bytes() == content
 
 
 def test_a_task_that_does_not_see_the_driver_s_folder_leaves_nothing_and_says_so(

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Self
 
 from twophase.errors import CorruptRecordError, OffsetMismatchError, TopicRecreatedError
+from twophase.protocol.record import newer_format
 
 VERSION = 1
 UNKNOWN_EPOCH = -1
@@ -92,7 +93,8 @@ class SourceOffset:
         """Parse an offset line, or the value that `json.loads` made of it.
 
         Raises:
-            CorruptRecordError: it is not an offset of this source, or its version is not known.
+            CorruptRecordError: it is not an offset of this source.
+            NewerFormatError: a newer version of twophase has written it.
         """
         document = _document(value)
         source, partitions, begin = document["source"], _entries(document["partitions"]), _entries(document.get(_BEGIN))
@@ -289,11 +291,19 @@ def _document(value: str | Mapping[str, Any]) -> Mapping[str, Any]:
             value = json.loads(value)
         except ValueError as error:
             raise _corrupt(f"not JSON: {error}") from None
+    if isinstance(value, Mapping) and _is_newer(value):
+        raise newer_format(f"The offset of Kafka source {value['source']!r}", value["version"], VERSION)
     if not isinstance(value, Mapping) or set(value) - {_BEGIN} != _KEYS:
         raise _corrupt("it does not have the keys version, source and partitions")
     if value["version"] != VERSION:
         raise _corrupt(f"version {value['version']!r}, this release knows {VERSION}")
     return value
+
+
+def _is_newer(document: Mapping[str, Any]) -> bool:
+    """Return whether a newer version of this source has written a document. Other sources name no uid beside a version."""
+    version = document.get("version")
+    return type(version) is int and version > VERSION and isinstance(document.get("source"), str)
 
 
 def _entries(listed: Any) -> tuple[PartitionOffset, ...] | None:

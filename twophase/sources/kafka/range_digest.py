@@ -30,8 +30,9 @@ from typing import TYPE_CHECKING, Self
 
 from pyspark import TaskContext
 
-from twophase.errors import CorruptRecordError, RangeChangedError, SourceLossError
+from twophase.errors import NewerFormatError, RangeChangedError, SourceLossError
 from twophase.ids import short_hash
+from twophase.protocol.record import HEAD_BYTES, NEWER_REMEDY
 from twophase.sources.kafka.block import Block
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.state import codec
@@ -135,6 +136,7 @@ class RangeDigests:
         Raises:
             RangeChangedError: this is a replay, and the range had other records.
             CorruptRecordError: a kept digest is damaged.
+            NewerFormatError: a newer version of twophase has kept it.
         """
         of = [
             item.source,
@@ -250,18 +252,28 @@ def _prune(root: Path, checkpoint: int, generation: int) -> None:
     """Delete digests that are not needed when a generation begins an undecided micro-batch.
 
     Those of the micro-batch before stay: Spark's note that it is finished may not be on disk yet. So do those of newer
-    generations, which have overtaken this one. What cannot be deleted is left to the next micro-batch.
+    generations, which have overtaken this one, and those that a newer version of twophase has kept. What cannot be
+    deleted is left to the next micro-batch.
     """
     for name in os.listdir(root):
         match = _NAME.fullmatch(name)
         if match is None or int(match["generation"]) > generation or int(match["checkpoint"]) == checkpoint - 1:
             continue
         try:
+            if _is_newer(root / name):
+                continue
             shutil.rmtree(root / name)
         except FileNotFoundError:  # another process was quicker
             continue
         except OSError as error:
             _log.warning("The digests %s, which are no longer needed, cannot be deleted: %s", root / name, error)
+
+
+def _is_newer(folder: Path) -> bool:
+    """Return whether a newer version of twophase has kept digests in a folder. One driver has kept all of them."""
+    with os.scandir(folder) as found:
+        first = next((one for one in found if one.is_file() and not one.name.startswith((".", _LOST))), None)
+    return first is not None and codec.is_newer(Path(first.path).read_bytes()[:HEAD_BYTES])
 
 
 def _delete_half_written(plan: Path) -> None:
@@ -287,7 +299,7 @@ def _decoded(data: bytes, where: str) -> RangeDigest:
     try:
         return RangeDigest(**codec.decode(_KIND, data, where))
     except TypeError:
-        raise CorruptRecordError(
-            f"The digest {where} of a range has unknown fields.",
-            remedy="run the version of twophase that wrote it, or a newer one.",
+        raise NewerFormatError(
+            f"The digest {where} of a range is whole and has unknown fields, as of a newer twophase.",
+            remedy=NEWER_REMEDY,
         ) from None

@@ -1,0 +1,198 @@
+"""Makes the golden files: what format version 1 has written, checked in so that it stays readable for ever.
+
+    .venv/bin/python -m tests.state.golden.make FOLDER
+
+It was run once, by twophase 0.1.0, and what it wrote is beside it. No test runs it: the files are never made again. A new
+version of a format gets golden files of its own beside these, and these stay.
+
+    job/       a job's folder: a Kafka source, sinks `facts` and `lake`, a function `dedup`; every kind of record
+    folded/    the same log, folded into a SUBSUMED record, and what came after
+    files/     the table of a file sink: a committed piece and mark, a decided piece that waits
+    hive/      a partition that waits for the metastore, and the watermark
+    ranges/    the digest of a range
+    delta/     the intent and the manifest of a Delta piece
+
+The story of the job: driver 1 decides and commits checkpoint 0. Its attempt 1.2 at checkpoint 1 is declined, because a target
+rejects rows; 1.3 is decided. Driver 2 commits it and decides 2. A piece of `facts` is lost and is written again, one of
+`lake` is given up. A body of 3 stays undecided. The folder is lost; driver 3 adopts what the targets have, in lineage B.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.protocol.committable import Committable
+from twophase.protocol.sink import CommitRequest, SinkContext
+from twophase.runtime.logical_plan import SourceLeg
+from twophase.runtime.operator_states import OperatorStates
+from twophase.sinks.delta.records import Intent, Manifest, encode_intent, encode_manifest
+from twophase.sinks.delta.shape import TableShape
+from twophase.sinks.file.sink import FileSink
+from twophase.sinks.hive.pending import Pending
+from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
+from twophase.sources.kafka.range_digest import RangeDigest
+from twophase.state import codec
+from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
+from twophase.state.entries import AcceptedLoss, Adoption, Lineage, Note, Proof, Rewrite
+from twophase.state.log import JobLog
+from twophase.state.records import CommittedRecord, FenceRecord, LineageRecord, RepairedRecord
+from twophase.state.storage import LocalStorage
+from twophase.state.store import CompletedCheckpointStore
+
+JOB = "orders"
+A, B, C = (f"{letter * 8}-0000-4000-8000-000000000000" for letter in "abc")
+NOTE = Note("ann@host", 1_700_000_000_000, "rolled back by hand")
+TARGETS = {"facts": "mysql:db.facts", "lake": "file:/srv/lake"}
+
+
+class Dedup:
+    """A function with state."""
+
+    def snapshot_state(self, context: object) -> dict[str, object]:
+        return {"seen": ["ä", 7, None, 0.5]}
+
+
+def offset(number: int) -> str:
+    """The offset line at which checkpoint `number` ends."""
+    found = [PartitionOffset("orders", "id-1", index, 10 * (number + 1) + index, 3) for index in (0, 1)]
+    begin = tuple(replace(entry, offset=0, leader_epoch=-1) for entry in found) if number == 0 else None
+    return SourceOffset("kafka", tuple(found), begin).to_line()
+
+
+def checkpoint(
+    lineage: str, number: int, attempt: Attempt, tasks: dict[str, Sequence[int]], before: tuple[Proof, ...] | None
+) -> CompletedCheckpoint:
+    """A checkpoint with one piece of 5 rows for each task of each sink."""
+    at = number + 2 if lineage == B else number  # B begins where checkpoint 2 of A has ended
+    start = SourceOffset.parse(offset(0)).start.to_line() if at == 0 else offset(at - 1)
+    offsets = FrozenOffsets((start,), (offset(at),))
+    states = OperatorStates([SourceLeg("twophase-kafka", {})], {"dedup": Dedup()})  # type: ignore[dict-item]
+    pieces = {
+        sink: [
+            Committable(
+                TransactionId(JOB, lineage, number, attempt, sink, offsets.hash),
+                Subtask(task, 100 + task),
+                TARGETS[sink],
+                5,
+                {"manifest_sha256": "ab" * 32, "files": 1, "bytes": 970} if sink == "lake" else {"session": 17},
+            )
+            for task in found
+        ]
+        for sink, found in tasks.items()
+    }
+    state = dict(states.snapshot(number, offsets))
+    return CompletedCheckpoint(
+        JOB, lineage, number, attempt, 1_700_000_000_000 + number, offsets, state, pieces, 840, before
+    )
+
+
+def rewritten(old: CompletedCheckpoint) -> CompletedCheckpoint:
+    """The same checkpoint with another piece in the place of the one of task 1 in `facts`."""
+    kept, lost = old.committables["facts"]
+    new = replace(lost, transaction=replace(lost.transaction, attempt=Attempt(2, 2)), subtask=Subtask(2, 102))
+    return replace(old, attempt=Attempt(2, 2), committables={**old.committables, "facts": [kept, new]})
+
+
+def make_job(root: Path) -> None:
+    """Write `job` and `folded`."""
+    storage = LocalStorage(root / "job")
+    log = JobLog(storage, JOB)
+    store = CompletedCheckpointStore(storage, log, num_retained=100)
+    log.read()
+    log.append(FenceRecord(1))
+    log.append(LineageRecord(Lineage(A)))
+    first = checkpoint(A, 0, Attempt(1, 1), {"facts": [0, 1], "lake": [0]}, ())
+    store.decide(store.prepare(first))
+    log.append(CommittedRecord(A, 0))
+    second = checkpoint(A, 1, Attempt(1, 3), {"facts": [0], "lake": []}, first.proofs)
+    store.decide(store.prepare(second))
+    log.append(FenceRecord(2))
+    log.append(CommittedRecord(A, 1))
+    third = checkpoint(A, 2, Attempt(2, 1), {"facts": [0, 1], "lake": [0, 1]}, second.proofs)
+    store.decide(store.prepare(third))
+    new = store.prepare(rewritten(third))
+    log.append(RepairedRecord(Rewrite(NOTE, new, third.attempt, "facts", ("1.101",), 5)))
+    lines = third.offsets
+    log.append(
+        RepairedRecord(
+            AcceptedLoss(NOTE, A, 2, "lake", ("0.100",), 5, lines.start, lines.end, emptied=False, before=())
+        )
+    )
+    log.append(CommittedRecord(A, 2))
+    store.prepare(checkpoint(A, 3, Attempt(2, 3), {"facts": [0]}, third.proofs))
+    log.append(FenceRecord(3))
+    adopted = Lineage(B, "", 1, (offset(2),), {A: 2}, third.proofs)
+    log.append(RepairedRecord(Adoption(NOTE, adopted, (f"chk/{A}-2-2.2",))))
+    fourth = checkpoint(B, 1, Attempt(3, 1), {"facts": [0], "lake": [0]}, third.proofs)
+    store.decide(store.prepare(fourth))
+    log.append(CommittedRecord(B, 1))
+    store.decide(store.prepare(checkpoint(B, 2, Attempt(3, 2), {"facts": [], "lake": [1]}, fourth.proofs)))
+    shutil.copytree(root / "job" / "log", root / "folded" / "log")
+    folded = JobLog(LocalStorage(root / "folded"), JOB)
+    folded.fold(folded.read())
+    folded.append(FenceRecord(4))
+    folded.append(CommittedRecord(B, 2))
+    folded.append(LineageRecord(Lineage(C, f"/chk/orders/chk/{B}-2-3.2", 1, (offset(4),), {A: 2, B: 2}, fourth.proofs)))
+
+
+def make_files(root: Path) -> None:
+    """Write `files`: checkpoint 0 is in the mark, 1 in `done`, 2 waits."""
+    fields = pa.schema([("id", pa.int64()), ("day", pa.string())])
+    sink = FileSink(path=str(root / "files"), format="json", partition_by=["day"])
+    sink.open(SinkContext(JOB, "lake", fields, parallelism=2))
+    sink.fence(Attempt(1, 1))
+    for number in range(3):
+        transaction = TransactionId(JOB, A, number, Attempt(1, 1 + number), "lake", f"{number}f" * 32)
+        sink.fence(transaction.attempt)
+        writer = sink.writer(transaction, Subtask(0, 100 + number))
+        rows = [{"id": number, "day": "2026-08-01"}, {"id": 10 + number, "day": None}]
+        writer.write(pa.RecordBatch.from_pylist(rows, schema=fields))
+        piece = writer.pre_commit()
+        assert piece is not None
+        if number < 2:
+            sink.commit([CommitRequest(piece)])
+        if number == 0:
+            sink.subsume(A, 0)
+
+
+def make_others(root: Path) -> None:
+    """Write `hive`, `ranges` and `delta`."""
+    (root / "hive").mkdir()
+    pending = Pending(root / "hive")
+    pending.make()
+    pending.add([("2026-08-01", None, "ä")])
+    pending.raise_watermark([1_700_000_000_000_000])
+    (root / "ranges").mkdir()
+    (root / "ranges" / "digest").write_bytes(codec.encode("RANGE", asdict(RangeDigest(100, 5_950, 3_735_928_559))))
+    transaction = TransactionId(JOB, A, 7, Attempt(2, 3), "lake", "ab" * 32)
+    intent = Intent(transaction, "0a1b2c3d-0000-4000-8000-000000000000", 41, 6)
+    columns: list[dict[str, Any]] = [
+        {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "p")
+    ]
+    shape = TableShape(tuple(columns), ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
+    add = {"path": "p=%C3%A4/twophase-x-part-00000.parquet", "size": 9, "partitionValues": {"p": "ä"}}
+    action = json.dumps({"add": add | {"stats": json.dumps({"numRecords": 3})}}, ensure_ascii=False)
+    (root / "delta").mkdir()
+    (root / "delta" / "intent").write_bytes(encode_intent(intent))
+    (root / "delta" / "manifest").write_bytes(encode_manifest(Manifest(intent, shape, (action,))))
+
+
+def main(root: Path) -> None:
+    """Write all of them below a new folder."""
+    root.mkdir()
+    make_job(root)
+    make_files(root)
+    make_others(root)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
