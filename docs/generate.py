@@ -3,6 +3,7 @@
 docs/errors.md         the errors, from twophase/errors.py and the tables of docs/operations.md
 docs/index.md          README.md, with links that lead from docs/
 docs/sinks/index.md    sinks/README.md, likewise
+tables of options      between `<!-- options: ... -->` and `<!-- end -->` on any page (docs/option_tables.py)
 
 `--check` writes nothing, and exits 1 if a page differs from what it would write.
 """
@@ -17,6 +18,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from option_tables import filled
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 WIDTH = 100
@@ -26,19 +29,23 @@ COPIES = {"README.md": "index.md", "sinks/README.md": "sinks/index.md"}
 
 def main(arguments: list[str]) -> int:
     """Write the pages, or check them; return the exit code."""
-    differ = [name for name, text in pages().items() if _read(DOCS / name) != text]
+    made = pages()
+    differ = [name for name, text in made.items() if _read(DOCS / name) != text]
     if "--check" in arguments:
         for name in differ:
             sys.stderr.write(f"docs/{name} is not what its sources say. Next: python docs/generate.py\n")
         return 1 if differ else 0
     for name in differ:
-        (DOCS / name).write_text(pages()[name])
+        (DOCS / name).write_text(made[name])
     return 0
 
 
 def pages() -> dict[str, str]:
-    """Text of each generated page, by its name in docs/."""
-    return {"errors.md": errors_page()} | {page: copied(source, page) for source, page in COPIES.items()}
+    """Text of each page that is generated, whole or in part, by its name in docs/."""
+    sys.path.insert(0, str(ROOT))  # this tree, whatever is installed
+    whole = {"errors.md": errors_page()} | {page: copied(source, page) for source, page in COPIES.items()}
+    written = {path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))}
+    return {name: filled(text, name) for name, text in written.items() if name not in whole} | whole
 
 
 def copied(source: str, page: str) -> str:
@@ -62,7 +69,6 @@ def copied(source: str, page: str) -> str:
 
 def errors_page() -> str:
     """The catalogue of errors: a section for each class of the tree."""
-    sys.path.insert(0, str(ROOT))  # this tree, whatever is installed
     module = import_module("twophase.errors")
     drawn = textwrap.dedent(module.__doc__.partition("\n\n")[2].partition("\n\n")[0])
     sections = [_section(kind) for kind in _tree(module.TwoPhaseError) if kind.__module__ == module.__name__]

@@ -50,10 +50,12 @@ def test_a_duration_is_a_number_with_a_unit_in_seconds_without_one(text: object,
     assert parse(**{"checkpoint.min_pause": text}).min_pause_s == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "s", "10 days", "10 m", "-1 s", "1e3 s", "1,5 s", "ten s", "10 s 5 ms", "1..5 s"])
+@pytest.mark.parametrize(
+    "text", ["", "s", "10 weeks", "10 mo", "-1 s", "1e3 s", "1,5 s", "ten s", "10 s 5 ms", "1..5 s"]
+)
 def test_a_duration_of_another_form_is_refused_with_the_forms(text: str) -> None:
     message = refuses(**{"checkpoint.min_pause": text})
-    assert f"option 'checkpoint.min_pause' is {text!r}: give a number with a unit: ms, s, min or h" in message
+    assert f"option 'checkpoint.min_pause' is {text!r}: give a number with a unit: ms, s, min, h or d" in message
 
 
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "9" * 400, None, [], True])

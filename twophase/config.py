@@ -15,12 +15,17 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from twophase.errors import ConfigError
+from twophase.flink_keys import KEYS, with_our_keys
 
 _UNITS_S = {
     "ms": 0.001, "millisecond": 0.001, "milliseconds": 0.001,
     "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0,
     "min": 60.0, "minute": 60.0, "minutes": 60.0,
     "h": 3600.0, "hour": 3600.0, "hours": 3600.0,
+    # These are Flink's.
+    "ns": 1e-9, "nano": 1e-9, "nanos": 1e-9, "nanosecond": 1e-9, "nanoseconds": 1e-9,
+    "µs": 1e-6, "micro": 1e-6, "micros": 1e-6, "microsecond": 1e-6, "microseconds": 1e-6,
+    "milli": 0.001, "millis": 0.001, "secs": 1.0, "m": 60.0, "d": 86_400.0, "day": 86_400.0, "days": 86_400.0,
 }  # fmt: skip
 
 
@@ -30,9 +35,9 @@ def parse_duration_s(value: object) -> object:
         raise ValueError("a duration is a number with a unit, not true or false")
     if not isinstance(value, str):
         return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value.lower())
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zµ]*)\s*", value.lower())
     if match is None or (match[2] and match[2] not in _UNITS_S):
-        raise ValueError("give a number with a unit: ms, s, min or h, such as '10 s'")
+        raise ValueError("give a number with a unit: ms, s, min, h or d, such as '10 s'")
     return float(match[1]) * _UNITS_S.get(match[2], 1.0)
 
 
@@ -75,6 +80,11 @@ class Options(BaseModel):
         """Return the keys that a user may set, as documented."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 
+    @classmethod
+    def other_keys(cls) -> list[str]:
+        """Return keys that are accepted for the same options; for the hint at an unknown one."""
+        return []
+
 
 def _explain(cls: type[Options], error: ValidationError, where: str) -> str:
     problems = []
@@ -82,7 +92,7 @@ def _explain(cls: type[Options], error: ValidationError, where: str) -> str:
         key = ".".join(str(part) for part in detail["loc"]) or "options"
         match detail["type"]:
             case "extra_forbidden":
-                near = difflib.get_close_matches(key, cls.keys(), n=1)
+                near = difflib.get_close_matches(key, [*cls.keys(), *cls.other_keys()], n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"known options: {', '.join(sorted(cls.keys()))}."
                 problems.append(f"{where}: unknown option {key!r}; {hint}")
             case "missing":
@@ -109,26 +119,123 @@ class RestartStrategy(StrEnum):
 
 
 class JobOptions(Options):
-    """Options of a job. docs/configuration.md maps them to Flink's keys, where Flink has them."""
+    """Options of a job. Flink's keys are accepted too: `twophase.flink_keys`."""
 
-    checkpoint_location: str = Field(alias="checkpointLocation", min_length=1)
-    interval_s: Duration | None = Field(default=None, alias="checkpoint.interval")
-    mode: CheckpointMode = Field(default=CheckpointMode.EXACTLY_ONCE, alias="checkpoint.mode")
-    timeout_s: Duration = Field(default=600.0, alias="checkpoint.timeout", gt=0)
-    max_concurrent: int = Field(default=1, alias="checkpoint.max_concurrent", ge=1, le=100)
-    min_pause_s: Duration = Field(default=0.0, alias="checkpoint.min_pause")
-    tolerable_failures: int = Field(default=0, alias="checkpoint.tolerable_failures", ge=0, le=1000)
-    num_retained: int = Field(default=1, alias="checkpoint.num_retained", ge=1, le=10_000)
-    commit_backoff_s: Duration = Field(default=0.1, alias="commit.backoff", gt=0)
-    commit_backoff_max_s: Duration = Field(default=30.0, alias="commit.backoff_max", gt=0)
-    restart_strategy: RestartStrategy = Field(default=RestartStrategy.EXPONENTIAL, alias="restart.strategy")
-    restart_attempts: int = Field(default=10, alias="restart.attempts", ge=0)
-    restart_delay_s: Duration = Field(default=1.0, alias="restart.delay")
-    restart_delay_max_s: Duration = Field(default=60.0, alias="restart.delay_max")
-    restart_window_s: Duration = Field(default=600.0, alias="restart.window", gt=0)
-    restore_path: str | None = Field(default=None, alias="restore.path")
-    allow_non_restored_state: bool = Field(default=False, alias="restore.allow_non_restored_state")
-    error_if_no_checkpoint: bool = Field(default=False, alias="restore.error_if_no_checkpoint")
+    checkpoint_location: str = Field(
+        alias="checkpointLocation",
+        min_length=1,
+        description="the job's folder, on a local file system; made for its user only (0700), refused if it, or a folder above "
+        "it without the sticky bit, is writable by everyone, or if it is writable by a group with other accounts in it",
+    )
+    interval_s: Duration | None = Field(
+        default=None,
+        alias="checkpoint.interval",
+        description="time from one trigger to the next; without it and without a trigger, the next begins when the last is "
+        "done; a `.trigger(...)` wins over it, a job file with both is refused",
+    )
+    mode: CheckpointMode = Field(
+        default=CheckpointMode.EXACTLY_ONCE,
+        alias="checkpoint.mode",
+        description="the delivery guarantee; `exactly_once` is the only one",
+    )
+    timeout_s: Duration = Field(
+        default=600.0,
+        alias="checkpoint.timeout",
+        gt=0,
+        description="an attempt that has not been decided by then is declined",
+    )
+    max_concurrent: int = Field(
+        default=1,
+        alias="checkpoint.max_concurrent",
+        ge=1,
+        le=100,
+        description="how many checkpoints may be under way: above 1, a checkpoint is committed behind the next micro-batches "
+        "([architecture](architecture.md#commits-behind-the-next-micro-batch)); not with `checkpoint.min_pause`",
+    )
+    min_pause_s: Duration = Field(
+        default=0.0,
+        alias="checkpoint.min_pause",
+        description="least time between a commit and the next trigger",
+    )
+    tolerable_failures: int = Field(
+        default=0,
+        alias="checkpoint.tolerable_failures",
+        ge=0,
+        le=1000,
+        description="consecutive declined attempts of a micro-batch that are retried in place before the query fails",
+    )
+    num_retained: int = Field(
+        default=1,
+        alias="checkpoint.num_retained",
+        ge=1,
+        le=10_000,
+        description="committed checkpoints that keep their body, and can be restored",
+    )
+    commit_backoff_s: Duration = Field(
+        default=0.1,
+        alias="commit.backoff",
+        gt=0,
+        description="first pause before a decided checkpoint is committed again; it doubles",
+    )
+    commit_backoff_max_s: Duration = Field(
+        default=30.0,
+        alias="commit.backoff_max",
+        gt=0,
+        description="longest such pause; a decided checkpoint is tried until it is committed",
+    )
+    restart_strategy: RestartStrategy = Field(
+        default=RestartStrategy.EXPONENTIAL,
+        alias="restart.strategy",
+        description="how a failed query is started again",
+    )
+    restart_attempts: int = Field(
+        default=10,
+        alias="restart.attempts",
+        ge=0,
+        description="fixed: restarts in all; failure_rate: failures within the window",
+    )
+    restart_delay_s: Duration = Field(
+        default=1.0,
+        alias="restart.delay",
+        description="pause before a restart; exponential: the first one, and it doubles",
+    )
+    restart_delay_max_s: Duration = Field(
+        default=60.0,
+        alias="restart.delay_max",
+        description="exponential: the longest pause",
+    )
+    restart_window_s: Duration = Field(
+        default=600.0,
+        alias="restart.window",
+        gt=0,
+        description="failure_rate: what failures are counted over; exponential: time without failure after which the pause is "
+        "reset",
+    )
+    restore_path: str | None = Field(
+        default=None,
+        alias="restore.path",
+        description="begin a new lineage with the state of this checkpoint; may stay set",
+    )
+    allow_non_restored_state: bool = Field(
+        default=False,
+        alias="restore.allow_non_restored_state",
+        description="drop state that the job has no place for; restore a plan that looks stateful to twophase and is not",
+    )
+    error_if_no_checkpoint: bool = Field(
+        default=False,
+        alias="restore.error_if_no_checkpoint",
+        description="refuse a fresh start",
+    )
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any], where: str) -> Self:
+        """Parse and validate `options`, under our keys or Flink's; see `Options.parse`."""
+        return super().parse(with_our_keys(options, where), where)
+
+    @classmethod
+    def other_keys(cls) -> list[str]:
+        """Return Flink's keys."""
+        return [key.name for key in KEYS]
 
     @field_validator("min_pause_s")
     @classmethod

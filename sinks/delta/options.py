@@ -10,25 +10,33 @@ from twophase.config import Options
 
 
 class DeltaOptions(Options):
-    """The options of `DeltaSink`.
+    """The options of `DeltaSink`."""
 
-    Attributes:
-        path: folder of the table, absolute or a URI such as `s3a://bucket/orders`; or
-        table: its name in Spark's catalog.
-        root: `path` has to be this folder or inside it.
-        create: create the table from the rows' columns if it does not exist.
-        partition_by: partition columns of a table that is created; an existing one must have exactly these.
-        merge_schema: add columns that the rows have and the table lacks, before the first rows are written.
-        allow_single_driver_log_store: accept a storage on which Delta's commits are atomic only within one process.
-    """
-
-    path: str | None = Field(default=None, min_length=1)
-    table: str | None = Field(default=None, min_length=1)
-    root: str | None = Field(default=None, min_length=1)
-    create: bool = False
-    partition_by: tuple[str, ...] = ()
-    merge_schema: bool = False
-    allow_single_driver_log_store: bool = False
+    path: str | None = Field(
+        default=None,
+        min_length=1,
+        description="folder of the table, absolute or a URI such as `s3a://bucket/orders`; or",
+        json_schema_extra={"default": "one of them"},
+    )
+    table: str | None = Field(
+        default=None,
+        min_length=1,
+        description="its name in Spark's catalog",
+        json_schema_extra={"default": "one of them"},
+    )
+    root: str | None = Field(
+        default=None, min_length=1, description="`path` has to be this folder or inside it, also behind links"
+    )
+    create: bool = Field(default=False, description="make the table from the rows' columns if it is not there")
+    partition_by: tuple[str, ...] = Field(
+        default=(), description="partition columns of a table that is made; an existing one must have exactly these"
+    )
+    merge_schema: bool = Field(
+        default=False, description="add columns that the table has not, as nullable ones, in a commit before the rows"
+    )
+    allow_single_driver_log_store: bool = Field(
+        default=False, description="accept a storage on which Delta keeps commits apart within one process only"
+    )
 
     @field_validator("path", "root")
     @classmethod

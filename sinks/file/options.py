@@ -9,19 +9,17 @@ from twophase.sinks.common.staging.formats import Format
 
 
 class FileOptions(Options):
-    """The options of `FileSink`.
+    """The options of `FileSink`."""
 
-    Attributes:
-        path: folder of the table, absolute; created if the folder above it exists.
-        format: format of the files.
-        partition_by: partition columns, from the outermost folder to the innermost.
-        root: `path` has to be this folder or inside it.
-    """
-
-    path: str = Field(min_length=1)
-    format: Format = Format.PARQUET
-    partition_by: Names = ()
-    root: str | None = Field(default=None, min_length=1)
+    path: str = Field(min_length=1, description="folder of the table, absolute")
+    format: Format = Field(default=Format.PARQUET, description="format of the files")
+    partition_by: Names = Field(
+        default=(),
+        description="partition columns, from the outermost folder to the innermost: strings, integers, booleans, dates",
+    )
+    root: str | None = Field(
+        default=None, min_length=1, description="`path` has to be this folder or inside it, also behind links"
+    )
 
     @field_validator("partition_by")
     @classmethod

@@ -21,35 +21,40 @@ class Trigger(StrEnum):
 
 
 class HiveOptions(Options):
-    """The options of `HiveSink`.
+    """The options of `HiveSink`."""
 
-    Attributes:
-        table: its name in Spark's catalog, such as `shop.orders`.
-        create: create the table from the rows' columns if it does not exist.
-        format: of a table that is created, parquet or orc; an existing one keeps its own.
-        partition_by: partition columns of a table that is created; an existing one keeps its own.
-        partition: static partition: partition columns that the rows do not have, with their values.
-        root: the table's folder has to be this folder or inside it.
-        success_file: write an empty `_SUCCESS` into the folder of each committed partition.
-        on_partition_commit: called on the driver for each committed partition, possibly more than once.
-        partition_commit_trigger: `checkpoint`: with every checkpoint that has rows of it; or `partition_time`.
-        partition_time: the partition's time, such as `$dt $hour:00:00`; for the trigger `partition_time`.
-        event_time: the column with the time of a row; for the trigger `partition_time`.
-        partition_commit_delay: how long a partition stays open after its time; for the trigger `partition_time`.
-    """
-
-    table: str = Field(min_length=1)
-    create: bool = False
-    format: Format = Format.PARQUET
-    partition_by: Names = ()
-    partition: Mapping[str, str] = Field(default_factory=dict)
-    root: str | None = Field(default=None, min_length=1)
-    success_file: bool = False
-    on_partition_commit: Callable[[CommittedPartition], None] | None = None
-    partition_commit_trigger: Trigger = Trigger.CHECKPOINT
-    partition_time: str | None = None
-    event_time: str | None = None
-    partition_commit_delay: Duration = 0.0
+    table: str = Field(min_length=1, description="its name in Spark's catalog, such as `shop.orders`")
+    create: bool = Field(default=False, description="make the table from the rows' columns if it is not there")
+    format: Format = Field(
+        default=Format.PARQUET,
+        description="of a table that is made; an existing one keeps its own",
+        json_schema_extra={"type": "`parquet`, `orc`"},
+    )
+    partition_by: Names = Field(
+        default=(), description="partition columns of a table that is made; an existing one keeps its own"
+    )
+    partition: Mapping[str, str] = Field(
+        default_factory=dict,
+        description="static partition: partition columns that the rows do not have, with their values",
+    )
+    root: str | None = Field(
+        default=None, min_length=1, description="the table's folder has to be this folder or inside it"
+    )
+    success_file: bool = Field(
+        default=False, description="an empty `_SUCCESS` in the folder of each committed partition"
+    )
+    on_partition_commit: Callable[[CommittedPartition], None] | None = Field(
+        default=None, description="called on the driver for each committed partition, perhaps more than once"
+    )
+    partition_commit_trigger: Trigger = Field(
+        default=Trigger.CHECKPOINT,
+        description="when partitions are committed: with each checkpoint that has rows of them, or `partition_time`",
+    )
+    partition_time: str | None = Field(
+        default=None, description="the partition's time, such as `$dt $hour:00:00`, in UTC"
+    )
+    event_time: str | None = Field(default=None, description="the column of the rows with their time")
+    partition_commit_delay: Duration = Field(default=0.0, description="how long a partition stays open after its time")
 
     @field_validator("format")
     @classmethod

@@ -98,45 +98,73 @@ class Endpoint:
 
 
 class MySqlOptions(Options):
-    """The options of `MySqlSink`.
+    """The options of `MySqlSink`."""
 
-    Attributes:
-        url: `mysql://user@host:port/schema`, without password.
-        table: the target table in that schema.
-        protocol: `xa`, or `auto`, which is `xa` today.
-        password_env: name of the environment variable, on the driver, that holds the password.
-        password_file: file, on the driver, that holds the password.
-        tls: `verify_identity` (default for any host but the local one), `verify_ca`, `insecure`, `off`.
-        tls_ca: file with the certificates of the authorities to trust.
-        unix_socket: path of the server's socket; the executors must see it too.
-        bookkeeping_schema: schema of the metadata tables; default: the target's.
-        load: `local` (LOAD DATA LOCAL), `insert`, or `auto`: local where the server allows it.
-        load_rows: rows in one statement, at most.
-        load_bytes: approximate bytes in one statement; also bounds a writer's memory.
-        lock_wait_timeout_s: how long a statement waits for a lock before the attempt is declined.
-        fence_timeout_s: how long recovery may wait for sessions of older attempts to end.
-        connect_timeout_s: deadline of a connection attempt.
-        io_timeout_s: deadline of one wait for the server.
-        allow_unsafe_durability: accept a server that may lose what it has acknowledged.
-    """
-
-    url: str = Field(min_length=1)
-    table: str = Field(min_length=1)
-    protocol: Protocol = Protocol.AUTO
-    password_env: str | None = Field(default=None, min_length=1)
-    password_file: str | None = Field(default=None, min_length=1)
-    tls: Tls | None = None
-    tls_ca: str | None = Field(default=None, min_length=1)
-    unix_socket: str | None = Field(default=None, min_length=1)
-    bookkeeping_schema: str | None = Field(default=None, min_length=1)
-    load: Load = Load.AUTO
-    load_rows: int = Field(default=50_000, ge=1, le=1_000_000)
-    load_bytes: int = Field(default=8_000_000, ge=1_000, le=256_000_000)
-    lock_wait_timeout_s: Duration = Field(default=5.0, alias="lock_wait_timeout", ge=1, le=3600)
-    fence_timeout_s: Duration = Field(default=60.0, alias="fence_timeout", gt=0)
-    connect_timeout_s: Duration = Field(default=10.0, alias="connect_timeout", gt=0)
-    io_timeout_s: Duration = Field(default=120.0, alias="io_timeout", gt=0)
-    allow_unsafe_durability: bool = False
+    url: str = Field(
+        min_length=1, description="`mysql://user@host:port/schema`, without a password; port 3306 if none is given"
+    )
+    table: str = Field(min_length=1, description="the target table in that schema")
+    protocol: Protocol = Field(default=Protocol.AUTO, description="`xa`, or `auto`, which is `xa` today")
+    password_env: str | None = Field(
+        default=None, min_length=1, description="environment variable, on the driver, that holds the password; or"
+    )
+    password_file: str | None = Field(default=None, min_length=1, description="file, on the driver, that holds it")
+    tls: Tls | None = Field(
+        default=None,
+        description="how the server is authenticated",
+        json_schema_extra={"default": "`verify_identity`, `off` for a local server"},
+    )
+    tls_ca: str | None = Field(
+        default=None,
+        min_length=1,
+        description="file with the certificates of the authorities to trust",
+        json_schema_extra={"default": "the system's"},
+    )
+    unix_socket: str | None = Field(
+        default=None, min_length=1, description="path of the server's socket; the executors must see it too"
+    )
+    bookkeeping_schema: str | None = Field(
+        default=None,
+        min_length=1,
+        description="schema of the sink's own tables",
+        json_schema_extra={"default": "the table's"},
+    )
+    load: Load = Field(
+        default=Load.AUTO,
+        description="`local` (LOAD DATA LOCAL), `insert`, or `auto`: local where the server allows it",
+    )
+    load_rows: int = Field(default=50_000, ge=1, le=1_000_000, description="rows in one statement, at the most")
+    load_bytes: int = Field(
+        default=8_000_000,
+        ge=1_000,
+        le=256_000_000,
+        description="bytes in one statement, roughly; also bounds a writer's memory",
+    )
+    lock_wait_timeout_s: Duration = Field(
+        default=5.0,
+        alias="lock_wait_timeout",
+        ge=1,
+        le=3600,
+        description="how long a statement waits for a lock before the attempt is declined",
+    )
+    fence_timeout_s: Duration = Field(
+        default=60.0,
+        alias="fence_timeout",
+        gt=0,
+        description="how long recovery waits for sessions of older attempts to end",
+    )
+    connect_timeout_s: Duration = Field(
+        default=10.0, alias="connect_timeout", gt=0, description="deadline of a connection attempt"
+    )
+    io_timeout_s: Duration = Field(
+        default=120.0,
+        alias="io_timeout",
+        gt=0,
+        description="deadline of one wait for the server; longer than `lock_wait_timeout`",
+    )
+    allow_unsafe_durability: bool = Field(
+        default=False, description="accept a server that may lose what it has acknowledged"
+    )
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], where: str) -> Self:

@@ -6,11 +6,9 @@ import re
 from pathlib import Path
 
 import click
-import pytest
 
 from twophase.cli.jobfile.job_file import load_job_file
 from twophase.cli.main import main
-from twophase.config import JobOptions
 from twophase.coordinator.failure_reason import CheckpointFailureReason
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -22,23 +20,6 @@ def rows(page: str, heading: str) -> dict[str, list[str]]:
     table = text[text.index(f"| {heading} |") :].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in table]
     return {first.strip("`"): rest for first, *rest in cells}
-
-
-def test_every_option_of_a_job_is_documented_once_in_order() -> None:
-    assert list(rows("configuration.md", "key")) == JobOptions.keys()
-
-
-@pytest.mark.parametrize("key", JobOptions.keys())
-def test_the_documented_default_is_the_default(key: str) -> None:
-    default = rows("configuration.md", "key")[key][0].strip("`")
-    name, field = next(item for item in JobOptions.model_fields.items() if (item[1].alias or item[0]) == key)
-    if default == "required":
-        assert field.is_required()
-    elif default == "-":
-        assert field.default is None
-    else:
-        parsed = JobOptions.parse({"checkpointLocation": "/chk", key: default}, "the page")
-        assert getattr(parsed, name) == field.default
 
 
 def test_every_failure_reason_is_documented_as_it_is() -> None:

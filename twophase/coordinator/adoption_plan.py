@@ -102,7 +102,7 @@ class AdoptionPlanner:
         """Return what an adoption would do, given the log and what the sinks remember. Nothing is written.
 
         Raises:
-            StopJobError: a start needs no repair, a target lacks something, or it cannot be determined what is decided.
+            StopJobError: a start needs no repair, a target lacks something, or the decisions cannot be determined.
         """
         context = self._context
         unreadable = self._unreadable(history)

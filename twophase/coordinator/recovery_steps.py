@@ -1,4 +1,4 @@
-"""The steps of recovery that repairs take too: take a job over, and commit what is decided; and what a restore begins with.
+"""The steps of recovery that repairs take too: take a job over and commit decided checkpoints; and what a restore begins with.
 
 `coordinator.recovery` has the order of the steps.
 """

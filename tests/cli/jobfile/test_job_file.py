@@ -79,7 +79,7 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
         "letters",
     ),
     ({"options": {}}, "options: option 'checkpointLocation' is required", "job.yaml"),
-    ({"options": {"checkpointLocation": "/c", "checkpoint.timeout": "1 day"}}, "'1 day': give a number", "job.yaml"),
+    ({"options": {"checkpointLocation": "/c", "checkpoint.timeout": "1 week"}}, "'1 week': give a number", "job.yaml"),
     ({"trigger": {"processingTime": "1 s", "availableNow": True}}, "exactly one trigger", "availableNow"),
     ({"trigger": {}}, "exactly one trigger", "availableNow"),
     ({"spark": {"conf": {"spark.x": None}}}, "spark.conf.spark.x is empty", "one value"),

@@ -24,6 +24,7 @@ from pydantic import Field
 from twophase.cli.jobfile.yaml_file import read_yaml
 from twophase.config import Duration, JobOptions, Options
 from twophase.errors import ConfigError
+from twophase.flink_keys import with_our_keys
 from twophase.ids import check_name
 
 _DEFAULT_VIEW = "source"
@@ -99,7 +100,7 @@ class JobFile:
         sources: by the name of their view.
         sql: the query over them; None takes the only source as it is.
         sinks: by name.
-        options: the job's options, checked.
+        options: the job's options, checked, under our keys.
         trigger: the arguments of `StreamWriter.trigger`; if empty, a micro-batch begins as soon as the last is done.
     """
 
@@ -126,7 +127,8 @@ def load_job_file(path: Path, overrides: Mapping[str, Any], *, available_now: bo
     """
     where = path.name
     top = _parse(_File, _mapping(where, read_yaml(path)), where)
-    options = {**_mapping(f"{where}: options", top.options), **overrides}
+    given = _mapping(f"{where}: options", top.options)
+    options = {**_in_file(where, lambda: with_our_keys(given, f"{where}: options")), **overrides}
     checked = _in_file(where, lambda: JobOptions.parse(options, f"{where}: options"))
     trigger = {"availableNow": True} if available_now else _trigger(where, top.trigger)
     if top.trigger is not None and checked.interval_s is not None:

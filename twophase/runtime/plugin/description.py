@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from twophase.config import JobOptions
 from twophase.errors import ConfigError
+from twophase.flink_keys import with_our_keys
 from twophase.ids import check_name, short_hash
 from twophase.runtime.shuffles import Fault
 from twophase.state.storage import local_path
@@ -106,8 +107,8 @@ def describe(
     Raises:
         ConfigError: an option is missing, or cannot work in this form.
     """
-    given = {key.lower(): value for key, value in options.items()}
     where = f"format {format_name!r}"
+    given = with_our_keys({key.lower(): value for key, value in options.items()}, where)
     if _LOCATION.lower() not in given:
         raise ConfigError(
             f"{where}: the option {_LOCATION!r} is required, in the query itself.",

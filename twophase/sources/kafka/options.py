@@ -120,34 +120,140 @@ def _pattern(value: object) -> object:
 class KafkaOptions(Options):
     """The options, as in docs/kafka.md. Keys are compared without regard to case, as Spark does."""
 
-    bootstrap_servers: Annotated[str, BeforeValidator(_servers)] = Field(alias="kafka.bootstrap.servers")
-    subscribe: Annotated[tuple[str, ...], BeforeValidator(_topics)] = Field(default=())
-    subscribe_pattern: Annotated[str | None, BeforeValidator(_pattern)] = Field(default=None, alias="subscribePattern")
-    uid: str = Field(default="kafka")
-    group_id: str | None = Field(default=None, alias="group.id", min_length=1)
-    starting: Annotated[Starting, BeforeValidator(parse_starting)] = Field(default=Earliest(), alias="startingOffsets")
-    fallback: Fallback | None = Field(default=None, alias="startingOffsets.fallback")
-    value_format: ValueFormat = Field(default=ValueFormat.RAW, alias="value.format")
-    on_bad_record: OnBadRecord = Field(default=OnBadRecord.FAIL, alias="json.on_error")
-    columns: Annotated[tuple[str, ...], BeforeValidator(_columns)] = Field(default=RAW_COLUMNS[:-1])
-    max_per_trigger: int | None = Field(default=None, alias="maxRecordsPerTrigger", gt=0)
-    max_per_partition: int | None = Field(default=None, alias="maxRecordsPerPartition", gt=0)
-    min_read_tasks: int = Field(default=1, alias="minReadTasks", ge=1, le=100_000)
-    isolation_level: IsolationLevel = Field(default=IsolationLevel.READ_COMMITTED, alias="isolation.level")
-    fetch_engine: FetchEngine = Field(default=FetchEngine.AUTO, alias="fetch.engine")
-    request_timeout_s: Duration = Field(default=30.0, alias="request.timeout", ge=1, le=300)
-    read_timeout_s: Duration = Field(default=120.0, alias="read.timeout", ge=1)
-    discovery_interval_s: Duration = Field(default=10.0, alias="partition.discovery.interval", ge=0.1)
-    security_protocol: SecurityProtocol = Field(default=SecurityProtocol.PLAINTEXT, alias="kafka.security.protocol")
-    ssl_ca: str | None = Field(default=None, alias="kafka.ssl.ca.location", min_length=1)
-    ssl_certificate: str | None = Field(default=None, alias="kafka.ssl.certificate.location", min_length=1)
-    ssl_key: str | None = Field(default=None, alias="kafka.ssl.key.location", min_length=1)
-    ssl_key_password_env: str | None = Field(default=None, alias="kafka.ssl.key.password.env", min_length=1)
-    ssl_key_password_file: str | None = Field(default=None, alias="kafka.ssl.key.password.file", min_length=1)
-    sasl_mechanism: SaslMechanism | None = Field(default=None, alias="kafka.sasl.mechanism")
-    sasl_username: str | None = Field(default=None, alias="kafka.sasl.username", min_length=1)
-    sasl_password_env: str | None = Field(default=None, alias="kafka.sasl.password.env", min_length=1)
-    sasl_password_file: str | None = Field(default=None, alias="kafka.sasl.password.file", min_length=1)
+    bootstrap_servers: Annotated[str, BeforeValidator(_servers)] = Field(
+        alias="kafka.bootstrap.servers", description="`host:port`, several separated by commas"
+    )
+    subscribe: Annotated[tuple[str, ...], BeforeValidator(_topics)] = Field(
+        default=(),
+        description="topics, separated by commas",
+        json_schema_extra={"default": "one of them", "type": "names"},
+    )
+    subscribe_pattern: Annotated[str | None, BeforeValidator(_pattern)] = Field(
+        default=None,
+        alias="subscribePattern",
+        description="a regular expression for whole names of topics",
+        json_schema_extra={"default": "one of them"},
+    )
+    uid: str = Field(
+        default="kafka", description="names the source in its offsets; give each source of a job its own, and keep it"
+    )
+    group_id: str | None = Field(
+        default=None,
+        alias="group.id",
+        min_length=1,
+        description="consumer group whose offsets are committed when a checkpoint is complete; it is never joined",
+    )
+    starting: Annotated[Starting, BeforeValidator(parse_starting)] = Field(
+        default=Earliest(),
+        alias="startingOffsets",
+        description='`earliest`, `latest`, `committed`, `timestamp:MILLISECONDS`, or `{"topic": {"0": 123, "1": -2}}` (-2 earliest, -1 latest). Only a fresh start reads it',
+        json_schema_extra={"default": "`earliest`", "type": "text"},
+    )
+    fallback: Fallback | None = Field(
+        default=None,
+        alias="startingOffsets.fallback",
+        description="for partitions without a committed or named offset; without it they are an error",
+    )
+    value_format: ValueFormat = Field(
+        default=ValueFormat.RAW,
+        alias="value.format",
+        description="`raw`: the record's own columns; `json`: the value parsed into the schema",
+    )
+    on_bad_record: OnBadRecord = Field(
+        default=OnBadRecord.FAIL,
+        alias="json.on_error",
+        description="`fail`: a record that does not fit stops the job, named by topic, partition and offset; `drop`: it is left out, and each task logs how many",
+    )
+    columns: Annotated[tuple[str, ...], BeforeValidator(_columns)] = Field(
+        default=RAW_COLUMNS[:-1],
+        description="raw: the columns wanted; `headers` too. Fewer are faster",
+        json_schema_extra={"type": "names"},
+    )
+    max_per_trigger: int | None = Field(
+        default=None,
+        alias="maxRecordsPerTrigger",
+        gt=0,
+        description="offsets a batch may admit, shared by lag. For a minute after each start the first batch admits at most 20,000, and each further one three times as many as the one before, up to this limit ([0036](decisions/0036-the-first-batches-of-a-start-are-small.md))",
+    )
+    max_per_partition: int | None = Field(
+        default=None, alias="maxRecordsPerPartition", gt=0, description="offsets a batch may admit of one partition"
+    )
+    min_read_tasks: int = Field(
+        default=1,
+        alias="minReadTasks",
+        ge=1,
+        le=100_000,
+        description="split ranges until a batch has so many read tasks",
+    )
+    isolation_level: IsolationLevel = Field(
+        default=IsolationLevel.READ_COMMITTED,
+        alias="isolation.level",
+        description="`read_committed` leaves out records of open and aborted transactions",
+    )
+    fetch_engine: FetchEngine = Field(
+        default=FetchEngine.AUTO,
+        alias="fetch.engine",
+        description="the client on the executors; `auto` is librdkafka if it is there",
+    )
+    request_timeout_s: Duration = Field(
+        default=30.0,
+        alias="request.timeout",
+        ge=1,
+        le=300,
+        description="for each request to a broker, repetitions included",
+    )
+    read_timeout_s: Duration = Field(
+        default=120.0,
+        alias="read.timeout",
+        ge=1,
+        description="a read without progress for this long fails, and says what it waits for",
+    )
+    discovery_interval_s: Duration = Field(
+        default=10.0,
+        alias="partition.discovery.interval",
+        ge=0.1,
+        description="how often new partitions and topics are looked for while nothing else is new",
+    )
+    security_protocol: SecurityProtocol = Field(
+        default=SecurityProtocol.PLAINTEXT, alias="kafka.security.protocol", description="Kafka's security protocol"
+    )
+    ssl_ca: str | None = Field(
+        default=None,
+        alias="kafka.ssl.ca.location",
+        min_length=1,
+        description="certificate authority, PEM. Certificate and host name are always verified",
+        json_schema_extra={"default": "the system's"},
+    )
+    ssl_certificate: str | None = Field(
+        default=None, alias="kafka.ssl.certificate.location", min_length=1, description="client certificate, PEM"
+    )
+    ssl_key: str | None = Field(
+        default=None, alias="kafka.ssl.key.location", min_length=1, description="the key of the client certificate, PEM"
+    )
+    ssl_key_password_env: str | None = Field(
+        default=None,
+        alias="kafka.ssl.key.password.env",
+        min_length=1,
+        description="environment variable with the key's password, on the driver and on every executor; or",
+    )
+    ssl_key_password_file: str | None = Field(
+        default=None, alias="kafka.ssl.key.password.file", min_length=1, description="file with it"
+    )
+    sasl_mechanism: SaslMechanism | None = Field(
+        default=None, alias="kafka.sasl.mechanism", description="how the client authenticates"
+    )
+    sasl_username: str | None = Field(
+        default=None, alias="kafka.sasl.username", min_length=1, description="the account"
+    )
+    sasl_password_env: str | None = Field(
+        default=None,
+        alias="kafka.sasl.password.env",
+        min_length=1,
+        description="environment variable with the password, on the driver and on every executor; or",
+    )
+    sasl_password_file: str | None = Field(
+        default=None, alias="kafka.sasl.password.file", min_length=1, description="file with it"
+    )
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], where: str = WHERE) -> Self:

@@ -1,0 +1,143 @@
+"""Tables of options, from the models that check them and the table of Flink's keys.
+
+<!-- options: MODULE.CLASS -->             every option of a group
+<!-- options: MODULE.CLASS: PREFIX ... --> those whose keys begin so
+<!-- flink: deprecated -->                 Flink's older names, with those of today
+<!-- flink: instead -->                    Flink's keys that have no option here
+
+A marker is followed by its table and by `<!-- end -->`. What is around them is written by hand.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import types
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from importlib import import_module
+from typing import Any, Union, get_args, get_origin
+
+_MARKER = re.compile(r"(<!-- (options|flink): (\S+?)(?:: ([^\n]+?))? -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+_UNITS = ((3600, "h"), (60, "min"), (1, "s"), (0.001, "ms"))
+_TYPES = {
+    "bool": "boolean",
+    "int": "integer",
+    "str": "text",
+    "tuple": "names",
+    "Mapping": "mapping",
+    "Callable": "function",
+}
+
+
+def filled(text: str, page: str) -> str:
+    """Return the text of a page, its tables as the code has them; links in them lead from that page."""
+
+    def table(found: re.Match[str]) -> str:
+        start, kind, name, prefixes, end = found.groups()
+        made = option_table(name, tuple((prefixes or "").split())) if kind == "options" else _FLINK[name]()
+        return f"{start}\n{_relinked(made, page)}\n{end}"
+
+    return _MARKER.sub(table, text)
+
+
+def option_table(name: str, prefixes: tuple[str, ...] = ()) -> str:
+    """Return the table of a group of options; with a column for Flink's keys where one has any."""
+    module, _, group = name.rpartition(".")
+    options = getattr(import_module(module), group)
+    fields = [(field.alias or key, field) for key, field in options.model_fields.items()]
+    chosen = [(key, field) for key, field in fields if not prefixes or key.startswith(prefixes)]
+    known = _flink_keys()
+    with_flink = any(key in known for key, _ in chosen)
+    heads = ["key", "type", "default", "meaning", *(["Flink's key"] if with_flink else [])]
+    rows = [
+        [f"`{key}`", _type(field), _default(field), field.description, *([known.get(key, "-")] if with_flink else [])]
+        for key, field in chosen
+    ]
+    return _table(heads, rows)
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)]) + "\n"
+
+
+def _type(field: Any) -> str:
+    if shown := (field.json_schema_extra or {}).get("type"):
+        return str(shown)
+    bare, metadata = _bare(field.annotation, list(field.metadata))
+    if isinstance(bare, type) and issubclass(bare, StrEnum):
+        return ", ".join(f"`{member.value}`" for member in bare)
+    is_duration = any("duration" in getattr(getattr(one, "func", None), "__name__", "") for one in metadata)
+    name = "duration" if is_duration else _TYPES[(get_origin(bare) or bare).__name__]
+    kinds = {kind: [getattr(one, kind) for one in metadata if hasattr(one, kind)] for kind in ("ge", "gt", "le")}
+    limit = {kind: min(found) if kind == "le" else max(found) for kind, found in kinds.items() if found}
+    return name + _limits(limit, _duration if is_duration else (lambda number: f"{number:,}"))
+
+
+def _limits(limit: Mapping[str, float], shown: Callable[[float], str]) -> str:
+    if "le" in limit:
+        return f", {shown(limit['ge'])} to {shown(limit['le'])}"
+    if "gt" in limit:
+        return f", above {shown(limit['gt'])}" if limit["gt"] else ", above 0"
+    return f", at least {shown(limit['ge'])}" if limit.get("ge") else ""
+
+
+def _bare(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
+    """Return a type without None and without what it is annotated with, and the latter."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        [annotation] = [one for one in get_args(annotation) if one is not type(None)]
+    if hasattr(annotation, "__metadata__"):
+        limits = [inner for one in annotation.__metadata__ for inner in (one, *getattr(one, "metadata", ()))]
+        return _bare(annotation.__origin__, limits + metadata)
+    return annotation, metadata
+
+
+def _default(field: Any) -> str:
+    if shown := (field.json_schema_extra or {}).get("default"):
+        return str(shown)
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None or value in ((), {}):
+        return "-"
+    if isinstance(value, tuple):
+        return f"`{','.join(value)}`"
+    if isinstance(value, float):
+        return f"`{_duration(value)}`"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _duration(seconds: float) -> str:
+    number, unit = next(((seconds / size, unit) for size, unit in _UNITS if seconds >= size), (0, "s"))
+    number, unit = (seconds, "s") if number != round(number) else (number, unit)
+    return f"{number:g} {unit}"
+
+
+def _flink_keys() -> dict[str, str]:
+    keys: dict[str, list[str]] = {}
+    for key in import_module("twophase.flink_keys").KEYS:
+        keys.setdefault(key.ours, []).append(f"`{key.name}`")
+    return {ours: ", ".join(names) for ours, names in keys.items()}
+
+
+def _deprecated() -> str:
+    keys = import_module("twophase.flink_keys").KEYS
+    rows = [[f"`{old}`", f"`{key.name}`", f"`{key.ours}`"] for key in keys for old in key.deprecated]
+    return _table(["Flink's older name", "in Flink 2.x", "here"], rows)
+
+
+def _instead() -> str:
+    names: dict[str, list[str]] = {}
+    for name, text in import_module("twophase.flink_keys").INSTEAD.items():
+        names.setdefault(text, []).append(f"`{name}`")
+    return _table(["Flink's key", "instead"], [[", ".join(listed), text] for text, listed in names.items()])
+
+
+_FLINK = {"deprecated": _deprecated, "instead": _instead}
+
+
+def _relinked(table: str, page: str) -> str:
+    """Return a table whose links, which lead from docs/, lead from a page in a folder below it."""
+    folder = posixpath.dirname(page) or "."
+    return re.sub(r"\]\(([^)#:]+)", lambda found: f"]({posixpath.relpath(found[1], folder)}", table)
