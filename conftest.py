@@ -14,7 +14,12 @@ from harness.hive_settings import hive_settings
 from twophase import redaction
 from twophase.testing.spark_start import spark_environment
 
-pytest_plugins = ["harness.distribution", "harness.cost_ledger", "harness.relay_tests", "harness.selection"]
+pytest_plugins = [
+    "harness.distribution",
+    "harness.cost_ledger",
+    "harness.relay_tests",
+    "harness.selection",
+]
 
 ROOT = Path(__file__).parent
 os.environ.update(spark_environment())
@@ -22,8 +27,11 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPAT
 
 
 @pytest.fixture(scope="session")
-def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One Spark for the whole run: two slots, no web UI, Delta and a metastore if any test of the run asks for them.
+def spark(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """One Spark for the whole run: two slots, no web UI, Delta and a metastore if any test of the
+    run asks for them.
 
     A process has one Spark, and its jars are chosen when it starts; files of tests share processes.
     """
@@ -58,7 +66,9 @@ def delta_spark(spark: SparkSession) -> SparkSession:
 
 @pytest.fixture
 def redacting(spark: SparkSession) -> Iterator[None]:
-    """Values of rows are left out of messages: a setting that stays on for the life of an application, for one test."""
+    """Values of rows are left out of messages: a setting that stays on for the life of an
+    application, for one test.
+    """
     spark.conf.set(redaction.SETTING, "true")
     yield
     spark.conf.unset(redaction.SETTING)

@@ -1,4 +1,6 @@
-"""`python -m benchmarks` lists the benchmarks; `python -m benchmarks NAME` runs one, `all` runs each in turn."""
+"""`python -m benchmarks` lists the benchmarks; `python -m benchmarks NAME` runs one, `all`
+runs each in turn.
+"""
 
 from __future__ import annotations
 

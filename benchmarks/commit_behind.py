@@ -1,7 +1,9 @@
-"""The gain of `checkpoint.max_concurrent`: commits behind the next micro-batch against commits before it.
+"""The gain of `checkpoint.max_concurrent`: commits behind the next micro-batch against
+commits before it.
 
-The same job, Kafka to Delta, with 2 and with 1. A Delta commit reads and writes the table's log, mostly waiting; the
-smaller the micro-batch, the larger its share. The ratio is that of the median batch's rows a second.
+The same job, Kafka to Delta, with 2 and with 1. A Delta commit reads and writes the table's log,
+mostly waiting; the smaller the micro-batch, the larger its share. The ratio is that of the median
+batch's rows a second.
 
     python -m benchmarks commit_behind --records 1200000 --batch-records 50000 --rounds 2
 """

@@ -1,4 +1,5 @@
-"""Runs two pipelines in turn (A B B A ...) over the same records, and compares their median batches.
+"""Runs two pipelines in turn (A B B A ...) over the same records, and compares
+their median batches.
 
 The first batches of a run, in which the JVM warms up, are left out.
 """
@@ -23,14 +24,29 @@ def contest_options(
     """The options of a contest, with these defaults; two tasks and two rounds by default."""
     options = (
         click.option("--records", default=records, show_default=True, help="Records in the topic."),
-        click.option("--batch-records", default=batch_records, show_default=True, help="Records in a micro-batch."),
-        click.option("--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks."),
+        click.option(
+            "--batch-records",
+            default=batch_records,
+            show_default=True,
+            help="Records in a micro-batch.",
+        ),
+        click.option(
+            "--partitions",
+            default=2,
+            show_default=True,
+            help="Partitions of the topic; as many tasks.",
+        ),
         click.option("--rounds", default=2, show_default=True, help="Runs of each pipeline."),
         click.option(
-            "--warm-up", default=warm_up, show_default=True, help="Batches at the start of a run that do not count."
+            "--warm-up",
+            default=warm_up,
+            show_default=True,
+            help="Batches at the start of a run that do not count.",
         ),
     )
-    return lambda command: functools.reduce(lambda made, option: option(made), reversed(options), command)
+    return lambda command: functools.reduce(
+        lambda made, option: option(made), reversed(options), command
+    )
 
 
 @dataclass
@@ -44,7 +60,11 @@ class Pipeline:
 
     def rates(self, warm_up: int, batch_records: int) -> list[float]:
         """Rows a second of each steady batch of all runs."""
-        return [batch.rows / batch.duration_s for done in self.runs for batch in done.steady(warm_up, batch_records)]
+        return [
+            batch.rows / batch.duration_s
+            for done in self.runs
+            for batch in done.steady(warm_up, batch_records)
+        ]
 
     def end_to_end(self) -> float:
         """Rows a second from the first trigger to the end of the last batch, warm-up included."""
@@ -67,22 +87,30 @@ def alternate(pipelines: tuple[Pipeline, Pipeline], rounds: int, run: Callable[[
 def check_batches(records: int, batch_records: int, warm_up: int) -> None:
     """Check that there are batches after the warm-up."""
     if records // batch_records <= warm_up:
-        raise click.UsageError(f"{records} records are {records // batch_records} batches, {warm_up} of them warm-up.")
+        raise click.UsageError(
+            f"{records} records are {records // batch_records} batches, {warm_up} of them warm-up."
+        )
 
 
 def _end_to_end(done: Run) -> float:
     last = done.batches[-1]
-    return sum(batch.rows for batch in done.batches) / (began_s(last) + last.duration_s - began_s(done.batches[0]))
+    return sum(batch.rows for batch in done.batches) / (
+        began_s(last) + last.duration_s - began_s(done.batches[0])
+    )
 
 
-def show(title: str, pipelines: tuple[Pipeline, Pipeline], warm_up: int, batch_records: int) -> None:
+def show(
+    title: str, pipelines: tuple[Pipeline, Pipeline], warm_up: int, batch_records: int
+) -> None:
     """Print the figures of two pipelines, and their ratio."""
     parts = [part for part in pipelines[0].cpu(warm_up, batch_records) if part != OTHERS]
     shown = table(
         title,
         *("pipeline", "guarantee", "rows/s, median batch", "slowest", "fastest", "end to end"),
     )
-    costs = table("Processor seconds for 1,000,000 rows, steady batches", "pipeline", *parts, "together")
+    costs = table(
+        "Processor seconds for 1,000,000 rows, steady batches", "pipeline", *parts, "together"
+    )
     for pipeline in pipelines:
         rates = pipeline.rates(warm_up, batch_records)
         figures = (statistics.median(rates), min(rates), max(rates), pipeline.end_to_end())
@@ -92,17 +120,26 @@ def show(title: str, pipelines: tuple[Pipeline, Pipeline], warm_up: int, batch_r
         costs.add_row(pipeline.title, *(f"{one:.2f}" for one in used), f"{sum(used):.2f}")
     console.print(shown)
     console.print(costs)
-    ours, peer = (statistics.median(pipeline.rates(warm_up, batch_records)) for pipeline in pipelines)
+    ours, peer = (
+        statistics.median(pipeline.rates(warm_up, batch_records)) for pipeline in pipelines
+    )
     by_run = [
         _median_rate(one, warm_up, batch_records) / _median_rate(other, warm_up, batch_records)
         for one, other in zip(pipelines[0].runs, pipelines[1].runs, strict=True)
     ]
     spread = " ".join(f"{ratio:.2f}" for ratio in by_run)
     console.print(
-        f"{pipelines[0].title} / {pipelines[1].title}: [bold]{ours / peer:.2f}[/bold] (ratio of medians; by round: {spread})"
+        f"{pipelines[0].title} / {pipelines[1].title}: [bold]{ours / peer:.2f}[/bold] (ratio of "
+        f"medians; by round: {spread})"
     )
-    foot(statistics.mean(done.meter.others_cores() for pipeline in pipelines for done in pipeline.runs))
+    foot(
+        statistics.mean(
+            done.meter.others_cores() for pipeline in pipelines for done in pipeline.runs
+        )
+    )
 
 
 def _median_rate(done: Run, warm_up: int, batch_records: int) -> float:
-    return statistics.median(batch.rows / batch.duration_s for batch in done.steady(warm_up, batch_records))
+    return statistics.median(
+        batch.rows / batch.duration_s for batch in done.steady(warm_up, batch_records)
+    )

@@ -1,17 +1,21 @@
-"""The process that runs one pipeline from Kafka to the end of the topic, and prints how long each batch took.
+"""The process that runs one pipeline from Kafka to the end of the topic, and prints how
+long each batch took.
 
     python -m benchmarks.driver '{"pipeline": "twophase", ...}'
 
-All pipelines are measured in the same way: by the `triggerExecution` that Spark reports for each micro-batch, which
-is everything from asking for offsets to the commit log. The result is the last line of the output, as JSON.
+All pipelines are measured in the same way: by the `triggerExecution` that Spark reports for each
+micro-batch, which is everything from asking for offsets to the commit log. The result is the last
+line of the output, as JSON.
 
     twophase          twophase-kafka, JSON parsed by the source, MySqlSink: exactly once
     twophase-plugin   the same source and sink by writeStream.format("twophase-mysql"): exactly once
     spark             Spark's Kafka connector, from_json, JDBC append in foreachBatch: at least once
     twophase-delta    twophase-kafka, DeltaSink: exactly once
     spark-delta       twophase-kafka, Delta's own streaming sink: exactly once
-    spark-files       twophase-kafka, Spark's own file sink with parquet: exactly once for readers of its own log
-    several           twophase-kafka, the sinks that the settings name, in one checkpoint: exactly once
+    spark-files       twophase-kafka, Spark's own file sink with parquet: exactly once for
+                      readers of its own log
+    several           twophase-kafka, the sinks that the settings name, in one
+                      checkpoint: exactly once
 """
 
 from __future__ import annotations
@@ -64,7 +68,8 @@ class Batch:
 
 
 class _Turns:
-    """Leaves the machine to others after every few micro-batches, until it is our turn again. An observer of events.
+    """Leaves the machine to others after every few micro-batches, until it is our turn again. An
+    observer of events.
 
     Args:
         batches: the number of batches in a turn; None: we are alone.
@@ -80,7 +85,11 @@ class _Turns:
             sys.stdin.readline()
 
     def __call__(self, event: Event) -> None:
-        if self._batches and isinstance(event, CheckpointCommitted) and (event.checkpoint + 1) % self._batches == 0:
+        if (
+            self._batches
+            and isinstance(event, CheckpointCommitted)
+            and (event.checkpoint + 1) % self._batches == 0
+        ):
             began_s = time.monotonic()
             print(TURN_OVER, flush=True)
             sys.stdin.readline()
@@ -101,7 +110,9 @@ class _Progress(StreamingQueryListener):
         if progress.numInputRows:
             duration_s = phases["triggerExecution"] / 1000
             rows = int(progress.numInputRows)
-            self.batches.append(Batch(progress.batchId, rows, progress.timestamp, duration_s, phases))
+            self.batches.append(
+                Batch(progress.batchId, rows, progress.timestamp, duration_s, phases)
+            )
 
     def onQueryIdle(self, event: Any) -> None:
         """Nothing to note."""
@@ -111,7 +122,9 @@ class _Progress(StreamingQueryListener):
 
 
 class _Checkpoints:
-    """Notes the durations of each checkpoint, in seconds from its trigger; an observer of events."""
+    """Notes the durations of each checkpoint, in seconds from its trigger; an
+    observer of events.
+    """
 
     def __init__(self) -> None:
         self.done: list[dict[str, float]] = []
@@ -124,7 +137,9 @@ class _Checkpoints:
             case CheckpointDecided():
                 self._now["decided_s"] = event.duration_s
             case CheckpointCommitted():
-                self.done.append({**self._now, "committed_s": event.duration_s, "protocol_s": event.protocol_s})
+                self.done.append(
+                    {**self._now, "committed_s": event.duration_s, "protocol_s": event.protocol_s}
+                )
                 self._now = {}
             case _:
                 pass
@@ -146,7 +161,12 @@ def main(settings: dict[str, Any]) -> None:
         case "twophase-delta":
             _run_twophase(spark, settings, {DELTA: _SINKS[DELTA](settings)}, observers)
         case "several":
-            _run_twophase(spark, settings, {name: _SINKS[name](settings) for name in settings["sinks"]}, observers)
+            _run_twophase(
+                spark,
+                settings,
+                {name: _SINKS[name](settings) for name in settings["sinks"]},
+                observers,
+            )
         case "spark-delta":
             _run_delta(spark, settings)
         case "spark-files":
@@ -182,7 +202,12 @@ def _session(settings: dict[str, Any]) -> SparkSession:
 def _mysql_options(settings: dict[str, Any]) -> dict[str, Any]:
     mysql = settings["mysql"]
     url = f"mysql://{mysql['user']}@{mysql['host']}:{mysql['port']}/{mysql['database']}"
-    return {"url": url, "table": TABLE, "password_env": mysql["password_env"], **settings.get("sink", {})}
+    return {
+        "url": url,
+        "table": TABLE,
+        "password_env": mysql["password_env"],
+        **settings.get("sink", {}),
+    }
 
 
 _SINKS: dict[str, Callable[[dict[str, Any]], Sink]] = {
@@ -205,7 +230,10 @@ def _read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
 
 
 def _run_twophase(
-    spark: SparkSession, settings: dict[str, Any], sinks: dict[str, Sink], observers: Iterable[Callable[[Event], None]]
+    spark: SparkSession,
+    settings: dict[str, Any],
+    sinks: dict[str, Sink],
+    observers: Iterable[Callable[[Event], None]],
 ) -> None:
     described = twophase.write_stream(_read(spark, settings), name="orders")
     for name, sink in sinks.items():
@@ -218,18 +246,30 @@ def _run_twophase(
 
 
 def _run_plugin(spark: SparkSession, settings: dict[str, Any]) -> None:
-    writer = _read(spark, settings).writeStream.format("twophase-mysql").options(**_mysql_options(settings))
+    writer = (
+        _read(spark, settings)
+        .writeStream.format("twophase-mysql")
+        .options(**_mysql_options(settings))
+    )
     writer = writer.option("name", "orders").option("checkpointLocation", settings["location"])
     writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def _run_delta(spark: SparkSession, settings: dict[str, Any]) -> None:
-    writer = _read(spark, settings).writeStream.format("delta").option("checkpointLocation", settings["location"])
+    writer = (
+        _read(spark, settings)
+        .writeStream.format("delta")
+        .option("checkpointLocation", settings["location"])
+    )
     writer.trigger(availableNow=True).start(settings["path"]).awaitTermination()
 
 
 def _run_files(spark: SparkSession, settings: dict[str, Any]) -> None:
-    writer = _read(spark, settings).writeStream.format("parquet").option("checkpointLocation", settings["location"])
+    writer = (
+        _read(spark, settings)
+        .writeStream.format("parquet")
+        .option("checkpointLocation", settings["location"])
+    )
     writer.trigger(availableNow=True).start(settings["path"]).awaitTermination()
 
 

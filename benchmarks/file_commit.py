@@ -1,8 +1,10 @@
-"""The cost of phase 2 in the sinks that write files: rename files into the folders of their partitions, sync, and write proof.
+"""The cost of phase 2 in the sinks that write files: rename files into the folders of their
+partitions, sync, and write proof.
 
-Each commit is of one checkpoint with some number of pieces, each with one file for every partition. The partitions are new in
-every commit: their folders are created and synced too, and with `--metastore` they are added to Spark's embedded metastore, on
-disk, as the Hive sink does. The cost of a file must not grow with the number of files.
+Each commit is of one checkpoint with some number of pieces, each with one file for every partition.
+The partitions are new in every commit: their folders are created and synced too, and with
+`--metastore` they are added to Spark's embedded metastore, on disk, as the Hive sink does. The cost
+of a file must not grow with the number of files.
 
     python -m benchmarks file_commit --files 1000 --partitions 100 --metastore
 """
@@ -38,20 +40,35 @@ NewSink = Callable[[str], tuple[StagedSink, Path]]
 
 
 @click.command("file_commit")
-@click.option("--files", default=1_000, show_default=True, help="Files of the commit the goal is for.")
+@click.option(
+    "--files", default=1_000, show_default=True, help="Files of the commit the goal is for."
+)
 @click.option("--partitions", default=100, show_default=True, help="Partitions they are in.")
 @click.option("--repeat", default=5, show_default=True, help="Commits of each size.")
 @click.option(
-    "--folder", type=click.Path(path_type=Path), default=None, help="Where to write; a temporary folder else."
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Where to write; a temporary folder else.",
 )
-@click.option("--metastore", is_flag=True, help="Add the partitions to Spark's embedded metastore: the Hive sink.")
+@click.option(
+    "--metastore",
+    is_flag=True,
+    help="Add the partitions to Spark's embedded metastore: the Hive sink.",
+)
 def command(files: int, partitions: int, repeat: int, folder: Path | None, metastore: bool) -> None:
     """Commit files over partitions: seconds, and the cost of a file at up to four sizes."""
     if not files or files % partitions:
-        raise click.UsageError(f"{files} files are not as many, and at least one, for each of {partitions} partitions.")
+        raise click.UsageError(
+            f"{files} files are not as many, and at least one, for each of {partitions} partitions."
+        )
     where = "and the metastore" if metastore else ""
     shown = table(
-        f"Commit of files over {partitions} new partitions {where}", "files", "p50 s", "max s", "p50 ms a file"
+        f"Commit of files over {partitions} new partitions {where}",
+        "files",
+        "p50 s",
+        "max s",
+        "p50 ms a file",
     )
     sizes = _sizes(files, partitions)
     medians = {}
@@ -62,18 +79,22 @@ def command(files: int, partitions: int, repeat: int, folder: Path | None, metas
         _commit(new, "orders_warm_up", 1, partitions)
         for size in sizes:
             costs = [
-                _commit(new, f"orders_{size}_{number}", size // partitions, partitions) for number in range(repeat)
+                _commit(new, f"orders_{size}_{number}", size // partitions, partitions)
+                for number in range(repeat)
             ]
             medians[size] = statistics.median(costs)
             shown.add_row(
-                f"{size:,}", f"{medians[size]:.3f}", f"{max(costs):.3f}", f"{1000 * medians[size] / size:.3f}"
+                f"{size:,}",
+                f"{medians[size]:.3f}",
+                f"{max(costs):.3f}",
+                f"{1000 * medians[size] / size:.3f}",
             )
     console.print(shown)
     growth = (medians[sizes[-1]] / sizes[-1]) / (medians[sizes[0]] / sizes[0])
     kept = "kept" if medians[files] < _GOAL_S else "missed"
     console.print(
-        f"A file of {sizes[-1]:,} / a file of {sizes[0]:,}: [bold]{growth:.2f}[/bold] (1 or less: linear or better); the goal "
-        f"of {_GOAL_S:g} s for {files:,} files (p50) is {kept}."
+        f"A file of {sizes[-1]:,} / a file of {sizes[0]:,}: [bold]{growth:.2f}[/bold] (1 or less: "
+        f"linear or better); the goal of {_GOAL_S:g} s for {files:,} files (p50) is {kept}."
     )
 
 
@@ -86,22 +107,35 @@ def _sinks(folder: Path, metastore: bool) -> Iterator[NewSink]:
         SparkSession.builder.master("local[1]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.hadoop.javax.jdo.option.ConnectionURL", f"jdbc:derby:{folder / 'metastore'};create=true")
-        .config("spark.driver.extraJavaOptions", f"-Dderby.stream.error.file={folder / 'derby.log'}")
+        .config(
+            "spark.hadoop.javax.jdo.option.ConnectionURL",
+            f"jdbc:derby:{folder / 'metastore'};create=true",
+        )
+        .config(
+            "spark.driver.extraJavaOptions", f"-Dderby.stream.error.file={folder / 'derby.log'}"
+        )
         .enableHiveSupport()
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
     try:
-        yield lambda name: (HiveSink(table=name, create=True, partition_by=["part"]), folder / "warehouse" / name)
+        yield lambda name: (
+            HiveSink(table=name, create=True, partition_by=["part"]),
+            folder / "warehouse" / name,
+        )
     finally:
         spark.stop()
 
 
 def _sizes(files: int, partitions: int) -> list[int]:
-    """Return a quarter, half, all and twice of a number of files, rounded to whole pieces of a file for every partition."""
+    """Return a quarter, half, all and twice of a number of files, rounded to whole pieces of a file
+    for every partition.
+    """
     pieces = files // partitions
-    return [partitions * number for number in sorted({max(pieces // 4, 1), max(pieces // 2, 1), pieces, 2 * pieces})]
+    return [
+        partitions * number
+        for number in sorted({max(pieces // 4, 1), max(pieces // 2, 1), pieces, 2 * pieces})
+    ]
 
 
 def _commit(new: NewSink, name: str, tasks: int, partitions: int) -> float:
@@ -113,12 +147,17 @@ def _commit(new: NewSink, name: str, tasks: int, partitions: int) -> float:
     began_s = time.perf_counter()
     outcomes = sink.commit([CommitRequest(piece) for piece in pieces])
     took_s = time.perf_counter() - began_s
-    if outcomes != [Committed()] * tasks or len(list(folder.glob("part=*/*.parquet"))) != tasks * partitions:
+    if (
+        outcomes != [Committed()] * tasks
+        or len(list(folder.glob("part=*/*.parquet"))) != tasks * partitions
+    ):
         raise click.ClickException(f"the commit failed: {outcomes}")
     return took_s
 
 
-def _write(sink: StagedSink, transaction: TransactionId, subtask: Subtask, partitions: int) -> Committable:
+def _write(
+    sink: StagedSink, transaction: TransactionId, subtask: Subtask, partitions: int
+) -> Committable:
     writer = sink.writer(transaction, subtask)
     rows = [{"id": number, "part": f"p{number:03d}"} for number in range(partitions)]
     writer.write(pa.RecordBatch.from_pylist(rows, schema=_SCHEMA))

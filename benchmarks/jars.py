@@ -1,7 +1,8 @@
 """The peer's jars: Spark's own Kafka connector, and MySQL Connector/J for Spark's JDBC writer.
 
-The connector of Spark 4.2.0 depends on a token provider of its own version, which Maven Central does not have: the one of
-4.1.0-preview1 is used instead. Spark gets them by `spark.jars`, so that its own Ivy has nothing to resolve.
+The connector of Spark 4.2.0 depends on a token provider of its own version, which Maven Central
+does not have: the one of 4.1.0-preview1 is used instead. Spark gets them by `spark.jars`, so that
+its own Ivy has nothing to resolve.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from twophase.testing.services.maven import Coordinate, fetch_jars
 _SPARK = "4.2.0"
 _COORDINATES = (
     Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", _SPARK, transitive=False),
-    Coordinate("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.1.0-preview1", transitive=False),
+    Coordinate(
+        "org.apache.spark",
+        "spark-token-provider-kafka-0-10_2.13",
+        "4.1.0-preview1",
+        transitive=False,
+    ),
     Coordinate("org.apache.kafka", "kafka-clients", "3.9.2", transitive=False),
     Coordinate("org.apache.commons", "commons-pool2", "2.13.1", transitive=False),
     Coordinate("com.mysql", "mysql-connector-j", "9.4.0", transitive=False),
@@ -23,8 +29,8 @@ _COORDINATES = (
 _PINS = {
     "commons-pool2-2.13.1.jar": "f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f",
     "kafka-clients-3.9.2.jar": "014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8",
-    "mysql-connector-j-9.4.0.jar": "49ed93c8b2bea9cb0929b85a8a28837b191d0f8eac6919fdcef16e36e2cd53b3",
-    "spark-sql-kafka-0-10_2.13-4.2.0.jar": "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
+    "mysql-connector-j-9.4.0.jar": "49ed93c8b2bea9cb0929b85a8a28837b191d0f8eac6919fdcef16e36e2cd53b3",  # noqa: E501
+    "spark-sql-kafka-0-10_2.13-4.2.0.jar": "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",  # noqa: E501
     "spark-token-provider-kafka-0-10_2.13-4.1.0-preview1.jar": (
         "ab6e27a8a47ce63348dd0ecbd5543dc6212b4783180305cde5749e79684ea97b"
     ),

@@ -1,6 +1,7 @@
 """The cost of one task of the Kafka source, without Spark: `python -m benchmarks.kafka_read`.
 
-Reads the same partition several times in this process, so the first figure is cold. Processor time is that of all threads.
+Reads the same partition several times in this process, so the first figure is cold. Processor time
+is that of all threads.
 """
 
 from __future__ import annotations
@@ -32,20 +33,28 @@ from twophase.testing.services import KafkaService
 
 _TOPIC = "read"
 _TYPES = {
-    "json": {"id": "long", "customer": "string", "amount": "double", "status": "string", "created": "timestamp"},
+    "json": {"id": "long", "customer": "string", "amount": "double", "status": "string",
+        "created": "timestamp"},
     "raw": {
-        "key": "binary", "value": "binary", "topic": "string", "partition": "integer", "offset": "long",
-        "timestamp": "timestamp",
+        "key": "binary", "value": "binary", "topic": "string", "partition": "integer",
+        "offset": "long", "timestamp": "timestamp",
     },
 }  # fmt: skip
 
 
 @click.command()
 @click.option("--records", default=1_000_000, show_default=True)
-@click.option("--engine", type=click.Choice(["librdkafka", "kafka-python"]), default="librdkafka", show_default=True)
+@click.option(
+    "--engine",
+    type=click.Choice(["librdkafka", "kafka-python"]),
+    default="librdkafka",
+    show_default=True,
+)
 @click.option("--rounds", default=3, show_default=True)
 def main(records: int, engine: str, rounds: int) -> None:
-    """Read records of about 100 bytes, raw and as JSON, with the digest that plans with state keep."""
+    """Read records of about 100 bytes, raw and as JSON, with the digest that
+    plans with state keep.
+    """
     with KafkaService() as kafka:
         _fill(kafka.bootstrap_servers, records)
         for value_format in _TYPES:
@@ -55,17 +64,26 @@ def main(records: int, engine: str, rounds: int) -> None:
 
 def _fill(servers: str, records: int) -> None:
     admin = KafkaAdminClient(bootstrap_servers=servers)
-    admin.create_topics([NewTopic(_TOPIC, num_partitions=1, replication_factor=1)], wait_for_metadata=True)
+    admin.create_topics(
+        [NewTopic(_TOPIC, num_partitions=1, replication_factor=1)], wait_for_metadata=True
+    )
     admin.close()
     producer = Producer({"bootstrap.servers": servers, "compression.type": "lz4", "linger.ms": 50})
     noise = random.Random(1)
     for i in range(records):
         created = f"2026-01-{1 + i % 28:02d}T{i % 24:02d}:{i % 60:02d}:{i % 60:02d}Z"
-        value = {"id": i, "customer": f"customer-{noise.randrange(10**6)}", "amount": i / 8, "status": "paid"}
+        value = {
+            "id": i,
+            "customer": f"customer-{noise.randrange(10**6)}",
+            "amount": i / 8,
+            "status": "paid",
+        }
         producer.poll(0)
         while True:
             try:
-                producer.produce(_TOPIC, json.dumps(value | {"created": created}), key=str(i), partition=0)
+                producer.produce(
+                    _TOPIC, json.dumps(value | {"created": created}), key=str(i), partition=0
+                )
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -73,9 +91,16 @@ def _fill(servers: str, records: int) -> None:
 
 
 def _read(servers: str, value_format: str, engine: str, records: int) -> None:
-    settings = {"kafka.bootstrap.servers": servers, "subscribe": _TOPIC, "value.format": value_format}
+    settings = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": _TOPIC,
+        "value.format": value_format,
+    }
     settings["fetch.engine"] = engine
-    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in _TYPES[value_format].items()]
+    fields = [
+        {"name": n, "type": t, "nullable": True, "metadata": {}}
+        for n, t in _TYPES[value_format].items()
+    ]
     schema = _parse_datatype_json_string(json.dumps({"type": "struct", "fields": fields}))
     assert isinstance(schema, StructType)
     reader = KafkaDataSource(settings).streamReader(schema)
@@ -88,8 +113,9 @@ def _read(servers: str, value_format: str, engine: str, records: int) -> None:
     took, cpu = time.perf_counter() - begun, time.process_time() - cpu
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(
-        f"{engine} {value_format}: {rows / took / 1000:,.0f} k records/s, {cpu / rows * 1e9:,.0f} ns of processor time a "
-        f"record, {100 * digest.spent_s / (cpu - digest.spent_s):.1f} % more than without a digest, "
+        f"{engine} {value_format}: {rows / took / 1000:,.0f} k records/s, "
+        f"{cpu / rows * 1e9:,.0f} ns of processor time a record, "
+        f"{100 * digest.spent_s / (cpu - digest.spent_s):.1f} % more than without a digest, "
         f"{memory_mb} MB at most"
     )
 

@@ -1,7 +1,9 @@
-"""Kafka to Delta: twophase against Delta's own streaming sink, from the same source. Both are exactly once.
+"""Kafka to Delta: twophase against Delta's own streaming sink, from the same source.
+Both are exactly once.
 
-The same records, batch size, number of tasks and settings. Each pipeline runs in a separate process, every time into a new
-table on the local disk. The ratio is that of the median batch's rows a second.
+The same records, batch size, number of tasks and settings. Each pipeline runs in a separate
+process, every time into a new table on the local disk. The ratio is that of the median
+batch's rows a second.
 
     python -m benchmarks kafka_to_delta --records 4000000 --batch-records 500000 --rounds 2
     python -m benchmarks kafka_to_delta --snapshot-partitions 50
@@ -25,7 +27,8 @@ from twophase.testing.services.delta import fetch_delta
 
 # twophase sets this for every sink; set it for the peer too, so that only the sinks differ.
 ARROW = {"spark.sql.execution.arrow.maxRecordsPerBatch": "50000"}
-# As few as the tasks, like spark.sql.shuffle.partitions: with Delta's 50, reading a small log costs the peer more than its rows.
+# As few as the tasks, like spark.sql.shuffle.partitions: with Delta's 50, reading a small log costs
+# the peer more than its rows.
 SNAPSHOT_PARTITIONS = 2
 
 
@@ -38,7 +41,12 @@ SNAPSHOT_PARTITIONS = 2
     help="Tasks of the Spark job that reads a table's log, for both; Delta's own default is 50.",
 )
 def command(
-    records: int, batch_records: int, partitions: int, rounds: int, warm_up: int, snapshot_partitions: int
+    records: int,
+    batch_records: int,
+    partitions: int,
+    rounds: int,
+    warm_up: int,
+    snapshot_partitions: int,
 ) -> None:
     """Kafka to Delta against Delta's own streaming sink, from the same source."""
     check_batches(records, batch_records, warm_up)
@@ -49,9 +57,14 @@ def command(
     conf = spark_settings(snapshot_partitions)
     with new_kafka() as kafka:
         topic = produce(kafka, records, partitions)
-        alternate(pipelines, rounds, lambda name: run_to_delta(kafka, name, topic, records, batch_records, conf))
+        alternate(
+            pipelines,
+            rounds,
+            lambda name: run_to_delta(kafka, name, topic, records, batch_records, conf),
+        )
     measured = (
-        f"{records:,} records, batches of {batch_records:,}, {partitions} tasks, {snapshot_partitions} of the log"
+        f"{records:,} records, batches of {batch_records:,}, {partitions} tasks, "
+        f"{snapshot_partitions} of the log"
     )
     show(f"Kafka to Delta: {measured}", pipelines, warm_up, batch_records)
 
@@ -74,7 +87,9 @@ def run_to_delta(
     """Run a pipeline into a new table, and count its rows."""
     with tempfile.TemporaryDirectory(prefix="twophase-bench-") as folder:
         table = Path(folder) / "orders"
-        done = run_pipeline(kafka, name, topic, batch_records, path=str(table), spark=conf, **settings)
+        done = run_pipeline(
+            kafka, name, topic, batch_records, path=str(table), spark=conf, **settings
+        )
         stored = _count(table)
     if stored != records:
         raise RuntimeError(f"{name} wrote {stored} of {records} records")
@@ -83,6 +98,10 @@ def run_to_delta(
 
 def _count(table: Path) -> int:
     """Return the number of rows that the commits of a table have added, by its log."""
-    lines = (line for commit in (table / "_delta_log").glob("*.json") for line in commit.read_text().splitlines())
+    lines = (
+        line
+        for commit in (table / "_delta_log").glob("*.json")
+        for line in commit.read_text().splitlines()
+    )
     added = (action["add"] for action in map(json.loads, lines) if "add" in action)
     return sum(json.loads(add["stats"])["numRecords"] for add in added)

@@ -1,9 +1,10 @@
 """Kafka to a Hive table of parquet: twophase against Spark's own file sink, from the same source.
 
-The same records, batch size, number of tasks and settings. Each pipeline runs in a separate process, every time into a new
-folder on the local disk; twophase also keeps the table in an embedded metastore. The files of Spark's sink count only for
-readers of the log that it keeps in the folder; those of twophase are in the table once they have their final names. The ratio
-is that of the median batch's rows a second.
+The same records, batch size, number of tasks and settings. Each pipeline runs in a separate
+process, every time into a new folder on the local disk; twophase also keeps the table in an
+embedded metastore. The files of Spark's sink count only for readers of the log that it keeps in the
+folder; those of twophase are in the table once they have their final names. The ratio is that of
+the median batch's rows a second.
 
     python -m benchmarks kafka_to_hive --records 4000000 --batch-records 500000 --rounds 2
 """
@@ -47,7 +48,9 @@ def _run(kafka: KafkaService, name: str, topic: str, records: int, batch_records
         folder = Path(scratch)
         table = folder / "warehouse" / TABLE
         conf = {**HiveSink.spark_conf(), **ARROW, **hive_settings(folder)}
-        done = run_pipeline(kafka, name, topic, batch_records, path=str(table), sinks=[HIVE], spark=conf)
+        done = run_pipeline(
+            kafka, name, topic, batch_records, path=str(table), sinks=[HIVE], spark=conf
+        )
         stored = parquet_rows(table)
     if stored != records:
         raise RuntimeError(f"{name} wrote {stored} of {records} records")

@@ -26,7 +26,11 @@ _TIMEOUT_S = 1800
 # The meter's interval. With many drivers a sample takes longer, and delays them.
 _INTERVAL_S, _IN_TURNS_INTERVAL_S = 0.2, 2.0
 # A typical setup for such a load; both pipelines write to the same server.
-_MYSQL_OPTIONS = ("--innodb-buffer-pool-size=2G", "--innodb-log-file-size=512M", "--max-allowed-packet=256M")
+_MYSQL_OPTIONS = (
+    "--innodb-buffer-pool-size=2G",
+    "--innodb-log-file-size=512M",
+    "--max-allowed-packet=256M",
+)
 
 
 @dataclass(frozen=True)
@@ -78,12 +82,25 @@ def began_s(batch: Batch) -> float:
     return datetime.fromisoformat(batch.began).timestamp()
 
 
-def run(services: Services, pipeline: str, topic: str, database: str, batch_records: int, **settings: Any) -> Run:
+def run(
+    services: Services,
+    pipeline: str,
+    topic: str,
+    database: str,
+    batch_records: int,
+    **settings: Any,
+) -> Run:
     """Run one pipeline to MySQL to its end."""
     mysql = services.mysql
     settings["mysql"] = account(mysql, database)
     return run_pipeline(
-        services.kafka, pipeline, topic, batch_records, {"MySQL": mysql.pid}, _secret(mysql), **settings
+        services.kafka,
+        pipeline,
+        topic,
+        batch_records,
+        {"MySQL": mysql.pid},
+        _secret(mysql),
+        **settings,
     )
 
 
@@ -113,9 +130,14 @@ def run_pipeline(
 
 
 def run_in_turns(
-    services: Services, topic: str, batch_records: int, turn: int, pipelines: Sequence[Mapping[str, Any]]
+    services: Services,
+    topic: str,
+    batch_records: int,
+    turn: int,
+    pipelines: Sequence[Mapping[str, Any]],
 ) -> list[Run]:
-    """Run pipelines to their ends, each in a separate process, one at a time: `turn` micro-batches each, in turn.
+    """Run pipelines to their ends, each in a separate process, one at a time: `turn`
+    micro-batches each, in turn.
 
     A slow minute of the machine then affects all of them.
 
@@ -128,11 +150,15 @@ def run_in_turns(
     """
     mysql = services.mysql
     taking_turns = [{**settings, "turn": turn} for settings in pipelines]
-    return _watch(services.kafka, topic, batch_records, taking_turns, {"MySQL": mysql.pid}, _secret(mysql))
+    return _watch(
+        services.kafka, topic, batch_records, taking_turns, {"MySQL": mysql.pid}, _secret(mysql)
+    )
 
 
 def account(mysql: MySqlService, database: str) -> dict[str, Any]:
-    """Return the settings with which a driver reaches a database. The password is in its environment."""
+    """Return the settings with which a driver reaches a database. The password is
+    in its environment.
+    """
     where = {"host": mysql.host, "port": mysql.port, "user": mysql.user, "database": database}
     return {**where, "password_env": _PASSWORD_VARIABLE}
 
@@ -205,13 +231,18 @@ class _Driver:
         """Return its result, printed at its end."""
         code = self.process.wait(_TIMEOUT_S)
         if code != 0:
-            raise RuntimeError(f"{self.pipeline} ended with {code}:\n{_brief(self.log.read_text(errors='replace'))}")
+            raise RuntimeError(
+                f"{self.pipeline} ended with {code}:\n"
+                f"{_brief(self.log.read_text(errors='replace'))}"
+            )
         result = json.loads(self.last_line)
         return Run([Batch(**batch) for batch in result["batches"]], result["checkpoints"], meter)
 
 
 @contextmanager
-def _started(settings: Mapping[str, Any], log: Path, environment: Mapping[str, str]) -> Iterator[_Driver]:
+def _started(
+    settings: Mapping[str, Any], log: Path, environment: Mapping[str, str]
+) -> Iterator[_Driver]:
     own = {
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(_ROOT),
@@ -221,7 +252,13 @@ def _started(settings: Mapping[str, Any], log: Path, environment: Mapping[str, s
     pipe = subprocess.PIPE
     with log.open("wb") as err:
         process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=err, text=True, env={**os.environ, **own, **environment}, cwd=_ROOT
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=err,
+            text=True,
+            env={**os.environ, **own, **environment},
+            cwd=_ROOT,
         )
     overdue = threading.Timer(_TIMEOUT_S, process.kill)
     overdue.start()

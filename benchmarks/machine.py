@@ -1,4 +1,6 @@
-"""The use of processors and memory by the parts of a benchmark, and by everything else on the machine."""
+"""The use of processors and memory by the parts of a benchmark, and by everything
+else on the machine.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,10 @@ class Meter:
     """Samples processor times and peak memory in a separate thread. A context manager.
 
     Attributes:
-        roots: a process of each part, to which its descendants also belong. A Spark driver's children are separate
-            parts: `JVM` and `Python workers`.
-        interval_s: between two samples, each of which costs some milliseconds of processor time for each root.
+        roots: a process of each part, to which its descendants also belong. A Spark driver's
+            children are separate parts: `JVM` and `Python workers`.
+        interval_s: between two samples, each of which costs some milliseconds of processor
+            time for each root.
         samples: in order.
     """
 
@@ -108,7 +111,9 @@ class Meter:
 
 
 def _part_of(part: str, process: psutil.Process) -> str:
-    """Return the part of a driver's child; a shell command that the JVM forks, with its memory for a moment, is no worker."""
+    """Return the part of a driver's child; a shell command that the JVM forks, with its memory for
+    a moment, is no worker.
+    """
     try:
         return "Python workers" if process.name().startswith("python") else "JVM"
     except psutil.Error:
@@ -119,7 +124,9 @@ def _peak_bytes(process: psutil.Process) -> int:
     """Return a process's peak memory if the kernel records it; otherwise its current memory."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()
-        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
+        return next(
+            int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:")
+        )
     except (OSError, StopIteration):
         return int(process.memory_info().rss)
 

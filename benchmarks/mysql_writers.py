@@ -36,7 +36,8 @@ SCHEMA = pa.schema(
     ]
 )
 DDL = (
-    "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer VARCHAR(64), amount DOUBLE, ordered_at DATETIME(6),"
+    "CREATE TABLE orders (id BIGINT "
+    "PRIMARY KEY, customer VARCHAR(64), amount DOUBLE, ordered_at DATETIME(6),"
     " quantity INT) ENGINE = InnoDB"
 )
 
@@ -58,7 +59,13 @@ def batches(start: int, rows: int, size: int) -> list[pa.RecordBatch]:
 
 
 def work(
-    sink: bytes, transaction: TransactionId, index: int, rows: int, size: int, gate: Barrier, results: Queue[Any]
+    sink: bytes,
+    transaction: TransactionId,
+    index: int,
+    rows: int,
+    size: int,
+    gate: Barrier,
+    results: Queue[Any],
 ) -> None:
     made = batches(index * rows, rows, size)
     before = resource.getrusage(resource.RUSAGE_SELF)
@@ -73,7 +80,13 @@ def work(
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     results.put(
-        (committable.to_json(), loaded - started, prepared - loaded, cpu, (after.ru_maxrss - before.ru_maxrss) / 1024)
+        (
+            committable.to_json(),
+            loaded - started,
+            prepared - loaded,
+            cpu,
+            (after.ru_maxrss - before.ru_maxrss) / 1024,
+        )
     )
 
 
@@ -105,8 +118,9 @@ def run(server: SqlService, arguments: argparse.Namespace) -> None:
         [[socket]] = cursor.fetchall()
     options = {"unix_socket": socket} if arguments.socket else {}
     sink = MySqlSink(
-        url=server.url(database), table="orders", password_env="BENCH_PASSWORD", load=arguments.load,
-        load_rows=arguments.load_rows, load_bytes=arguments.load_bytes, **options,
+        url=server.url(database), table="orders", password_env="BENCH_PASSWORD",
+        load=arguments.load, load_rows=arguments.load_rows, load_bytes=arguments.load_bytes,
+        **options,
     )  # fmt: skip
     sink.open(SinkContext("bench", "orders", SCHEMA, arguments.writers))
     sink.fence(Attempt(1, 1))
@@ -116,7 +130,8 @@ def run(server: SqlService, arguments: argparse.Namespace) -> None:
     share = arguments.rows // arguments.writers
     workers = [
         context.Process(
-            target=work, args=(pickle.dumps(sink), transaction, index, share, arguments.batch, gate, results)
+            target=work,
+            args=(pickle.dumps(sink), transaction, index, share, arguments.batch, gate, results),
         )
         for index in range(arguments.writers)
     ]
@@ -133,11 +148,12 @@ def run(server: SqlService, arguments: argparse.Namespace) -> None:
         worker.join()
     sink.close()
     print(
-        f"{arguments.server} load={arguments.load} rows/load={arguments.load_rows} batch={arguments.batch}: "
-        f"{arguments.rows / (committed - started) / 1000:.0f} k rows/s; "
-        f"phase 1 {prepared - started:.2f} s (prepare {max(one[2] for one in done) * 1000:.0f} ms), "
-        f"commit {(committed - prepared) * 1000:.0f} ms; CPU: writers {sum(one[3] for one in done):.2f} s, server {busy:.2f} s; "
-        f"memory +{max(one[4] for one in done):.0f} MB; {outcomes}"
+        f"{arguments.server} load={arguments.load} rows/load={arguments.load_rows} "
+        f"batch={arguments.batch}: {arguments.rows / (committed - started) / 1000:.0f} k rows/s; "
+        f"phase 1 {prepared - started:.2f} s (prepare {max(one[2] for one in done) * 1000:.0f} "
+        f"ms), commit {(committed - prepared) * 1000:.0f} ms; CPU: writers "
+        f"{sum(one[3] for one in done):.2f} s, server {busy:.2f} s; memory "
+        f"+{max(one[4] for one in done):.0f} MB; {outcomes}"
     )
 
 

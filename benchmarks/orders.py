@@ -1,4 +1,6 @@
-"""The data of the benchmarks: orders of about 100 bytes of JSON, from the partitions of a topic to a table."""
+"""The data of the benchmarks: orders of about 100 bytes of JSON, from the partitions of
+a topic to a table.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,15 @@ from twophase.testing.services import KafkaService, MySqlService
 
 SCHEMA = "id long, customer string, product string, quantity int, amount double"
 TABLE = "orders"
-_COLUMNS = "id BIGINT PRIMARY KEY, customer VARCHAR(32), product VARCHAR(32), quantity INT, amount DOUBLE"
-_PRODUCER = {"compression.type": "lz4", "linger.ms": 20, "acks": "all", "queue.buffering.max.messages": 500_000}
+_COLUMNS = (
+    "id BIGINT PRIMARY KEY, customer VARCHAR(32), product VARCHAR(32), quantity INT, amount DOUBLE"
+)
+_PRODUCER = {
+    "compression.type": "lz4",
+    "linger.ms": 20,
+    "acks": "all",
+    "queue.buffering.max.messages": 500_000,
+}
 _POLL_EVERY = 10_000
 
 
@@ -23,11 +32,16 @@ def order(number: int) -> bytes:
     noise = number * 2_654_435_761 % 4_294_967_296
     amount = b"%d.%02d" % (noise % 10_000, noise % 100)
     fields = (number, noise % 100_000, noise % 997, 1 + noise % 9, amount)
-    return b'{"id": %d, "customer": "customer-%d", "product": "product-%d", "quantity": %d, "amount": %b}' % fields
+    return (
+        b'{"id": %d, "customer": "customer-%d", "product": "product-%d", "quantity": '
+        b'%d, "amount": %b}'
+    ) % fields
 
 
 def produce(kafka: KafkaService, records: int, partitions: int) -> str:
-    """Write orders 0 to `records` - 1 into a new topic, round robin over its partitions; return the topic's name."""
+    """Write orders 0 to `records` - 1 into a new topic, round robin over its partitions;
+    return the topic's name.
+    """
     topic = f"orders-{uuid.uuid4().hex[:8]}"
     admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
     try:

@@ -1,8 +1,9 @@
-"""The cost of the plugin form: `writeStream.format("twophase-mysql")` against `write_stream` with the same source and sink.
+"""The cost of the plugin form: `writeStream.format("twophase-mysql")` against `write_stream` with
+the same source and sink.
 
-The plugin form plans and commits each micro-batch in Python processes that Spark keeps for that purpose, `write_stream` in the
-driver's own. Everything else is the same: records, table, tasks, server. Small batches show the cost of a micro-batch rather
-than of its rows.
+The plugin form plans and commits each micro-batch in Python processes that Spark keeps for that
+purpose, `write_stream` in the driver's own. Everything else is the same: records, table, tasks,
+server. Small batches show the cost of a micro-batch rather than of its rows.
 
     python -m benchmarks plugin_form --records 2000000 --batch-records 50000 --rounds 2
 """
@@ -33,13 +34,21 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, warm
     with new_kafka() as kafka, new_mysql() as mysql:
         services = Services(kafka, mysql)
         topic = produce(kafka, records, partitions)
-        alternate(pipelines, rounds, lambda name: _run(services, name, topic, records, batch_records))
-    show(f"{records:,} records, batches of {batch_records:,}, {partitions} tasks", pipelines, warm_up, batch_records)
+        alternate(
+            pipelines, rounds, lambda name: _run(services, name, topic, records, batch_records)
+        )
+    show(
+        f"{records:,} records, batches of {batch_records:,}, {partitions} tasks",
+        pipelines,
+        warm_up,
+        batch_records,
+    )
     plugin_s, main_s = (_median_s(pipeline, warm_up, batch_records) for pipeline in pipelines)
     kept = "kept" if plugin_s <= _GOAL * main_s else "missed"
     console.print(
-        f"A micro-batch, p50: plugin form {1000 * plugin_s:.0f} ms, write_stream {1000 * main_s:.0f} ms: "
-        f"[bold]{plugin_s / main_s:.2f}[/bold]; the goal of {_GOAL} at the most is {kept}."
+        f"A micro-batch, p50: plugin form {1000 * plugin_s:.0f} ms, write_stream "
+        f"{1000 * main_s:.0f} ms: [bold]{plugin_s / main_s:.2f}[/bold]; "
+        f"the goal of {_GOAL} at the most is {kept}."
     )
 
 

@@ -1,7 +1,9 @@
-"""The protocol's own cost of a checkpoint: everything but Spark and the targets (`CheckpointCommitted.protocol_s`).
+"""The protocol's own cost of a checkpoint: everything but Spark and the targets
+(`CheckpointCommitted.protocol_s`).
 
-Measured twice: with sinks in memory and without Spark, and in a real job, Kafka to MySQL, with small batches. The cost is mostly
-that of syncing three small files to disk: the body of the checkpoint, DECIDED and COMMITTED.
+Measured twice: with sinks in memory and without Spark, and in a real job, Kafka to MySQL, with
+small batches. The cost is mostly that of syncing three small files to disk: the body of the
+checkpoint, DECIDED and COMMITTED.
 
     python -m benchmarks protocol_cost --checkpoints 200
 """
@@ -41,7 +43,12 @@ _ROWS = 10
 
 @click.command("protocol_cost")
 @click.option("--checkpoints", default=200, show_default=True, help="Checkpoints of each kind.")
-@click.option("--batch-records", default=1_000, show_default=True, help="Records in a micro-batch of the real job.")
+@click.option(
+    "--batch-records",
+    default=1_000,
+    show_default=True,
+    help="Records in a micro-batch of the real job.",
+)
 @click.option("--sinks", default=2, show_default=True, help="Sinks in memory.")
 def command(checkpoints: int, batch_records: int, sinks: int) -> None:
     """The protocol's own cost of a checkpoint: p50, p95, p99."""
@@ -51,16 +58,28 @@ def command(checkpoints: int, batch_records: int, sinks: int) -> None:
     real = [checkpoint["protocol_s"] for checkpoint in done.checkpoints]
     histogram(f"Protocol, {sinks} sinks in memory, no Spark", bare)
     histogram("Protocol, Kafka to MySQL on Spark", real)
-    shown = table("The protocol's own cost of a checkpoint, ms", "where", "checkpoints", "p50", "p95", "p99", "max")
+    shown = table(
+        "The protocol's own cost of a checkpoint, ms",
+        "where",
+        "checkpoints",
+        "p50",
+        "p95",
+        "p99",
+        "max",
+    )
     shown.add_row(f"{sinks} sinks in memory, no Spark", f"{len(bare)}", *milliseconds(bare))
     shown.add_row("Kafka to MySQL on Spark", f"{len(real)}", *milliseconds(real))
     console.print(shown)
     whole = statistics.median(batch.duration_s for batch in done.batches)
     share = statistics.median(real) / whole
-    kept = "kept" if 1000 * max(statistics.median(bare), statistics.median(real)) < _GOAL_MS else "missed"
+    kept = (
+        "kept"
+        if 1000 * max(statistics.median(bare), statistics.median(real)) < _GOAL_MS
+        else "missed"
+    )
     console.print(
-        f"Protocol / whole micro-batch of {batch_records:,} records (p50 {1000 * whole:.0f} ms): [bold]{share:.3f}[/bold]; "
-        f"the goal of {_GOAL_MS} ms (p50) is {kept}."
+        f"Protocol / whole micro-batch of {batch_records:,} records (p50 {1000 * whole:.0f} ms): "
+        f"[bold]{share:.3f}[/bold]; the goal of {_GOAL_MS} ms (p50) is {kept}."
     )
     foot(done.meter.others_cores())
 
@@ -81,7 +100,9 @@ def without_spark(folder: Path, checkpoints: int, sinks: int) -> list[float]:
     def write(pending: PendingCheckpoint) -> None:
         for name, sink in targets.items():
             rows = [{"id": pending.checkpoint * _ROWS + step} for step in range(_ROWS)]
-            piece = sink.write_direct(pending.transaction(name), Subtask(0, pending.attempt.counter), rows)
+            piece = sink.write_direct(
+                pending.transaction(name), Subtask(0, pending.attempt.counter), rows
+            )
             pending.acknowledge(name, [piece] if piece else [])
 
     for number in range(checkpoints):
@@ -91,7 +112,9 @@ def without_spark(folder: Path, checkpoints: int, sinks: int) -> list[float]:
     return costs
 
 
-def _coordinator(folder: Path, sinks: Mapping[str, MemorySink], observers: Observers) -> CheckpointCoordinator:
+def _coordinator(
+    folder: Path, sinks: Mapping[str, MemorySink], observers: Observers
+) -> CheckpointCoordinator:
     for name, sink in sinks.items():
         sink.open(SinkContext(_JOB, name, _SCHEMA, 1))
 

@@ -1,8 +1,11 @@
-"""The time of a restart beyond Spark's own start: open sinks, then commit decided checkpoints and sweep orphans.
+"""The time of a restart beyond Spark's own start: open sinks, then commit decided checkpoints
+and sweep orphans.
 
-Each run is a separate process, which recovers what the previous one has left behind, as after a crash: 0, 1 or 8
-checkpoints that are decided and not committed. The first run of each row only leaves something behind. With `--against`
-the product in another folder, such as one made by `git worktree add ../last v1.0.0`, takes turns with this one; it has to have the sinks as `twophase.sinks`.
+Each run is a separate process, which recovers what the previous one has left behind, as after a
+crash: 0, 1 or 8 checkpoints that are decided and not committed. The first run of each row only
+leaves something behind. With `--against` the product in another folder, such as one made by
+`git worktree add ../last v1.0.0`, takes turns with this one; it has to have the sinks
+as `twophase.sinks`.
 
     python -m benchmarks recovery --runs 20 --against ../last
 """
@@ -76,15 +79,25 @@ class _Case:
 @click.command("recovery")
 @click.option("--runs", default=10, show_default=True, help="Recoveries for each row of the table.")
 @click.option(
-    "--sinks", default=",".join(_SINKS), show_default=True, help="Which rows: sinks, or all of them in one job."
+    "--sinks",
+    default=",".join(_SINKS),
+    show_default=True,
+    help="Which rows: sinks, or all of them in one job.",
 )
 @click.option(
-    "--decided", default=",".join(map(str, _DECIDED)), show_default=True, help="Decided checkpoints that wait."
+    "--decided",
+    default=",".join(map(str, _DECIDED)),
+    show_default=True,
+    help="Decided checkpoints that wait.",
 )
 @click.option(
-    "--against", type=click.Path(exists=True, path_type=Path), help="A folder with another commit of twophase."
+    "--against",
+    type=click.Path(exists=True, path_type=Path),
+    help="A folder with another commit of twophase.",
 )
-@click.option("--as-a-user", is_flag=True, help="Without the class archive that tests start Spark with.")
+@click.option(
+    "--as-a-user", is_flag=True, help="Without the class archive that tests start Spark with."
+)
 def command(runs: int, sinks: str, decided: str, against: Path | None, as_a_user: bool) -> None:
     """Recovery beyond Spark's own start, p50 and p95, by sink and by what waits for its commit."""
     products = [_ROOT] if against is None else [_ROOT, against.resolve()]
@@ -123,7 +136,9 @@ def _prepare(mysql: MySqlService, folder: Path, product: Path, name: str, decide
 
 
 def _database(mysql: MySqlService) -> dict[str, str]:
-    """A table without a key: with one, checkpoints that wait for their commit could wait for each other's locks."""
+    """A table without a key: with one, checkpoints that wait for their commit could wait for
+    each other's locks.
+    """
     database = fresh_name("bench")
     mysql.create_database(database)
     with mysql.connect(database) as connection, connection.cursor() as cursor:
@@ -133,7 +148,11 @@ def _database(mysql: MySqlService) -> dict[str, str]:
 
 
 def _run(case: _Case, environment: Mapping[str, str]) -> dict[str, Any]:
-    own = {"PYTHONPATH": str(case.product), "PYTHONWARNINGS": "ignore", "PYSPARK_PYTHON": sys.executable}
+    own = {
+        "PYTHONPATH": str(case.product),
+        "PYTHONWARNINGS": "ignore",
+        "PYSPARK_PYTHON": sys.executable,
+    }
     if case.decided:  # the driver's commits are held behind its decisions
         own["TWOPHASE_FAILPOINTS"] = f"C11=delay:{_TIMEOUT_S * 1000}"
     process = subprocess.Popen(
@@ -148,7 +167,8 @@ def _run(case: _Case, environment: Mapping[str, str]) -> dict[str, Any]:
     _wait_until_ended(process.pid)
     if process.returncode:
         raise RuntimeError(
-            f"{case.sinks} with {case.decided} decided ended with {process.returncode}:\n{errors[-4000:]}"
+            f"{case.sinks} with {case.decided} decided ended with {process.returncode}:\n"
+            f"{errors[-4000:]}"
         )
     found: dict[str, Any] = json.loads(output.splitlines()[-1])
     return found
@@ -181,14 +201,19 @@ def _show(cases: Sequence[_Case], runs: int) -> None:
     )
     for case in cases:
         if wrong := [run["recommitted"] for run in case.runs if run["recommitted"] != case.decided]:
-            raise RuntimeError(f"{case.sinks}: {wrong} checkpoints were committed, not {case.decided}")
+            raise RuntimeError(
+                f"{case.sinks}: {wrong} checkpoints were committed, not {case.decided}"
+            )
         whole = case.figures("recovered_s")
         shown.add_row(
             " + ".join(case.sinks),
             case.product.name,
             str(case.decided),
             _median(case, "opened_s"),
-            *(f"{figure:.2f}" for figure in (statistics.median(whole), percentile(whole, 0.95), min(whole))),
+            *(
+                f"{figure:.2f}"
+                for figure in (statistics.median(whole), percentile(whole, 0.95), min(whole))
+            ),
             *(_median(case, name) for name in ("replayed_s", "cpu_s")),
         )
     console.print(shown)
@@ -209,5 +234,6 @@ def _print_goal(case: _Case) -> None:
     reached_s = statistics.median(whole) if name == "p50" else percentile(whole, 0.95)
     kept = "kept" if reached_s <= goal_s else "missed"
     console.print(
-        f"{len(case.sinks)} sinks, {case.decided} decided: {name} [bold]{reached_s:.2f} s[/bold]; the goal of {goal_s} s is {kept}."
+        f"{len(case.sinks)} sinks, {case.decided} decided: {name} [bold]{reached_s:.2f} s[/bold]; "
+        f"the goal of {goal_s} s is {kept}."
     )

@@ -1,17 +1,19 @@
-"""The process of `benchmarks.recovery`: a driver that recovers, and then leaves as much behind as it found.
+"""The process of `benchmarks.recovery`: a driver that recovers, and then leaves as much
+behind as it found.
 
     python benchmarks/recovery_driver.py '{"sinks": ["mysql"], "decided": 1, ...}'
 
-It imports the product and nothing of the benchmarks: the product may be that of another commit. Measuring starts when
-Spark is up:
+It imports the product and nothing of the benchmarks: the product may be that of another commit.
+Measuring starts when Spark is up:
 
     opened_s       `start()` until every sink is open and the job's fence is in its log
     recovered_s    from there until recovery is over
     replayed_s     the start of the query until Spark's replay of the decided micro-batch is over
     cpu_s          processor time of the driver, its JVM and its workers, until recovery is over
 
-The result is the last line of the output. The process then ends as a crash would end it, with `decided` checkpoints
-decided and not committed, because the driver's commits are held at crash point C11.
+The result is the last line of the output. The process then ends as a crash would end it, with
+`decided` checkpoints decided and not committed, because the driver's commits are held
+at crash point C11.
 """
 
 from __future__ import annotations
@@ -87,7 +89,9 @@ class _Watch:
         """Wait until there are enough events."""
         with self._changed:
             if not self._changed.wait_for(enough, _TIMEOUT_S):
-                raise TimeoutError(f"{self.decided} decided and {self.committed} committed after {_TIMEOUT_S} s")
+                raise TimeoutError(
+                    f"{self.decided} decided and {self.committed} committed after {_TIMEOUT_S} s"
+                )
 
 
 def cpu_s() -> float:

@@ -28,13 +28,20 @@ def table(title: str, *columns: str) -> Table:
 
 def foot(others_cores: float | None = None) -> None:
     """Return a description of the machine and its other load."""
-    others = "" if others_cores is None else f"; others kept {others_cores:.2f} cores busy meanwhile"
+    others = (
+        "" if others_cores is None else f"; others kept {others_cores:.2f} cores busy meanwhile"
+    )
     console.print(f"Machine: {machine.describe()}{others}.", style="dim")
 
 
 def milliseconds(values_s: Sequence[float]) -> tuple[str, str, str, str]:
     """Return p50, p95, p99 and the maximum of durations, in milliseconds."""
-    figures = [statistics.median(values_s), percentile(values_s, 0.95), percentile(values_s, 0.99), max(values_s)]
+    figures = [
+        statistics.median(values_s),
+        percentile(values_s, 0.95),
+        percentile(values_s, 0.99),
+        max(values_s),
+    ]
     first, second, third, fourth = (f"{1000 * value:.1f}" for value in figures)
     return first, second, third, fourth
 

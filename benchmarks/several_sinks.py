@@ -1,8 +1,9 @@
 """MySQL, Delta and Hive in one checkpoint, against the same three alone, from the same topic.
 
-Three pipelines with one sink and one with all, each in a separate process and into new tables, take turns of a few
-micro-batches. A micro-batch with all sinks reads and parses its records once and writes side by side, so it should take
-less than the three together. The ratio is that of the median batch with all sinks to the sum of the three median batches.
+Three pipelines with one sink and one with all, each in a separate process and into new tables, take
+turns of a few micro-batches. A micro-batch with all sinks reads and parses its records once and
+writes side by side, so it should take less than the three together. The ratio is that of the median
+batch with all sinks to the sum of the three median batches.
 
     python -m benchmarks several_sinks --records 4000000 --batch-records 200000
 """
@@ -31,27 +32,49 @@ from twophase.testing.services.delta import fetch_delta
 
 _TITLES = {MYSQL: "MySQL", DELTA: "Delta", HIVE: "Hive"}
 _PIPELINES = ((MYSQL,), (DELTA,), (HIVE,), (MYSQL, DELTA, HIVE))
-# Spark's default of 1 GB is small for the rows of a large micro-batch, which are kept while several sinks write them.
+# Spark's default of 1 GB is small for the rows of a large micro-batch, which are kept while
+# several sinks write them.
 _MEMORY = {"spark.driver.memory": "4g"}
 _GOAL = 0.8
 
 
 @click.command("several_sinks")
 @click.option("--records", default=4_000_000, show_default=True, help="Records in the topic.")
-@click.option("--batch-records", default=200_000, show_default=True, help="Records in a micro-batch.")
-@click.option("--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks.")
-@click.option("--warm-up", default=10, show_default=True, help="Batches at the start of a run that do not count.")
-@click.option("--turn", default=2, show_default=True, help="Batches of a pipeline before the next one has its turn.")
+@click.option(
+    "--batch-records", default=200_000, show_default=True, help="Records in a micro-batch."
+)
+@click.option(
+    "--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks."
+)
+@click.option(
+    "--warm-up",
+    default=10,
+    show_default=True,
+    help="Batches at the start of a run that do not count.",
+)
+@click.option(
+    "--turn",
+    default=2,
+    show_default=True,
+    help="Batches of a pipeline before the next one has its turn.",
+)
 def command(records: int, batch_records: int, partitions: int, warm_up: int, turn: int) -> None:
     """MySQL, Delta and Hive in one checkpoint, against the sum of the three alone."""
     check_batches(records, batch_records, warm_up)
     with new_kafka() as kafka, new_mysql() as mysql:
         topic = produce(kafka, records, partitions)
         runs = _run(Services(kafka, mysql), topic, records, batch_records, turn)
-    _show(runs, f"{records:,} records, batches of {batch_records:,}, {partitions} tasks", warm_up, batch_records)
+    _show(
+        runs,
+        f"{records:,} records, batches of {batch_records:,}, {partitions} tasks",
+        warm_up,
+        batch_records,
+    )
 
 
-def _run(services: Services, topic: str, records: int, batch_records: int, turn: int) -> dict[tuple[str, ...], Run]:
+def _run(
+    services: Services, topic: str, records: int, batch_records: int, turn: int
+) -> dict[tuple[str, ...], Run]:
     databases = [create_table(services.mysql) for _ in _PIPELINES]
     with tempfile.TemporaryDirectory(prefix="twophase-bench-") as name:
         folders = [Path(name, "-".join(sinks)) for sinks in _PIPELINES]
@@ -74,7 +97,9 @@ def _run(services: Services, topic: str, records: int, batch_records: int, turn:
     return dict(zip(_PIPELINES, runs, strict=True))
 
 
-def _check(services: Services, sinks: tuple[str, ...], database: str, folder: Path, records: int) -> None:
+def _check(
+    services: Services, sinks: tuple[str, ...], database: str, folder: Path, records: int
+) -> None:
     stored = {
         MYSQL: count_and_drop(services.mysql, database),
         DELTA: delta_lake.count(folder / "lake"),
@@ -86,13 +111,27 @@ def _check(services: Services, sinks: tuple[str, ...], database: str, folder: Pa
 
 
 def spark_settings(folder: Path) -> dict[str, str]:
-    """Return the settings that Spark needs to write to Delta and Hive, with its warehouse in a folder."""
-    return {**DeltaSink.spark_conf(), **HiveSink.spark_conf(), **fetch_delta(), **hive_settings(folder)}
+    """Return the settings that Spark needs to write to Delta and Hive, with its
+    warehouse in a folder.
+    """
+    return {
+        **DeltaSink.spark_conf(),
+        **HiveSink.spark_conf(),
+        **fetch_delta(),
+        **hive_settings(folder),
+    }
 
 
-def _show(runs: Mapping[tuple[str, ...], Run], measured: str, warm_up: int, batch_records: int) -> None:
+def _show(
+    runs: Mapping[tuple[str, ...], Run], measured: str, warm_up: int, batch_records: int
+) -> None:
     shown = table(
-        f"Several sinks in one checkpoint: {measured}", "sinks", "s, median batch", "fastest", "slowest", "batches"
+        f"Several sinks in one checkpoint: {measured}",
+        "sinks",
+        "s, median batch",
+        "fastest",
+        "slowest",
+        "batches",
     )
     medians = {}
     for sinks, done in runs.items():
@@ -105,7 +144,8 @@ def _show(runs: Mapping[tuple[str, ...], Run], measured: str, warm_up: int, batc
     ratio = together / sum(alone)
     kept = "kept" if ratio <= _GOAL else "missed"
     console.print(
-        f"All in one checkpoint / the sum of each alone ({sum(alone):.2f} s): [bold]{ratio:.2f}[/bold]; the goal of {_GOAL} is {kept}."
+        f"All in one checkpoint / the sum of each alone ({sum(alone):.2f} s): "
+        f"[bold]{ratio:.2f}[/bold]; the goal of {_GOAL} is {kept}."
     )
     foot(runs[_PIPELINES[0]].meter.others_cores())
 

@@ -1,10 +1,11 @@
-"""From the command to the first committed row: `twophase run` on a large topic, against Spark alone with the same session.
+"""From the command to the first committed row: `twophase run` on a large topic, against Spark alone
+with the same session.
 
-Each run is a separate process, into new tables and a new job's folder; Hive's embedded metastore stays. The variants take
-turns, so that a slow minute of the machine affects all. The times are from the start of the command to the lines that it
-prints; the processor seconds are those of the driver, its JVM and its workers until the first committed row. `cold` is the
-same without the quick start of Spark. `Spark alone` reads the same topic with our source and counts the rows of each
-micro-batch.
+Each run is a separate process, into new tables and a new job's folder; Hive's embedded metastore
+stays. The variants take turns, so that a slow minute of the machine affects all. The times are from
+the start of the command to the lines that it prints; the processor seconds are those of the driver,
+its JVM and its workers until the first committed row. `cold` is the same without the quick start of
+Spark. `Spark alone` reads the same topic with our source and counts the rows of each micro-batch.
 
     python -m benchmarks start --records 2000000 --batch-records 200000 --rounds 5
     python -m benchmarks start --release /path/to/venv/of/the/last/release/bin/python
@@ -42,7 +43,9 @@ from twophase.testing.harness import fresh_name
 _ROOT = Path(__file__).parent.parent
 _TIMEOUT_S = 600
 _GENERATION = re.compile(r" generation \d+ began")
-_COMMITTED = re.compile(r" committed: ([\d,]+) rows?(?: into each of \d+ sinks)? in (?:(\d+) min )?([\d.]+) (m?s)")
+_COMMITTED = re.compile(
+    r" committed: ([\d,]+) rows?(?: into each of \d+ sinks)? in (?:(\d+) min )?([\d.]+) (m?s)"
+)
 _WARM_AFTER = 2
 _FEWEST_BATCHES = 5  # the first ones are not full
 _GOALS_S = {"MySQL": 10.0, "MySQL, Delta, Hive": 13.0}
@@ -63,7 +66,7 @@ def count(batch, number):
     print(f"x: checkpoint {number} committed: {rows:,} rows in {time.monotonic() - began_s:.2f} s", flush=True)
 query = rows.writeStream.foreachBatch(count).option("checkpointLocation", job["options"]["checkpointLocation"])
 query.trigger(availableNow=True).start().awaitTermination()
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)
@@ -121,14 +124,22 @@ class Started:
 
 @click.command("start")
 @click.option("--records", default=2_000_000, show_default=True, help="Records in the topic.")
-@click.option("--batch-records", default=200_000, show_default=True, help="Records in a micro-batch.")
-@click.option("--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks.")
+@click.option(
+    "--batch-records", default=200_000, show_default=True, help="Records in a micro-batch."
+)
+@click.option(
+    "--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks."
+)
 @click.option("--rounds", default=5, show_default=True, help="Runs of each variant.")
 @click.option("--release", help="A Python with the last release installed, to run as well.")
 @click.option(
-    "--against", type=click.Path(exists=True, path_type=Path), help="A folder with another commit of twophase."
+    "--against",
+    type=click.Path(exists=True, path_type=Path),
+    help="A folder with another commit of twophase.",
 )
-@click.option("--only", multiple=True, help="A variant by its name in the table; all unless some are named.")
+@click.option(
+    "--only", multiple=True, help="A variant by its name in the table; all unless some are named."
+)
 def command(
     records: int,
     batch_records: int,
@@ -141,16 +152,21 @@ def command(
     """From the command to the first committed row, against Spark alone."""
     if records < _FEWEST_BATCHES * batch_records:
         raise click.UsageError(
-            f"--records: {_FEWEST_BATCHES} batches of {batch_records:,} at least, for one that is warm"
+            f"--records: {_FEWEST_BATCHES} batches of {batch_records:,} at least, "
+            "for one that is warm"
         )
     variants = [one for one in _variants(release, against) if not only or one.name in only]
     done: dict[str, list[Started]] = {variant.name: [] for variant in variants}
     with new_kafka() as kafka, new_mysql() as mysql:
         services = Services(kafka, mysql)
         topic = produce(kafka, records, partitions)
-        with show_progress("Starting jobs, in turns") as progress, tempfile.TemporaryDirectory() as hive:
+        with (
+            show_progress("Starting jobs, in turns") as progress,
+            tempfile.TemporaryDirectory() as hive,
+        ):
             source = Source(topic, batch_records, hive)
-            for turn in range(-1, rounds):  # the turn before the first fills caches, and does not count
+            # the turn before the first fills caches, and does not count
+            for turn in range(-1, rounds):
                 for variant in variants:
                     progress.update(f"round {turn + 1} of {rounds}, {variant.name}")
                     run = _run(variant, services, source)
@@ -163,12 +179,19 @@ def _variants(release: str | None, against: Path | None) -> Sequence[Variant]:
     variants = [
         Variant("Spark alone", ()),
         *(Variant(name, sinks) for name, sinks in _JOBS.items()),
-        *(Variant(f"{name}, cold", sinks, {SWITCH_VARIABLE: "off"}) for name, sinks in _JOBS.items()),
+        *(
+            Variant(f"{name}, cold", sinks, {SWITCH_VARIABLE: "off"})
+            for name, sinks in _JOBS.items()
+        ),
     ]
     if release:
-        variants += [Variant(f"{name}, last release", sinks, python=release) for name, sinks in _JOBS.items()]
+        variants += [
+            Variant(f"{name}, last release", sinks, python=release) for name, sinks in _JOBS.items()
+        ]
     if against:
-        variants += [Variant(f"{name}, before", sinks, product=against) for name, sinks in _JOBS.items()]
+        variants += [
+            Variant(f"{name}, before", sinks, product=against) for name, sinks in _JOBS.items()
+        ]
     return variants
 
 
@@ -179,11 +202,25 @@ def _run(variant: Variant, services: Services, source: Source) -> Started:
     with tempfile.TemporaryDirectory(prefix="twophase-bench-", ignore_cleanup_errors=True) as name:
         folder, database = Path(name), create_table(services.mysql)
         at = account(services.mysql, database)
-        (folder / "job.yaml").write_text(yaml.safe_dump(_job(variant, services, folder, source, at)))
-        arguments = ["-m", "twophase.cli", "run", "job.yaml", "--available-now", "--progress", "plain"]
+        (folder / "job.yaml").write_text(
+            yaml.safe_dump(_job(variant, services, folder, source, at))
+        )
+        arguments = [
+            "-m",
+            "twophase.cli",
+            "run",
+            "job.yaml",
+            "--available-now",
+            "--progress",
+            "plain",
+        ]
         if not variant.sinks:
             arguments = ["-c", _SPARK_ALONE, "job.yaml"]
-        environment = {**os.environ, at["password_env"]: services.mysql.password, **variant.environment}
+        environment = {
+            **os.environ,
+            at["password_env"]: services.mysql.password,
+            **variant.environment,
+        }
         if variant.python == sys.executable:
             environment["PYTHONPATH"] = str(variant.product)
         began_s = time.time()
@@ -199,7 +236,9 @@ def _run(variant: Variant, services: Services, source: Source) -> Started:
             lines = list(_timed(process))
             code = process.wait(_TIMEOUT_S)
         if code != 0:
-            raise RuntimeError(f"{variant.name} ended with {code}:\n{(folder / 'log').read_text()[-4000:]}")
+            raise RuntimeError(
+                f"{variant.name} ended with {code}:\n{(folder / 'log').read_text()[-4000:]}"
+            )
         with services.mysql.connect(database) as connection, connection.cursor() as cursor:
             cursor.execute(f"DROP DATABASE {database}")
     return _started(began_s, lines, meter, source.batch_records)
@@ -210,9 +249,15 @@ def _timed(process: subprocess.Popen[str]) -> Iterator[tuple[float, str]]:
         yield time.time(), line
 
 
-def _started(began_s: float, lines: Sequence[tuple[float, str]], meter: Meter, full: int) -> Started:
+def _started(
+    began_s: float, lines: Sequence[tuple[float, str]], meter: Meter, full: int
+) -> Started:
     generations = [at_s for at_s, line in lines if _GENERATION.search(line)]
-    committed = [(at_s, found) for at_s, line in lines if (found := _COMMITTED.search(line)) and found[1] != "0"]
+    committed = [
+        (at_s, found)
+        for at_s, line in lines
+        if (found := _COMMITTED.search(line)) and found[1] != "0"
+    ]
     row_s = committed[0][0]
     used = meter.used(began_s, row_s)
     return Started(
@@ -228,14 +273,23 @@ def _duration_s(found: re.Match[str]) -> float:
     return 60 * int(found[2] or 0) + float(found[3]) / (1000 if found[4] == "ms" else 1)
 
 
-def _job(variant: Variant, services: Services, folder: Path, source: Source, at: Mapping[str, Any]) -> dict[str, Any]:
+def _job(
+    variant: Variant, services: Services, folder: Path, source: Source, at: Mapping[str, Any]
+) -> dict[str, Any]:
     url = f"mysql://{at['user']}@{at['host']}:{at['port']}/{at['database']}"
     sinks = {
-        MYSQL: {"type": "mysql", "options": {"url": url, "table": TABLE, "password_env": at["password_env"]}},
+        MYSQL: {
+            "type": "mysql",
+            "options": {"url": url, "table": TABLE, "password_env": at["password_env"]},
+        },
         DELTA: {"type": "delta", "options": {"path": str(folder / "lake"), "create": True}},
         HIVE: {"type": "hive", "options": {"table": fresh_name("orders"), "create": True}},
     }
-    conf = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "2g"}
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "2g",
+    }
     if HIVE in variant.sinks:
         conf |= hive_settings(Path(source.hive), metastore=f"{source.hive}/metastore")
     options = {
@@ -271,5 +325,8 @@ def _show(done: Mapping[str, Sequence[Started]], measured: str) -> None:
     console.print(shown)
     for name, goal_s in ((name, goal_s) for name, goal_s in _GOALS_S.items() if name in done):
         reached_s = statistics.median(run.row_s for run in done[name])
-        console.print(f"{name}: goal {goal_s:.0f} s, [bold]{'kept' if reached_s <= goal_s else 'missed'}[/bold].")
+        console.print(
+            f"{name}: goal {goal_s:.0f} s, "
+            f"[bold]{'kept' if reached_s <= goal_s else 'missed'}[/bold]."
+        )
     foot(statistics.mean(run.others_cores for runs in done.values() for run in runs))

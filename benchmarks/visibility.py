@@ -1,8 +1,10 @@
-"""A reader's view of a checkpoint while it is being committed: all of it or nothing, or for a moment a part.
+"""A reader's view of a checkpoint while it is being committed: all of it or nothing, or
+for a moment a part.
 
-A job runs into each target separately, and meanwhile the rows of the target are counted again and again. A count that is not a
-multiple of the micro-batch shows a part of a checkpoint. Delta has one commit per checkpoint; MySQL by XA one branch per task,
-Hive one rename per file, one after the other.
+A job runs into each target separately, and meanwhile the rows of the target are counted again and
+again. A count that is not a multiple of the micro-batch shows a part of a checkpoint. Delta has one
+commit per checkpoint; MySQL by XA one branch per task, Hive one rename per file,
+one after the other.
 
     python -m benchmarks visibility --records 600000 --batch-records 10000
 """
@@ -51,8 +53,12 @@ class Looks:
 
 @click.command("visibility")
 @click.option("--records", default=600_000, show_default=True, help="Records in the topic.")
-@click.option("--batch-records", default=10_000, show_default=True, help="Records in a micro-batch.")
-@click.option("--partitions", default=4, show_default=True, help="Partitions of the topic; as many tasks.")
+@click.option(
+    "--batch-records", default=10_000, show_default=True, help="Records in a micro-batch."
+)
+@click.option(
+    "--partitions", default=4, show_default=True, help="Partitions of the topic; as many tasks."
+)
 def command(records: int, batch_records: int, partitions: int) -> None:
     """How often a reader sees a part of a checkpoint, and for how long."""
     seen: dict[str, Looks] = {}
@@ -63,18 +69,31 @@ def command(records: int, batch_records: int, partitions: int) -> None:
             seen[sink] = _run(Services(kafka, mysql), sink, topic, batch_records)
             if seen[sink].rows != records:
                 raise RuntimeError(f"{seen[sink].rows} of {records} records are in {sink}")
-    measured = f"{records // batch_records:,} checkpoints of {batch_records:,} rows, {partitions} tasks"
-    shown = table(f"What a reader sees: {measured}", "target", "looks", "saw a part", "of all", "longest, ms")
+    measured = (
+        f"{records // batch_records:,} checkpoints of {batch_records:,} rows, {partitions} tasks"
+    )
+    shown = table(
+        f"What a reader sees: {measured}", "target", "looks", "saw a part", "of all", "longest, ms"
+    )
     for sink, looks in seen.items():
         share = f"{looks.parts / looks.all:.2%}"
-        shown.add_row(_TITLES[sink], f"{looks.all:,}", f"{looks.parts:,}", share, f"{1000 * looks.longest_s:.1f}")
+        shown.add_row(
+            _TITLES[sink],
+            f"{looks.all:,}",
+            f"{looks.parts:,}",
+            share,
+            f"{1000 * looks.longest_s:.1f}",
+        )
     console.print(shown)
     foot()
 
 
 def _run(services: Services, sink: str, topic: str, batch_records: int) -> Looks:
     database = create_table(services.mysql)
-    with tempfile.TemporaryDirectory(prefix="twophase-bench-") as name, ThreadPoolExecutor(1) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="twophase-bench-") as name,
+        ThreadPoolExecutor(1) as pool,
+    ):
         folder = Path(name)
         (folder / "warehouse").mkdir()
         job = pool.submit(

@@ -1,9 +1,12 @@
-"""Peak memory of the Python workers (the source's readers and the sink's writers; Spark uses them for either).
+"""Peak memory of the Python workers (the source's readers and the sink's writers; Spark
+uses them for either).
 
-Batches of very different sizes go through the same job, Kafka to MySQL: rows stream through the workers, so their memory
-should stay the same. It shows the kernel's own high-water mark (VmHWM) of the largest worker.
+Batches of very different sizes go through the same job, Kafka to MySQL: rows stream through the
+workers, so their memory should stay the same. It shows the kernel's own high-water mark (VmHWM) of
+the largest worker.
 
-    python -m benchmarks worker_memory --batch-records 100000 --batch-records 1000000 --batch-records 4000000
+    python -m benchmarks worker_memory --batch-records 100000 --batch-records 1000000
+        --batch-records 4000000
 """
 
 from __future__ import annotations
@@ -20,9 +23,16 @@ _SIZES = (100_000, 1_000_000, 4_000_000)
 
 @click.command("worker_memory")
 @click.option(
-    "--batch-records", "sizes", default=_SIZES, show_default=True, multiple=True, help="Records in a micro-batch."
+    "--batch-records",
+    "sizes",
+    default=_SIZES,
+    show_default=True,
+    multiple=True,
+    help="Records in a micro-batch.",
 )
-@click.option("--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks.")
+@click.option(
+    "--partitions", default=2, show_default=True, help="Partitions of the topic; as many tasks."
+)
 def command(sizes: tuple[int, ...], partitions: int) -> None:
     """Peak memory of the Python workers for small and large batches."""
     shown = table(
@@ -38,11 +48,16 @@ def command(sizes: tuple[int, ...], partitions: int) -> None:
             done = run(Services(kafka, mysql), "twophase", topic, database, size)
             count_and_drop(mysql, database)
             peaks.append(done.meter.peak_mb("Python workers"))
-            shown.add_row(f"{size:,}", f"{len(done.batches)}", f"{peaks[-1]:.0f}", f"{done.meter.peak_mb('JVM'):.0f}")
+            shown.add_row(
+                f"{size:,}",
+                f"{len(done.batches)}",
+                f"{peaks[-1]:.0f}",
+                f"{done.meter.peak_mb('JVM'):.0f}",
+            )
     console.print(shown)
     kept = "kept" if max(peaks) < _GOAL_MB else "missed"
     console.print(
-        f"Largest batch / smallest batch: [bold]{peaks[-1] / peaks[0]:.2f}[/bold] times the memory for "
-        f"{sizes[-1] / sizes[0]:.0f} times the records; the goal of {_GOAL_MB} MB is {kept}."
+        f"Largest batch / smallest batch: [bold]{peaks[-1] / peaks[0]:.2f}[/bold] times the memory "
+        f"for {sizes[-1] / sizes[0]:.0f} times the records; the goal of {_GOAL_MB} MB is {kept}."
     )
     foot()

@@ -1,4 +1,5 @@
-"""`python -m demo`: orders from Kafka into MySQL, Delta and Hive, exactly once, while drivers are killed.
+"""`python -m demo`: orders from Kafka into MySQL, Delta and Hive, exactly once, while
+drivers are killed.
 
 1. start Kafka and MySQL, write the orders into Kafka
 2. run the job in a separate process; kill it and start it again, until everything is read
@@ -32,15 +33,30 @@ _CHECKPOINTS_PER_KILL = 5
 
 
 @click.command(help=__doc__)
-@click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(1_000), help="Orders to write.")
 @click.option(
-    "--kills", default=len(PLAN), show_default=True, type=click.IntRange(1, len(PLAN)), help="Drivers to kill."
+    "--records",
+    default=1_000_000,
+    show_default=True,
+    type=click.IntRange(1_000),
+    help="Orders to write.",
 )
-@click.option("--keep", is_flag=True, help="Keep servers, logs and the job's folder until Ctrl-C, to look around.")
+@click.option(
+    "--kills",
+    default=len(PLAN),
+    show_default=True,
+    type=click.IntRange(1, len(PLAN)),
+    help="Drivers to kill.",
+)
+@click.option(
+    "--keep",
+    is_flag=True,
+    help="Keep servers, logs and the job's folder until Ctrl-C, to look around.",
+)
 def main(records: int, kills: int, keep: bool) -> None:
     """Entry point."""
     screen = Screen()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that drivers and servers end with us
+    # so that drivers and servers end with us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     demo = _Demo(screen, records, PLAN[:kills], keep)
     try:
         good = demo.run()
@@ -65,8 +81,8 @@ class _Demo:
         """Return whether everything arrived once, in spite of enough kills."""
         screen = self._screen
         screen.console.print(
-            f"{self._records:,} orders from Kafka into MySQL, Delta and Hive, in one checkpoint, exactly once; "
-            f"drivers killed on the way: {len(self._plan)}.\n"
+            f"{self._records:,} orders from Kafka into MySQL, Delta and Hive, in one checkpoint, "
+            f"exactly once; drivers killed on the way: {len(self._plan)}.\n"
         )
         with ExitStack() as stack:
             kafka = KafkaService()
@@ -76,7 +92,10 @@ class _Demo:
             target = Target(mysql, self._folder)
             self._produce(kafka)
             supervisor = self._supervise(kafka, mysql, target)
-            screen.line("reading all back, to compare partition, offset and payload of every record with each table")
+            screen.line(
+                "reading all back, to compare partition, offset and payload of "
+                "every record with each table"
+            )
             screen.more("No table has a unique key: each would hold a duplicate, not hide it.")
             verdicts = target.compare(kafka.bootstrap_servers, orders.TOPIC)
             waiting, figures = target.waiting(), add_up(supervisor.lives)
@@ -106,7 +125,8 @@ class _Demo:
                 bar(done)
         took_s = time.monotonic() - began_s
         self._screen.line(
-            f"{self._records:,} orders are in Kafka, in {orders.PARTITIONS} partitions, after {took_s:.1f} s"
+            f"{self._records:,} orders are in Kafka, in {orders.PARTITIONS} partitions, "
+            f"after {took_s:.1f} s"
         )
 
     def _supervise(self, kafka: KafkaService, mysql: MySqlService, target: Target) -> Supervisor:
@@ -119,7 +139,9 @@ class _Demo:
             "DEMO_RECORDS_PER_CHECKPOINT": str(self._records_per_checkpoint()),
         }
         with self._screen.bar("orders decided", self._records) as bar:
-            supervisor = Supervisor(self._folder, environment, self._plan, target, self._screen, bar)
+            supervisor = Supervisor(
+                self._folder, environment, self._plan, target, self._screen, bar
+            )
             supervisor.run()
         return supervisor
 
@@ -130,19 +152,27 @@ class _Demo:
         console = self._screen.console
         console.print()
         if wrong:
-            console.print(f"[bold red]Failed.[/bold red] {wrong} Logs and the job's folder: {self._folder}")
+            console.print(
+                f"[bold red]Failed.[/bold red] {wrong} Logs and the job's folder: {self._folder}"
+            )
         else:
             after = "1 kill" if kills == 1 else f"{kills} kills"
-            console.print(f"[bold green]Every order is in each table exactly once, after {after}.[/bold green]")
+            console.print(
+                "[bold green]Every order is in each table exactly once, "
+                f"after {after}.[/bold green]"
+            )
 
     def _wait(self, kafka: KafkaService, mysql: MySqlService, target: Target) -> None:
         """Until Ctrl-C."""
         console = self._screen.console
-        console.print(f"\nKafka: {kafka.bootstrap_servers}   MySQL: {mysql.host}:{mysql.port}, table {TABLE}")
+        console.print(
+            f"\nKafka: {kafka.bootstrap_servers}   MySQL: {mysql.host}:{mysql.port}, table {TABLE}"
+        )
         console.print(f"User {mysql.user}, password {mysql.password}")
         console.print(f"Delta: {target.tables.delta}   Hive: {target.tables.hive}")
         console.print(f"Logs and the job's folder: {self._folder}   Ctrl-C ends the servers.")
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+        # a shell's background jobs ignore it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             signal.pause()
         except KeyboardInterrupt:

@@ -28,7 +28,9 @@ class Driver:
         conf: Spark's configuration.
     """
 
-    def __init__(self, number: int, folder: Path, environment: Mapping[str, str], conf: Mapping[str, str]) -> None:
+    def __init__(
+        self, number: int, folder: Path, environment: Mapping[str, str], conf: Mapping[str, str]
+    ) -> None:
         self.number = number
         self.log = folder / f"driver-{number}.log"
         journal = folder / f"driver-{number}.events"
@@ -64,9 +66,11 @@ class Driver:
         yield from self._reader.new()
 
     def kill(self) -> None:
-        """SIGKILL the driver, its JVM and its workers, and wait until they are gone, as when a machine is lost.
+        """SIGKILL the driver, its JVM and its workers, and wait until they are gone, as when
+        a machine is lost.
 
-        After a driver that died alone this ends the processes that it left, as systemd does with those of a service.
+        After a driver that died alone this ends the processes that it left, as systemd does with
+        those of a service.
         """
         kill(session_of(self._process.pid))
         self._process.wait(_END_TIMEOUT_S)

@@ -10,7 +10,9 @@ from harness.checker import Verdict
 from twophase.testing.journal import Entry
 
 _MAY_MISS = 1
-"""The number of planned kills that may be missing: one at a random moment may come when everything is written."""
+"""The number of planned kills that may be missing: one at a random moment may come when
+everything is written.
+"""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,9 @@ class Life:
 
     @property
     def running_s(self) -> float:
-        """The time from the end of its recovery to its end, without the start of Python, the JVM and Spark."""
+        """The time from the end of its recovery to its end, without the start of Python,
+        the JVM and Spark.
+        """
         ready = [entry.at_s for entry in self.entries if entry.kind == "RecoveryFinished"]
         return self.ended_s - ready[0] if ready else 0.0
 
@@ -75,9 +79,15 @@ def add_up(lives: Sequence[Life]) -> Figures:
 
 
 def what_is_wrong(
-    verdicts: Mapping[str, Verdict], records: int, waiting: Mapping[str, int], kills: int, planned: int
+    verdicts: Mapping[str, Verdict],
+    records: int,
+    waiting: Mapping[str, int],
+    kills: int,
+    planned: int,
 ) -> str:
-    """Return why the demo has failed; empty if every record is in each table exactly once, in spite of enough kills."""
+    """Return why the demo has failed; empty if every record is in each table exactly once, in
+    spite of enough kills.
+    """
     for sink, verdict in verdicts.items():
         if not verdict.exact:
             return f"Not exactly once in {sink}: {verdict.examples}."

@@ -29,8 +29,8 @@ class Kill:
         return {failpoints.VARIABLE: f"{self.point}=kill@{self.hit}"} if self.point else {}
 
 
-# A driver's first checkpoint may be a replay, and its recovery commits what the driver before it has left; each of these comes
-# a few checkpoints later.
+# A driver's first checkpoint may be a replay, and its recovery commits what the driver before it
+# has left; each of these comes a few checkpoints later.
 PLAN = (
     Kill(
         "C06",
@@ -38,14 +38,24 @@ PLAN = (
         "all three have it, invisibly; nothing is decided",
         "Recovery has to abort it; then it is written again.",
     ),
-    Kill("C11", 4, "it is decided, and committed nowhere yet", "Recovery has to commit it, not write it again."),
+    Kill(
+        "C11",
+        4,
+        "it is decided, and committed nowhere yet",
+        "Recovery has to commit it, not write it again.",
+    ),
     Kill(
         "D01",
         4,
         "it is decided; MySQL has committed it, Delta and Hive have not",
         "Recovery has to commit it in those two.",
     ),
-    Kill("", 0, "at a random moment, JVM and workers with it", "Recovery has to find out what was going on."),
+    Kill(
+        "",
+        0,
+        "at a random moment, JVM and workers with it",
+        "Recovery has to find out what was going on.",
+    ),
 )
 RANDOM_AFTER_S = (0.5, 6.0)
 """Seconds from the driver's first trigger."""

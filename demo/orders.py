@@ -32,7 +32,9 @@ def produce(servers: str, count: int) -> Iterator[int]:
         RuntimeError: the broker does not have all of them at the end.
     """
     settings = {"compression.type": "lz4", "linger.ms": 20, "batch.size": 500_000, "acks": "all"}
-    producer = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 500_000, **settings})
+    producer = Producer(
+        {"bootstrap.servers": servers, "queue.buffering.max.messages": 500_000, **settings}
+    )
     for number in range(count):
         value = _order(number)
         while True:

@@ -34,7 +34,9 @@ class Screen:
         self.console = Console(highlight=False, soft_wrap=True)
         self._began_s = time.monotonic()
         bar = (TextColumn(_INDENT[1:] + "{task.description}"), BarColumn(), MofNCompleteColumn())
-        self._progress = Progress(*bar, console=self.console, transient=True, disable=not self.console.is_terminal)
+        self._progress = Progress(
+            *bar, console=self.console, transient=True, disable=not self.console.is_terminal
+        )
 
     def line(self, text: str) -> None:
         """Show an event."""
@@ -53,16 +55,28 @@ class Screen:
             yield lambda done: self._progress.update(task, completed=done)
             self._progress.remove_task(task)
 
-    def kill(self, number: int, kill: Kill, at: str, visible: Mapping[str, int], waiting: Mapping[str, int]) -> None:
+    def kill(
+        self,
+        number: int,
+        kill: Kill,
+        at: str,
+        visible: Mapping[str, int],
+        waiting: Mapping[str, int],
+    ) -> None:
         """Show that a driver was killed; `at` is the checkpoint that it was working on."""
         where = f" at crash point {kill.point}" if kill.point else ""
         self.line(f"[bold red]KILL {number}[/bold red]  SIGKILL{where}, {at}: {kill.state}.")
         for sink, name in NAMES.items():
-            self.more(f"{name:<5}  {visible[sink]:>9,} rows visible, {_quantity(waiting[sink], _WAITING[sink])}")
+            self.more(
+                f"{name:<5}  {visible[sink]:>9,} rows visible, "
+                f"{_quantity(waiting[sink], _WAITING[sink])}"
+            )
         self.more(kill.expected)
 
     def recovery(self, number: int, fields: Mapping[str, Any], pieces: Sequence[Entry]) -> None:
-        """Show that a driver has recovered; `pieces` are those that it has proven committed meanwhile."""
+        """Show that a driver has recovered; `pieces` are those that it has proven
+        committed meanwhile.
+        """
         proofs = [entry.fields["proof"] for entry in pieces if entry.fields["proof"]]
         found = []
         if fields["recommitted"]:
@@ -73,10 +87,13 @@ class Screen:
             found.append(f"{_quantity(fields['aborted'], 'undecided piece')} aborted")
         outcome = f"[bold green]recovered[/bold green] in {fields['duration_s']:.2f} s"
         self.line(
-            f"driver {number}, generation {fields['generation']}: {outcome}: {', '.join(found) or 'nothing was left'}"
+            f"driver {number}, generation {fields['generation']}: {outcome}: "
+            f"{', '.join(found) or 'nothing was left'}"
         )
 
-    def results(self, verdicts: Mapping[str, Verdict], waiting: Mapping[str, int], figures: Figures) -> None:
+    def results(
+        self, verdicts: Mapping[str, Verdict], waiting: Mapping[str, int], figures: Figures
+    ) -> None:
         """Show the tables at the end."""
         self.console.print()
         compared = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
@@ -98,14 +115,22 @@ class Screen:
 
 
 def _counts(verdicts: Sequence[Verdict], waiting: Sequence[int]) -> Iterator[tuple[str, ...]]:
-    yield "produced", *(f"{one.produced:,}" for one in verdicts), "records, read back with a plain consumer"
+    yield (
+        "produced",
+        *(f"{one.produced:,}" for one in verdicts),
+        "records, read back with a plain consumer",
+    )
     yield (
         "rows",
         *(f"{one.stored:,}" for one in verdicts),
         "read back with plain SQL, by Delta's log, from Hive's files",
     )
     yield "lost", *(_good(one.lost) for one in verdicts), "records without a row"
-    yield "duplicated", *(_good(one.duplicated) for one in verdicts), "rows beyond the first of their record"
+    yield (
+        "duplicated",
+        *(_good(one.duplicated) for one in verdicts),
+        "rows beyond the first of their record",
+    )
     yield "foreign", *(_good(one.foreign) for one in verdicts), "rows that are no record"
     yield "left over", *map(_good, waiting), "transactions prepared, files staged"
 
@@ -113,7 +138,11 @@ def _counts(verdicts: Sequence[Verdict], waiting: Sequence[int]) -> Iterator[tup
 def _times(rows: int, figures: Figures) -> Iterator[tuple[str, str, str]]:
     share = sum(figures.protocol_s) / max(sum(figures.durations_s), 0.001)
     yield "drivers killed", f"{figures.kills}", "and started again by the supervisor"
-    yield "checkpoints", f"{figures.decided}", f"of {rows // max(figures.decided, 1):,} records or so"
+    yield (
+        "checkpoints",
+        f"{figures.decided}",
+        f"of {rows // max(figures.decided, 1):,} records or so",
+    )
     yield "when warm", f"{percentile(figures.rates, 0.5):,.0f} rows/s", "the median checkpoint"
     yield (
         "while running",

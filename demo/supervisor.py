@@ -67,7 +67,9 @@ class Supervisor:
         for number, kill in enumerate(kills, 1):
             if self._one_life(number, kill).kill is None:
                 return
-        raise DriverFailedError(f"{len(kills)} drivers were killed, more than planned; logs: {self._folder}")
+        raise DriverFailedError(
+            f"{len(kills)} drivers were killed, more than planned; logs: {self._folder}"
+        )
 
     def _one_life(self, number: int, kill: Kill | None) -> Life:
         self._screen.line(f"driver {number} starts")
@@ -98,7 +100,9 @@ class Supervisor:
         elif driver.exit_code == 0:
             self._screen.line(f"driver {driver.number} has read everything and ends by itself")
         else:
-            raise DriverFailedError(f"driver {driver.number} ended with {driver.exit_code}:\n{driver.end_of_log()}")
+            raise DriverFailedError(
+                f"driver {driver.number} ended with {driver.exit_code}:\n{driver.end_of_log()}"
+            )
 
     def _read(self, driver: Driver, kill: Kill | None, entries: list[Entry]) -> None:
         for entry in driver.new_entries():
@@ -119,14 +123,16 @@ class Supervisor:
                     self._random_kill_s = time.monotonic() + random.uniform(*RANDOM_AFTER_S)
             case "CheckpointReplayed":
                 self._screen.more(
-                    f"Spark runs checkpoint {entry.fields['checkpoint']} again: decided, nothing is written."
+                    f"Spark runs checkpoint {entry.fields['checkpoint']} again: "
+                    "decided, nothing is written."
                 )
             case "CheckpointDecided":
                 self._decided[entry.fields["checkpoint"]] = entry.fields["rows"]
                 self._bar(sum(self._decided.values()))
             case "CheckpointDeclined" | "JobRestarting" | "CommitRetried":
                 self._screen.line(
-                    f"[yellow]{entry.kind}[/yellow]  {entry.fields.get('cause') or entry.fields.get('reason')}"
+                    f"[yellow]{entry.kind}[/yellow]  "
+                    f"{entry.fields.get('cause') or entry.fields.get('reason')}"
                 )
             case _:
                 pass

@@ -29,8 +29,15 @@ class Target:
         self._mysql = mysql
         self._warehouse = folder / "warehouse"
         mysql.create_database(DATABASE)
-        account = {"host": mysql.host, "port": mysql.port, "user": mysql.user, "password": mysql.password}
-        self.tables = Targets(TABLE, account | {"database": DATABASE}, folder / "lake", self._warehouse)
+        account = {
+            "host": mysql.host,
+            "port": mysql.port,
+            "user": mysql.user,
+            "password": mysql.password,
+        }
+        self.tables = Targets(
+            TABLE, account | {"database": DATABASE}, folder / "lake", self._warehouse
+        )
         self.tables.make_table()
         self._warehouse.mkdir()
 
@@ -53,7 +60,9 @@ class Target:
         return self.tables.rows()
 
     def waiting(self) -> dict[str, int]:
-        """Return what is durable, invisible and ready to commit: prepared transactions in MySQL, files in the others."""
+        """Return what is durable, invisible and ready to commit: prepared transactions in MySQL,
+        files in the others.
+        """
         with self._mysql.connect(DATABASE) as connection, connection.cursor() as cursor:
             cursor.execute("XA RECOVER")
             return {MYSQL: len(cursor.fetchall()), **self.tables.staged()}

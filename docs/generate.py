@@ -3,7 +3,8 @@
 docs/errors.md         the errors, from twophase/errors.py and the tables of docs/operations.md
 docs/index.md          README.md, with links that lead from docs/
 docs/sinks/index.md    sinks/README.md, likewise
-tables of options      between `<!-- options: ... -->` and `<!-- end -->` on any page (docs/option_tables.py)
+tables of options      between `<!-- options: ... -->` and `<!-- end -->` on any page
+                       (docs/option_tables.py)
 
 `--check` writes nothing, and exits 1 if a page differs from what it would write.
 """
@@ -33,7 +34,9 @@ def main(arguments: list[str]) -> int:
     differ = [name for name, text in made.items() if _read(DOCS / name) != text]
     if "--check" in arguments:
         for name in differ:
-            sys.stderr.write(f"docs/{name} is not what its sources say. Next: python docs/generate.py\n")
+            sys.stderr.write(
+                f"docs/{name} is not what its sources say. Next: python docs/generate.py\n"
+            )
         return 1 if differ else 0
     for name in differ:
         (DOCS / name).write_text(made[name])
@@ -43,13 +46,19 @@ def main(arguments: list[str]) -> int:
 def pages() -> dict[str, str]:
     """Text of each page that is generated, whole or in part, by its name in docs/."""
     sys.path.insert(0, str(ROOT))  # this tree, whatever is installed
-    whole = {"errors.md": errors_page()} | {page: copied(source, page) for source, page in COPIES.items()}
-    written = {path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))}
+    whole = {"errors.md": errors_page()} | {
+        page: copied(source, page) for source, page in COPIES.items()
+    }
+    written = {
+        path.relative_to(DOCS).as_posix(): path.read_text() for path in sorted(DOCS.rglob("*.md"))
+    }
     return {name: filled(text, name) for name, text in written.items() if name not in whole} | whole
 
 
 def copied(source: str, page: str) -> str:
-    """A Markdown file from outside docs/, as a page: links lead to pages, names of other files are code."""
+    """A Markdown file from outside docs/, as a page: links lead to pages, names of
+    other files are code.
+    """
 
     def link(found: re.Match[str]) -> str:
         label, target = found.groups()
@@ -64,21 +73,28 @@ def copied(source: str, page: str) -> str:
         return f"[{label}]({relative}{'#' + anchor if anchor else ''})"
 
     text = (ROOT / source).read_text()
-    return f"<!-- Made from {source} by docs/generate.py. -->\n\n" + re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", link, text)
+    return f"<!-- Made from {source} by docs/generate.py. -->\n\n" + re.sub(
+        r"\[([^\]]+)\]\(([^)\s]+)\)", link, text
+    )
 
 
 def errors_page() -> str:
     """The catalogue of errors: a section for each class of the tree."""
     module = import_module("twophase.errors")
     drawn = textwrap.dedent(module.__doc__.partition("\n\n")[2].partition("\n\n")[0])
-    sections = [_section(kind) for kind in _tree(module.TwoPhaseError) if kind.__module__ == module.__name__]
+    sections = [
+        _section(kind) for kind in _tree(module.TwoPhaseError) if kind.__module__ == module.__name__
+    ]
     head = (
-        "<!-- Made from twophase/errors.py and docs/operations.md by docs/generate.py. -->\n\n# Errors\n\n"
+        (
+            "<!-- Made from twophase/errors.py and docs/operations.md by docs/generate.py. -->\n\n"
+            "# Errors\n\n"
+        )
         + _fill(
-            "Every error that twophase raises by name, from `twophase/errors.py`. The name is the last word of a "
-            "message's first line, in brackets, or the exception's class. Every message says what happened, whether "
-            "data is lost, and what to do next. [Operations](operations.md#exit-codes) says what a supervisor does "
-            "with an exit code."
+            "Every error that twophase raises by name, from `twophase/errors.py`. "
+            "The name is the last word of a message's first line, in brackets, or the exception's "
+            "class. Every message says what happened, whether data is lost, and what to do next. "
+            "[Operations](operations.md#exit-codes) says what a supervisor does with an exit code."
         )
         + f"\n\n```\n{drawn}\n```\n"
     )
@@ -89,19 +105,27 @@ def _section(kind: Any) -> str:
     summary = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
     lines = [f"\n## {kind.__name__}", _fill(summary), ""]
     if children := [child.__name__ for child in kind.__subclasses__()]:
-        lines.append(_item("Kinds: " + ", ".join(f"[`{name}`](#{name.lower()})" for name in children) + "."))
+        lines.append(
+            _item("Kinds: " + ", ".join(f"[`{name}`](#{name.lower()})" for name in children) + ".")
+        )
     restarts = "yes, as `restart.strategy` says" if kind.restartable else "no"
     lines.append(_item(f"Restarts the query: {restarts}. Exit code: {kind.exit_code}."))
     if row := _operations().get(kind.__name__):
         place, lost, remedy = row
-        lines += [_item(f"Data lost? {lost}"), _item(f"What to do: {remedy}"), _item(f"Operations: {place}.")]
+        lines += [
+            _item(f"Data lost? {lost}"),
+            _item(f"What to do: {remedy}"),
+            _item(f"Operations: {place}."),
+        ]
     elif kind.data_lost:
         lines.append(_item(kind.data_lost))
     return "\n".join(lines) + "\n"
 
 
 def _operations() -> dict[str, tuple[str, str, str]]:
-    """For each error in the tables of docs/operations.md: a link to the table, whether data is lost, what to do."""
+    """For each error in the tables of docs/operations.md: a link to the table, whether data
+    is lost, what to do.
+    """
     found: dict[str, tuple[str, str, str]] = {}
     place = ""
     for line in (DOCS / "operations.md").read_text().splitlines():
@@ -110,8 +134,13 @@ def _operations() -> dict[str, tuple[str, str, str]]:
             anchor = re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")
             place = f"[{head}](operations.md#{anchor})"
         elif match := re.match(r"\| `(\w+)` \((?:restarts, )?\d\) \| ", line):
-            _, lost, remedy = (cell.strip() for cell in line[match.end() :].rstrip(" |").split(" | "))
-            found[match[1]] = (place, *(cell.replace("](#", "](operations.md#") for cell in (lost, remedy)))
+            _, lost, remedy = (
+                cell.strip() for cell in line[match.end() :].rstrip(" |").split(" | ")
+            )
+            found[match[1]] = (
+                place,
+                *(cell.replace("](#", "](operations.md#") for cell in (lost, remedy)),
+            )
     return found
 
 
@@ -125,7 +154,12 @@ def _item(text: str) -> str:
 
 def _fill(text: str, indent: str = "") -> str:
     return textwrap.fill(
-        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+        text,
+        WIDTH,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
     )
 
 

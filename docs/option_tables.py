@@ -18,7 +18,9 @@ from enum import StrEnum
 from importlib import import_module
 from typing import Any, Union, get_args, get_origin
 
-_MARKER = re.compile(r"(<!-- (options|flink): (\S+?)(?:: ([^\n]+?))? -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+_MARKER = re.compile(
+    r"(<!-- (options|flink): (\S+?)(?:: ([^\n]+?))? -->\n).*?(<!-- end -->)", flags=re.DOTALL
+)
 _UNITS = ((3600, "h"), (60, "min"), (1, "s"), (0.001, "ms"))
 _TYPES = {
     "bool": "boolean",
@@ -31,11 +33,17 @@ _TYPES = {
 
 
 def filled(text: str, page: str) -> str:
-    """Return the text of a page, its tables as the code has them; links in them lead from that page."""
+    """Return the text of a page, its tables as the code has them; links in them
+    lead from that page.
+    """
 
     def table(found: re.Match[str]) -> str:
         start, kind, name, prefixes, end = found.groups()
-        made = option_table(name, tuple((prefixes or "").split())) if kind == "options" else _FLINK[name]()
+        made = (
+            option_table(name, tuple((prefixes or "").split()))
+            if kind == "options"
+            else _FLINK[name]()
+        )
         return f"{start}\n{_relinked(made, page)}\n{end}"
 
     return _MARKER.sub(table, text)
@@ -51,7 +59,13 @@ def option_table(name: str, prefixes: tuple[str, ...] = ()) -> str:
     with_flink = any(key in known for key, _ in chosen)
     heads = ["key", "type", "default", "meaning", *(["Flink's key"] if with_flink else [])]
     rows = [
-        [f"`{key}`", _type(field), _default(field), field.description, *([known.get(key, "-")] if with_flink else [])]
+        [
+            f"`{key}`",
+            _type(field),
+            _default(field),
+            field.description,
+            *([known.get(key, "-")] if with_flink else []),
+        ]
         for key, field in chosen
     ]
     return _table(heads, rows)
@@ -68,10 +82,17 @@ def _type(field: Any) -> str:
     bare, metadata = _bare(field.annotation, list(field.metadata))
     if isinstance(bare, type) and issubclass(bare, StrEnum):
         return ", ".join(f"`{member.value}`" for member in bare)
-    is_duration = any("duration" in getattr(getattr(one, "func", None), "__name__", "") for one in metadata)
+    is_duration = any(
+        "duration" in getattr(getattr(one, "func", None), "__name__", "") for one in metadata
+    )
     name = "duration" if is_duration else _TYPES[(get_origin(bare) or bare).__name__]
-    kinds = {kind: [getattr(one, kind) for one in metadata if hasattr(one, kind)] for kind in ("ge", "gt", "le")}
-    limit = {kind: min(found) if kind == "le" else max(found) for kind, found in kinds.items() if found}
+    kinds = {
+        kind: [getattr(one, kind) for one in metadata if hasattr(one, kind)]
+        for kind in ("ge", "gt", "le")
+    }
+    limit = {
+        kind: min(found) if kind == "le" else max(found) for kind, found in kinds.items() if found
+    }
     return name + _limits(limit, _duration if is_duration else (lambda number: f"{number:,}"))
 
 
@@ -88,7 +109,11 @@ def _bare(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
     if get_origin(annotation) in (Union, types.UnionType):
         [annotation] = [one for one in get_args(annotation) if one is not type(None)]
     if hasattr(annotation, "__metadata__"):
-        limits = [inner for one in annotation.__metadata__ for inner in (one, *getattr(one, "metadata", ()))]
+        limits = [
+            inner
+            for one in annotation.__metadata__
+            for inner in (one, *getattr(one, "metadata", ()))
+        ]
         return _bare(annotation.__origin__, limits + metadata)
     return annotation, metadata
 
@@ -109,7 +134,9 @@ def _default(field: Any) -> str:
 
 
 def _duration(seconds: float) -> str:
-    number, unit = next(((seconds / size, unit) for size, unit in _UNITS if seconds >= size), (0, "s"))
+    number, unit = next(
+        ((seconds / size, unit) for size, unit in _UNITS if seconds >= size), (0, "s")
+    )
     number, unit = (seconds, "s") if number != round(number) else (number, unit)
     return f"{number:g} {unit}"
 
@@ -123,7 +150,9 @@ def _flink_keys() -> dict[str, str]:
 
 def _deprecated() -> str:
     keys = import_module("twophase.flink_keys").KEYS
-    rows = [[f"`{old}`", f"`{key.name}`", f"`{key.ours}`"] for key in keys for old in key.deprecated]
+    rows = [
+        [f"`{old}`", f"`{key.name}`", f"`{key.ours}`"] for key in keys for old in key.deprecated
+    ]
     return _table(["Flink's older name", "in Flink 2.x", "here"], rows)
 
 
@@ -131,7 +160,9 @@ def _instead() -> str:
     names: dict[str, list[str]] = {}
     for name, text in import_module("twophase.flink_keys").INSTEAD.items():
         names.setdefault(text, []).append(f"`{name}`")
-    return _table(["Flink's key", "instead"], [[", ".join(listed), text] for text, listed in names.items()])
+    return _table(
+        ["Flink's key", "instead"], [[", ".join(listed), text] for text, listed in names.items()]
+    )
 
 
 _FLINK = {"deprecated": _deprecated, "instead": _instead}

@@ -22,7 +22,9 @@ def branches(server: SqlAccess) -> list[str]:
 
 
 def roll_back_branches(server: SqlAccess) -> None:
-    """Roll back everything prepared. A branch whose session has just ended, such as a killed one, takes a moment to be free."""
+    """Roll back everything prepared. A branch whose session has just ended, such as a killed one,
+    takes a moment to be free.
+    """
     deadline_s = time.monotonic() + _FREE_TIMEOUT_S
     while left := branches(server):
         assert time.monotonic() < deadline_s, f"{left} are still prepared"

@@ -1,8 +1,9 @@
 """The independent checker: compares Kafka with a table, as multisets.
 
-It shares no code with the product: it reads Kafka with a plain consumer and the table with plain SQL, and compares
-(partition, offset, payload hash) with their multiplicities; distinct counts would hide a loss behind a duplicate.
-Both sides are streamed; only 24 bytes a record stay in memory, so that millions of records can be compared.
+It shares no code with the product: it reads Kafka with a plain consumer and the table with plain
+SQL, and compares (partition, offset, payload hash) with their multiplicities; distinct counts would
+hide a loss behind a duplicate. Both sides are streamed; only 24 bytes a record stay in memory, so
+that millions of records can be compared.
 """
 
 from __future__ import annotations
@@ -71,8 +72,17 @@ def compare(produced: Records, stored: Records) -> Verdict:
     duplicated = np.where(produced_times > 0, surplus, 0)
     foreign = surplus - duplicated
     found = {"lost": lost, "duplicated": duplicated, "foreign": foreign}
-    examples = "; ".join(f"{name}: {_shown(both[first[times > 0]])}" for name, times in found.items() if times.any())
-    return Verdict(len(produced), len(stored), int(lost.sum()), int(duplicated.sum()), int(foreign.sum()), examples)
+    examples = "; ".join(
+        f"{name}: {_shown(both[first[times > 0]])}" for name, times in found.items() if times.any()
+    )
+    return Verdict(
+        len(produced),
+        len(stored),
+        int(lost.sum()),
+        int(duplicated.sum()),
+        int(foreign.sum()),
+        examples,
+    )
 
 
 def check(servers: str, topic: str, connection: Any, table: str) -> Verdict:
@@ -82,13 +92,21 @@ def check(servers: str, topic: str, connection: Any, table: str) -> Verdict:
 
 def read_topic(servers: str, topic: str) -> Records:
     """Yield every record of the topic up to its end."""
-    settings = {"isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False}
+    settings = {
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+    }
     settings |= {"auto.offset.reset": "earliest"}  # records may have expired
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": f"checker-{uuid.uuid4()}", **settings})
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": f"checker-{uuid.uuid4()}", **settings}
+    )
     try:
         partitions = consumer.list_topics(topic, _TIMEOUT_S).topics[topic].partitions
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-        return _concatenated(_records(messages) for messages in _until_all_ended(consumer, len(partitions)))
+        return _concatenated(
+            _records(messages) for messages in _until_all_ended(consumer, len(partitions))
+        )
     finally:
         consumer.close()
 
@@ -117,7 +135,8 @@ def _until_all_ended(consumer: Consumer, partitions: int) -> Iterator[list[Messa
             deadline = time.monotonic() + _TIMEOUT_S
         elif time.monotonic() > deadline:
             raise RuntimeError(
-                f"Kafka gave nothing for {_TIMEOUT_S:g} s, {partitions - ended} partitions are not at their end"
+                f"Kafka gave nothing for {_TIMEOUT_S:g} s, "
+                f"{partitions - ended} partitions are not at their end"
             )
         faults = [fault for message in messages if (fault := message.error()) is not None]
         others = [fault for fault in faults if fault.code() != KafkaError._PARTITION_EOF]
@@ -140,7 +159,9 @@ def _records(messages: list[Message]) -> Records:
 
 
 def _array(rows: Iterable[tuple[int, int, str]]) -> Records:
-    return np.array([(partition, offset, hash(payload)) for partition, offset, payload in rows], RECORD)
+    return np.array(
+        [(partition, offset, hash(payload)) for partition, offset, payload in rows], RECORD
+    )
 
 
 def _concatenated(arrays: Iterable[Records]) -> Records:

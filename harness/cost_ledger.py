@@ -1,12 +1,17 @@
-"""CPU seconds of each file of tests, measured, printed, and checked against a ledger in the repository.
+"""CPU seconds of each file of tests, measured, printed, and checked against a ledger
+in the repository.
 
-    1. measure    the CPU time of the test process and all its descendants, before and after each file
-    2. calibrate  a fixed loop runs beside each file: machines get half or twice as fast within minutes, and a file's seconds
-                  are scaled to the speed at which the ledger was written
-    3. report     each run with `--ledger` prints what grew; a file that costs twice its entry fails the run
+    1. measure    the CPU time of the test process and all its descendants, before
+                  and after each file
+    2. calibrate  a fixed loop runs beside each file: machines get half or twice as fast within
+                  minutes, and a file's seconds are scaled to the speed at which the
+                  ledger was written
+    3. report     each run with `--ledger` prints what grew; a file that costs twice its
+                  entry fails the run
     4. schedule   the longest files run first, so that no worker is left alone with one at the end
 
-A session fixture (a server, a Spark session) has its own entry, and does not count for the file that happens to ask first.
+A session fixture (a server, a Spark session) has its own entry, and does not count for the file
+that happens to ask first.
 """
 
 from __future__ import annotations
@@ -28,7 +33,9 @@ LEDGER = Path(__file__).with_name("cost_ledger.json")
 GREW = 1.25
 FAILS = 2.0
 SLACK_S = 15.0
-"""Growth below this is noise: the first file that uses a Spark session pays for its JVM's compilation."""
+"""Growth below this is noise: the first file that uses a Spark session pays for its
+JVM's compilation.
+"""
 _LOOP = 400_000
 _LOOPS = 3
 _COSTS = "twophase_costs"
@@ -97,7 +104,9 @@ class Ledger:
 
 
 def calibrate() -> float:
-    """Return the CPU seconds of the calibration loop: the best of a few, because a neighbour can only slow it down."""
+    """Return the CPU seconds of the calibration loop: the best of a few, because a neighbour can
+    only slow it down.
+    """
     return min(_loop_s() for _ in range(_LOOPS))
 
 
@@ -161,7 +170,9 @@ class Meter:
 
 
 class Report:
-    """Collects the measurements of all workers and compares them with the ledger; a pytest plugin."""
+    """Collects the measurements of all workers and compares them with the
+    ledger; a pytest plugin.
+    """
 
     def __init__(self, kind: str, *, write: bool, own: Meter | None) -> None:
         self._kind = kind
@@ -178,7 +189,9 @@ class Report:
             self.take(name, Cost(*measured))
 
     def take(self, name: str, cost: Cost) -> None:
-        """Add what one worker has measured: a file may be split among them, a fixture is made in each."""
+        """Add what one worker has measured: a file may be split among them, a
+        fixture is made in each.
+        """
         before = self.costs.get(name)
         if before is None or name.startswith(_FIXTURE):
             self.costs[name] = cost
@@ -191,7 +204,9 @@ class Report:
         self.costs |= self._own.costs if self._own else {}
         ledger = Ledger.read(self._kind)
         if self._write:
-            ledger.entries |= {name: cost.scaled_s(ledger.loop_s) for name, cost in self.costs.items()}
+            ledger.entries |= {
+                name: cost.scaled_s(ledger.loop_s) for name, cost in self.costs.items()
+            }
             ledger.write(self._kind)
             return
         self._grew, self._failed = ledger.lines(self.costs)
@@ -207,13 +222,15 @@ class Report:
         spent_s = sum(cost.cpu_s for cost in self.costs.values())
         terminalreporter.section("CPU seconds")
         terminalreporter.line(
-            f"{spent_s:.0f} in all, {spent_s * speed:.0f} at the speed of the ledger (this machine: {speed:.2f} of it)"
+            f"{spent_s:.0f} in all, {spent_s * speed:.0f} at the speed of the ledger (this "
+            f"machine: {speed:.2f} of it)"
         )
         for line in self._grew:
             terminalreporter.line(f"grew: {line}", yellow=True)
         for line in self._failed:
             terminalreporter.line(
-                f"FAILED: {line}. Next: find out why; if it is worth it, make ledger and commit harness/cost_ledger.json",
+                f"FAILED: {line}. Next: find out why; if it is worth it, make ledger and commit "
+                "harness/cost_ledger.json",
                 red=True,
             )
 
@@ -226,8 +243,12 @@ def file_of(item: pytest.Item) -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """See the module."""
     group = parser.getgroup("ledger")
-    group.addoption("--ledger", action="store_true", help="Compare CPU seconds with harness/cost_ledger.json.")
-    group.addoption("--write-ledger", action="store_true", help="Write the CPU seconds of this run into it.")
+    group.addoption(
+        "--ledger", action="store_true", help="Compare CPU seconds with harness/cost_ledger.json."
+    )
+    group.addoption(
+        "--write-ledger", action="store_true", help="Write the CPU seconds of this run into it."
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,7 +1,7 @@
 """A Delta table read from its files, without Spark and without any code of the product.
 
-For tables that are only appended to, without column mapping or deletion vectors. It reads a version by Delta's protocol in its
-simplest form: the files that an `add` names and no `remove` removes.
+For tables that are only appended to, without column mapping or deletion vectors. It reads a version
+by Delta's protocol in its simplest form: the files that an `add` names and no `remove` removes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def live_files(table: Path) -> list[str]:
     for commit in commits(table):
         for action in actions(commit):
             if "add" in action:
-                assert "deletionVector" not in action["add"], "this reader knows no deletion vectors"
+                assert "deletionVector" not in action["add"], (
+                    "this reader knows no deletion vectors"
+                )
                 files[unquote(action["add"]["path"])] = None
             if "remove" in action:
                 files.pop(unquote(action["remove"]["path"]), None)
@@ -60,7 +62,9 @@ def added_rows(commit: Path) -> int:
 
 def unnamed_files(table: Path) -> set[str]:
     """Return the data files that no commit names."""
-    there = {str(path.relative_to(table)) for path in table.rglob("*.parquet") if _LOG not in path.parts}
+    there = {
+        str(path.relative_to(table)) for path in table.rglob("*.parquet") if _LOG not in path.parts
+    }
     return there - {*live_files(table)}
 
 
@@ -120,7 +124,9 @@ class PollingReader(Poller):
             self.reads += rows > 0
 
     def _count(self, log: Sequence[Path]) -> int:
-        """Return the rows of the newest version. Older commits are read once; the newest commit is read again each time."""
+        """Return the rows of the newest version. Older commits are read once; the newest commit is
+        read again each time.
+        """
         for commit in log[-1:]:
             self._rows.pop(commit, None)
         for commit in log:

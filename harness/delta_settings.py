@@ -17,6 +17,7 @@ def delta_settings() -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
         "spark.sql.adaptive.enabled": "false",
-        # Two threads that commit to a local disk at once could otherwise replace each other's commit.
+        # Two threads that commit to a local disk at once could otherwise replace
+        # each other's commit.
         "spark.databricks.delta.commitLock.enabled": "true",
     }

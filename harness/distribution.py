@@ -1,8 +1,9 @@
-"""Distributes tests over processes: by file, except for a few long files, whose tests go to any free process.
+"""Distributes tests over processes: by file, except for a few long files, whose tests go
+to any free process.
 
-A file is one unit of work, because its tests may share what its first test made. A file of several minutes in one process keeps
-the run waiting at the end; the files worth splitting are listed here. Each test of such a file makes all it needs, or takes it
-from a session fixture.
+A file is one unit of work, because its tests may share what its first test made. A file of several
+minutes in one process keeps the run waiting at the end; the files worth splitting are listed here.
+Each test of such a file makes all it needs, or takes it from a session fixture.
 """
 
 from __future__ import annotations

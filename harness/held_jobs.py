@@ -1,7 +1,9 @@
-"""Runs jobs side by side in one driver, each held at a different crash point, so that one SIGKILL catches them all.
+"""Runs jobs side by side in one driver, each held at a different crash point, so that one
+SIGKILL catches them all.
 
-A failpoint armed with `delay:...@1` holds the first job that reaches it and lets the others pass. Each job starts when the
-previous one is held: a job that is held takes no processor time, so the next one has the machine to itself.
+A failpoint armed with `delay:...@1` holds the first job that reaches it and lets the others pass.
+Each job starts when the previous one is held: a job that is held takes no processor time, so the
+next one has the machine to itself.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _POLL_S = 0.005
 
 
 def run_jobs(work: Sequence[Callable[[], None]]) -> None:
-    """Run all jobs to their end. If one fails, end this process: the others would go on for ever."""
+    """Run all jobs to their end. If one fails, end this process: the others
+    would go on for ever.
+    """
     holding = "=delay:" in os.environ.get(VARIABLE, "")
     with ThreadPoolExecutor(len(work) if holding else _AT_ONCE) as pool:
         jobs: list[Future[None]] = []

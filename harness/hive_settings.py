@@ -19,6 +19,9 @@ def hive_settings(folder: Path, metastore: str = "") -> dict[str, str]:
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:{metastore};create=true",
-        # Without a sync after each statement: the metastore's writes survive a SIGKILL, and no test cuts the power.
-        "spark.driver.extraJavaOptions": f"-Dderby.system.durability=test -Dderby.stream.error.file={folder / 'derby.log'}",
+        # Without a sync after each statement: the metastore's writes survive a SIGKILL, and no
+        # test cuts the power.
+        "spark.driver.extraJavaOptions": (
+            f"-Dderby.system.durability=test -Dderby.stream.error.file={folder / 'derby.log'}"
+        ),
     }

@@ -1,7 +1,8 @@
-"""Drivers that can be stopped between any two of their steps, to die there or to let another driver run.
+"""Drivers that can be stopped between any two of their steps, to die there or to let
+another driver run.
 
-A step is the moment before or after a call of the storage or a sink: whatever is between two steps is atomic for
-everybody else, as a link or a transaction is.
+A step is the moment before or after a call of the storage or a sink: whatever is between two steps
+is atomic for everybody else, as a link or a transaction is.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ PIECES = 2
 
 
 class Crash(BaseException):
-    """The driver dies here: no handler of the product may treat it as an error to clean up after."""
+    """The driver dies here: no handler of the product may treat it as an error
+    to clean up after.
+    """
 
 
 class Steps:
@@ -68,7 +71,8 @@ class SteppingStorage(LocalStorage):
 
     Attributes:
         on_append: called as soon as a log record is durable.
-        before_create: a prefix, and the error raised instead of the next creation of a name that begins with it.
+        before_create: a prefix, and the error raised instead of the next creation of a name
+            that begins with it.
         after_create: a prefix, and the error raised after such a creation.
     """
 
@@ -165,11 +169,17 @@ class SteppingDriver(Driver):
     storage_type = SteppingStorage
 
     def __init__(
-        self, folder: Path, targets: dict[str, MemoryTarget], listeners: Sequence[Any] = (), **options: Any
+        self,
+        folder: Path,
+        targets: dict[str, MemoryTarget],
+        listeners: Sequence[Any] = (),
+        **options: Any,
     ) -> None:
         self.steps = Steps()
         self.stepping_storage = self.storage_type(folder, self.steps)
-        self.stepping_sinks = {name: SteppingSink(target, self.steps) for name, target in targets.items()}
+        self.stepping_sinks = {
+            name: SteppingSink(target, self.steps) for name, target in targets.items()
+        }
         self.transactions: list[TransactionId] = []
         super().__init__(
             folder,
@@ -195,7 +205,9 @@ class SteppingDriver(Driver):
             self.transactions.append(transaction)
             pieces = []
             for index in range(PIECES):
-                piece = sink.write_direct(transaction, self.subtask(index, pending.attempt), rows(pending, index))
+                piece = sink.write_direct(
+                    transaction, self.subtask(index, pending.attempt), rows(pending, index)
+                )
                 pieces += [piece] if piece else []
             pending.acknowledge(name, pieces)
             self.steps()

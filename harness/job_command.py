@@ -37,7 +37,10 @@ class Command:
     def __init__(self, root: Path, left: ExitStack, source: dict[str, Any], **job: Any) -> None:
         self.root = root
         self.left = left
-        sink = {"type": "twophase.testing.folder:FolderSink", "options": {"path": str(root / "facts")}}
+        sink = {
+            "type": "twophase.testing.folder:FolderSink",
+            "options": {"path": str(root / "facts")},
+        }
         content = {
             "name": "orders",
             "spark": {"master": "local[2]", "conf": CONF},
@@ -47,9 +50,18 @@ class Command:
         }
         (root / "job.yaml").write_text(yaml.safe_dump({**content, **job}))
 
-    def start(self, *options: str, command: Sequence[str] = ("run",), **environment: str) -> subprocess.Popen[str]:
+    def start(
+        self, *options: str, command: Sequence[str] = ("run",), **environment: str
+    ) -> subprocess.Popen[str]:
         """Start the command; `environment` is added to ours."""
-        words = [sys.executable, "-m", "twophase.cli", *command, str(self.root / "job.yaml"), *options]
+        words = [
+            sys.executable,
+            "-m",
+            "twophase.cli",
+            *command,
+            str(self.root / "job.yaml"),
+            *options,
+        ]
         given = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
         pipe = subprocess.PIPE
         process = subprocess.Popen(
@@ -64,7 +76,9 @@ class Command:
         self.left.callback(process.kill)
         return process
 
-    def run(self, *options: str, command: Sequence[str] = ("run",), **environment: str) -> tuple[int, str, str]:
+    def run(
+        self, *options: str, command: Sequence[str] = ("run",), **environment: str
+    ) -> tuple[int, str, str]:
         """Run it to its end; return exit code, standard output and error."""
         process = self.start(*options, command=command, **environment)
         out, err = process.communicate(timeout=TIMEOUT_S)
@@ -85,7 +99,9 @@ def two_batches(root: Path, left: ExitStack, **job: Any) -> Command:
     folder = root / "in"
     folder.mkdir()
     for file in range(2):
-        (folder / f"{file}.json").write_text("".join(f'{{"id": {10 * file + step}}}\n' for step in range(10)))
+        (folder / f"{file}.json").write_text(
+            "".join(f'{{"id": {10 * file + step}}}\n' for step in range(10))
+        )
     options = {"path": str(folder), "maxFilesPerTrigger": 1}
     return Command(root, left, {"format": "json", "schema": "id long", "options": options}, **job)
 
@@ -93,7 +109,9 @@ def two_batches(root: Path, left: ExitStack, **job: Any) -> Command:
 def without_end(root: Path, left: ExitStack) -> Command:
     """Ten rows a second, for ever."""
     source = {"format": "rate-micro-batch", "options": {"rowsPerBatch": 10}}
-    return Command(root, left, source, sql="select value as id from source", trigger={"processingTime": "1 s"})
+    return Command(
+        root, left, source, sql="select value as id from source", trigger={"processingTime": "1 s"}
+    )
 
 
 def wait_for_a_commit(process: subprocess.Popen[str]) -> None:

@@ -1,4 +1,6 @@
-"""A coordinator without Spark: memory sinks, a local folder, and a clock that only the test advances."""
+"""A coordinator without Spark: memory sinks, a local folder, and a clock that only
+the test advances.
+"""
 
 from __future__ import annotations
 
@@ -106,14 +108,18 @@ class Driver:
             pieces = []
             for index in (0, 1):
                 rows = [{"id": first + index * 5 + step} for step in range(5)]
-                writer = sink.writer(pending.transaction(name), Subtask(index, pending.attempt.counter * 100 + index))
+                writer = sink.writer(
+                    pending.transaction(name), Subtask(index, pending.attempt.counter * 100 + index)
+                )
                 writer.write(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
                 piece = writer.pre_commit()
                 assert piece is not None
                 pieces.append(piece)
             pending.acknowledge(name, pieces)
 
-    def run(self, number: int, pre_commit: Callable[[PendingCheckpoint], None] | None = None) -> None:
+    def run(
+        self, number: int, pre_commit: Callable[[PendingCheckpoint], None] | None = None
+    ) -> None:
         self.coordinator.classify(number, offsets(number))
         self.coordinator.checkpoint(number, offsets(number), pre_commit or self.write)
 
@@ -187,5 +193,9 @@ def nothing(_: str, __: int) -> FrozenOffsets | None:
 
 
 def remove_body(folder: Path, number: int) -> None:
-    found = [one for one in JobLog(LocalStorage(folder), JOB).read().decisions if one.checkpoint == number]
+    found = [
+        one
+        for one in JobLog(LocalStorage(folder), JOB).read().decisions
+        if one.checkpoint == number
+    ]
     (folder / found[-1].folder / "_metadata").unlink()

@@ -58,7 +58,11 @@ class DriverProcess:
     module: str
 
     def __init__(
-        self, settings: dict[str, Any], scratch: Path, arm: str = "", conf: Mapping[str, str] | None = None
+        self,
+        settings: dict[str, Any],
+        scratch: Path,
+        arm: str = "",
+        conf: Mapping[str, str] | None = None,
     ) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
         run = f"run-{time.monotonic_ns()}"
@@ -97,7 +101,9 @@ class DriverProcess:
         except subprocess.TimeoutExpired:
             output = self.log.read_text(errors="replace")[-6000:]
             self.kill()
-            raise AssertionError(f"the driver did not end within {timeout_s} s:\n{output}") from None
+            raise AssertionError(
+                f"the driver did not end within {timeout_s} s:\n{output}"
+            ) from None
         _, alive = psutil.wait_procs(self._family(), timeout=SIGNAL_TIMEOUT_S)
         assert not alive, f"{alive} outlived their driver"
         return self._ended(code)
@@ -109,22 +115,37 @@ class DriverProcess:
             self._frozen.thaw()
         return self._ended(self._process.wait(SIGNAL_TIMEOUT_S))
 
-    def wait_for(self, condition: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S) -> None:
+    def wait_for(
+        self, condition: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S
+    ) -> None:
         """Wait until `condition` holds while the driver lives."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             if self._process.poll() is not None:
-                raise AssertionError(f"the driver ended while waiting for {what}:\n{self.log.read_text()[-6000:]}")
+                raise AssertionError(
+                    f"the driver ended while waiting for {what}:\n{self.log.read_text()[-6000:]}"
+                )
             if time.monotonic() > deadline:
-                raise AssertionError(f"timed out waiting for {what}:\n{self.log.read_text()[-6000:]}")
+                raise AssertionError(
+                    f"timed out waiting for {what}:\n{self.log.read_text()[-6000:]}"
+                )
             time.sleep(_POLL_S)
 
     def kill_when_at(
-        self, points: Sequence[str], timeout_s: float = TIMEOUT_S, before: Callable[[], None] = lambda: None
+        self,
+        points: Sequence[str],
+        timeout_s: float = TIMEOUT_S,
+        before: Callable[[], None] = lambda: None,
     ) -> Ended:
-        """Wait until one of its processes is held at each of the points (see `held_at`), call `before`, then kill all of it."""
+        """Wait until one of its processes is held at each of the points (see `held_at`), call
+        `before`, then kill all of it.
+        """
         try:
-            self.wait_for(lambda: {*self.points()} >= {*points}, f"a job at each of {', '.join(points)}", timeout_s)
+            self.wait_for(
+                lambda: {*self.points()} >= {*points},
+                f"a job at each of {', '.join(points)}",
+                timeout_s,
+            )
             before()
         finally:
             ended = self.kill()
@@ -135,13 +156,21 @@ class DriverProcess:
         return [point for point, _, _ in self._acted()]
 
     def wait_until_stopped(self, point: str, processes: int = 1) -> list[psutil.Process]:
-        """Wait until a number of processes, the driver or its workers, have stopped themselves at a crash point."""
+        """Wait until a number of processes, the driver or its workers, have stopped
+        themselves at a crash point.
+        """
 
         def stopped() -> list[psutil.Process]:
-            found = [psutil.Process(pid) for name, action, pid in self._acted() if (name, action) == (point, "stop")]
+            found = [
+                psutil.Process(pid)
+                for name, action, pid in self._acted()
+                if (name, action) == (point, "stop")
+            ]
             return [process for process in found if _is_stopped(process)]
 
-        self.wait_for(lambda: len(stopped()) == processes, f"{processes} processes to be stopped at {point}")
+        self.wait_for(
+            lambda: len(stopped()) == processes, f"{processes} processes to be stopped at {point}"
+        )
         return stopped()
 
     def freeze(self) -> None:
@@ -171,7 +200,8 @@ class DriverProcess:
 class Frozen:
     """A family of processes, all stopped, as on a paused machine.
 
-    They resume with `thaw`, and when this process ends, however hard: a stopped driver could not notice that.
+    They resume with `thaw`, and when this process ends, however hard: a stopped driver
+    could not notice that.
 
     Args:
         family: lists them; called until none runs that could start another.
@@ -179,7 +209,9 @@ class Frozen:
 
     def __init__(self, family: Callable[[], list[psutil.Process]]) -> None:
         deadline = time.monotonic() + SIGNAL_TIMEOUT_S
-        while running := [process for process in family() if not _is_stopped(process) and not is_gone(process)]:
+        while running := [
+            process for process in family() if not _is_stopped(process) and not is_gone(process)
+        ]:
             assert time.monotonic() < deadline, f"timed out waiting for {running} to be stopped"
             for process in running:
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -223,5 +255,7 @@ def _status(process: psutil.Process) -> str:
 
 
 def held_at(points: Sequence[str], hit: int | str = 1) -> str:
-    """Return failpoints that each hold one process for ever: the first to reach them, or the one of `hit`; "*" holds all."""
+    """Return failpoints that each hold one process for ever: the first to reach them, or the one of
+    `hit`; "*" holds all.
+    """
     return ",".join(f"{point}=delay:{_LONGER_THAN_ANY_TEST_MS}@{hit}" for point in points)

@@ -1,4 +1,6 @@
-"""Orders as files: the input of jobs that need no broker, and the tables of the sinks that write files, read without the product."""
+"""Orders as files: the input of jobs that need no broker, and the tables of the sinks that write
+files, read without the product.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,20 @@ _HIDDEN = ("_", ".")
 
 
 def write_orders(folder: Path, first: int) -> None:
-    """Write the orders of one micro-batch, in files that appear whole, each younger than the one before.
+    """Write the orders of one micro-batch, in files that appear whole, each younger
+    than the one before.
 
-    Spark reads files in the order of their time, and two that are written at once would have the same.
+    Spark reads files in the order of their time, and two that are written at once
+    would have the same.
     """
     orders = [*workload.orders(first, BATCH)]
     for partition in range(PARTITIONS):
         rows = [
-            {**order, "kafka_partition": partition, "kafka_offset": int(str(order["id"])) // PARTITIONS}
+            {
+                **order,
+                "kafka_partition": partition,
+                "kafka_offset": int(str(order["id"])) // PARTITIONS,
+            }
             for order in orders[partition::PARTITIONS]
         ]
         path = folder / f"{first:08d}-{partition}.json"
@@ -55,7 +63,9 @@ def parquet_rows(table: Path) -> int:
 
 
 def visible(table: Path) -> Iterator[Path]:
-    """Return the files that readers of such a table see. Hidden folders are not entered: they come and go meanwhile."""
+    """Return the files that readers of such a table see. Hidden folders are not entered: they
+    come and go meanwhile.
+    """
     for folder, folders, files in os.walk(table):
         folders[:] = sorted(name for name in folders if not name.startswith(_HIDDEN))
         yield from (Path(folder, name) for name in sorted(files) if not name.startswith(_HIDDEN))

@@ -2,9 +2,10 @@
 
     python -m harness.package dist
 
-Each has one top-level package, `twophase`, with the sinks in it as files of their own, and what else the product reads at run
-time. The description has no relative link: a package index has none of the repository's files. The wheel is installed into a
-fresh environment that sees the dependencies of this one; each sink is loaded there, and the command run.
+Each has one top-level package, `twophase`, with the sinks in it as files of their own, and what
+else the product reads at run time. The description has no relative link: a package index has none
+of the repository's files. The wheel is installed into a fresh environment that sees the
+dependencies of this one; each sink is loaded there, and the command run.
 """
 
 from __future__ import annotations
@@ -23,7 +24,13 @@ from email import message_from_bytes
 from pathlib import Path
 
 PACKAGE = "twophase"
-REQUIRED = ("__init__.py", "py.typed", "cli/log4j2.properties", "sinks/__init__.py", "sinks/mysql/sink.py")
+REQUIRED = (
+    "__init__.py",
+    "py.typed",
+    "cli/log4j2.properties",
+    "sinks/__init__.py",
+    "sinks/mysql/sink.py",
+)
 """Files that have to be in the package, in both distributions."""
 SINKS = ("delta", "file", "hive", "mysql")
 _RELATIVE_LINK = re.compile(r"\]\((?![a-z]+:|#)([^)]*)\)")
@@ -62,10 +69,14 @@ def check_wheel(wheel: Path) -> None:
     """One top-level package, complete."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        metadata = b"".join(archive.read(name) for name in names if name.endswith(".dist-info/METADATA"))
+        metadata = b"".join(
+            archive.read(name) for name in names if name.endswith(".dist-info/METADATA")
+        )
     top = {name.partition("/")[0] for name in names if ".dist-info/" not in name}
     if top != {PACKAGE}:
-        raise PackageError(f"{wheel.name}: its top-level packages are {sorted(top)}, expected only {PACKAGE!r}")
+        raise PackageError(
+            f"{wheel.name}: its top-level packages are {sorted(top)}, expected only {PACKAGE!r}"
+        )
     _require(wheel, names)
     _check_description(wheel, metadata)
 
@@ -81,7 +92,9 @@ def check_sdist(sdist: Path) -> None:
     names = [member.name.partition("/")[2] for member in members]
     top = {name.partition("/")[0] for name in names if name.endswith(".py") and "/" in name}
     if top != {PACKAGE}:
-        raise PackageError(f"{sdist.name}: its top-level packages are {sorted(top)}, expected only {PACKAGE!r}")
+        raise PackageError(
+            f"{sdist.name}: its top-level packages are {sorted(top)}, expected only {PACKAGE!r}"
+        )
     _require(sdist, names)
     _check_description(sdist, metadata)
 
@@ -92,9 +105,20 @@ def check_installed(wheel: Path) -> None:
         fresh = Path(path) / "venv"
         venv.create(fresh, with_pip=True)
         python = fresh / "bin" / "python"
-        _run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel.resolve()), cwd=path)
+        _run(
+            python,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            str(wheel.resolve()),
+            cwd=path,
+        )
         [site] = fresh.glob("lib/python*/site-packages")
-        # A .pth adds the folder only: an editable twophase in it has a .pth of its own, which is not read there.
+        # A .pth adds the folder only: an editable twophase in it has a .pth of its own, which
+        # is not read there.
         (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
         _run(python, "-I", "-c", _LOAD, cwd=path)
         _run(fresh / "bin" / PACKAGE, "--help", cwd=path)
@@ -103,7 +127,10 @@ def check_installed(wheel: Path) -> None:
 def _only(folder: Path, pattern: str) -> Path:
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
-        raise PackageError(f"{folder} has {len(found)} files {pattern}, expected one: {[path.name for path in found]}")
+        raise PackageError(
+            f"{folder} has {len(found)} files {pattern}, expected one: "
+            f"{[path.name for path in found]}"
+        )
     return found[0]
 
 
@@ -119,21 +146,30 @@ def _read(archive: tarfile.TarFile, name: str) -> bytes:
 
 
 def _check_description(distribution: Path, metadata: bytes) -> None:
-    """Check the page that a package index shows: Markdown, not empty, each link absolute or within the page."""
+    """Check the page that a package index shows: Markdown, not empty, each link absolute
+    or within the page.
+    """
     found = message_from_bytes(metadata)
     text = str(found.get_payload())
     if found.get("Description-Content-Type") != "text/markdown" or not text.strip():
         raise PackageError(f"{distribution.name}: its metadata has no description in Markdown")
     if links := _RELATIVE_LINK.findall(text):
-        raise PackageError(f"{distribution.name}: its description has relative links, dead on a package index: {links}")
+        raise PackageError(
+            f"{distribution.name}: its description has relative links, dead on a package index: "
+            f"{links}"
+        )
 
 
 def _run(program: Path, *arguments: str, cwd: str) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     command = [str(program), *arguments]
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode:
-        raise PackageError(f"{' '.join(command[:4])} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        raise PackageError(
+            f"{' '.join(command[:4])} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
 
 
 def main() -> None:

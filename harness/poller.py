@@ -1,4 +1,6 @@
-"""A thread that reads again and again while its `with` block runs; the block may be entered many times."""
+"""A thread that reads again and again while its `with` block runs; the block may be
+entered many times.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from typing import Self
 
 _PAUSE_S = 0.01
 _PAUSES = 2
-"""The minimum pause after a look, as a multiple of its time, so that the drivers keep their processors."""
+"""The minimum pause after a look, as a multiple of its time, so that the drivers
+keep their processors.
+"""
 
 
 class Poller(ABC):
@@ -34,7 +38,9 @@ class Poller(ABC):
         """Look once at everything."""
 
     def look_again(self) -> None:
-        """Return once a look that began after this call has ended. For a moment when nothing changes, before a kill."""
+        """Return once a look that began after this call has ended. For a moment when nothing
+        changes, before a kill.
+        """
         with self._changed:
             wanted = self._ended + 2  # the current one began earlier
             self._changed.wait_for(lambda: self._ended >= wanted or self._error is not None)

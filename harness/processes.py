@@ -13,7 +13,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of descendants whose own parent dies (prctl(2), PR_SET_CHILD_SUBREAPER).
+    """Make this process the parent of descendants whose own parent dies (prctl(2),
+    PR_SET_CHILD_SUBREAPER).
 
     A JVM whose driver was killed then stays in the tree, and its time is counted.
     """
@@ -22,7 +23,8 @@ def adopt_orphans() -> None:
 
 
 def tree_cpu_s(root: int) -> float:
-    """Return the CPU seconds, user and system, of a process, its descendants, and those of them that were waited for.
+    """Return the CPU seconds, user and system, of a process, its descendants, and those of them
+    that were waited for.
 
     Args:
         root: a process id.
@@ -56,5 +58,6 @@ class _Stat:
             text = path.read_text(errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             return None
-        fields = text[text.rindex(")") + 2 :].split()  # the name before it may hold spaces and brackets
+        # the name before it may hold spaces and brackets
+        fields = text[text.rindex(")") + 2 :].split()
         return cls(int(path.parent.name), int(fields[1]), sum(map(int, fields[11:15])))

@@ -1,7 +1,8 @@
 """Tests that hand one job on to each other: `pytest.mark.relay`, a pytest plugin.
 
-Some jobs are too expensive to make for each test: the tests of such a module run in order, and each continues where the
-previous one has stopped. So that a failing test is one failure, and can be repeated:
+Some jobs are too expensive to make for each test: the tests of such a module run in order, and each
+continues where the previous one has stopped. So that a failing test is one failure,
+and can be repeated:
 
 1. Links after a failed one are skipped, and name it.
 2. A link that is selected with `-k` also selects those before it.
@@ -24,12 +25,16 @@ _broken: dict[tuple[Any, ...], str] = {}
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the mark."""
-    config.addinivalue_line("markers", f"{MARK}(*parameters): hands its job on to the next test of its module")
+    config.addinivalue_line(
+        "markers", f"{MARK}(*parameters): hands its job on to the next test of its module"
+    )
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
-    """Restore links that `-k` has deselected and a selected link needs. A relay stays where pytest has put its first link."""
+    """Restore links that `-k` has deselected and a selected link needs. A relay stays where pytest
+    has put its first link.
+    """
     collected = list(items)
     yield
     chosen, placed, found = {*items}, set(), list[pytest.Item]()
@@ -53,7 +58,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Record the link that has failed."""
     report = yield
     relay = _relay(item)

@@ -18,12 +18,18 @@ class _Header(ctypes.Structure):
 
 
 class _Capabilities(ctypes.Structure):
-    _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
+    _fields_ = (
+        ("effective", ctypes.c_uint32),
+        ("permitted", ctypes.c_uint32),
+        ("inheritable", ctypes.c_uint32),
+    )
 
 
 @contextmanager
 def permissions_checked() -> Iterator[None]:
-    """Make the kernel enforce file permissions for this thread, even if it is root's (capabilities(7))."""
+    """Make the kernel enforce file permissions for this thread, even if it is root's
+    (capabilities(7)).
+    """
     header, found = _Header(_VERSION, 0), (_Capabilities * 2)()
     _call(_libc.capget, header, found)
     before = found[0].effective

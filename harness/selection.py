@@ -1,11 +1,14 @@
-"""Selects the tests of a run: `make test` all but the long proofs, `make proof` the files that have some, whole.
+"""Selects the tests of a run: `make test` all but the long proofs, `make proof` the files
+that have some, whole.
 
     @pytest.mark.part("delta")      the subject of a file's tests: `make proof PART=delta`
-    @pytest.mark.proof              a test that only `make proof` runs; the rest of its file stands for it in `make test`
+    @pytest.mark.proof              a test that only `make proof` runs; the rest of its file stands
+                                    for it in `make test`
 
-A proof takes whole files, because the tests of some go on from one to the next. `--rest` leaves out what `make test` takes, but for
-files with a relay. `--share K/N` takes one of N sets of files
-that cost about the same by the ledger; together the sets are the whole proof. With `--rest` the sets are other ones than without.
+A proof takes whole files, because the tests of some go on from one to the next. `--rest` leaves out
+what `make test` takes, but for files with a relay. `--share K/N` takes one of N sets of files that
+cost about the same by the ledger; together the sets are the whole proof. With `--rest` the sets are
+other ones than without.
 """
 
 from __future__ import annotations
@@ -31,16 +34,21 @@ def representatives(cases: Iterable[str], chosen: Collection[str]) -> list[Param
     cases = list(cases)
     if unknown := {*chosen} - {*cases}:
         raise ValueError(f"chosen, and no case: {sorted(unknown)}")
-    return [pytest.param(case, marks=[] if case in chosen else [pytest.mark.proof]) for case in cases]
+    return [
+        pytest.param(case, marks=[] if case in chosen else [pytest.mark.proof]) for case in cases
+    ]
 
 
 def first_of(count: int, cases: Iterable[Any]) -> list[ParameterSet]:
-    """Return parameters of a test, tuples or single ones; `make test` takes the first few, `make proof` all of them."""
+    """Return parameters of a test, tuples or single ones; `make test` takes the first few,
+    `make proof` all of them.
+    """
     several = [case if isinstance(case, tuple) else (case,) for case in cases]
     if len(several) < count:
         raise ValueError(f"{count} are to stay of {len(several)}")
     return [
-        pytest.param(*case, marks=[] if number < count else [pytest.mark.proof]) for number, case in enumerate(several)
+        pytest.param(*case, marks=[] if number < count else [pytest.mark.proof])
+        for number, case in enumerate(several)
     ]
 
 
@@ -48,22 +56,36 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """See the module."""
     group = parser.getgroup("selection")
     group.addoption(
-        "--proof", action="store_true", help="The files with long proofs, whole, instead of the other tests."
+        "--proof",
+        action="store_true",
+        help="The files with long proofs, whole, instead of the other tests.",
     )
     group.addoption("--part", help="Of the proofs, those that are marked so, such as delta.")
-    group.addoption("--share", type=_share, metavar="K/N", help="Of the proofs, one of N sets, such as 3/10.")
-    group.addoption("--rest", action="store_true", help="Of the proofs, those that make test leaves out.")
-    group.addoption("--kills", type=int, default=30, help="How often each server is killed under load.")
     group.addoption(
-        "--quick", action="store_true", help=f"Files that cost up to {QUICK_S:g} CPU seconds by the ledger."
+        "--share", type=_share, metavar="K/N", help="Of the proofs, one of N sets, such as 3/10."
+    )
+    group.addoption(
+        "--rest", action="store_true", help="Of the proofs, those that make test leaves out."
+    )
+    group.addoption(
+        "--kills", type=int, default=30, help="How often each server is killed under load."
+    )
+    group.addoption(
+        "--quick",
+        action="store_true",
+        help=f"Files that cost up to {QUICK_S:g} CPU seconds by the ledger.",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers."""
-    config.addinivalue_line("markers", "part(name): what the tests of a file are about; make proof PART=name")
+    config.addinivalue_line(
+        "markers", "part(name): what the tests of a file are about; make proof PART=name"
+    )
     config.addinivalue_line("markers", "proof: taken by make proof only")
-    if not config.getoption("--proof") and any(config.getoption(name) for name in ("--part", "--share", "--rest")):
+    if not config.getoption("--proof") and any(
+        config.getoption(name) for name in ("--part", "--share", "--rest")
+    ):
         raise pytest.UsageError("--part, --share and --rest choose among the proofs: add --proof")
 
 
@@ -83,7 +105,11 @@ def _tests(config: pytest.Config, items: Iterable[pytest.Item]) -> set[str]:
     found = [item for item in items if item.get_closest_marker("proof") is None]
     if config.getoption("--quick"):
         entries = Ledger.read("test").entries
-        found = [item for item in found if entries.get(file_of(item), 0.0) <= QUICK_S and not _starts_something(item)]
+        found = [
+            item
+            for item in found
+            if entries.get(file_of(item), 0.0) <= QUICK_S and not _starts_something(item)
+        ]
     return {item.nodeid for item in found}
 
 
@@ -96,26 +122,47 @@ def _proofs(config: pytest.Config, items: list[pytest.Item]) -> set[str]:
     if part := config.getoption("--part"):
         parts = {mark.args[0] for item in items for mark in item.iter_markers("part")}
         if part not in parts:
-            raise pytest.UsageError(f"no proof is marked {part!r}; there are {', '.join(sorted(parts))}")
-        files &= {file_of(item) for item in items for mark in item.iter_markers("part") if mark.args[0] == part}
+            raise pytest.UsageError(
+                f"no proof is marked {part!r}; there are {', '.join(sorted(parts))}"
+            )
+        files &= {
+            file_of(item)
+            for item in items
+            for mark in item.iter_markers("part")
+            if mark.args[0] == part
+        }
     if share := config.getoption("--share"):
         number, sets = share
         files &= shares(files, sets, _costs(rest=config.getoption("--rest")))[number - 1]
     found = [item for item in items if file_of(item) in files]
     if config.getoption("--rest"):
-        relays = {file_of(item) for item in found if item.get_closest_marker(relay_tests.MARK) is not None}
-        found = [item for item in found if file_of(item) in relays or item.get_closest_marker("proof") is not None]
+        relays = {
+            file_of(item) for item in found if item.get_closest_marker(relay_tests.MARK) is not None
+        }
+        found = [
+            item
+            for item in found
+            if file_of(item) in relays or item.get_closest_marker("proof") is not None
+        ]
     return {item.nodeid for item in found}
 
 
 def _costs(*, rest: bool) -> dict[str, float]:
-    """Return the CPU seconds of each file by the ledger; with `--rest`, without the tests that `make test` takes."""
+    """Return the CPU seconds of each file by the ledger; with `--rest`, without the tests that
+    `make test` takes.
+    """
     whole, test = Ledger.read("proof").entries, Ledger.read("test").entries
-    return {file: max(cost - test.get(file, 0.0), 0.0) for file, cost in whole.items()} if rest else whole
+    return (
+        {file: max(cost - test.get(file, 0.0), 0.0) for file, cost in whole.items()}
+        if rest
+        else whole
+    )
 
 
 def shares(files: Iterable[str], number: int, entries: dict[str, float]) -> list[set[str]]:
-    """Return sets of files of about the same cost: the longest first, each to the set with the lowest cost."""
+    """Return sets of files of about the same cost: the longest first, each to the set
+    with the lowest cost.
+    """
     sets: list[set[str]] = [set() for _ in range(number)]
     costs = [0.0] * number
     for file in sorted(files, key=lambda file: (-entries.get(file, UNKNOWN_S), file)):

@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 @contextmanager
 def changed(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change settings, and restore them afterwards: `unset` alone would also remove those that Spark was started with.
+    """Change settings, and restore them afterwards: `unset` alone would also remove those that
+    Spark was started with.
 
     Args:
         spark: the session.

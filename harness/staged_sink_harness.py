@@ -52,7 +52,9 @@ class StagedHarness(SinkHarness, Generic[S]):
         sink.fence(attempt)
         return sink
 
-    def write(self, sink: S, rows: Sequence[Row], checkpoint: int = 0, attempt: Attempt = FIRST) -> Committable:
+    def write(
+        self, sink: S, rows: Sequence[Row], checkpoint: int = 0, attempt: Attempt = FIRST
+    ) -> Committable:
         """Pre-commit one piece."""
         writer = sink.writer(transaction_id(checkpoint, attempt), Subtask(0, checkpoint))
         writer.write(pa.RecordBatch.from_pylist(list(rows), schema=self.fields))
@@ -61,13 +63,17 @@ class StagedHarness(SinkHarness, Generic[S]):
         return piece
 
     def rows_with_nulls(self) -> list[Row]:
-        """Return rows without an empty partition value: it would read back as NULL, and is refused."""
+        """Return rows without an empty partition value: it would read back as
+        NULL, and is refused.
+        """
         rows = super().rows_with_nulls()
         return [row for row in rows if "" not in map(row.get, self.options.get("partition_by", ()))]
 
     def files(self) -> list[Path]:
         """Every file that readers see."""
-        return sorted(path for path in self.path.rglob("*.*") if path.is_file() and not self._hidden(path))
+        return sorted(
+            path for path in self.path.rglob("*.*") if path.is_file() and not self._hidden(path)
+        )
 
     def staged(self) -> list[Path]:
         """What lies hidden and is not committed."""
@@ -93,7 +99,9 @@ class FileHarness(StagedHarness[FileSink]):
         partitioning = ds.partitioning(pa.schema(columns), flavor="hive") if columns else None
         name = self.options.get("format", "parquet")
         # As in Spark: NULL is nothing between two commas, an empty text is quoted.
-        nulls = pyarrow.csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
+        nulls = pyarrow.csv.ConvertOptions(
+            strings_can_be_null=True, quoted_strings_can_be_null=False
+        )
         kind = ds.CsvFileFormat(convert_options=nulls) if name == "csv" else name
         if not self.files():
             return []

@@ -1,4 +1,6 @@
-"""Proxies between a client and its servers: one cuts the connection at a chosen moment, one switches to another server."""
+"""Proxies between a client and its servers: one cuts the connection at a chosen moment, one
+switches to another server.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ class _Proxy:
                 return
             try:
                 server = socket.create_connection(self._server)
-            except OSError:  # it is down, as in a failover: the next connection may find another one
+            except OSError:
+                # it is down, as in a failover: the next connection may find another one
                 _close(client)
                 continue
             self._serve(client, server)
@@ -47,7 +50,8 @@ class _Proxy:
 
 
 class CuttingProxy(_Proxy):
-    """Forwards everything until a client sends `trigger`: that still reaches the server, but its reply does not come back.
+    """Forwards everything until a client sends `trigger`: that still reaches the server, but its
+    reply does not come back.
 
     It cuts once; later connections are left alone.
     """
@@ -62,7 +66,9 @@ class CuttingProxy(_Proxy):
         threading.Thread(target=self._to_server, args=(client, server, mute), daemon=True).start()
         threading.Thread(target=self._to_client, args=(client, server, mute), daemon=True).start()
 
-    def _to_server(self, client: socket.socket, server: socket.socket, mute: threading.Event) -> None:
+    def _to_server(
+        self, client: socket.socket, server: socket.socket, mute: threading.Event
+    ) -> None:
         while data := _receive(client):
             if self._trigger in data and not self.cuts:
                 self.cuts += 1
@@ -73,7 +79,9 @@ class CuttingProxy(_Proxy):
                 break
         _close(server)
 
-    def _to_client(self, client: socket.socket, server: socket.socket, mute: threading.Event) -> None:
+    def _to_client(
+        self, client: socket.socket, server: socket.socket, mute: threading.Event
+    ) -> None:
         while data := _receive(server):
             if mute.is_set():
                 break
@@ -86,7 +94,8 @@ class CuttingProxy(_Proxy):
 
 
 class Switchboard(_Proxy):
-    """Forwards to one server until it is switched to another one, as a name or an address is after a failover.
+    """Forwards to one server until it is switched to another one, as a name or an address
+    is after a failover.
 
     For clients that are idle during the switch.
 

@@ -1,6 +1,8 @@
-"""The three tables of one job as others see them, without Spark and without any code of the product.
+"""The three tables of one job as others see them, without Spark and without any
+code of the product.
 
-MySQL by plain SQL, Delta by the files that its log names, Hive by the files in the folder of the table.
+MySQL by plain SQL, Delta by the files that its log names, Hive by the files in the
+folder of the table.
 """
 
 from __future__ import annotations
@@ -29,14 +31,18 @@ class Targets:
         warehouse: the folder with the Hive tables.
     """
 
-    def __init__(self, job: str, connection: Mapping[str, Any], lake: Path, warehouse: Path) -> None:
+    def __init__(
+        self, job: str, connection: Mapping[str, Any], lake: Path, warehouse: Path
+    ) -> None:
         self.job = job
         self.delta = lake / job
         self.hive = warehouse / job
         self._connection = connection
 
     def make_table(self) -> None:
-        """Create the one in MySQL, without a unique key, so that a duplicate shows. The sinks create the others."""
+        """Create the one in MySQL, without a unique key, so that a duplicate shows. The sinks
+        create the others.
+        """
         with self.connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE TABLE {self.job} ({workload.COLUMNS}) ENGINE = InnoDB")
 
@@ -59,16 +65,26 @@ class Targets:
         return {sink: self._count(sink) for sink in sinks or SINKS}
 
     def staged(self) -> dict[str, int]:
-        """Return data files, of the sinks that write files, that are written and that no reader sees yet."""
-        hive = [file for piece in order_files.staged(self.hive) for file in Path(piece).glob("[0-9]*")]
+        """Return data files, of the sinks that write files, that are written and that
+        no reader sees yet.
+        """
+        hive = [
+            file for piece in order_files.staged(self.hive) for file in Path(piece).glob("[0-9]*")
+        ]
         return {DELTA: len(delta_lake.unnamed_files(self.delta)), HIVE: len(hive)}
 
     def left(self) -> list[str]:
         """Return all uncommitted files beside the tables on disk."""
         beside = [
-            str(path) for path in (self.delta / "_twophase").rglob("*") if path.suffix in (".intent", ".manifest")
+            str(path)
+            for path in (self.delta / "_twophase").rglob("*")
+            if path.suffix in (".intent", ".manifest")
         ]
-        return [*beside, *sorted(delta_lake.unnamed_files(self.delta)), *order_files.staged(self.hive)]
+        return [
+            *beside,
+            *sorted(delta_lake.unnamed_files(self.delta)),
+            *order_files.staged(self.hive),
+        ]
 
     def connect(self) -> pymysql.connections.Connection[Any]:
         """Connect to MySQL."""

@@ -1,7 +1,8 @@
-"""Negative controls: a micro-batch written without the protocol, in two halves with a crash point between them.
+"""Negative controls: a micro-batch written without the protocol, in two halves with a crash
+point between them.
 
-A kill at that point shows the checker what it must see: a batch that is noted as done last is written twice, one that is noted
-first is lost in part.
+A kill at that point shows the checker what it must see: a batch that is noted as done last is
+written twice, one that is noted first is lost in part.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ LOSSES = "losses"
 """The control that notes a batch before its rows; any other notes it after them."""
 
 
-def write_in_halves(folder: Path, number: int, control: str, point: str, write: Callable[[int], None]) -> None:
+def write_in_halves(
+    folder: Path, number: int, control: str, point: str, write: Callable[[int], None]
+) -> None:
     """Write a micro-batch once more than is good for it, or once less, if a kill comes in between.
 
     Args:

@@ -1,4 +1,6 @@
-"""The integration tests' records in Kafka: orders, each with its own payload, over several partitions."""
+"""The integration tests' records in Kafka: orders, each with its own payload, over
+several partitions.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def produce(servers: str, topic: str, first: int, count: int, partitions: int = 
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "enable.idempotence": True})
     for order in orders(first, count):
         producer.poll(0)
-        producer.produce(topic, json.dumps(order).encode(), partition=int(str(order["id"])) % partitions)
+        producer.produce(
+            topic, json.dumps(order).encode(), partition=int(str(order["id"])) % partitions
+        )
     left = producer.flush(60)
     if left:
         raise RuntimeError(f"{left} of {count} records did not reach {topic}")

@@ -14,7 +14,9 @@ from twophase.testing.services import KafkaService, MariaDbService, MySqlService
 
 @pytest.fixture(scope="module", autouse=True)
 def connections_end_with_the_module() -> Iterator[None]:
-    """The threads of those left open would call stopped brokers, and draw random numbers that other tests rely on."""
+    """The threads of those left open would call stopped brokers, and draw random numbers that
+    other tests rely on.
+    """
     yield
     close_clusters()
 
@@ -70,7 +72,9 @@ def sql_server(request: pytest.FixtureRequest) -> Iterator[MySqlService | MariaD
 
 
 @pytest.fixture(
-    scope="module", params=["own_mysql", pytest.param("own_mariadb", marks=pytest.mark.proof)], ids=["mysql", "mariadb"]
+    scope="module",
+    params=["own_mysql", pytest.param("own_mariadb", marks=pytest.mark.proof)],
+    ids=["mysql", "mariadb"],
 )
 def sql_server_in_proof(request: pytest.FixtureRequest) -> Iterator[MySqlService | MariaDbService]:
     """The same; MariaDB in `make proof` only."""

@@ -1,4 +1,6 @@
-"""Property tests: the same examples in every run; `HYPOTHESIS_PROFILE=explore` looks for new ones."""
+"""Property tests: the same examples in every run; `HYPOTHESIS_PROFILE=explore`
+looks for new ones.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[None]:
-    """This process is a Python worker whose driver, this process too, has given it a key to seal errors with."""
+    """This process is a Python worker whose driver, this process too, has given it a key
+    to seal errors with.
+    """
     environment: dict[str, str] = {}
     seal.share_key(environment)
     with pytest.MonkeyPatch.context() as patch:

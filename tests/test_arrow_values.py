@@ -1,4 +1,6 @@
-"""Arrow arrays without pandas: they are those that pyarrow makes, and Spark's workers get by without pandas."""
+"""Arrow arrays without pandas: they are those that pyarrow makes, and Spark's workers get
+by without pandas.
+"""
 
 from __future__ import annotations
 
@@ -62,12 +64,16 @@ with tempfile.TemporaryDirectory() as folder:
     [result] = WriterTask(sink, transaction)(iter([batch]))
     assert result.num_rows == 1 and result.column(1)[0].is_valid
 print("pandas" in sys.modules)
-"""
+"""  # noqa: E501
 
 
 def test_no_worker_imports_pandas() -> None:
-    """What a reader and a writer do in a worker; in an interpreter of its own, because ours has pandas."""
-    done = subprocess.run([sys.executable, "-c", _WORKER], capture_output=True, text=True, check=False)
+    """What a reader and a writer do in a worker; in an interpreter of its own,
+    because ours has pandas.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _WORKER], capture_output=True, text=True, check=False
+    )
     assert (done.stdout, done.returncode) == ("False\n", 0), done.stderr
 
 
@@ -86,7 +92,8 @@ def test_an_integer_that_does_not_fit_is_an_error(value: int, kind: pa.DataType)
 
 
 @pytest.mark.parametrize(
-    "values", [[], [b""], [None], [b"a", None, b"", b"\x00\xff"], [None] * 9, [b"x"] * 17 + [None, b"y"]]
+    "values",
+    [[], [b""], [None], [b"a", None, b"", b"\x00\xff"], [None] * 9, [b"x"] * 17 + [None, b"y"]],
 )
 def test_binaries(values: list[bytes | None]) -> None:
     made = binaries(values)
@@ -108,5 +115,11 @@ def test_booleans(values: list[bool]) -> None:
 
 
 def test_scalars_keep_their_types_apart() -> None:
-    for value, kind in [(1, pa.int64()), (True, pa.bool_()), ("1", pa.string()), (0, pa.int64()), (False, pa.bool_())]:
+    for value, kind in [
+        (1, pa.int64()),
+        (True, pa.bool_()),
+        ("1", pa.string()),
+        (0, pa.int64()),
+        (False, pa.bool_()),
+    ]:
         assert scalar(value).equals(pa.scalar(value, kind))

@@ -1,4 +1,6 @@
-"""Options: checked at the edge, before any write; an error names the key, the value, what is allowed and what to do."""
+"""Options: checked at the edge, before any write; an error names the key, the value, what is
+allowed and what to do.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from twophase.config import CheckpointMode, Duration, JobOptions, Options, RestartStrategy, parse_duration_s
+from twophase.config import (
+    CheckpointMode,
+    Duration,
+    JobOptions,
+    Options,
+    RestartStrategy,
+    parse_duration_s,
+)
 from twophase.errors import ConfigError
 
 LOCATION = {"checkpointLocation": "/chk/orders"}
@@ -25,7 +34,7 @@ def refuses(**options: Any) -> str:
     return str(caught.value)
 
 
-# -- durations ---------------------------------------------------------------------------------------------------------
+# -- durations -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -46,7 +55,9 @@ def refuses(**options: Any) -> str:
         ("0 s", 0),
     ],
 )
-def test_a_duration_is_a_number_with_a_unit_in_seconds_without_one(text: object, seconds: float) -> None:
+def test_a_duration_is_a_number_with_a_unit_in_seconds_without_one(
+    text: object, seconds: float
+) -> None:
     assert parse(**{"checkpoint.min_pause": text}).min_pause_s == pytest.approx(seconds)
 
 
@@ -55,7 +66,10 @@ def test_a_duration_is_a_number_with_a_unit_in_seconds_without_one(text: object,
 )
 def test_a_duration_of_another_form_is_refused_with_the_forms(text: str) -> None:
     message = refuses(**{"checkpoint.min_pause": text})
-    assert f"option 'checkpoint.min_pause' is {text!r}: give a number with a unit: ms, s, min, h or d" in message
+    assert (
+        f"option 'checkpoint.min_pause' is {text!r}: give a number with a unit: ms, s, min, h or d"
+        in message
+    )
 
 
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), "9" * 400, None, [], True])
@@ -74,15 +88,21 @@ def test_any_text_is_a_duration_or_refused(text: str) -> None:
 
 
 def test_a_long_text_is_refused_in_bounded_time() -> None:
-    assert "checkpoint.min_pause" in refuses(**{"checkpoint.min_pause": " " * 100_000 + "1" * 100_000 + "x"})
+    assert "checkpoint.min_pause" in refuses(
+        **{"checkpoint.min_pause": " " * 100_000 + "1" * 100_000 + "x"}
+    )
 
 
-# -- keys and values ---------------------------------------------------------------------------------------------------
+# -- keys and values -------------------------------------------------------------------------------
 
 
 def test_the_defaults_are_those_of_the_documentation() -> None:
     options = parse()
-    assert (options.mode, options.timeout_s, options.min_pause_s) == (CheckpointMode.EXACTLY_ONCE, 600, 0)
+    assert (options.mode, options.timeout_s, options.min_pause_s) == (
+        CheckpointMode.EXACTLY_ONCE,
+        600,
+        0,
+    )
     assert (options.tolerable_failures, options.num_retained) == (0, 1)
     assert (options.restart_strategy, options.restore_path) == (RestartStrategy.EXPONENTIAL, None)
     assert not options.allow_non_restored_state
@@ -91,7 +111,11 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
 
 def test_values_may_be_strings_as_spark_gives_them() -> None:
     options = parse(
-        **{"checkpoint.num_retained": "3", "restore.error_if_no_checkpoint": "true", "restart.strategy": "none"}
+        **{
+            "checkpoint.num_retained": "3",
+            "restore.error_if_no_checkpoint": "true",
+            "restart.strategy": "none",
+        }
     )
     assert (options.num_retained, options.error_if_no_checkpoint) == (3, True)
     assert options.restart_strategy is RestartStrategy.NONE
@@ -102,8 +126,9 @@ def test_checkpoints_may_be_under_way_at_once_unless_each_is_to_be_followed_by_a
     assert parse(**{"checkpoint.max_concurrent": "3"}).max_concurrent == 3
     said = refuses(**{"checkpoint.max_concurrent": 2, "checkpoint.min_pause": "1 s"})
     assert (
-        "option 'checkpoint.min_pause' is '1 s': a pause after each commit needs checkpoint.max_concurrent = 1" in said
-    )
+        "option 'checkpoint.min_pause' is '1 s': a pause after each commit needs "
+        "checkpoint.max_concurrent = 1"
+    ) in said
     assert "option 'checkpoint.max_concurrent'" in refuses(**{"checkpoint.max_concurrent": 0})
 
 
@@ -140,7 +165,9 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, hint: st
         ("commit.backoff", "0 s", "greater than 0"),
     ],
 )
-def test_a_value_that_is_not_allowed_is_named_with_what_is(key: str, value: object, allowed: str) -> None:
+def test_a_value_that_is_not_allowed_is_named_with_what_is(
+    key: str, value: object, allowed: str
+) -> None:
     message = refuses(**{key: value})
     assert f"option {key!r} is" in message
     assert repr(value) in message or isinstance(value, str)
@@ -184,7 +211,11 @@ def test_a_group_names_itself_in_its_errors() -> None:
         Sample.parse({"wait": "long"}, "sink 'facts'")
 
 
-@given(st.dictionaries(st.text(max_size=10), st.none() | st.integers() | st.text(max_size=10), max_size=5))
+@given(
+    st.dictionaries(
+        st.text(max_size=10), st.none() | st.integers() | st.text(max_size=10), max_size=5
+    )
+)
 def test_whatever_is_given_is_accepted_or_a_config_error(options: dict[str, Any]) -> None:
     try:
         parse(**options)

@@ -1,4 +1,6 @@
-"""The tree of errors: as drawn, carried whole through pickle and through Spark's text, and helpful to who reads it."""
+"""The tree of errors: as drawn, carried whole through pickle and through Spark's text, and
+helpful to who reads it.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def drawn() -> dict[str, str]:
 
 
 def test_the_tree_is_as_drawn() -> None:
-    assert drawn() == {kind.__name__: "" if kind is TwoPhaseError else kind.__bases__[0].__name__ for kind in ALL}
+    assert drawn() == {
+        kind.__name__: "" if kind is TwoPhaseError else kind.__bases__[0].__name__ for kind in ALL
+    }
 
 
 def test_every_class_says_in_one_line_what_it_means() -> None:
@@ -74,7 +78,8 @@ def test_an_error_is_the_same_after_pickling_and_copying(kind: type[TwoPhaseErro
 
 def test_a_message_says_what_happened_whether_data_is_lost_and_what_to_do_next() -> None:
     assert str(FencedError("Job 'orders': out.", remedy="leave it stopped.")) == (
-        "Job 'orders': out. No data is lost: the newer driver goes on with the job. Next: leave it stopped."
+        "Job 'orders': out. No data is lost: the newer driver goes on with the job. "
+        "Next: leave it stopped."
     )
     assert str(DeclinedError("No.")) == "No. No data is lost: nothing of this attempt is visible."
     assert str(ConfigError("No.", remedy="yes.")) == "No. Next: yes."
@@ -103,7 +108,7 @@ def test_a_loss_is_never_said_to_be_harmless() -> None:
     assert OffsetOutOfRangeError.data_lost == ""
 
 
-# -- what Spark carries out of a worker as text ------------------------------------------------------------------------
+# -- what Spark carries out of a worker as text ----------------------------------------------------
 
 
 def traceback_of(error: BaseException) -> str:
@@ -116,16 +121,20 @@ def traceback_of(error: BaseException) -> str:
 def by_spark(text: str) -> str:
     """What Spark makes of a worker's traceback."""
     return (
-        "Job aborted due to stage failure: Task 0 in stage 2.0 failed 1 times, most recent failure: Lost task 0.0 in stage "
-        f"2.0 (TID 2) (host executor driver): org.apache.spark.api.python.PythonException: {text}\n"
-        "\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)\n"
+        "Job aborted due to stage failure: Task 0 in stage 2.0 failed 1 times, most recent "
+        "failure: Lost task 0.0 in stage 2.0 (TID 2) (host executor driver): "
+        f"org.apache.spark.api.python.PythonException: {text}\n"
+        "\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException("
+        "PythonRunner.scala:581)\n"
         "\tat java.base/java.lang.Thread.run(Thread.java:840)\n\nDriver stacktrace:\n"
     )
 
 
 @pytest.mark.parametrize("kind", ALL)
 @given(what=WORDS, remedy=WORDS | st.just(""))
-def test_an_error_is_found_again_in_its_own_traceback(kind: type[TwoPhaseError], what: str, remedy: str) -> None:
+def test_an_error_is_found_again_in_its_own_traceback(
+    kind: type[TwoPhaseError], what: str, remedy: str
+) -> None:
     found = from_text(traceback_of(kind(what, remedy=remedy)))
     assert type(found) is kind
     assert (found.what, found.remedy) == (what, remedy)
@@ -135,11 +144,16 @@ def test_the_error_is_found_in_what_spark_says_of_a_failed_task() -> None:
     error = RejectedRowsError("Table `shop`.`orders` refuses row 7.", remedy="correct the rows.")
     found = from_text(by_spark(traceback_of(error)))
     assert type(found) is RejectedRowsError
-    assert (found.what, found.remedy) == ("Table `shop`.`orders` refuses row 7.", "correct the rows.")
+    assert (found.what, found.remedy) == (
+        "Table `shop`.`orders` refuses row 7.",
+        "correct the rows.",
+    )
 
 
 def test_a_message_that_looks_like_the_remedy_stays_a_message() -> None:
-    found = from_text(traceback_of(DeclinedError("The value is ' Next: leave it.'", remedy="look.")))
+    found = from_text(
+        traceback_of(DeclinedError("The value is ' Next: leave it.'", remedy="look."))
+    )
     assert found is not None
     assert (found.what, found.remedy) == ("The value is ' Next: leave it.'", "look.")
 
@@ -147,7 +161,10 @@ def test_a_message_that_looks_like_the_remedy_stays_a_message() -> None:
 def test_a_traceback_on_one_line_or_without_its_head_is_enough() -> None:
     """Spark can be told to hide tracebacks, and loggers join lines."""
     error = BadRecordError("offset 7.")
-    for text in ("".join(traceback.format_exception_only(error)), " ".join(traceback_of(error).split())):
+    for text in (
+        "".join(traceback.format_exception_only(error)),
+        " ".join(traceback_of(error).split()),
+    ):
         assert type(from_text(f"[X] Caused by: {text} at java.lang.Thread.run")) is BadRecordError
 
 
@@ -165,7 +182,9 @@ def test_of_several_errors_the_last_is_meant() -> None:
 
 
 def test_an_error_of_a_sink_of_somebody_else_is_what_it_inherits_from() -> None:
-    found = from_text(traceback_of(type("TheirsError", (RejectedRowsError,), {"__module__": "theirs"})("no.")))
+    found = from_text(
+        traceback_of(type("TheirsError", (RejectedRowsError,), {"__module__": "theirs"})("no."))
+    )
     assert isinstance(found, RejectedRowsError)
 
 
@@ -181,7 +200,8 @@ def test_a_driver_seals_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 CAST = (
-    '[CAST_INVALID_INPUT] The value \'{}\' of the type "STRING" cannot be cast to "INT" because it is malformed. Correct the'
+    '[CAST_INVALID_INPUT] The value \'{}\' of the type "STRING" cannot be cast to "INT" because it '
+    "is malformed. Correct the"
     " value as per the syntax, or change its target type. SQLSTATE: 22018"
 )
 
@@ -191,8 +211,12 @@ CAST = (
     kind=st.sampled_from(ALL),
     before=st.text(),
     after=st.text(),
-    place=st.sampled_from([CAST, "ValueError: {}", "KeyError: '{}'", "Caused by: {}", "{}", "a\n{}\nb", "x {}"]),
-    form=st.sampled_from(["{}", "{}: hello", "Caused by: {}: hello", "{}: hello Next: stop.", "x {}: hello"]),
+    place=st.sampled_from(
+        [CAST, "ValueError: {}", "KeyError: '{}'", "Caused by: {}", "{}", "a\n{}\nb", "x {}"]
+    ),
+    form=st.sampled_from(
+        ["{}", "{}: hello", "Caused by: {}: hello", "{}: hello Next: stop.", "x {}: hello"]
+    ),
     traced=st.booleans(),
 )
 def test_a_value_that_names_an_error_is_not_that_error(
@@ -200,7 +224,10 @@ def test_a_value_that_names_an_error_is_not_that_error(
 ) -> None:
     name = form.format(f"twophase.errors.{kind.__name__}")
     if traced:
-        name = f'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    raise error\n{name}\n'
+        name = (
+            'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    raise error\n'
+            f"{name}\n"
+        )
     value = before + name + after
     assert from_text(place.replace("{}", value)) is None
     assert from_text(by_spark(place.replace("{}", value))) is None
@@ -237,4 +264,11 @@ def test_any_text_is_taken(text: str) -> None:
 
 
 def test_a_long_text_is_searched_in_bounded_time() -> None:
-    assert from_text("\tat org.apache.spark (Python.scala:1) " * 20_000 + "\n" + "twophase-error/1 " * 100_000) is None
+    assert (
+        from_text(
+            "\tat org.apache.spark (Python.scala:1) " * 20_000
+            + "\n"
+            + "twophase-error/1 " * 100_000
+        )
+        is None
+    )

@@ -1,4 +1,6 @@
-"""Crash points: armed by name from the environment, acting at the very hit they are told to, and nothing otherwise."""
+"""Crash points: armed by name from the environment, acting at the very hit they are told to, and
+nothing otherwise.
+"""
 
 from __future__ import annotations
 
@@ -89,11 +91,21 @@ def test_a_delay_is_in_milliseconds(arm: Arm) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["C06", "C06=", "C06=explode", "=kill", "C06=kill@x", "C06=delay:long", "C06=delay:1.5", "C06=raise;C07=raise"],
+    [
+        "C06",
+        "C06=",
+        "C06=explode",
+        "=kill",
+        "C06=kill@x",
+        "C06=delay:long",
+        "C06=delay:1.5",
+        "C06=raise;C07=raise",
+    ],
 )
 def test_a_mistake_is_refused_with_the_form(text: str) -> None:
     with pytest.raises(
-        ConfigError, match=r"TWOPHASE_FAILPOINTS: .* Next: use name=ACTION with one of kill, kill_driver"
+        ConfigError,
+        match=r"TWOPHASE_FAILPOINTS: .* Next: use name=ACTION with one of kill, kill_driver",
     ):
         failpoints._parse(text)
 
@@ -104,7 +116,9 @@ def test_nothing_armed_costs_one_look_up(arm: Arm) -> None:
     failpoint("")
 
 
-def test_the_log_has_a_line_for_each_point_acted_on(arm: Arm, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_the_log_has_a_line_for_each_point_acted_on(
+    arm: Arm, tmp_path: Path, monkeypatch: Patch
+) -> None:
     monkeypatch.setenv(failpoints.LOG_VARIABLE, str(tmp_path / "log"))
     arm("C06=raise@2,C07=delay:0@*")
     acted("C06", 3)
@@ -113,7 +127,7 @@ def test_the_log_has_a_line_for_each_point_acted_on(arm: Arm, tmp_path: Path, mo
     assert (tmp_path / "log").read_text() == f"C06 raise {pid}\nC07 delay {pid}\nC07 delay {pid}\n"
 
 
-# -- what ends or stops the process ------------------------------------------------------------------------------------
+# -- what ends or stops the process ----------------------------------------------------------------
 
 PROGRAM = """
 import sys
@@ -137,7 +151,9 @@ threading.Thread(target=run).start()
 """
 
 
-def start(points: str, log: Path, program: str = PROGRAM, **variables: str) -> subprocess.Popen[str]:
+def start(
+    points: str, log: Path, program: str = PROGRAM, **variables: str
+) -> subprocess.Popen[str]:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),
@@ -146,7 +162,11 @@ def start(points: str, log: Path, program: str = PROGRAM, **variables: str) -> s
         **variables,
     }
     return subprocess.Popen(
-        [sys.executable, "-c", program], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-c", program],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
 
 
@@ -160,7 +180,9 @@ def test_a_killed_process_is_gone_at_once_and_has_said_so_before(tmp_path: Path)
 
 def test_a_worker_kills_its_driver_and_goes_on(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "60"]) as driver:
-        with start("C06=kill_driver", tmp_path / "log", **{failpoints.DRIVER_VARIABLE: str(driver.pid)}) as worker:
+        with start(
+            "C06=kill_driver", tmp_path / "log", **{failpoints.DRIVER_VARIABLE: str(driver.pid)}
+        ) as worker:
             output, _ = worker.communicate(timeout=60)
         assert driver.wait(60) == -signal.SIGKILL
     assert (worker.returncode, output) == (0, "0\n1\n2\n")

@@ -1,4 +1,6 @@
-"""Flink's keys: accepted for ours, older names with a warning, and refused with what to do where they mean nothing here."""
+"""Flink's keys: accepted for ours, older names with a warning, and refused with what to do where
+they mean nothing here.
+"""
 
 from __future__ import annotations
 
@@ -71,18 +73,24 @@ def test_only_an_older_name_warns_and_names_the_current_one(
     if name == key.name:
         assert warned == []
     else:
-        assert warned == [f"job 'orders': Flink's key {name} is deprecated: write {key.name} or {key.ours}"]
+        assert warned == [
+            f"job 'orders': Flink's key {name} is deprecated: write {key.name} or {key.ours}"
+        ]
 
 
 @pytest.mark.parametrize(("name", "key"), NAMES, ids=[name for name, _ in NAMES])
-def test_an_option_that_is_given_by_both_names_is_refused_with_both(name: str, key: FlinkKey) -> None:
+def test_an_option_that_is_given_by_both_names_is_refused_with_both(
+    name: str, key: FlinkKey
+) -> None:
     message = refuses(**{key.ours: VALUES[key.ours][1], name: VALUES[key.ours][0]})
     assert f"{key.ours!r} and {name!r} are the same option" in message
 
 
 def test_an_older_and_a_current_name_together_are_refused_with_both() -> None:
     names = {"state.checkpoints.num-retained": 2, "execution.checkpointing.num-retained": 2}
-    assert "'state.checkpoints.num-retained' and 'execution.checkpointing.num-retained'" in refuses(**names)
+    assert "'state.checkpoints.num-retained' and 'execution.checkpointing.num-retained'" in refuses(
+        **names
+    )
 
 
 @pytest.mark.parametrize("name", INSTEAD)
@@ -93,7 +101,9 @@ def test_a_key_that_means_nothing_here_is_refused_with_what_to_do(name: str) -> 
 
 
 @pytest.mark.parametrize("given", [60_000, "60000", " 60000 "])
-def test_a_duration_without_a_unit_is_milliseconds_under_flinks_key_and_seconds_under_ours(given: Any) -> None:
+def test_a_duration_without_a_unit_is_milliseconds_under_flinks_key_and_seconds_under_ours(
+    given: Any,
+) -> None:
     assert parse(**{"execution.checkpointing.timeout": given}).timeout_s == 60
     assert parse(**{"checkpoint.timeout": given}).timeout_s == 60_000
 
@@ -110,18 +120,25 @@ def test_a_duration_without_a_unit_is_milliseconds_under_flinks_key_and_seconds_
         ("exponential-delay", "exponential"),
     ],
 )
-def test_the_restart_strategies_have_flinks_names_under_flinks_key(given: Any, strategy: str) -> None:
+def test_the_restart_strategies_have_flinks_names_under_flinks_key(
+    given: Any, strategy: str
+) -> None:
     assert parse(**{"restart-strategy.type": given}).restart_strategy == strategy
 
 
 def test_a_key_of_another_restart_strategy_is_refused() -> None:
     message = refuses(**{"restart-strategy.fixed-delay.delay": "1 s"})
-    assert "'restart-strategy.fixed-delay.delay' belongs to another restart strategy than 'exponential'" in message
+    assert (
+        "'restart-strategy.fixed-delay.delay' belongs to another restart "
+        "strategy than 'exponential'"
+    ) in message
     assert "set restart.strategy to 'fixed'" in message
 
 
 def test_a_mistyped_key_of_flinks_is_refused_with_the_nearest_one() -> None:
-    assert "did you mean 'execution.checkpointing.timeout'?" in refuses(**{"execution.checkpointing.timeut": "1 s"})
+    assert "did you mean 'execution.checkpointing.timeout'?" in refuses(
+        **{"execution.checkpointing.timeut": "1 s"}
+    )
 
 
 def job_file(folder: Path, option: str) -> Path:
@@ -146,5 +163,7 @@ def test_the_command_line_wins_over_flinks_key_in_the_job_file(tmp_path: Path) -
 
 
 def test_a_key_that_means_nothing_here_is_refused_in_a_job_file_too(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"job.yaml: options: Flink's key 'state.backend.type' has no option here"):
+    with pytest.raises(
+        ConfigError, match=r"job.yaml: options: Flink's key 'state.backend.type' has no option here"
+    ):
         load_job_file(job_file(tmp_path, "state.backend.type: rocksdb"), {})

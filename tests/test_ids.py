@@ -1,4 +1,6 @@
-"""Identities: allowed in every place they stand in, ordered where order closes attempts, never the same twice (I5)."""
+"""Identities: allowed in every place they stand in, ordered where order closes attempts, never
+the same twice (I5).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from hypothesis import strategies as st
 from twophase.errors import ConfigError
 from twophase.ids import Attempt, Subtask, TransactionId, check_name, new_lineage_id, short_hash
 
-TRANSACTION = TransactionId("orders", "0f0e0d0c-0b0a-4908-8706-050403020100", 7, Attempt(2, 3), "facts", "abc")
+TRANSACTION = TransactionId(
+    "orders", "0f0e0d0c-0b0a-4908-8706-050403020100", 7, Attempt(2, 3), "facts", "abc"
+)
 
 
 @pytest.mark.parametrize("name", ["a", "7", "orders", "Orders-2.daily_x", "x" * 64])
@@ -61,7 +65,14 @@ def test_a_name_that_is_allowed_can_stand_in_a_file_name_and_in_sql(name: str) -
 
 
 def test_a_later_attempt_is_greater_by_generation_first() -> None:
-    attempts = [Attempt(1, 1), Attempt(1, 2), Attempt(1, 10), Attempt(2, 0), Attempt(2, 1), Attempt(10, 0)]
+    attempts = [
+        Attempt(1, 1),
+        Attempt(1, 2),
+        Attempt(1, 10),
+        Attempt(2, 0),
+        Attempt(2, 1),
+        Attempt(10, 0),
+    ]
     assert all(earlier < later for earlier, later in pairwise(attempts))
     assert len({str(attempt) for attempt in attempts}) == len(attempts)
 

@@ -8,9 +8,21 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = sorted(path for package in ("twophase", "sinks") for path in (ROOT / package).rglob("*.py"))
+SOURCES = sorted(
+    path for package in ("twophase", "sinks") for path in (ROOT / package).rglob("*.py")
+)
 
-MODULES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "jsonpickle", "joblib"}
+MODULES = {
+    "pickle",
+    "_pickle",
+    "cPickle",
+    "cloudpickle",
+    "dill",
+    "marshal",
+    "shelve",
+    "jsonpickle",
+    "joblib",
+}
 CALLS = {"eval", "exec", "compile", "__import__"}
 METHODS = {
     ("yaml", "load"),
@@ -35,7 +47,9 @@ ALLOWED = {
 
 
 def dangers(source: str) -> list[str]:
-    """What in `source` could run code that was read as data. `__reduce__` only says how others pickle an object."""
+    """What in `source` could run code that was read as data. `__reduce__` only says how
+    others pickle an object.
+    """
     found = []
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -44,7 +58,11 @@ def dangers(source: str) -> list[str]:
             case ast.ImportFrom(module=str(module), names=names):
                 if module.split(".")[0] in MODULES:
                     found.append(module)
-                found += [alias.name for alias in names if (module, alias.name) in METHODS or alias.name in MODULES]
+                found += [
+                    alias.name
+                    for alias in names
+                    if (module, alias.name) in METHODS or alias.name in MODULES
+                ]
             case ast.Call(func=ast.Name(id=name)) if name in CALLS:
                 found.append(name)
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if (owner, name) in METHODS:
@@ -98,7 +116,11 @@ def test_the_search_finds_what_it_is_for(source: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["import yaml\nyaml.safe_load(text)", "class A:\n    def __reduce__(self):\n        return A, ()", "json.load(f)"],
+    [
+        "import yaml\nyaml.safe_load(text)",
+        "class A:\n    def __reduce__(self):\n        return A, ()",
+        "json.load(f)",
+    ],
 )
 def test_the_search_lets_safe_code_pass(source: str) -> None:
     assert dangers(source) == []

@@ -59,7 +59,9 @@ CORE = (
 
 def fresh(program: str) -> str:
     """The output of a program in an interpreter that has not imported twophase."""
-    return subprocess.check_output([sys.executable, "-c", f"import sys; {program}"], text=True).strip()
+    return subprocess.check_output(
+        [sys.executable, "-c", f"import sys; {program}"], text=True
+    ).strip()
 
 
 def test_the_exported_names_are_exactly_these() -> None:
@@ -90,7 +92,10 @@ def test_every_sink_package_exports_its_sink_and_its_errors(package: str) -> Non
 
 @pytest.mark.parametrize("package", ["twophase", *SINKS])
 def test_a_package_imports_nothing_of_what_it_exports(package: str) -> None:
-    found = fresh(f"import {package}; print(*sorted(name for name in sys.modules if name.startswith('twophase')))")
+    found = fresh(
+        f"import {package}; print(*sorted(name for name in sys.modules if "
+        "name.startswith('twophase')))"
+    )
     parents = {"twophase"} if package == "twophase" else {"twophase", "twophase.sinks", package}
     assert set(found.split()) == {"twophase.exports", *parents}
 
@@ -98,8 +103,13 @@ def test_a_package_imports_nothing_of_what_it_exports(package: str) -> None:
 @pytest.mark.parametrize("module", ["twophase.workers", "twophase.sinks.mysql.xid"])
 def test_sparks_python_processes_do_not_import_the_drivers_half(module: str) -> None:
     names = ("pyspark", "pyarrow", "pymysql")
-    assert fresh(f"import {module}; print([name for name in {names} if name in sys.modules])") == "[]"
+    assert (
+        fresh(f"import {module}; print([name for name in {names} if name in sys.modules])") == "[]"
+    )
 
 
 def test_the_core_imports_without_spark() -> None:
-    assert fresh(f"sys.modules['pyspark'] = None; import {', '.join(CORE)}; print('imported')") == "imported"
+    assert (
+        fresh(f"sys.modules['pyspark'] = None; import {', '.join(CORE)}; print('imported')")
+        == "imported"
+    )

@@ -1,4 +1,6 @@
-"""README.md and docs/ say what is true: their code parses, their options exist, their links lead somewhere."""
+"""README.md and docs/ say what is true: their code parses, their options exist, their
+links lead somewhere.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +24,37 @@ README = (ROOT / "README.md").read_text()
 PAGES = sorted(
     path
     for path in ROOT.rglob("*.md")
-    if not any(part.startswith(".") or part in ("build", "site") for part in path.relative_to(ROOT).parts)
+    if not any(
+        part.startswith(".") or part in ("build", "site") for part in path.relative_to(ROOT).parts
+    )
 )
 TESTS = ("tests", "integration", "verification")
 PYTHON = README.partition("```python\n")[2].partition("```")[0]
 YAML = (ROOT / "docs" / "tutorial.md").read_text().partition("```yaml\n")[2].partition("```")[0]
-# The addresses that the job file of the tutorial has a word for: the program takes them from its environment.
-ENVIRONMENT = {"TWOPHASE_KAFKA_BOOTSTRAP_SERVERS": "broker:9092", "TWOPHASE_MYSQL_URL": "mysql://app@db"}
+# The addresses that the job file of the tutorial has a word for: the program takes them
+# from its environment.
+ENVIRONMENT = {
+    "TWOPHASE_KAFKA_BOOTSTRAP_SERVERS": "broker:9092",
+    "TWOPHASE_MYSQL_URL": "mysql://app@db",
+}
 
 
 def calls(name: str) -> list[ast.Call]:
     """The calls of a function or method in the quick start."""
     nodes = [node for node in ast.walk(ast.parse(PYTHON)) if isinstance(node, ast.Call)]
-    return [node for node in nodes if name in (getattr(node.func, "attr", ""), getattr(node.func, "id", ""))]
+    return [
+        node
+        for node in nodes
+        if name in (getattr(node.func, "attr", ""), getattr(node.func, "id", ""))
+    ]
 
 
 def value(node: ast.expr) -> Any:
     """A constant of the quick start, or what it takes from its environment."""
-    return eval(compile(ast.Expression(node), "README.md", "eval"), {"os": SimpleNamespace(environ=ENVIRONMENT)})
+    return eval(
+        compile(ast.Expression(node), "README.md", "eval"),
+        {"os": SimpleNamespace(environ=ENVIRONMENT)},
+    )
 
 
 def keywords(call: ast.Call) -> dict[str, Any]:
@@ -57,7 +72,8 @@ def test_the_quick_start_is_short_and_compiles() -> None:
 
 def test_every_option_of_the_quick_start_exists() -> None:
     options = options_of_the_quick_start()
-    job = {key: value for key, value in options.items() if key in JobOptions.keys()}  # noqa: SIM118 not a dict
+    # not a dict
+    job = {key: value for key, value in options.items() if key in JobOptions.keys()}  # noqa: SIM118
     assert job.keys() == {"checkpointLocation"}
     JobOptions.parse(job, "README")
     KafkaOptions.parse({key: value for key, value in options.items() if key not in job}, "README")
@@ -101,13 +117,17 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_every_path_of_the_code_that_is_named_exists(page: Path) -> None:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     for name in re.findall(
-        r"`((?:benchmarks|demo|docs|examples|harness|integration|sinks|tests|twophase|verification)/[\w./]*)`", text
+        r"`((?:benchmarks|demo|docs|examples|harness|integration|sinks|tests|"
+        r"twophase|verification)/[\w./]*)`",
+        text,
     ):
         assert (ROOT / name).exists(), name
 
 
 def named_tests(page: Path) -> list[tuple[str, str]]:
-    """File and function of each `file.py::test` on a page; `::test` alone is in the file named before it."""
+    """File and function of each `file.py::test` on a page; `::test` alone is in the
+    file named before it.
+    """
     found: list[tuple[str, str]] = []
     for file, name in re.findall(r"`([\w./]*)::(test_\w+)`", page.read_text()):
         found.append((file or found[-1][0], name))
@@ -117,7 +137,9 @@ def named_tests(page: Path) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_test_that_is_named_exists(page: Path) -> None:
     for file, name in named_tests(page):
-        assert re.search(rf"^ *def {name}\(", (ROOT / file).read_text(), flags=re.MULTILINE), f"{file}::{name}"
+        assert re.search(rf"^ *def {name}\(", (ROOT / file).read_text(), flags=re.MULTILINE), (
+            f"{file}::{name}"
+        )
     files = {path.name for folder in TESTS for path in (ROOT / folder).rglob("*.py")}
     for name in re.findall(r"`(test_\w+\.py)`", page.read_text()):
         assert name in files, name
@@ -126,7 +148,9 @@ def test_every_test_that_is_named_exists(page: Path) -> None:
 def conditions(text: str) -> dict[str, str]:
     """The rows of tables of conditions and hazards, by their first cell."""
     rows = [
-        line for line in text.splitlines() if line.startswith("| ") and not line.startswith(("| |", "| condition |"))
+        line
+        for line in text.splitlines()
+        if line.startswith("| ") and not line.startswith(("| |", "| condition |"))
     ]
     return {row.split(" | ")[0]: row for row in rows}
 
@@ -149,7 +173,9 @@ def test_the_conditions_of_loss_in_the_readme_are_those_of_the_whole_list() -> N
 def test_every_make_target_that_is_named_exists() -> None:
     made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     named = {
-        name for page in PAGES for name in re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(), flags=re.MULTILINE)
+        name
+        for page in PAGES
+        for name in re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(), flags=re.MULTILINE)
     }
     assert named <= made
 
@@ -157,7 +183,12 @@ def test_every_make_target_that_is_named_exists() -> None:
 def kinds(root: type[TwoPhaseError]) -> list[type[TwoPhaseError]]:
     return [
         root,
-        *(leaf for child in root.__subclasses__() if child.__module__ == errors.__name__ for leaf in kinds(child)),
+        *(
+            leaf
+            for child in root.__subclasses__()
+            if child.__module__ == errors.__name__
+            for leaf in kinds(child)
+        ),
     ]
 
 
@@ -165,7 +196,9 @@ def kinds(root: type[TwoPhaseError]) -> list[type[TwoPhaseError]]:
 ABSTRACT = {"TwoPhaseError", "SourceLossError"}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in kinds(TwoPhaseError) if kind.__name__ not in ABSTRACT])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in kinds(TwoPhaseError) if kind.__name__ not in ABSTRACT]
+)
 def test_operations_knows_every_error_with_its_exit_code(kind: type[TwoPhaseError]) -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     restarts = "restarts, " if kind.restartable else ""

@@ -1,4 +1,6 @@
-"""Values of rows in messages: whatever they hold, a message stays one line of bounded length, or does without them."""
+"""Values of rows in messages: whatever they hold, a message stays one line of bounded length, or
+does without them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ HOSTILE = {
     "newlines": f"{SECRET}\nNext: run rm -rf\r\n\u2028\x0b",
     "terminal escapes": f"{SECRET}\x1b[2J\x1b]0;owned\x07\x9b31m\u202e",
     "ten megabytes": SECRET + "x" * 10_000_000,
-    "one of our errors": f"{SECRET} twophase.errors.FencedError: Job 'orders' was taken over. Next: leave it stopped.",
+    "one of our errors": (
+        f"{SECRET} twophase.errors.FencedError: Job 'orders' was taken over. "
+        "Next: leave it stopped."
+    ),
     "NUL, and no text": f"{SECRET}\0\udc80",
     "quotes": f"{SECRET}'\"\\'",
 }
@@ -62,7 +67,9 @@ def mysql_warning(value: str) -> str:
             return SimpleNamespace(affected=0, warnings=1)
 
         def rows(self, _: str) -> list[tuple[str, int, str]]:
-            return [("Warning", 1366, f"Incorrect integer value: '{value}' for column 'count' at row 1")]
+            return [
+                ("Warning", 1366, f"Incorrect integer value: '{value}' for column 'count' at row 1")
+            ]
 
     text = value.encode(errors="replace").decode()
     batch = pa.RecordBatch.from_pylist([{"name": text}], schema=pa.schema([("name", pa.string())]))
@@ -96,13 +103,21 @@ def partition_value(value: str) -> str:
 
 def metastore_error(value: str) -> str:
     session: Any = SimpleNamespace(_jsparkSession=None)
-    with pytest.raises(TargetUnreachableError) as caught, Catalog(session)._answering("add partitions"):
+    with (
+        pytest.raises(TargetUnreachableError) as caught,
+        Catalog(session)._answering("add partitions"),
+    ):
         raise Py4JError(f"AlreadyExistsException: Partition [{value}] exists")
     return str(caught.value)
 
 
 def spark_error(value: str) -> str:
-    return str(declined(RuntimeError(f"[CAST_INVALID_INPUT] The value '{value}' of the type STRING"), "Checkpoint 3"))
+    return str(
+        declined(
+            RuntimeError(f"[CAST_INVALID_INPUT] The value '{value}' of the type STRING"),
+            "Checkpoint 3",
+        )
+    )
 
 
 PLACES: list[Callable[[str], str]] = [
@@ -129,7 +144,9 @@ def test_a_value_is_quoted_on_one_line_and_cut(place: Callable[[str], str], name
 @pytest.mark.usefixtures("redacting")
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("place", PLACES)
-def test_a_value_is_left_out_where_the_application_says_so(place: Callable[[str], str], name: str) -> None:
+def test_a_value_is_left_out_where_the_application_says_so(
+    place: Callable[[str], str], name: str
+) -> None:
     message = place(HOSTILE[name])
     assert SECRET not in message
     assert REDACTED in message
@@ -140,7 +157,10 @@ def test_a_value_looks_like_a_value() -> None:
     assert shown("it's") == '"it\'s"'
     assert shown(b"\x00") == r"b'\x00'"
     assert shown(decimal.Decimal("1.50")) == "Decimal('1.50')"
-    assert shown({"id": 50, "day": datetime.date(2026, 1, 2)}) == "{'id': 50, 'day': datetime.date(2026, 1, 2)}"
+    assert (
+        shown({"id": 50, "day": datetime.date(2026, 1, 2)})
+        == "{'id': 50, 'day': datetime.date(2026, 1, 2)}"
+    )
     assert shown([1, None, "a"]) == "[1, None, 'a']"
     assert shown("x" * 1_000, 3) == "'xxx'... (1,000 characters)"
     assert shown(b"x" * 1_000, 3) == "b'xxx'... (1,000 bytes)"

@@ -1,4 +1,6 @@
-"""docs/operations.md lists every state in which a job does not start, and each of them is led out of by a test."""
+"""docs/operations.md lists every state in which a job does not start, and each of them is
+led out of by a test.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,27 @@ ROOT = Path(__file__).parents[1]
 _BY_HAND = "integration/repair/test_ways_by_hand.py"
 _ERROR = re.compile(r"`(\w+Error)`")
 
-# The rows that neither table of states walks through: the test that provokes the state, does what the row says, and counts rows.
+# The rows that neither table of states walks through: the test that provokes the state, does what
+# the row says, and counts rows.
 ELSEWHERE = {
     "another driver runs": f"{_BY_HAND}::test_a_driver_that_was_overtaken_is_left_stopped",
     "Spark's folder is gone, or an old copy": "tests/runtime/test_job.py::"
     "test_a_restore_from_the_newest_checkpoint_leads_out_where_spark_s_folder_is_gone_or_old",
-    "the log of a query of the plugin form is gone, old or damaged": "tests/runtime/test_plugin_adopted_query.py::"
+    (
+        "the log of a query of the plugin form is gone, old or damaged"
+    ): "tests/runtime/test_plugin_adopted_query.py::"
     "test_where_spark_s_folder_is_whole_the_query_goes_on_where_the_newest_checkpoint_ended",
-    "an adoption in the plugin form has died before Spark's folder was written": "tests/runtime/test_plugin_adopted_query.py::"
+    (
+        "an adoption in the plugin form has died before Spark's folder was written"
+    ): "tests/runtime/test_plugin_adopted_query.py::"
     "test_a_repair_that_died_is_run_again_and_until_then_nothing_is_written",
     "a file of Spark's log is empty": "tests/runtime/test_job.py::"
     "test_a_file_of_spark_s_log_that_a_power_cut_emptied_is_deleted_and_the_job_goes_on",
     "the checkpoint restored from is gone": "tests/runtime/test_restored_lineage.py::"
     "test_it_does_not_start_without_that_state",
-    "a newer version of twophase has written to the folder": "tests/coordinator/test_newer_format.py::"
+    (
+        "a newer version of twophase has written to the folder"
+    ): "tests/coordinator/test_newer_format.py::"
     "test_a_start_over_a_newer_log_writes_nothing_and_the_newer_version_goes_on",
     "a record does not fit the schema": "integration/kafka/test_bad_input.py::"
     "test_a_malformed_record_stops_every_start_until_it_may_be_left_out",
@@ -41,19 +50,34 @@ ELSEWHERE = {
     "test_where_only_spark_s_commit_log_tells_the_state_it_is_not_built_of_other_records_by_itself",
     "a Delta table was altered while pieces wait": "integration/delta/test_changes.py::"
     "test_a_change_that_the_files_do_not_fit_stops_the_job_and_undone_lets_it_go_on",
-    "this JVM has a Delta table's lock for a commit that was given up": "integration/delta/test_neighbours.py::"
+    (
+        "this JVM has a Delta table's lock for a commit that was given up"
+    ): "integration/delta/test_neighbours.py::"
     "test_a_job_whose_jvm_has_the_lock_for_ever_stops_and_goes_on_in_another_jvm",
 }
 # Their states end by themselves, by a restart or when a server is back; the others need somebody.
-NO_STATE = {"ServiceError", "SparkLostError", "InDoubtError", "ReplayLostError", "TargetUnreachableError"}
+NO_STATE = {
+    "ServiceError",
+    "SparkLostError",
+    "InDoubtError",
+    "ReplayLostError",
+    "TargetUnreachableError",
+}
 
 
 def rows() -> dict[str, tuple[set[str], str]]:
     """For each state of the page its errors, and what it takes."""
     page = (ROOT / "docs" / "operations.md").read_text()
     section = page[page.index("## Where a job does not start") :].partition("\n### ")[0]
-    cells = [[cell.strip() for cell in line.split(" | ")] for line in section.splitlines() if line.startswith("| ")]
-    return {state.removeprefix("| "): ({*_ERROR.findall(error)}, takes) for state, error, takes, _ in cells[1:]}
+    cells = [
+        [cell.strip() for cell in line.split(" | ")]
+        for line in section.splitlines()
+        if line.startswith("| ")
+    ]
+    return {
+        state.removeprefix("| "): ({*_ERROR.findall(error)}, takes)
+        for state, error, takes, _ in cells[1:]
+    }
 
 
 def walks() -> dict[str, str]:
@@ -78,18 +102,31 @@ def test_the_row_of_a_walk_names_its_error_and_what_leads_out(state: str) -> Non
 def test_the_test_of_a_row_exists_and_expects_its_errors(state: str) -> None:
     file, _, name = ELSEWHERE[state].partition("::")
     tree = ast.parse((ROOT / file).read_text())
-    [found] = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    [found] = [
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name
+    ]
     decorators = " ".join(ast.unparse(one) for one in found.decorator_list)
-    tables = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
-    text = ast.unparse(found) + " ".join(one for one in tables if one.partition(":")[0].partition(" ")[0] in decorators)
+    tables = [
+        ast.unparse(node) for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)
+    ]
+    text = ast.unparse(found) + " ".join(
+        one for one in tables if one.partition(":")[0].partition(" ")[0] in decorators
+    )
     expected = {error for error in rows()[state][0] if not re.search(rf"\b{error}\b", text)}
     assert not expected, "errors of the row that the test does not expect"
     assert "skip" not in decorators
 
 
 def test_every_error_that_stops_a_job_has_a_row_or_needs_nobody() -> None:
-    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TwoPhaseError)}
-    stop = {name for name in kinds if not getattr(errors, name).restartable} - {"TwoPhaseError", "SourceLossError"}
+    kinds = {
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, TwoPhaseError)
+    }
+    stop = {name for name in kinds if not getattr(errors, name).restartable} - {
+        "TwoPhaseError",
+        "SourceLossError",
+    }
     named = {error for found, _ in rows().values() for error in found}
     assert stop - named - NO_STATE == set()
     assert not named & NO_STATE

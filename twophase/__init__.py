@@ -1,6 +1,7 @@
 """Exactly-once sinks for PySpark Structured Streaming, by two-phase commit.
 
-Names are imported on first use: Spark's Python workers import this package too, and need a tenth of it.
+Names are imported on first use: Spark's Python workers import this package too, and
+need a tenth of it.
 """
 
 from typing import TYPE_CHECKING
@@ -19,8 +20,21 @@ if TYPE_CHECKING:
         InitializationContext,
         SnapshotContext,
     )
-    from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
-    from twophase.protocol.sink import ArrowSink, BatchSink, CommitRequest, Sink, SinkContext, SinkHistory
+    from twophase.protocol.outcome import (
+        AlreadyCommitted,
+        CommitOutcome,
+        Committed,
+        Lost,
+        RetryLater,
+    )
+    from twophase.protocol.sink import (
+        ArrowSink,
+        BatchSink,
+        CommitRequest,
+        Sink,
+        SinkContext,
+        SinkHistory,
+    )
     from twophase.protocol.writer import SinkWriter
     from twophase.runtime.job import Job
     from twophase.runtime.registration import register
@@ -69,12 +83,27 @@ _HOMES = {
         "InitializationContext",
         "SnapshotContext",
     ),
-    "twophase.protocol.outcome": ("AlreadyCommitted", "CommitOutcome", "Committed", "Lost", "RetryLater"),
-    "twophase.protocol.sink": ("ArrowSink", "BatchSink", "CommitRequest", "Sink", "SinkContext", "SinkHistory"),
+    "twophase.protocol.outcome": (
+        "AlreadyCommitted",
+        "CommitOutcome",
+        "Committed",
+        "Lost",
+        "RetryLater",
+    ),
+    "twophase.protocol.sink": (
+        "ArrowSink",
+        "BatchSink",
+        "CommitRequest",
+        "Sink",
+        "SinkContext",
+        "SinkHistory",
+    ),
     "twophase.protocol.writer": ("SinkWriter",),
     "twophase.runtime.job": ("Job",),
     "twophase.runtime.registration": ("register",),
     "twophase.runtime.stream_writer": ("StreamWriter", "write_stream"),
 }
 
-__getattr__, __dir__ = lazy_exports(__name__, {name: module for module, names in _HOMES.items() for name in names})
+__getattr__, __dir__ = lazy_exports(
+    __name__, {name: module for module, names in _HOMES.items() for name in names}
+)

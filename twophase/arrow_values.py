@@ -1,8 +1,8 @@
 """Arrow arrays and scalars from Python values, without pandas.
 
-`pyarrow.array`, `pyarrow.scalar` and every compute function that takes a Python value import pandas, if it is installed, to
-check whether the value is a pandas object. That costs a third of a second of CPU time in each of Spark's Python workers.
-Arrays built from buffers skip that check.
+`pyarrow.array`, `pyarrow.scalar` and every compute function that takes a Python value import
+pandas, if it is installed, to check whether the value is a pandas object. That costs a third of a
+second of CPU time in each of Spark's Python workers. Arrays built from buffers skip that check.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def binaries(values: Sequence[bytes | None], kind: pa.DataType | None = None) ->
         raise OverflowError(f"{len(data)} bytes are too many for one array")
     ends = np.zeros(len(values) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, present), np.int32, len(present)), out=ends[1:])
-    return pa.Array.from_buffers(kind, len(values), [validity, pa.py_buffer(ends), pa.py_buffer(data)])
+    return pa.Array.from_buffers(
+        kind, len(values), [validity, pa.py_buffer(ends), pa.py_buffer(data)]
+    )
 
 
 def texts(values: Sequence[str | None]) -> pa.Array:

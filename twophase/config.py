@@ -1,7 +1,8 @@
 """Options: parsed once at the edge, frozen, checked before any write.
 
-Every group of options is a subclass of `Options`. Values may be strings, as Spark passes them, or typed. Unknown keys
-and bad values become one `ConfigError` that names the key, the value, what is allowed and what to do.
+Every group of options is a subclass of `Options`. Values may be strings, as Spark passes them, or
+typed. Unknown keys and bad values become one `ConfigError` that names the key, the value, what is
+allowed and what to do.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from twophase.errors import ConfigError
 from twophase.flink_keys import KEYS, with_our_keys
@@ -25,12 +34,15 @@ _UNITS_S = {
     # These are Flink's.
     "ns": 1e-9, "nano": 1e-9, "nanos": 1e-9, "nanosecond": 1e-9, "nanoseconds": 1e-9,
     "µs": 1e-6, "micro": 1e-6, "micros": 1e-6, "microsecond": 1e-6, "microseconds": 1e-6,
-    "milli": 0.001, "millis": 0.001, "secs": 1.0, "m": 60.0, "d": 86_400.0, "day": 86_400.0, "days": 86_400.0,
+    "milli": 0.001, "millis": 0.001, "secs": 1.0, "m": 60.0, "d": 86_400.0, "day": 86_400.0,
+    "days": 86_400.0,
 }  # fmt: skip
 
 
 def parse_duration_s(value: object) -> object:
-    """Turn '10 seconds', '500 ms' or '10 min' into seconds; leave anything else to the type check."""
+    """Turn '10 seconds', '500 ms' or '10 min' into seconds; leave anything else
+    to the type check.
+    """
     if isinstance(value, bool):
         raise ValueError("a duration is a number with a unit, not true or false")
     if not isinstance(value, str):
@@ -46,7 +58,9 @@ Duration = Annotated[float, BeforeValidator(parse_duration_s), Field(ge=0, allow
 
 
 def parse_names(value: object) -> object:
-    """Split 'a, b', as Spark passes options, into its names; leave anything else to the type check."""
+    """Split 'a, b', as Spark passes options, into its names; leave anything else
+    to the type check.
+    """
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
@@ -93,7 +107,11 @@ def _explain(cls: type[Options], error: ValidationError, where: str) -> str:
         match detail["type"]:
             case "extra_forbidden":
                 near = difflib.get_close_matches(key, [*cls.keys(), *cls.other_keys()], n=1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known options: {', '.join(sorted(cls.keys()))}."
+                hint = (
+                    f"did you mean {near[0]!r}?"
+                    if near
+                    else f"known options: {', '.join(sorted(cls.keys()))}."
+                )
                 problems.append(f"{where}: unknown option {key!r}; {hint}")
             case "missing":
                 problems.append(f"{where}: option {key!r} is required.")
@@ -124,14 +142,16 @@ class JobOptions(Options):
     checkpoint_location: str = Field(
         alias="checkpointLocation",
         min_length=1,
-        description="the job's folder, on a local file system; made for its user only (0700), refused if it, or a folder above "
-        "it without the sticky bit, is writable by everyone, or if it is writable by a group with other accounts in it",
+        description="the job's folder, on a local file system; made for its user only (0700), "
+        "refused if it, or a folder above it without the sticky bit, is writable by everyone, or "
+        "if it is writable by a group with other accounts in it",
     )
     interval_s: Duration | None = Field(
         default=None,
         alias="checkpoint.interval",
-        description="time from one trigger to the next; without it and without a trigger, the next begins when the last is "
-        "done; a `.trigger(...)` wins over it, a job file with both is refused",
+        description="time from one trigger to the next; without it and without a trigger, the next "
+        "begins when the last is done; a `.trigger(...)` wins over it, "
+        "a job file with both is refused",
     )
     mode: CheckpointMode = Field(
         default=CheckpointMode.EXACTLY_ONCE,
@@ -149,8 +169,10 @@ class JobOptions(Options):
         alias="checkpoint.max_concurrent",
         ge=1,
         le=100,
-        description="how many checkpoints may be under way: above 1, a checkpoint is committed behind the next micro-batches "
-        "([architecture](architecture.md#commits-behind-the-next-micro-batch)); not with `checkpoint.min_pause`",
+        description="how many checkpoints may be under way: above 1, a checkpoint is committed "
+        "behind the next micro-batches "
+        "([architecture](architecture.md#commits-behind-the-next-micro-batch)); "
+        "not with `checkpoint.min_pause`",
     )
     min_pause_s: Duration = Field(
         default=0.0,
@@ -162,7 +184,8 @@ class JobOptions(Options):
         alias="checkpoint.tolerable_failures",
         ge=0,
         le=1000,
-        description="consecutive declined attempts of a micro-batch that are retried in place before the query fails",
+        description="consecutive declined attempts of a micro-batch that are retried in "
+        "place before the query fails",
     )
     num_retained: int = Field(
         default=1,
@@ -208,7 +231,8 @@ class JobOptions(Options):
         default=600.0,
         alias="restart.window",
         gt=0,
-        description="failure_rate: what failures are counted over; exponential: time without failure after which the pause is "
+        description="failure_rate: what failures are counted over; exponential: time without "
+        "failure after which the pause is "
         "reset",
     )
     restore_path: str | None = Field(
@@ -219,7 +243,8 @@ class JobOptions(Options):
     allow_non_restored_state: bool = Field(
         default=False,
         alias="restore.allow_non_restored_state",
-        description="drop state that the job has no place for; restore a plan that looks stateful to twophase and is not",
+        description="drop state that the job has no place for; "
+        "restore a plan that looks stateful to twophase and is not",
     )
     error_if_no_checkpoint: bool = Field(
         default=False,
@@ -240,7 +265,9 @@ class JobOptions(Options):
     @field_validator("min_pause_s")
     @classmethod
     def _pause_alone(cls, pause_s: float, info: ValidationInfo) -> float:
-        """Flink has the same rule: with a pause after each commit, no commit can overlap the next checkpoint."""
+        """Flink has the same rule: with a pause after each commit, no commit can overlap
+        the next checkpoint.
+        """
         if pause_s and info.data.get("max_concurrent", 1) > 1:
             raise ValueError("a pause after each commit needs checkpoint.max_concurrent = 1")
         return pause_s

@@ -6,27 +6,36 @@
     |-- PreflightError             the environment or a target cannot give what the protocol needs
     |-- ServiceError               a local test service could not be fetched or started
     |-- SparkLostError             the Spark application under the job is gone
-    |-- ReplayLostError            a committed micro-batch has lost or changed records; the next start continues without them
-    |-- DeclinedError              an attempt at a checkpoint failed before its decision; nothing is visible
-    |   |-- RejectedRowsError      the target rejected rows: the data is at fault, a retry would fail the same way
-    |   |-- BadRecordError         a source record does not fit the schema; a retry would fail the same way
+    |-- ReplayLostError            a committed micro-batch has lost or changed records; the next
+    |                              start continues without them
+    |-- DeclinedError              an attempt at a checkpoint failed before its decision;
+    |                              nothing is visible
+    |   |-- RejectedRowsError      the target rejected rows: the data is at fault, a retry
+    |   |                          would fail the same way
+    |   |-- BadRecordError         a source record does not fit the schema; a retry
+    |   |                          would fail the same way
     |   |-- SourceUnavailableError the source did not answer, or a read of it stalled
     |   `-- CheckpointExpiredError the attempt took longer than checkpoint.timeout
-    `-- StopJobError               the job stops and does not restart by itself, except after InDoubtError
+    `-- StopJobError               the job stops and does not restart by itself, except
+                                   after InDoubtError
         |-- FencedError            another driver has taken over the job
-        |-- InDoubtError           the outcome of writing the decision is unknown; recovery finds out
+        |-- InDoubtError           the outcome of writing the decision is unknown;
+        |                          recovery finds out
         |-- LostCommittableError   a decided piece is proven absent from its target
         |-- CheckpointMissingError the store has no history, but a sink or Spark's folder has
-        |-- RestoreRefusedError    the restored checkpoint is older than what the sinks have, or are bound to get
+        |-- RestoreRefusedError    the restored checkpoint is older than what the sinks have,
+        |                          or are bound to get
         |-- CorruptRecordError     a durable file is damaged
-        |-- NewerFormatError       a newer twophase has written a durable file; this one leaves it as it is
+        |-- NewerFormatError       a newer twophase has written a durable file; this one
+        |                          leaves it as it is
         |-- OffsetMismatchError    Spark's offset log and the checkpoint store disagree
         |-- TargetChangedError     a committable names another target than the one connected
         `-- SourceLossError        records that the job has not read are gone from the source
             |-- OffsetOutOfRangeError
             |-- TopicRecreatedError
             |-- PartitionVanishedError
-            `-- RangeChangedError    a decided micro-batch that Spark reruns for its state has different records
+            `-- RangeChangedError    a decided micro-batch that Spark reruns for its state
+                                     has different records
 
 Every message says what happened, whether data is lost, and what to do next.
 """
@@ -60,7 +69,8 @@ class TwoPhaseError(Exception):
         self.what = " ".join(what.splitlines())
         self.remedy = " ".join(remedy.splitlines())
         super().__init__(self.what)
-        # Tracebacks show notes, so in a worker the sealed line is part of the text that Spark carries (`from_text`).
+        # Tracebacks show notes, so in a worker the sealed line is part of the text that Spark
+        # carries (`from_text`).
         kinds = [_name(kind) for kind in type(self).__mro__ if issubclass(kind, TwoPhaseError)]
         if note := seal({"kinds": kinds, "what": self.what, "remedy": self.remedy}):
             self.add_note(note)
@@ -84,13 +94,17 @@ class ConfigError(TwoPhaseError):
 
 
 class PreflightError(TwoPhaseError):
-    """The environment or a target cannot give what the protocol needs. Raised before a sink has undecided rows."""
+    """The environment or a target cannot give what the protocol needs. Raised before a sink
+    has undecided rows.
+    """
 
     exit_code = 2
 
 
 class TargetUnreachableError(TwoPhaseError):
-    """A target does not answer. Decided checkpoints stay decided and are committed once it answers again."""
+    """A target does not answer. Decided checkpoints stay decided and are committed
+    once it answers again.
+    """
 
     restartable = True
 
@@ -100,13 +114,17 @@ class ServiceError(TwoPhaseError):
 
 
 class SparkLostError(TwoPhaseError):
-    """The job's Spark application has stopped, or its JVM is gone: restarting the query cannot help."""
+    """The job's Spark application has stopped, or its JVM is gone: restarting the
+    query cannot help.
+    """
 
     data_lost = "No data is lost: the next start of the job recovers."
 
 
 class ReplayLostError(TwoPhaseError):
-    """A committed micro-batch, rerun for Spark's watermark, has lost its records. It will not run again."""
+    """A committed micro-batch, rerun for Spark's watermark, has lost its records. It
+    will not run again.
+    """
 
     restartable = True
     data_lost = "No data is lost: every sink has its rows, and Spark their state."
@@ -127,7 +145,9 @@ class RejectedRowsError(DeclinedError):
 
 
 class BadRecordError(DeclinedError):
-    """A source record cannot be read with the schema. A retry would read it again, so the job stops."""
+    """A source record cannot be read with the schema. A retry would read it
+    again, so the job stops.
+    """
 
     restartable = False
     exit_code = 3
@@ -148,17 +168,23 @@ class StopJobError(TwoPhaseError):
 
 
 class FencedError(StopJobError):
-    """Another driver has taken over the job; this one no longer decides, commits or aborts anything."""
+    """Another driver has taken over the job; this one no longer decides, commits
+    or aborts anything.
+    """
 
     exit_code = 4
     data_lost = "No data is lost: the newer driver goes on with the job."
 
 
 class InDoubtError(StopJobError):
-    """Writing the decision had an unclear outcome. Neither commit nor abort is right before recovery has looked."""
+    """Writing the decision had an unclear outcome. Neither commit nor abort is right before
+    recovery has looked.
+    """
 
     restartable = True
-    data_lost = "No data is lost: recovery reads the log and either commits or aborts the whole checkpoint."
+    data_lost = (
+        "No data is lost: recovery reads the log and either commits or aborts the whole checkpoint."
+    )
 
 
 class LostCommittableError(StopJobError):
@@ -170,7 +196,9 @@ class CheckpointMissingError(StopJobError):
 
 
 class RestoreRefusedError(StopJobError):
-    """A restore would rewrite rows that a sink has or is bound to get. No data is missing: start without it to continue."""
+    """A restore would rewrite rows that a sink has or is bound to get. No data is missing: start
+    without it to continue.
+    """
 
 
 class CorruptRecordError(StopJobError):
@@ -178,7 +206,9 @@ class CorruptRecordError(StopJobError):
 
 
 class NewerFormatError(StopJobError):
-    """A durable file is in a format that only a newer version of twophase reads. It is never taken for damage."""
+    """A durable file is in a format that only a newer version of twophase reads. It is
+    never taken for damage.
+    """
 
     data_lost = "No data is lost: it was left as it is."
 
@@ -200,7 +230,9 @@ class OffsetOutOfRangeError(SourceLossError):
 
 
 class TopicRecreatedError(SourceLossError):
-    """A topic was deleted and created again under the same name: its offsets mean other records now."""
+    """A topic was deleted and created again under the same name: its offsets mean
+    other records now.
+    """
 
 
 class PartitionVanishedError(SourceLossError):
@@ -208,14 +240,17 @@ class PartitionVanishedError(SourceLossError):
 
 
 class RangeChangedError(SourceLossError):
-    """An offset range of a decided checkpoint has different records when Spark reads it again for its state."""
+    """An offset range of a decided checkpoint has different records when Spark reads it
+    again for its state.
+    """
 
 
 def from_text(text: str) -> TwoPhaseError | None:
     """Rebuild the error whose text Spark carried out of a worker.
 
-    Spark keeps only the traceback of an exception raised in a Python worker or in a Python data source. The traceback of
-    a `TwoPhaseError` holds a sealed line (`twophase.seal`). Nothing else is trusted: a row value can name any error.
+    Spark keeps only the traceback of an exception raised in a Python worker or in a Python data
+    source. The traceback of a `TwoPhaseError` holds a sealed line (`twophase.seal`). Nothing else
+    is trusted: a row value can name any error.
 
     Args:
         text: any text with a Python traceback in it.

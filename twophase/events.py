@@ -1,4 +1,6 @@
-"""Events of a job, as values. Logs, progress and metrics observe them; the protocol itself never logs."""
+"""Events of a job, as values. Logs, progress and metrics observe them; the protocol
+itself never logs.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ class CheckpointDeclined(Event):
 class CheckpointDecided(Event):
     """The completed checkpoint is durable: from here on everything commits.
 
-    `rows` is the sum over all sinks; `rows_by_sink` names every sink of the job, including those without rows.
+    `rows` is the sum over all sinks; `rows_by_sink` names every sink of the job, including
+    those without rows.
     """
 
     checkpoint: int
@@ -92,7 +95,8 @@ class PieceCommitted(Event):
 class CommitRetried(Event):
     """A decided checkpoint is not committed yet: a sink asked for a retry.
 
-    `waiting_s` is how long this driver has been trying, in seconds: all that time its pieces may hold locks (H5).
+    `waiting_s` is how long this driver has been trying, in seconds: all that time its pieces
+    may hold locks (H5).
     """
 
     checkpoint: int
@@ -107,8 +111,9 @@ class CommitRetried(Event):
 class CheckpointCommitted(Event):
     """Every sink has proven the checkpoint committed.
 
-    Durations in seconds: `duration_s` since the trigger; `protocol_s` the part spent in the protocol itself, without
-    Spark and the targets. `rows` is the sum over all sinks; `rows_by_sink` names every sink of the job.
+    Durations in seconds: `duration_s` since the trigger; `protocol_s` the part spent in the
+    protocol itself, without Spark and the targets. `rows` is the sum over all sinks; `rows_by_sink`
+    names every sink of the job.
     """
 
     checkpoint: int
@@ -121,7 +126,9 @@ class CheckpointCommitted(Event):
 
 @dataclass(frozen=True)
 class GroupOffsetsDelayed(Event):
-    """The offsets of a committed checkpoint did not reach the consumer group; those of the next one will cover them."""
+    """The offsets of a committed checkpoint did not reach the consumer group; those of the next
+    one will cover them.
+    """
 
     checkpoint: int
     reason: str
@@ -167,13 +174,17 @@ class JobStopped(Event):
 
 
 Observer = Callable[[Event], None]
-"""Receives events in the thread that emits them: concurrently with `checkpoint.max_concurrent` above 1."""
+"""Receives events in the thread that emits them: concurrently with
+`checkpoint.max_concurrent` above 1.
+"""
 
 _log = logging.getLogger("twophase")
 
 
 class Observers:
-    """Passes events to every observer. An observer that fails is logged and cannot disturb the protocol."""
+    """Passes events to every observer. An observer that fails is logged and cannot
+    disturb the protocol.
+    """
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = list(observers)

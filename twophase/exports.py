@@ -1,6 +1,7 @@
 """Exports that a package imports when they are first used (PEP 562).
 
-Spark's Python workers import submodules, and with each of them its package: the package must not import the rest of itself.
+Spark's Python workers import submodules, and with each of them its package: the package must not
+import the rest of itself.
 """
 
 import sys
@@ -9,8 +10,12 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for a package; `modules` gives the module that defines each exported name."""
+def lazy_exports(
+    package: str, modules: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` for a package; `modules` gives the module that defines
+    each exported name.
+    """
 
     def get(name: str) -> Any:
         if name not in modules:

@@ -2,12 +2,13 @@
 
     TWOPHASE_FAILPOINTS="C06=kill,C13=raise@2,C09=delay:200"
 
-`name=action@k` acts on the k-th time the point is reached in this process (default 1), and only then; `name=action@*`
-acts each time. Actions: `kill` (SIGKILL to this process), `kill_driver` (SIGKILL to the process that `TWOPHASE_DRIVER_PID`
-names, from a worker), `stop` (SIGSTOP), `raise` (`FailpointError`), `delay:ms`.
-Unset, a failpoint is one dictionary look-up.
-`TWOPHASE_FAILPOINTS_LOG` names a file that gets a line for each point acted on, synced before the action. Processes that
-share it act on `name=action@k` once among all of them, so that a worker started after a kill does not die again.
+`name=action@k` acts on the k-th time the point is reached in this process (default 1), and only
+then; `name=action@*` acts each time. Actions: `kill` (SIGKILL to this process), `kill_driver`
+(SIGKILL to the process that `TWOPHASE_DRIVER_PID` names, from a worker), `stop` (SIGSTOP), `raise`
+(`FailpointError`), `delay:ms`. Unset, a failpoint is one dictionary look-up.
+`TWOPHASE_FAILPOINTS_LOG` names a file that gets a line for each point acted on, synced before the
+action. Processes that share it act on `name=action@k` once among all of them, so that a worker
+started after a kill does not die again.
 
 The crash points of the protocol:
 
@@ -15,10 +16,13 @@ The crash points of the protocol:
     C03  a task has pre-committed, the driver has not heard of it
     C04  a piece is not durable yet             C05  it is
     C06  all sinks have acknowledged, nothing is decided
-    C07  the record of the decision is half written; C08 not synced; C09 not linked; C10 its folder is not synced
+    C07  the record of the decision is half written; C08 not synced; C09 not linked; C10 its
+         folder is not synced
     C11  decided, committed nowhere             C12  before a sink's first piece is committed
-    C13  between two pieces                     C14  a piece is committed, the driver has not heard of it
-    C15  a sink has committed all of them       C16  the job's log says committed, Spark has not been told
+    C13  between two pieces                     C14  a piece is committed, the driver
+                                                     has not heard of it
+    C15  a sink has committed all of them       C16  the job's log says committed,
+                                                     Spark has not been told
     C17  old bodies and records are being deleted
     C18  recovery has appended its fence        C19  it has committed one decided checkpoint
     C20  it is aborting orphans                 C22  it has committed all that is decided
@@ -30,7 +34,8 @@ The crash points of the protocol:
     F05  the partitions are in the metastore, other policies have not run
     R01  a repair has taken the job over        R02  the operator has said yes, nothing is recorded
     R03  the repair is recorded, and not carried out
-    R04  lost pieces are written again          R05  the body that lists them is there, the record is not
+    R04  lost pieces are written again          R05  the body that lists them is there,
+                                                     the record is not
 """
 
 from __future__ import annotations
@@ -78,7 +83,8 @@ def _parse(text: str) -> dict[str, _Rule]:
 def _malformed(entry: str, what: str) -> ConfigError:
     return ConfigError(
         f"{VARIABLE}: {entry!r} {what}.",
-        remedy=f"use name=ACTION with one of {', '.join(_ACTIONS)}, such as C09=delay:200, then @k or @*.",
+        remedy=f"use name=ACTION with one of {', '.join(_ACTIONS)}, such as C09=delay:200, "
+        "then @k or @*.",
     )
 
 
@@ -88,7 +94,9 @@ _lock = threading.Lock()
 
 
 def arm(text: str) -> None:
-    """Arm the failpoints in `text` and no others, and reset the hit counts: for a process forked with this module loaded."""
+    """Arm the failpoints in `text` and no others, and reset the hit counts: for a process forked
+    with this module loaded.
+    """
     global _rules
     rules = _parse(text)
     with _lock:
@@ -114,7 +122,8 @@ def failpoint(name: str) -> None:
         case "kill_driver":
             os.kill(int(os.environ[DRIVER_VARIABLE]), signal.SIGKILL)
         case "stop":
-            # To this thread: sent to the process, another thread may take the signal while this one runs on.
+            # To this thread: sent to the process, another thread may take the signal
+            # while this one runs on.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         case "raise":
             raise FailpointError(f"failpoint {name}")

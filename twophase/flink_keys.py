@@ -1,7 +1,9 @@
-"""Flink's keys for the options of a job: their aliases, deprecated names, and keys that have no option here.
+"""Flink's keys for the options of a job: their aliases, deprecated names, and keys that
+have no option here.
 
-The names are those of Flink 2.x. A name that Flink 1.x had and 2.x deprecates is accepted with a warning. A key that Flink
-knows and that cannot mean anything here is refused with what to do instead: ignored, it would promise what nobody keeps.
+The names are those of Flink 2.x. A name that Flink 1.x had and 2.x deprecates is accepted with a
+warning. A key that Flink knows and that cannot mean anything here is refused with what to do
+instead: ignored, it would promise what nobody keeps.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ class FlinkKey:
     strategy: str = ""
 
     def value(self, given: Any) -> Any:
-        """Return the value of our option for a value of Flink's; leave what is not known to the option's own check."""
+        """Return the value of our option for a value of Flink's; leave what is not known to the
+        option's own check.
+        """
         if self.values:
             return self.values.get(str(given).strip().lower(), given)
         if self.duration and not isinstance(given, bool) and re.fullmatch(r"\s*\d+\s*", str(given)):
@@ -66,22 +70,52 @@ def _same(*values: str) -> dict[str, str]:
 KEYS = (
     FlinkKey(f"{_CHECKPOINTING}dir", "checkpointLocation", ("state.checkpoints.dir",)),
     FlinkKey(f"{_CHECKPOINTING}interval", "checkpoint.interval", duration=True),
-    FlinkKey(f"{_CHECKPOINTING}mode", "checkpoint.mode", values=_same("exactly_once", "at_least_once")),
+    FlinkKey(
+        f"{_CHECKPOINTING}mode", "checkpoint.mode", values=_same("exactly_once", "at_least_once")
+    ),
     FlinkKey(f"{_CHECKPOINTING}timeout", "checkpoint.timeout", duration=True),
     FlinkKey(f"{_CHECKPOINTING}max-concurrent-checkpoints", "checkpoint.max_concurrent"),
     FlinkKey(f"{_CHECKPOINTING}min-pause", "checkpoint.min_pause", duration=True),
     FlinkKey(f"{_CHECKPOINTING}tolerable-failed-checkpoints", "checkpoint.tolerable_failures"),
-    FlinkKey(f"{_CHECKPOINTING}num-retained", "checkpoint.num_retained", ("state.checkpoints.num-retained",)),
+    FlinkKey(
+        f"{_CHECKPOINTING}num-retained",
+        "checkpoint.num_retained",
+        ("state.checkpoints.num-retained",),
+    ),
     FlinkKey(f"{_RESTART}type", _STRATEGY, ("restart-strategy",), values=_STRATEGIES),
     FlinkKey(f"{_RESTART}fixed-delay.attempts", "restart.attempts", strategy="fixed"),
-    FlinkKey(f"{_RESTART}failure-rate.max-failures-per-interval", "restart.attempts", strategy="failure_rate"),
-    FlinkKey(f"{_RESTART}fixed-delay.delay", "restart.delay", duration=True, strategy="fixed"),
-    FlinkKey(f"{_RESTART}failure-rate.delay", "restart.delay", duration=True, strategy="failure_rate"),
-    FlinkKey(f"{_RESTART}exponential-delay.initial-backoff", "restart.delay", duration=True, strategy="exponential"),
-    FlinkKey(f"{_RESTART}exponential-delay.max-backoff", "restart.delay_max", duration=True, strategy="exponential"),
-    FlinkKey(f"{_RESTART}failure-rate.failure-rate-interval", "restart.window", duration=True, strategy="failure_rate"),
     FlinkKey(
-        f"{_RESTART}exponential-delay.reset-backoff-threshold", "restart.window", duration=True, strategy="exponential"
+        f"{_RESTART}failure-rate.max-failures-per-interval",
+        "restart.attempts",
+        strategy="failure_rate",
+    ),
+    FlinkKey(f"{_RESTART}fixed-delay.delay", "restart.delay", duration=True, strategy="fixed"),
+    FlinkKey(
+        f"{_RESTART}failure-rate.delay", "restart.delay", duration=True, strategy="failure_rate"
+    ),
+    FlinkKey(
+        f"{_RESTART}exponential-delay.initial-backoff",
+        "restart.delay",
+        duration=True,
+        strategy="exponential",
+    ),
+    FlinkKey(
+        f"{_RESTART}exponential-delay.max-backoff",
+        "restart.delay_max",
+        duration=True,
+        strategy="exponential",
+    ),
+    FlinkKey(
+        f"{_RESTART}failure-rate.failure-rate-interval",
+        "restart.window",
+        duration=True,
+        strategy="failure_rate",
+    ),
+    FlinkKey(
+        f"{_RESTART}exponential-delay.reset-backoff-threshold",
+        "restart.window",
+        duration=True,
+        strategy="exponential",
     ),
     FlinkKey(f"{_RECOVERY}path", "restore.path", ("execution.savepoint.path",)),
     FlinkKey(
@@ -95,12 +129,18 @@ _ALIGNED = "nothing to align: Spark freezes all offsets before a micro-batch beg
 _BACKEND = "Spark's own: `spark.sql.streaming.stateStore.providerClass` in `spark.conf`"
 _CLAIM = "a restore claims nothing and deletes nothing, as Flink's `NO_CLAIM`: leave it out"
 _DOUBLES = (
-    "the pause doubles, without jitter and without an end; for a limit: `restart.strategy` `fixed` or `failure_rate`"
+    "the pause doubles, without jitter and without an end; for a limit: `restart.strategy` "
+    "`fixed` or `failure_rate`"
 )
-_INCREMENTAL = "Spark's own: `spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` in `spark.conf`"
+_INCREMENTAL = (
+    "Spark's own: "
+    "`spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled` in `spark.conf`"
+)
 _INLINE = "nothing to set: a checkpoint's body is one file, with all its states in it"
 _LAST_ROWS = "always so: the last rows of a bounded run are in its last checkpoint"
-_SAVEPOINTS = "no savepoints: a restore begins with a checkpoint that `checkpoint.num_retained` keeps"
+_SAVEPOINTS = (
+    "no savepoints: a restore begins with a checkpoint that `checkpoint.num_retained` keeps"
+)
 _STORAGE = "always the folder `checkpointLocation`"
 
 INSTEAD = {
@@ -109,7 +149,9 @@ INSTEAD = {
     f"{_CHECKPOINTING}unaligned.forced": _ALIGNED,
     f"{_CHECKPOINTING}aligned-checkpoint-timeout": _ALIGNED,
     f"{_CHECKPOINTING}alignment-timeout": _ALIGNED,
-    f"{_CHECKPOINTING}interval-during-backlog": "one interval; `maxRecordsPerTrigger` of the source bounds a micro-batch",
+    f"{_CHECKPOINTING}interval-during-backlog": (
+        "one interval; `maxRecordsPerTrigger` of the source bounds a micro-batch"
+    ),
     f"{_CHECKPOINTING}checkpoints-after-tasks-finish": _LAST_ROWS,
     f"{_CHECKPOINTING}checkpoints-after-tasks-finish.enabled": _LAST_ROWS,
     f"{_CHECKPOINTING}storage": _STORAGE,
@@ -142,21 +184,23 @@ def with_our_keys(options: Mapping[str, Any], where: str) -> dict[str, Any]:
         where: what the options belong to, for errors and warnings.
 
     Raises:
-        ConfigError: an option is given twice, by two names; a key of Flink's has no option here, or belongs to another
-            restart strategy than the job's.
+        ConfigError: an option is given twice, by two names; a key of Flink's has no option here, or
+            belongs to another restart strategy than the job's.
     """
     found: dict[str, Any] = {}
     names: dict[str, str] = {}
     for name, given in options.items():
         if name in INSTEAD:
             raise ConfigError(
-                f"{where}: Flink's key {name!r} has no option here.", remedy=f"leave it out: {INSTEAD[name]}."
+                f"{where}: Flink's key {name!r} has no option here.",
+                remedy=f"leave it out: {INSTEAD[name]}.",
             )
         key = _BY_NAME.get(name)
         ours = key.ours if key else name
         if ours in found:
             raise ConfigError(
-                f"{where}: {names[ours]!r} and {name!r} are the same option.", remedy="keep one of the two."
+                f"{where}: {names[ours]!r} and {name!r} are the same option.",
+                remedy="keep one of the two.",
             )
         names[ours] = name
         found[ours] = key.value(given) if key else given
@@ -170,7 +214,8 @@ def _check_strategies(names: Any, strategy: Any, where: str) -> None:
         key = _BY_NAME.get(name)
         if key and key.strategy and key.strategy != str(strategy):
             raise ConfigError(
-                f"{where}: {name!r} belongs to another restart strategy than {str(strategy)!r}, the job's.",
+                f"{where}: {name!r} belongs to another restart strategy than {str(strategy)!r}, "
+                "the job's.",
                 remedy=f"set {_STRATEGY} to {key.strategy!r}, or leave it out.",
             )
 
@@ -179,4 +224,6 @@ def _warn_of_deprecated(names: Any, where: str) -> None:
     for name in names:
         key = _BY_NAME.get(name)
         if key and name != key.name:
-            _log.warning("%s: Flink's key %s is deprecated: write %s or %s", where, name, key.name, key.ours)
+            _log.warning(
+                "%s: Flink's key %s is deprecated: write %s or %s", where, name, key.name, key.ours
+            )

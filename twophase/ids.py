@@ -1,7 +1,7 @@
 """Identifiers of jobs, lineages, checkpoints, attempts, sinks and pieces.
 
-Nothing is ever reused (invariant I5): the generation is new for every driver, the counter for every attempt of that
-driver, the task attempt for every task Spark starts.
+Nothing is ever reused (invariant I5): the generation is new for every driver, the counter for every
+attempt of that driver, the task attempt for every task Spark starts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def check_name(kind: str, name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"The {kind} name {name!r} is not allowed.",
-            remedy="use 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit.",
+            remedy="use 1 to 64 letters, digits, '.', '_' or '-', "
+            "beginning with a letter or digit.",
         )
     return name
 
@@ -56,10 +57,11 @@ class Attempt:
         return f"{self.generation}.{self.counter}"
 
     def is_closed_by(self, fence: Attempt | None) -> bool:
-        """Return whether a sink whose fence is at `fence` refuses what this attempt pre-commits (I7).
+        """Return whether a sink whose fence is at `fence` refuses what this
+        attempt pre-commits (I7).
 
-        A later attempt closes this one. So do a fence of any other generation and a missing fence: the target is not the
-        one that this driver has fenced.
+        A later attempt closes this one. So do a fence of any other generation and a missing fence:
+        the target is not the one that this driver has fenced.
         """
         return fence is None or fence.generation != self.generation or fence > self
 
@@ -74,8 +76,8 @@ class TransactionId:
         checkpoint: the checkpoint's number n within the lineage, from 0; Spark's batch id.
         attempt: generation and counter.
         sink: the sink's name within the job.
-        offsets_hash: hex SHA-256 of the start and end offsets of the micro-batch; for a piece in doubt, the prefix that
-            its name holds.
+        offsets_hash: hex SHA-256 of the start and end offsets of the micro-batch; for a piece in
+            doubt, the prefix that its name holds.
     """
 
     job: str

@@ -1,8 +1,10 @@
-"""Sealed lines, which only a job's own processes can write: they tell an error from data that looks like one.
+"""Sealed lines, which only a job's own processes can write: they tell an error from data
+that looks like one.
 
-An error leaves a Python worker as text, inside messages that hold row values. A value can be any text, including
-`twophase.errors.FencedError: hello` or a whole traceback. So a worker seals its errors with a key that the driver sets
-in the worker's environment, and the driver trusts only the seal.
+An error leaves a Python worker as text, inside messages that hold row values. A value can be any
+text, including `twophase.errors.FencedError: hello` or a whole traceback. So a worker seals its
+errors with a key that the driver sets in the worker's environment, and the driver
+trusts only the seal.
 
     twophase-error/1 <HMAC-SHA256 of the payload, hex> <payload: JSON in base64>
 """
@@ -45,7 +47,9 @@ def seal(value: Mapping[str, Any]) -> str | None:
 
 
 def last_sealed(text: str) -> dict[str, Any] | None:
-    """Return the value of the last sealed line anywhere in `text`; None if no line has a valid seal."""
+    """Return the value of the last sealed line anywhere in `text`; None if no
+    line has a valid seal.
+    """
     keys = _keys | {os.environ.get(VARIABLE, "")} - {""}
     for signature, payload in reversed(_SEALED.findall(text)):
         if any(hmac.compare_digest(signature, _sign(key, payload)) for key in keys):

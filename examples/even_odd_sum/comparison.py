@@ -1,4 +1,6 @@
-"""The run without the protocol: the usual `foreachBatch`, with one transaction a micro-batch. Started by `examples.even_odd_sum`."""
+"""The run without the protocol: the usual `foreachBatch`, with one transaction a micro-batch.
+Started by `examples.even_odd_sum`.
+"""
 
 import os
 from urllib.parse import urlsplit

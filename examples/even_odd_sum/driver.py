@@ -51,7 +51,8 @@ def run_driver(module: str, log: Path, environment: Mapping[str, str]) -> bool:
     except subprocess.TimeoutExpired:
         code = None
     finally:
-        kill(session_of(process.pid))  # processes of a killed driver must no longer write when the next one starts
+        # processes of a killed driver must no longer write when the next one starts
+        kill(session_of(process.pid))
         process.wait(_END_TIMEOUT_S)
     if code not in (0, -signal.SIGKILL):
         ended = f"did not end within {_TIMEOUT_S} s" if code is None else f"ended with {code}"

@@ -10,7 +10,11 @@ job = (
     twophase.write_stream(sums(start_spark()), name="even-odd-sum")
     .sink(
         "sums",
-        MySqlSink(url=os.environ["SUMS_MYSQL"], table=os.environ["SUMS_TABLE"], password_env="SUMS_MYSQL_PASSWORD"),
+        MySqlSink(
+            url=os.environ["SUMS_MYSQL"],
+            table=os.environ["SUMS_TABLE"],
+            password_env="SUMS_MYSQL_PASSWORD",
+        ),
     )
     .option("checkpointLocation", os.environ["SUMS_FOLDER"])
     .trigger(availableNow=True)

@@ -44,4 +44,6 @@ def expected(count: int) -> dict[str, int]:
 
 
 def _records(count: int) -> Iterator[tuple[int, int]]:
-    return ((partition, number) for number in range(1, count + 1) for partition in range(PARTITIONS))
+    return (
+        (partition, number) for number in range(1, count + 1) for partition in range(PARTITIONS)
+    )

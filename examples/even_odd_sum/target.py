@@ -52,7 +52,9 @@ class Target:
 
     def sums(self, table: str) -> dict[str, Sums]:
         """Return the sums by parity."""
-        found = self._sql(f"SELECT parity, COUNT(*), SUM(added), MAX(total) FROM {table} GROUP BY parity")
+        found = self._sql(
+            f"SELECT parity, COUNT(*), SUM(added), MAX(total) FROM {table} GROUP BY parity"
+        )
         return {parity: Sums(rows, int(added), total) for parity, rows, added, total in found}
 
     def _sql(self, statement: str) -> list[tuple[Any, ...]]:

@@ -1,4 +1,5 @@
-"""The job of the demo, as a user writes it: orders from Kafka into MySQL, Delta and Hive, in one checkpoint, exactly once.
+"""The job of the demo, as a user writes it: orders from Kafka into MySQL, Delta and Hive, in one
+checkpoint, exactly once.
 
 Started by `demo`.
 """
@@ -31,7 +32,10 @@ orders = (
 )
 job = (
     twophase.write_stream(orders, name="orders")
-    .sink("facts", MySqlSink(url=os.environ["DEMO_MYSQL"], table="orders", password_env="DEMO_MYSQL_PASSWORD"))
+    .sink(
+        "facts",
+        MySqlSink(url=os.environ["DEMO_MYSQL"], table="orders", password_env="DEMO_MYSQL_PASSWORD"),
+    )
     .sink("lake", DeltaSink(path=os.environ["DEMO_LAKE"], create=True))
     .sink("hive", HiveSink(table="orders", create=True, partition_by=["kafka_partition"]))
     .option("checkpointLocation", os.environ["DEMO_FOLDER"])

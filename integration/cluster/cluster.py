@@ -1,7 +1,7 @@
 """A standalone Spark cluster of local processes: a master, and workers that stand for machines.
 
-Each worker has an address of its own on the loopback network, so that Spark takes them for different hosts: it never
-runs the second attempt of a task where the first one is.
+Each worker has an address of its own on the loopback network, so that Spark takes them for
+different hosts: it never runs the second attempt of a task where the first one is.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Cluster:
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.executor.extraJavaOptions": _java_options(),
         }
-        self.workers = [Worker(self.master, f"127.0.0.{number + 2}", scratch) for number in range(workers)]
+        self.workers = [
+            Worker(self.master, f"127.0.0.{number + 2}", scratch) for number in range(workers)
+        ]
         for worker in self.workers:
             worker.wait_until_registered()
 
@@ -104,7 +106,8 @@ class Worker:
         """Bring the machine back after `kill`.
 
         Args:
-            without: a folder that the machine does not share with the others: there it has an empty disk of its own.
+            without: a folder that the machine does not share with the others: there it has an
+                empty disk of its own.
         """
         self._daemon = self._started(without)
         self.wait_until_registered()
@@ -115,13 +118,25 @@ class Worker:
 
     def _started(self, without: Path | None = None) -> _Daemon:
         folder = self._scratch / f"worker-{self._host}-{time.monotonic_ns()}"
-        return _Daemon(folder, self._host, "Worker", "--cores", "1", "--memory", "1g", self._master, without=without)
+        return _Daemon(
+            folder,
+            self._host,
+            "Worker",
+            "--cores",
+            "1",
+            "--memory",
+            "1g",
+            self._master,
+            without=without,
+        )
 
 
 class _Daemon:
     """A master or worker of Spark, in a session of its own."""
 
-    def __init__(self, folder: Path, host: str, kind: str, *arguments: str, without: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, host: str, kind: str, *arguments: str, without: Path | None = None
+    ) -> None:
         folder.mkdir()
         self._log = folder / "log"
         self._kind = kind
@@ -131,18 +146,27 @@ class _Daemon:
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_JAVA_OPTS": _java_options(),
         }
-        command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}"]
+        command = [
+            str(SPARK_HOME / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{kind.lower()}.{kind}",
+        ]
         command += ["--host", host, "--webui-port", "0", *arguments]
         if without is not None:
             command = ["unshare", "--mount", "sh", "-c", _WITHOUT, str(without), *command]
-        self._process = ServerProcess(Launch(command, environment), folder=folder, log=self._log, detached=False)
+        self._process = ServerProcess(
+            Launch(command, environment), folder=folder, log=self._log, detached=False
+        )
 
     def wait_for(self, words: str) -> None:
         """Wait until it has logged that it is ready."""
         deadline = Deadline(_START_TIMEOUT_S)
         while words not in (found := self._log.read_text(errors="replace")):
-            assert self._process.exit_code is None, f"the {self._kind} of the cluster ended:\n{found}"
-            assert not deadline.over, f"timed out waiting for {words!r} of the {self._kind}:\n{found}"
+            assert self._process.exit_code is None, (
+                f"the {self._kind} of the cluster ended:\n{found}"
+            )
+            assert not deadline.over, (
+                f"timed out waiting for {words!r} of the {self._kind}:\n{found}"
+            )
             time.sleep(_POLL_S)
 
     def family(self) -> list[psutil.Process]:

@@ -1,6 +1,8 @@
-"""A driver process on a cluster: a job with keyed state, from a folder of JSON files into a folder of Parquet files.
+"""A driver process on a cluster: a job with keyed state, from a folder of JSON files into a
+folder of Parquet files.
 
-python -m integration.cluster.shared_folder_driver '{"master": ..., "input": ..., "table": ..., "location": ..., "trigger": {...}}'
+python -m integration.cluster.shared_folder_driver '{"master": ..., "input": ..., "table": ...,
+"location": ..., "trigger": {...}}'
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ def main(settings: dict[str, Any]) -> int:
     """Run the job to its end; returns the exit code that `twophase run` would have."""
     die_with_parent()
     spark = session(settings["master"])
-    rows = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(f"file://{settings['input']}")
+    rows = (
+        spark.readStream.schema("id long")
+        .option("maxFilesPerTrigger", 1)
+        .json(f"file://{settings['input']}")
+    )
     writer = (
         twophase.write_stream(rows.dropDuplicates(["id"]), name="orders")
         .sink("facts", FileSink(path=settings["table"]))

@@ -1,4 +1,5 @@
-"""The same job on a standalone Spark cluster: executors and whole machines die, freeze and come back.
+"""The same job on a standalone Spark cluster: executors and whole machines die,
+freeze and come back.
 
 The tests of this module run in order on one job, and take over from each other.
 """
@@ -54,22 +55,30 @@ def on(cluster: Cluster, scenario: Scenario, conf: dict[str, str]) -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def one_sink(kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> Scenario:
+def one_sink(
+    kafka: KafkaService, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory
+) -> Scenario:
     return Scenario(kafka, {"facts": mysql}, tmp_path_factory.mktemp("job"))
 
 
 def wait_until_all_is_written(driver: DriverProcess, scenario: Scenario) -> None:
     sinks = list(scenario.servers)
     driver.wait_for(
-        lambda: all(scenario.count(sink) == scenario.produced for sink in sinks), "all records in every sink"
+        lambda: all(scenario.count(sink) == scenario.produced for sink in sinks),
+        "all records in every sink",
     )
-    driver.wait_for(lambda: not any(scenario.prepared(sink) for sink in sinks), "what is left prepared to be aborted")
+    driver.wait_for(
+        lambda: not any(scenario.prepared(sink) for sink in sinks),
+        "what is left prepared to be aborted",
+    )
     scenario.verify()
 
 
 @pytest.fixture(scope="module")
 def orphan(cluster: Cluster, one_sink: Scenario) -> psutil.Process:
-    """A Python worker in the middle of a branch that outlives its driver and its executor; the other task has prepared."""
+    """A Python worker in the middle of a branch that outlives its driver and its executor; the
+    other task has prepared.
+    """
     scenario = on(cluster, one_sink, {})
     scenario.produce(BATCH)
     driver = scenario.start("E01=stop@1")
@@ -84,7 +93,9 @@ def orphan(cluster: Cluster, one_sink: Scenario) -> psutil.Process:
 def test_executors_die_before_during_and_after_prepare(
     cluster: Cluster, one_sink: Scenario, orphan: psutil.Process
 ) -> None:
-    """In one checkpoint, of each of its two tasks the first two attempts die. A machine is lost with the last."""
+    """In one checkpoint, of each of its two tasks the first two attempts die. A machine is
+    lost with the last.
+    """
     scenario = on(cluster, one_sink, {})
     driver = scenario.start("E01=stop@1,C04=stop@1,C05=stop@1,E02=stop@1")
     try:
@@ -101,7 +112,9 @@ def test_executors_die_before_during_and_after_prepare(
         wait_until_all_is_written(driver, scenario)
 
         cluster.bring_back()
-        driver.wait_for(lambda: len(lost.executors()) == 1, "an executor on the machine that came back")
+        driver.wait_for(
+            lambda: len(lost.executors()) == 1, "an executor on the machine that came back"
+        )
         thaw([orphan])
         driver.wait_for(lambda: is_gone(orphan), "the worker of the first driver to end")
         scenario.produce(BATCH)
@@ -120,20 +133,25 @@ def test_a_machine_that_was_given_up_pre_commits_late(cluster: Cluster, one_sink
         with Frozen(machine.family):
             wait_until_all_is_written(driver, scenario)
             thaw([preparing])
-            driver.wait_for(lambda: len(scenario.prepared("facts")) == 1, "the late branch to be prepared")
+            driver.wait_for(
+                lambda: len(scenario.prepared("facts")) == 1, "the late branch to be prepared"
+            )
         scenario.produce(BATCH)
         wait_until_all_is_written(driver, scenario)
     finally:
         driver.kill()
 
 
-def test_the_second_attempt_of_a_task_wins_by_speculation(cluster: Cluster, one_sink: Scenario) -> None:
+def test_the_second_attempt_of_a_task_wins_by_speculation(
+    cluster: Cluster, one_sink: Scenario
+) -> None:
     scenario = on(cluster, one_sink, SPECULATIVE)
     scenario.produce(BATCH)
     driver = scenario.start("C05=stop@1")
     try:
         driver.wait_until_stopped("C05")
-        # It is prepared and never let go: what completes the checkpoint is another attempt of its task.
+        # It is prepared and never let go: what completes the checkpoint is another
+        # attempt of its task.
         wait_until_all_is_written(driver, scenario)
     finally:
         driver.kill()
@@ -148,14 +166,19 @@ def test_rows_that_two_sinks_share_and_that_are_lost_decline_the_checkpoint(
     try:
         [writing] = driver.wait_until_stopped("E01")
         kill(executor_of(writing))
-        driver.wait_for(lambda: LOST_ROWS in driver.log.read_text(errors="replace"), "the checkpoint to be declined")
+        driver.wait_for(
+            lambda: LOST_ROWS in driver.log.read_text(errors="replace"),
+            "the checkpoint to be declined",
+        )
         wait_until_all_is_written(driver, scenario)
     finally:
         driver.kill()
 
 
 @pytest.fixture(scope="module")
-def three_sinks(cluster: Cluster, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeSinksScenario:
+def three_sinks(
+    cluster: Cluster, mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory
+) -> ThreeSinksScenario:
     cluster.bring_back()
     scenario = ThreeSinksScenario(mysql, tmp_path_factory.mktemp("three"), [JOB])
     scenario.conf |= cluster.conf | SPECULATIVE
@@ -176,14 +199,21 @@ def three_driver(cluster: Cluster, three_sinks: ThreeSinksScenario) -> Iterator[
 def acknowledged(scenario: ThreeSinksScenario) -> list[str]:
     """The sinks that have acknowledged the newest attempt."""
     attempts = scenario.entries(JOB, "SinkAcknowledged", "CheckpointTriggered")
-    newest = max(place for place, entry in enumerate(attempts) if entry.kind == "CheckpointTriggered")
+    newest = max(
+        place for place, entry in enumerate(attempts) if entry.kind == "CheckpointTriggered"
+    )
     return sorted(entry.fields["sink"] for entry in attempts[newest + 1 :])
 
 
 def wait_until_all_have_the_same_rows(driver: DriverProcess, scenario: ThreeSinksScenario) -> None:
     tables = scenario.targets(JOB)
-    driver.wait_for(lambda: tables.rows() == dict.fromkeys(SINKS, scenario.produced), "all records in every sink")
-    driver.wait_for(lambda: [*tables.left(), *scenario.prepared()] == [], "what is left to be aborted")
+    driver.wait_for(
+        lambda: tables.rows() == dict.fromkeys(SINKS, scenario.produced),
+        "all records in every sink",
+    )
+    driver.wait_for(
+        lambda: [*tables.left(), *scenario.prepared()] == [], "what is left to be aborted"
+    )
     rows = tables.orders(MYSQL)
     assert len({(row["partition"], row["offset"]) for row in rows}) == scenario.produced
     for sink in (DELTA, HIVE):
@@ -209,12 +239,18 @@ def test_the_second_attempts_of_tasks_for_hive_and_delta_win_by_speculation(
 def test_executors_die_between_two_sinks_and_all_three_have_the_same_rows(
     cluster: Cluster, three_sinks: ThreeSinksScenario, three_driver: DriverProcess
 ) -> None:
-    """H53: what the executors held of the micro-batch cannot be computed again, so the attempt is declined as a whole."""
+    """H53: what the executors held of the micro-batch cannot be computed again, so the attempt is
+    declined as a whole.
+    """
     scenario, driver = three_sinks, three_driver
     scenario.hold_back(DELTA)
     scenario.produce(1)
-    driver.wait_for(lambda: acknowledged(scenario) == sorted([HIVE, MYSQL]), "two sinks to acknowledge")
+    driver.wait_for(
+        lambda: acknowledged(scenario) == sorted([HIVE, MYSQL]), "two sinks to acknowledge"
+    )
     kill([executor for worker in cluster.workers for executor in worker.executors()])
     scenario.let_go(DELTA)
     wait_until_all_have_the_same_rows(driver, scenario)
-    assert any(LOST_ROWS in entry.fields["cause"] for entry in scenario.entries(JOB, "CheckpointDeclined"))
+    assert any(
+        LOST_ROWS in entry.fields["cause"] for entry in scenario.entries(JOB, "CheckpointDeclined")
+    )

@@ -1,4 +1,5 @@
-"""A job with keyed state on a cluster, one machine of which has another disk where the job's folder is.
+"""A job with keyed state on a cluster, one machine of which has another disk where
+the job's folder is.
 
 The tests of this module run in order on one cluster.
 """
@@ -21,7 +22,9 @@ from twophase.errors import PreflightError
 pytestmark = [
     pytest.mark.part("cluster"),
     pytest.mark.proof,
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount another file system for a process"),
+    pytest.mark.skipif(
+        os.geteuid() != 0, reason="only root may mount another file system for a process"
+    ),
 ]
 
 ALL_INPUT = {"availableNow": True}
@@ -45,7 +48,12 @@ class Job:
     """
 
     def __init__(self, root: Path, cluster: Cluster) -> None:
-        self.location, self.table, self._input, self._root = root / "job", root / "table", root / "input", root
+        self.location, self.table, self._input, self._root = (
+            root / "job",
+            root / "table",
+            root / "input",
+            root,
+        )
         self._cluster = cluster
         self._input.mkdir(parents=True)
         self._count = 0
@@ -60,7 +68,11 @@ class Job:
 
     def start(self, trigger: dict[str, Any], machines: float = 1.0) -> Driver:
         """A driver that begins when it has so much of the cluster."""
-        folders = {"location": str(self.location), "table": str(self.table), "input": str(self._input)}
+        folders = {
+            "location": str(self.location),
+            "table": str(self.table),
+            "input": str(self._input),
+        }
         settings = {"master": self._cluster.master, "trigger": trigger, **folders}
         conf = self._cluster.conf | {"spark.scheduler.minRegisteredResourcesRatio": str(machines)}
         return Driver(settings, self._root / "runs", conf=conf)
@@ -97,7 +109,9 @@ def test_a_job_whose_executors_share_its_folder_runs(job: Job) -> None:
     assert list((job.location / "spark").glob(".*")) == []
 
 
-def test_an_executor_that_comes_later_is_asked_before_the_next_decision(cluster: Cluster, job: Job) -> None:
+def test_an_executor_that_comes_later_is_asked_before_the_next_decision(
+    cluster: Cluster, job: Job
+) -> None:
     """The second machine is not there when the job starts."""
     _, second = cluster.workers
     second.kill()
@@ -122,7 +136,9 @@ def test_an_executor_that_comes_later_is_asked_before_the_next_decision(cluster:
     check_refusal(job, ended.output)
 
 
-def test_a_job_one_of_whose_executors_has_another_disk_is_refused(cluster: Cluster, job: Job) -> None:
+def test_a_job_one_of_whose_executors_has_another_disk_is_refused(
+    cluster: Cluster, job: Job
+) -> None:
     _, second = cluster.workers
     second.kill()
     second.restart(without=job.location)

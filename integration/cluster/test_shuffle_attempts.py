@@ -1,4 +1,6 @@
-"""Rows that are shuffled by chance, on a Spark cluster: what is computed again after a death lies in other partitions."""
+"""Rows that are shuffled by chance, on a Spark cluster: what is computed again after a death lies
+in other partitions.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 class ScatteredScenario(Scenario):
-    """A job whose rows are spread over two tasks by chance, on a cluster of two slots: each executor holds half of them."""
+    """A job whose rows are spread over two tasks by chance, on a cluster of two slots: each
+    executor holds half of them.
+    """
 
     def on(self, cluster: Cluster, conf: dict[str, str] | None = None) -> ScatteredScenario:
         """Have it run there, on input for one micro-batch, and Spark tell what it does."""
@@ -45,8 +49,14 @@ class ScatteredScenario(Scenario):
     def wait_until_all_is_written(self, driver: DriverProcess) -> None:
         """As many rows as records in every sink, and nothing left prepared."""
         sinks = list(self.servers)
-        driver.wait_for(lambda: all(self.count(sink) == self.produced for sink in sinks), "all records in every sink")
-        driver.wait_for(lambda: not any(self.prepared(sink) for sink in sinks), "what is left prepared to be aborted")
+        driver.wait_for(
+            lambda: all(self.count(sink) == self.produced for sink in sinks),
+            "all records in every sink",
+        )
+        driver.wait_for(
+            lambda: not any(self.prepared(sink) for sink in sinks),
+            "what is left prepared to be aborted",
+        )
 
 
 class Scheduler:
@@ -60,14 +70,20 @@ class Scheduler:
         return re.findall(pattern, self._log.read_text(errors="replace"))
 
     def reported(self) -> int:
-        """How many tasks of the first stage that reads what was shuffled have reported, in its first attempt."""
+        """How many tasks of the first stage that reads what was shuffled have reported, in
+        its first attempt.
+        """
         stages = self.logged(r"Submitting \d+ missing tasks from ResultStage (\d+)")
-        return len(self.logged(rf"Finished task \d+\.\d+ in stage {stages[0]}\.0 ")) if stages else 0
+        return (
+            len(self.logged(rf"Finished task \d+\.\d+ in stage {stages[0]}\.0 ")) if stages else 0
+        )
 
     def shuffled_again(self) -> int:
         """How many map tasks have ended in another attempt of their stage."""
         stages = set(self.logged(r"Submitting \d+ missing tasks from ShuffleMapStage (\d+)"))
-        return sum(len(self.logged(rf"Finished task \d+\.\d+ in stage {stage}\.[1-9]")) for stage in stages)
+        return sum(
+            len(self.logged(rf"Finished task \d+\.\d+ in stage {stage}\.[1-9]")) for stage in stages
+        )
 
 
 @pytest.mark.parametrize(
@@ -93,7 +109,9 @@ def test_rows_are_shuffled_again_after_a_task_has_reported(
         scenario.wait_until_all_is_written(driver)
         scenario.verify()
         assert scheduler.shuffled_again()
-        assert scheduler.logged(ABORTED), "Spark has mixed rows of two computations, or the scenario has not happened"
+        assert scheduler.logged(ABORTED), (
+            "Spark has mixed rows of two computations, or the scenario has not happened"
+        )
     finally:
         driver.kill()
 
@@ -103,7 +121,9 @@ def test_without_spark_s_notice_rows_are_lost_and_doubled(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path, cluster: Cluster
 ) -> None:
     """The negative control: the same death, and neither Spark nor the product looks."""
-    scenario = ScatteredScenario(kafka, {"facts": mysql}, tmp_path).on(cluster, {shuffles.FULL_RETRY: "false"})
+    scenario = ScatteredScenario(kafka, {"facts": mysql}, tmp_path).on(
+        cluster, {shuffles.FULL_RETRY: "false"}
+    )
     driver = scenario.start(f"{SHUFFLED}=stop@1", unchecked=True)
     scheduler = Scheduler(driver)
     try:
@@ -111,7 +131,8 @@ def test_without_spark_s_notice_rows_are_lost_and_doubled(
         driver.wait_for(lambda: scheduler.reported() == 1, "the other task to report")
         kill(executor_of(reading))
         driver.wait_for(
-            lambda: scenario.count("facts") > 0 and not scenario.prepared("facts"), "the checkpoint to be committed"
+            lambda: scenario.count("facts") > 0 and not scenario.prepared("facts"),
+            "the checkpoint to be committed",
         )
     finally:
         driver.kill()

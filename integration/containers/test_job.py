@@ -1,4 +1,6 @@
-"""One job from Kafka to MySQL and MariaDB, all three in containers, which are killed while a decided checkpoint waits."""
+"""One job from Kafka to MySQL and MariaDB, all three in containers, which are killed while a
+decided checkpoint waits.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +54,20 @@ def test_a_decided_checkpoint_waits_for_a_server_that_is_away(
     mysql_container.kill()
     try:
         driver.thaw()
-        driver.wait_for(lambda: "CommitRetried" in driver.log.read_text(errors="replace"), "another try to commit")
-        driver.wait_for(lambda: scenario.count("copy") == written + BATCH, "the checkpoint on the server that is there")
+        driver.wait_for(
+            lambda: "CommitRetried" in driver.log.read_text(errors="replace"),
+            "another try to commit",
+        )
+        driver.wait_for(
+            lambda: scenario.count("copy") == written + BATCH,
+            "the checkpoint on the server that is there",
+        )
     finally:
         mysql_container.restart()
-    driver.wait_for(lambda: scenario.count("facts") == written + BATCH, "the checkpoint on the server that was away")
+    driver.wait_for(
+        lambda: scenario.count("facts") == written + BATCH,
+        "the checkpoint on the server that was away",
+    )
     driver.kill()
     scenario.finish()
     scenario.verify()

@@ -11,7 +11,12 @@ from kafka import KafkaConsumer, TopicPartition
 
 from harness import workload
 from twophase.errors import ServiceError
-from twophase.testing.containers import KafkaContainer, MariaDbContainer, MySqlContainer, SqlContainer
+from twophase.testing.containers import (
+    KafkaContainer,
+    MariaDbContainer,
+    MySqlContainer,
+    SqlContainer,
+)
 from twophase.testing.services.ports import LOOPBACK
 
 pytestmark = pytest.mark.usefixtures("docker_engine")
@@ -27,13 +32,19 @@ def sql(request: pytest.FixtureRequest) -> SqlContainer:
 
 def records(kafka: KafkaContainer) -> list[bytes]:
     partition = TopicPartition(TOPIC, 0)
-    consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest")
+    consumer = KafkaConsumer(
+        bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest"
+    )
     try:
         consumer.assign([partition])
         end = consumer.end_offsets([partition])[partition]
         found: list[bytes] = []
         while consumer.position(partition) < end:
-            found += [record.value for batch in consumer.poll(timeout_ms=5_000).values() for record in batch]
+            found += [
+                record.value
+                for batch in consumer.poll(timeout_ms=5_000).values()
+                for record in batch
+            ]
         return found
     finally:
         consumer.close()
@@ -61,7 +72,12 @@ def test_a_prepared_branch_survives_a_kill(sql: SqlContainer) -> None:
     sql.create_database("branches")
     with sql.connect("branches") as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TABLE orders (id INT PRIMARY KEY)")
-        for statement in ("XA START 'b1'", "INSERT INTO orders VALUES (2)", "XA END 'b1'", "XA PREPARE 'b1'"):
+        for statement in (
+            "XA START 'b1'",
+            "INSERT INTO orders VALUES (2)",
+            "XA END 'b1'",
+            "XA PREPARE 'b1'",
+        ):
             cursor.execute(statement)
         port = sql.port
         sql.kill()
@@ -93,10 +109,15 @@ def test_only_this_machine_reaches_it(sql: SqlContainer) -> None:
 
 
 def test_a_frozen_server_answers_nothing_until_it_goes_on(sql: SqlContainer) -> None:
-    connection = pymysql.connect(host=sql.host, port=sql.port, user=sql.user, password=sql.password, read_timeout=1)
+    connection = pymysql.connect(
+        host=sql.host, port=sql.port, user=sql.user, password=sql.password, read_timeout=1
+    )
     sql.suspend()
     try:
-        with connection.cursor() as cursor, pytest.raises(pymysql.err.OperationalError, match="timed out"):
+        with (
+            connection.cursor() as cursor,
+            pytest.raises(pymysql.err.OperationalError, match="timed out"),
+        ):
             cursor.execute("SELECT 1")
     finally:
         sql.resume()

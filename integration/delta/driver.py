@@ -1,15 +1,20 @@
-"""The driver process of the Delta kill tests: several jobs side by side, each from Kafka into a table of its own.
+"""The driver process of the Delta kill tests: several jobs side by side, each from Kafka into
+a table of its own.
 
-    python -m integration.delta.driver '{"servers": ..., "topic": ..., "location": ..., "lake": ..., "jobs": ["one", "two"]}'
+    python -m integration.delta.driver '{"servers": ..., "topic": ..., "location": ..., "lake": ...,
+        "jobs": ["one", "two"]}'
 
 Every job can be held at another crash point (`harness.held_jobs`). Points of this harness:
 
-    C03, E01, E02, E03    in a task that feeds Delta's writer, when another task's data file is complete: before the first
-                          row; in the middle; after the last row; after the last row of a second attempt
-    D03                   a commit of which Delta makes a checkpoint has landed, the checkpoint has not
+    C03, E01, E02, E03    in a task that feeds Delta's writer, when another task's data file is
+                          complete: before the first row; in the middle; after the last row; after
+                          the last row of a second attempt
+    D03                   a commit of which Delta makes a checkpoint has landed, the
+                          checkpoint has not
 
-Jobs named in `controls` run with the protocol switched off, here in the harness only: `duplicates` writes a batch in two
-visible halves before anything is noted; `losses` notes a batch as done before it is written.
+Jobs named in `controls` run with the protocol switched off, here in the harness only: `duplicates`
+writes a batch in two visible halves before anything is noted; `losses` notes a batch as done
+before it is written.
 """
 
 from __future__ import annotations
@@ -49,10 +54,14 @@ def main(settings: dict[str, Any]) -> None:
     die_with_parent()
     # Tasks that are held keep their slot. A task gets a second attempt.
     spark = session("local[4,2]")
-    work: list[Callable[[], None]] = [partial(control, spark, name, settings) for name in settings["controls"]]
+    work: list[Callable[[], None]] = [
+        partial(control, spark, name, settings) for name in settings["controls"]
+    ]
     work += [partial(run, spark, name, settings) for name in settings["jobs"]]
     if armed(BEFORE_CHECKPOINT):
-        work[-1] = partial(run_to_checkpoint, spark, work[-1], Path(settings["lake"]) / settings["jobs"][-1])
+        work[-1] = partial(
+            run_to_checkpoint, spark, work[-1], Path(settings["lake"]) / settings["jobs"][-1]
+        )
     run_jobs(work)
     spark.stop()
 
@@ -62,7 +71,8 @@ def run(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
     table = Path(settings["lake"]) / name
     frame = read(spark, name, settings)
     frame = frame.mapInArrow(partial(feed, str(table)), frame.schema)
-    # Every other job commits behind the next micro-batch, so a kill may find several checkpoints of it decided.
+    # Every other job commits behind the next micro-batch, so a kill may find several
+    # checkpoints of it decided.
     concurrent = 1 + settings["jobs"].index(name) % 2
     (
         twophase.write_stream(frame, name=name)
@@ -86,7 +96,9 @@ def read(spark: SparkSession, name: str, settings: dict[str, Any]) -> DataFrame:
         "value.format": "json",
         "maxRecordsPerTrigger": str(settings["records_per_batch"]),
     }
-    return spark.readStream.format("twophase-kafka").options(**options).schema(workload.SCHEMA).load()
+    return (
+        spark.readStream.format("twophase-kafka").options(**options).schema(workload.SCHEMA).load()
+    )
 
 
 def feed(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -108,7 +120,10 @@ def feed(table: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 def pause(point: str, table: str) -> None:
     """A crash point, reached when the first task's data file is complete."""
     if armed(point) and not acted(point):
-        wait_until(lambda: delta_lake.complete_unnamed_file(Path(table), 0), f"the first task's file in {table}")
+        wait_until(
+            lambda: delta_lake.complete_unnamed_file(Path(table), 0),
+            f"the first task's file in {table}",
+        )
         failpoint(point)
 
 
@@ -117,12 +132,17 @@ def run_to_checkpoint(spark: SparkSession, job: Callable[[], None], table: Path)
 
     Delta has no crash point there, so its process is stopped from outside when the commit is seen.
     """
-    spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.checkpointInterval' = '{_CHECKPOINT_INTERVAL}')")
+    spark.sql(
+        f"ALTER TABLE delta.`{table}` SET "
+        f"TBLPROPERTIES ('delta.checkpointInterval' = '{_CHECKPOINT_INTERVAL}')"
+    )
     before = int(delta_lake.commits(table)[-1].stem)
     [java] = [child for child in psutil.Process().children() if "java" in child.name()]
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(job)
-        wait_until(lambda: running.done() or _awaits_checkpoint(table, before), f"a commit in {table}")
+        wait_until(
+            lambda: running.done() or _awaits_checkpoint(table, before), f"a commit in {table}"
+        )
         if running.done():
             running.result()
             raise AssertionError(f"the job ended without a checkpoint of {table}")
@@ -131,10 +151,14 @@ def run_to_checkpoint(spark: SparkSession, job: Callable[[], None], table: Path)
 
 
 def _awaits_checkpoint(table: Path, before: int) -> bool:
-    """Whether the newest commit has rows, is not an old one, and is one that Delta writes a checkpoint after."""
+    """Whether the newest commit has rows, is not an old one, and is one that Delta writes
+    a checkpoint after.
+    """
     newest = delta_lake.commits(table)[-1]
     number = int(newest.stem)
-    return number > before and number % _CHECKPOINT_INTERVAL == 0 and delta_lake.added_rows(newest) > 0
+    return (
+        number > before and number % _CHECKPOINT_INTERVAL == 0 and delta_lake.added_rows(newest) > 0
+    )
 
 
 def control(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:

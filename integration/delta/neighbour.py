@@ -1,4 +1,5 @@
-"""A driver process of another job that writes to a Delta table: one checkpoint, committed when it is told to.
+"""A driver process of another job that writes to a Delta table: one checkpoint, committed
+when it is told to.
 
 python -m integration.delta.neighbour '{"table": ..., "go": ...}'
 """
@@ -23,7 +24,9 @@ IDS = range(100, 103)
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Pre-commit, wait until the file `go` is there, commit; with `gives_up` after a commit that is interrupted."""
+    """Pre-commit, wait until the file `go` is there, commit; with `gives_up` after a commit
+    that is interrupted.
+    """
     die_with_parent()
     spark = session("local[1]")
     table = DeltaHarness(spark, Path(settings["table"]), columns="")

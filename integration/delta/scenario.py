@@ -1,4 +1,6 @@
-"""Delta jobs under test: their topic, their tables, and an independent look at what is in the tables."""
+"""Delta jobs under test: their topic, their tables, and an independent look at
+what is in the tables.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class DeltaScenario:
         controls: names of jobs without the protocol.
     """
 
-    def __init__(self, kafka: KafkaService, scratch: Path, jobs: Sequence[str], controls: Sequence[str] = ()) -> None:
+    def __init__(
+        self, kafka: KafkaService, scratch: Path, jobs: Sequence[str], controls: Sequence[str] = ()
+    ) -> None:
         self.jobs = jobs
         self.produced = 0
         self.tables = {name: scratch / "lake" / name for name in (*jobs, *controls)}
@@ -63,7 +67,9 @@ class DeltaScenario:
         return ended
 
     def kill_at(self, points: Sequence[str], before: Callable[[], None]) -> Ended:
-        """Wait until a job is held at each of the points, call `before`, then kill them all at once."""
+        """Wait until a job is held at each of the points, call `before`, then
+        kill them all at once.
+        """
         return self._driver(held_at(points)).kill_when_at(points, _TIMEOUT_S, before)
 
     def verdict(self, job: str) -> checker.Verdict:

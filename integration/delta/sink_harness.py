@@ -1,4 +1,6 @@
-"""What the tests of the Delta sink share: a table in a folder of its own, sinks for it, and a look past the sink."""
+"""What the tests of the Delta sink share: a table in a folder of its own, sinks for it, and a
+look past the sink.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,16 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, Committed
 from twophase.protocol.sink import CommitRequest, Sink, SinkContext
 from twophase.sinks.delta.sink import DeltaSink
-from twophase.testing.harness import FIRST, FIRST_SUBTASK, JOB, SINK, Row, SinkHarness, fresh_name, transaction_id
+from twophase.testing.harness import (
+    FIRST,
+    FIRST_SUBTASK,
+    JOB,
+    SINK,
+    Row,
+    SinkHarness,
+    fresh_name,
+    transaction_id,
+)
 
 COLUMNS = "id BIGINT, name STRING, amount DOUBLE"
 
@@ -37,7 +48,12 @@ class DeltaHarness(SinkHarness):
     """
 
     def __init__(
-        self, spark: SparkSession, folder: Path, columns: str = COLUMNS, more: str = "", **options: Any
+        self,
+        spark: SparkSession,
+        folder: Path,
+        columns: str = COLUMNS,
+        more: str = "",
+        **options: Any,
     ) -> None:
         self.spark = spark
         self.folder = folder
@@ -59,7 +75,9 @@ class DeltaHarness(SinkHarness):
         return DeltaSink(**{"path": str(self.folder), **self.options, **options})
 
     def context(self, **changes: Any) -> SinkContext:
-        return SinkContext(**{"job": JOB, "sink": SINK, "schema": self.fields, "parallelism": 2, **changes})
+        return SinkContext(
+            **{"job": JOB, "sink": SINK, "schema": self.fields, "parallelism": 2, **changes}
+        )
 
     def opened(self, attempt: Attempt | None = FIRST, **options: Any) -> DeltaSink:
         """A sink that is open and fenced for an attempt."""
@@ -74,27 +92,45 @@ class DeltaHarness(SinkHarness):
 
     def elsewhere(self) -> DeltaHarness:
         return type(self)(
-            self.spark, self.folder.with_name(fresh_name("orders")), self.columns, self.more, **self.options
+            self.spark,
+            self.folder.with_name(fresh_name("orders")),
+            self.columns,
+            self.more,
+            **self.options,
         )
 
     def pre_commit(
-        self, sink: Sink, transaction: TransactionId, batch: pa.RecordBatch, subtask: Subtask = FIRST_SUBTASK
+        self,
+        sink: Sink,
+        transaction: TransactionId,
+        batch: pa.RecordBatch,
+        subtask: Subtask = FIRST_SUBTASK,
     ) -> list[Committable]:
         assert isinstance(sink, DeltaSink)
-        frame = self.spark.createDataFrame(batch.to_pylist(), from_arrow_schema(batch.schema)).coalesce(1)
+        frame = self.spark.createDataFrame(
+            batch.to_pylist(), from_arrow_schema(batch.schema)
+        ).coalesce(1)
         return list(sink.pre_commit(frame, transaction))
 
-    def write(self, sink: DeltaSink, ids: Iterable[int], checkpoint: int = 0, attempt: Attempt = FIRST) -> Committable:
+    def write(
+        self, sink: DeltaSink, ids: Iterable[int], checkpoint: int = 0, attempt: Attempt = FIRST
+    ) -> Committable:
         """Pre-commit one piece."""
         [piece] = sink.pre_commit(self.frame(self.rows(ids)), transaction_id(checkpoint, attempt))
         return piece
 
     def rows_visible(self) -> list[Row]:
-        return [row.asDict() for row in self.spark.read.format("delta").load(str(self.folder)).collect()]
+        return [
+            row.asDict() for row in self.spark.read.format("delta").load(str(self.folder)).collect()
+        ]
 
     def ids(self) -> list[int]:
-        """The ids of the visible rows, sorted; of a table without properties by a plain reader, which is quicker."""
-        return sorted(row["id"] for row in (self.rows_visible() if self.more else self.rows_of_plain_reader()))
+        """The ids of the visible rows, sorted; of a table without properties by a plain
+        reader, which is quicker.
+        """
+        return sorted(
+            row["id"] for row in (self.rows_visible() if self.more else self.rows_of_plain_reader())
+        )
 
     def rows_of_plain_reader(self) -> list[Row]:
         """The visible rows of a table that was never altered, without Spark."""
@@ -108,7 +144,9 @@ class DeltaHarness(SinkHarness):
     def records(self) -> list[str]:
         """The records beside the table."""
         return sorted(
-            path.name for path in (self.folder / "_twophase").rglob("*.[im]*") if not path.name.startswith(".")
+            path.name
+            for path in (self.folder / "_twophase").rglob("*.[im]*")
+            if not path.name.startswith(".")
         )
 
     def commits(self) -> list[list[dict[str, Any]]]:
@@ -118,7 +156,11 @@ class DeltaHarness(SinkHarness):
 
     def notes(self) -> list[dict[str, Any]]:
         """What the sink has written into the commits it made."""
-        metadata = [action["commitInfo"].get("userMetadata") for commit in self.commits() for action in commit[:1]]
+        metadata = [
+            action["commitInfo"].get("userMetadata")
+            for commit in self.commits()
+            for action in commit[:1]
+        ]
         return [json.loads(text)["twophase"] for text in metadata if text and "twophase" in text]
 
 
@@ -136,7 +178,9 @@ def append_twice(table: DeltaHarness) -> list[dict[str, Any]]:
     return table.commits()[-1]
 
 
-def acting_at(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> Callable[[str, Callable[[], None]], None]:
+def acting_at(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType
+) -> Callable[[str, Callable[[], None]], None]:
     """A way to do something when a module of the sink reaches a crash point, once."""
 
     def arrange(point: str, action: Callable[[], None]) -> None:

@@ -1,4 +1,6 @@
-"""Between the phases something of the table is lost or changed: what the Delta sink calls it, and that nothing is written."""
+"""Between the phases something of the table is lost or changed: what the Delta sink calls it, and
+that nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def test_a_data_file_of_another_length_is_lost(table: DeltaHarness) -> None:
     assert isinstance(commit(sink, piece)[0], Lost)
 
 
-@pytest.mark.parametrize(("retain", "outcome"), [("168", Committed), ("0", Lost)], ids=["default", "nothing kept"])
+@pytest.mark.parametrize(
+    ("retain", "outcome"), [("168", Committed), ("0", Lost)], ids=["default", "nothing kept"]
+)
 def test_vacuum_between_the_phases(table: DeltaHarness, retain: str, outcome: type) -> None:
     sink = table.opened()
     piece = table.write(sink, range(3))
@@ -116,7 +120,9 @@ def test_an_older_copy_of_the_table_stops_the_job(table: DeltaHarness, tmp_path:
 def test_a_commit_that_a_foreign_writer_replaced_is_missed_by_the_next_and_theirs_by_nobody(
     table: DeltaHarness,
 ) -> None:
-    """On a local disk both succeed with one version, and the second replaces the first one's commit."""
+    """On a local disk both succeed with one version, and the second replaces the
+    first one's commit.
+    """
     sink = table.opened()
     first = table.write(sink, [0], 0)
     table.sql("INSERT INTO {table} VALUES (7, 'theirs', 0.5)")
@@ -130,7 +136,10 @@ def test_a_commit_that_a_foreign_writer_replaced_is_missed_by_the_next_and_their
     theirs.write_bytes(replacing)
     again = table.opened(Attempt(2, 1))
     second = table.write(again, [1], 1, Attempt(2, 1))
-    with pytest.raises(TargetChangedError, match=r"checkpoint 0 of lineage .* the target no longer has proof of that"):
+    with pytest.raises(
+        TargetChangedError,
+        match=r"checkpoint 0 of lineage .* the target no longer has proof of that",
+    ):
         again.commit([CommitRequest(second, predecessor=Predecessor(first.transaction.lineage, 0))])
     assert table.ids() == [7]
 
@@ -148,7 +157,11 @@ def unlog(table: DeltaHarness, commit: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "named", "undo"),
     [
-        ("DROP COLUMN amount", "'amount' was dropped or renamed", "RESTORE TABLE {table} TO VERSION AS OF 1"),
+        (
+            "DROP COLUMN amount",
+            "'amount' was dropped or renamed",
+            "RESTORE TABLE {table} TO VERSION AS OF 1",
+        ),
         (
             "RENAME COLUMN amount TO price",
             "'amount' was dropped or renamed",
@@ -176,7 +189,9 @@ def test_a_change_that_the_files_do_not_fit_stops_the_job_and_undone_lets_it_go_
     assert table.ids() == [0, 1, 2]
 
 
-def test_a_nullable_column_that_was_added_in_between_is_null_in_the_rows(table: DeltaHarness) -> None:
+def test_a_nullable_column_that_was_added_in_between_is_null_in_the_rows(
+    table: DeltaHarness,
+) -> None:
     sink = table.opened()
     piece = table.write(sink, range(3))
     table.sql("ALTER TABLE {table} ADD COLUMNS (note STRING)")

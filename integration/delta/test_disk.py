@@ -1,4 +1,6 @@
-"""A disk under a Delta table that is full, or read-only: nothing early is visible, nothing is lost, and then it goes on."""
+"""A disk under a Delta table that is full, or read-only: nothing early is visible, nothing is lost,
+and then it goes on.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of two megabytes."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(disk)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(disk)], capture_output=True
+    )
     if mounted.returncode != 0:
         pytest.skip("a small disk is mounted for this test, which takes root")
     try:
@@ -144,7 +148,10 @@ def test_on_a_read_only_disk_nothing_is_opened_and_no_table_is_made(table: Delta
 
 def test_a_disk_that_turns_read_only_in_phase_1_declines_the_attempt(table: DeltaHarness) -> None:
     sink = table.opened()
-    with read_only(table.folder.parent), pytest.raises((OSError, Py4JJavaError, PySparkException)) as caught:
+    with (
+        read_only(table.folder.parent),
+        pytest.raises((OSError, Py4JJavaError, PySparkException)) as caught,
+    ):
         table.write(sink, range(3))
     assert type(declined(caught.value, "sink 'facts'")) is DeclinedError
     sink.abort(sink.in_doubt())
@@ -155,19 +162,25 @@ def test_a_disk_that_turns_read_only_in_phase_1_declines_the_attempt(table: Delt
     assert table.ids() == [0, 1, 2]
 
 
-def test_a_disk_that_turns_read_only_in_phase_2_has_the_commit_repeated(table: DeltaHarness) -> None:
+def test_a_disk_that_turns_read_only_in_phase_2_has_the_commit_repeated(
+    table: DeltaHarness,
+) -> None:
     sink = table.opened()
     piece = table.write(sink, range(3))
     with read_only(table.folder.parent):
         [outcome] = commit(sink, piece)
         assert isinstance(outcome, RetryLater)
-        assert "Read-only file system" in outcome.reason or "could not" in outcome.reason, outcome.reason
+        assert "Read-only file system" in outcome.reason or "could not" in outcome.reason, (
+            outcome.reason
+        )
     assert table.ids() == []
     assert commit(sink, piece, retries=1) == [Committed()]
     assert table.ids() == [0, 1, 2]
 
 
-def test_a_job_declines_and_tries_again_on_a_disk_that_is_full_for_a_while(table: DeltaHarness, tmp_path: Path) -> None:
+def test_a_job_declines_and_tries_again_on_a_disk_that_is_full_for_a_while(
+    table: DeltaHarness, tmp_path: Path
+) -> None:
     """Full in phase 1 of the second checkpoint, and in phase 2 of the third."""
     rows, disk = make_input(tmp_path / "in", 4), table.folder.parent
     heard: list[Event] = []
@@ -183,7 +196,9 @@ def test_a_job_declines_and_tries_again_on_a_disk_that_is_full_for_a_while(table
             (disk / "filler").unlink(missing_ok=True)
 
     writer = twophase.write_stream(read(table.spark, tmp_path / "in"), name="orders")
-    writer.options(checkpointLocation=str(tmp_path / "job")).options(**{"checkpoint.tolerable_failures": 1})
+    writer.options(checkpointLocation=str(tmp_path / "job")).options(
+        **{"checkpoint.tolerable_failures": 1}
+    )
     job = writer.sink("lake", table.new_sink()).observer(observe).trigger(availableNow=True).start()
     assert job.await_termination()
     assert fills == set()

@@ -1,4 +1,6 @@
-"""A table that forgets application ids (delta.setTransactionRetentionDuration), after an outage that was longer."""
+"""A table that forgets application ids (delta.setTransactionRetentionDuration), after an
+outage that was longer.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def forget(table: DeltaHarness, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
 
     def forget() -> None:
         table.sql(
-            "ALTER TABLE {table} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 30 days')"
+            "ALTER TABLE {table} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = "
+            "'interval 30 days')"
         )
         clock.time = time.time
 
@@ -61,10 +64,16 @@ def test_it_goes_on_with_what_it_finds(table: DeltaHarness, forget: Callable[[],
     assert table.records() == []
 
 
-def test_a_commit_is_proven_by_the_log_or_not_at_all(table: DeltaHarness, forget: Callable[[], None]) -> None:
+def test_a_commit_is_proven_by_the_log_or_not_at_all(
+    table: DeltaHarness, forget: Callable[[], None]
+) -> None:
     sink = table.opened()
     piece = table.write(sink, range(3))
-    saved = {path: path.read_bytes() for path in (table.folder / "_twophase").rglob("*") if path.is_file()}
+    saved = {
+        path: path.read_bytes()
+        for path in (table.folder / "_twophase").rglob("*")
+        if path.is_file()
+    }
     assert commit(sink, piece) == [Committed()]
     forget()
     for path, content in saved.items():  # as if the driver had died before it removed the records
@@ -81,25 +90,36 @@ def marks(table: DeltaHarness) -> list[Path]:
 
 @pytest.fixture
 def forgetful(table: DeltaHarness, forget: Callable[[], None]) -> DeltaSink:
-    """A table that was told to forget before the first commit, and has by now: its proof is the mark."""
+    """A table that was told to forget before the first commit, and has by now: its
+    proof is the mark.
+    """
     sink = table.opened()
-    table.sql("ALTER TABLE {table} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 90 days')")
+    table.sql(
+        "ALTER TABLE {table} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = "
+        "'interval 90 days')"
+    )
     assert commit(sink, table.write(sink, [0], 0)) == [Committed()]
     forget()
     return table.opened(attempt=None)
 
 
-def test_the_mark_proves_what_the_table_has_forgotten(table: DeltaHarness, forgetful: DeltaSink) -> None:
+def test_the_mark_proves_what_the_table_has_forgotten(
+    table: DeltaHarness, forgetful: DeltaSink
+) -> None:
     assert forgetful.history().committed == {LINEAGE: 0}
     forgetful.fence(NEXT)
     piece = table.write(forgetful, [1], 1, NEXT)
-    assert list(forgetful.commit([CommitRequest(piece, 0, Predecessor(LINEAGE, 0))])) == [Committed()]
+    assert list(forgetful.commit([CommitRequest(piece, 0, Predecessor(LINEAGE, 0))])) == [
+        Committed()
+    ]
     assert table.opened(attempt=None).history().committed == {LINEAGE: 1}
     [mark] = marks(table)
     assert mark.name.startswith(f"{LINEAGE}-1.")
 
 
-def test_a_mark_proves_nothing_for_an_older_copy_of_the_table(table: DeltaHarness, forgetful: DeltaSink) -> None:
+def test_a_mark_proves_nothing_for_an_older_copy_of_the_table(
+    table: DeltaHarness, forgetful: DeltaSink
+) -> None:
     [mark] = marks(table)
     version, rest = mark.name.split(".", 1)[1].split(".", 1)
     later = mark.with_name(f"{mark.name.split('.', 1)[0]}.{int(version) + 1000}.{rest}")

@@ -1,4 +1,6 @@
-"""A whole job into a Delta table: others write to the table meanwhile; several sinks in one checkpoint; the command."""
+"""A whole job into a Delta table: others write to the table meanwhile; several sinks in one
+checkpoint; the command.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ FOR_EVER: Mapping[str, Any] = {"processingTime": "0 seconds"}
 _TIMEOUT_S = 300
 
 
-def start(frame: DataFrame, location: Path, trigger: Mapping[str, Any] = ALL_INPUT, **sinks: DeltaSink) -> Job:
+def start(
+    frame: DataFrame, location: Path, trigger: Mapping[str, Any] = ALL_INPUT, **sinks: DeltaSink
+) -> Job:
     writer = twophase.write_stream(frame, name="orders").option("checkpointLocation", str(location))
     for name, sink in sinks.items():
         writer.sink(name, sink)
@@ -54,14 +58,25 @@ def ours(table: DeltaHarness) -> list[int]:
 
 
 def meanwhile(table: DeltaHarness) -> set[str]:
-    """What others did between two commits of the job, as the table's log tells it: the job was at work before and after."""
-    done = [action["commitInfo"] for commit in table.commits() for action in commit if "commitInfo" in action]
-    ours = [number for number, info in enumerate(done) if "twophase" in info.get("userMetadata", "")]
+    """What others did between two commits of the job, as the table's log tells it: the job was at
+    work before and after.
+    """
+    done = [
+        action["commitInfo"]
+        for commit in table.commits()
+        for action in commit
+        if "commitInfo" in action
+    ]
+    ours = [
+        number for number, info in enumerate(done) if "twophase" in info.get("userMetadata", "")
+    ]
     return {info["operation"] for info in done[ours[0] : ours[-1]]} if ours else set()
 
 
 def landed(table: DeltaHarness, statement: str) -> bool:
-    """Whether a statement of somebody else has gone in; if the job came first, it is theirs to try again."""
+    """Whether a statement of somebody else has gone in; if the job came first, it is
+    theirs to try again.
+    """
     try:
         table.sql(statement)
     except (Py4JJavaError, PySparkException) as error:
@@ -75,10 +90,14 @@ def landed(table: DeltaHarness, statement: str) -> bool:
 def test_others_append_delete_optimize_and_alter_the_table_while_the_job_runs(
     delta_spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The job is fed before each statement, until each kind has landed between two of its commits."""
+    """The job is fed before each statement, until each kind has landed between
+    two of its commits.
+    """
     rows = make_input(tmp_path / "in", 1)
     table = DeltaHarness(delta_spark, tmp_path / "orders")
-    job = start(read(delta_spark, tmp_path / "in"), tmp_path / "job", FOR_EVER, lake=table.new_sink())
+    job = start(
+        read(delta_spark, tmp_path / "in"), tmp_path / "job", FOR_EVER, lake=table.new_sink()
+    )
     statements = cycle(STATEMENTS.values())
     for number in count(1):
         if meanwhile(table) >= {*STATEMENTS}:
@@ -92,7 +111,9 @@ def test_others_append_delete_optimize_and_alter_the_table_while_the_job_runs(
     job.stop()
     assert ours(table) == list(range(rows))
     # The stop may interrupt the commit of a decided checkpoint: the next start finishes it.
-    start(read(delta_spark, tmp_path / "in"), tmp_path / "job", lake=table.new_sink()).await_termination(_TIMEOUT_S)
+    start(
+        read(delta_spark, tmp_path / "in"), tmp_path / "job", lake=table.new_sink()
+    ).await_termination(_TIMEOUT_S)
     assert ours(table) == list(range(rows))
     assert table.records() == []
 
@@ -101,15 +122,20 @@ def test_two_tables_have_the_same_checkpoints(delta_spark: SparkSession, tmp_pat
     rows = make_input(tmp_path / "in", 2)
     tables = [DeltaHarness(delta_spark, tmp_path / name) for name in ("one", "two")]
     one, two = (table.new_sink() for table in tables)
-    assert start(read(delta_spark, tmp_path / "in"), tmp_path / "job", one=one, two=two).await_termination(_TIMEOUT_S)
+    assert start(
+        read(delta_spark, tmp_path / "in"), tmp_path / "job", one=one, two=two
+    ).await_termination(_TIMEOUT_S)
     assert [table.ids() for table in tables] == [list(range(rows))] * 2
-    checkpoints = [[note["checkpoint"] for note in table.notes() if "checkpoint" in note] for table in tables]
+    checkpoints = [
+        [note["checkpoint"] for note in table.notes() if "checkpoint" in note] for table in tables
+    ]
     assert checkpoints == [[0, 1], [0, 1]]
 
 
 def test_the_command_runs_a_job_into_a_table_that_it_makes(tmp_path: Path) -> None:
     rows = make_input(tmp_path / "in", 2)
-    # The sink says what Spark needs; only the package is replaced by jars that are in the cache already.
+    # The sink says what Spark needs; only the package is replaced by jars that are in
+    # the cache already.
     jars = {key: value for key, value in delta_settings().items() if key.startswith("spark.jars")}
     options = {"path": str(tmp_path / "orders"), "create": True, "partition_by": ["part"]}
     job = {
@@ -125,9 +151,21 @@ def test_the_command_runs_a_job_into_a_table_that_it_makes(tmp_path: Path) -> No
         "options": {"checkpointLocation": str(tmp_path / "job")},
     }
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
-    command = [sys.executable, "-m", "twophase.cli", "run", str(tmp_path / "job.yaml"), "--available-now"]
+    command = [
+        sys.executable,
+        "-m",
+        "twophase.cli",
+        "run",
+        str(tmp_path / "job.yaml"),
+        "--available-now",
+    ]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+    )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert delta_lake.count(tmp_path / "orders") == rows
-    assert {Path(name).parts[0] for name in delta_lake.live_files(tmp_path / "orders")} == {"part=0", "part=1"}
+    assert {Path(name).parts[0] for name in delta_lake.live_files(tmp_path / "orders")} == {
+        "part=0",
+        "part=1",
+    }

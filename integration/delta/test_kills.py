@@ -1,9 +1,11 @@
-"""SIGKILL at every crash point of the Delta sink, with real Spark, Kafka and Delta: nothing lost, nothing duplicated.
+"""SIGKILL at every crash point of the Delta sink, with real Spark, Kafka and Delta: nothing lost,
+nothing duplicated.
 
-Each round starts one driver with several jobs, holds each job at another crash point, and kills them all at once; the next
-driver recovers what that left and goes on. After a kill no row may be there twice; at the end every record must be in every
-table once, and no piece is left beside it. As long as a driver runs, a reader looks at all tables, also once while all jobs are
-held and once when they were killed: it sees whole checkpoints only.
+Each round starts one driver with several jobs, holds each job at another crash point, and kills
+them all at once; the next driver recovers what that left and goes on. After a kill no row may be
+there twice; at the end every record must be in every table once, and no piece is left beside it. As
+long as a driver runs, a reader looks at all tables, also once while all jobs are held and once when
+they were killed: it sees whole checkpoints only.
 """
 
 from __future__ import annotations
@@ -17,13 +19,47 @@ from integration.delta.scenario import BATCH, DeltaScenario
 from twophase.testing.services import KafkaService
 
 # A deadline, not a measure: on a machine that others keep busy a driver takes many times as long.
-pytestmark = [pytest.mark.part("delta"), pytest.mark.proof, pytest.mark.timeout(1800), pytest.mark.relay]
+pytestmark = [
+    pytest.mark.part("delta"),
+    pytest.mark.proof,
+    pytest.mark.timeout(1800),
+    pytest.mark.relay,
+]
 
 CONTROLS = ("duplicates", "losses")
-# Pieces without a decision, decided ones, and commits that have landed: what the second round has to recover.
-FIRST = ("C03", "C04", "C05", "F01", "F02", "C06", "C07", "C11", "C12", "D01", "D02", "F04", "C14", "C15")
+# Pieces without a decision, decided ones, and commits that have landed: what the second
+# round has to recover.
+FIRST = (
+    "C03",
+    "C04",
+    "C05",
+    "F01",
+    "F02",
+    "C06",
+    "C07",
+    "C11",
+    "C12",
+    "D01",
+    "D02",
+    "F04",
+    "C14",
+    "C15",
+)
 # The first four are points of that recovery.
-SECOND = ("C18", "C19", "C20", "C22", "C01", "C02", "C08", "C09", "C10", "C16", "C17", BEFORE_CHECKPOINT)
+SECOND = (
+    "C18",
+    "C19",
+    "C20",
+    "C22",
+    "C01",
+    "C02",
+    "C08",
+    "C09",
+    "C10",
+    "C16",
+    "C17",
+    BEFORE_CHECKPOINT,
+)
 # Of a Python worker; the driver lives.
 OF_WORKERS = ("E01", "E02", "E03")
 JOBS = tuple(f"orders-{number:02d}" for number in range(max(len(FIRST), len(SECOND))))
@@ -64,12 +100,16 @@ def test_every_job_is_killed_at_another_point(
         assert (verdict.duplicated, verdict.foreign) == (0, 0), f"{job}: {verdict}"
 
 
-def test_the_last_kill_was_between_a_commit_and_the_checkpoint_of_the_table(scenario: DeltaScenario) -> None:
+def test_the_last_kill_was_between_a_commit_and_the_checkpoint_of_the_table(
+    scenario: DeltaScenario,
+) -> None:
     newest = delta_lake.commits(scenario.tables[JOBS[-1]])[-1]
     assert list(newest.parent.glob(f"{newest.stem}.checkpoint*")) == []
 
 
-def test_workers_die_and_the_driver_goes_on(scenario: DeltaScenario, reader: delta_lake.PollingReader) -> None:
+def test_workers_die_and_the_driver_goes_on(
+    scenario: DeltaScenario, reader: delta_lake.PollingReader
+) -> None:
     scenario.produce(BATCH)
     with reader:
         ended = scenario.finish(",".join(f"{point}=kill@1" for point in OF_WORKERS))
@@ -87,8 +127,12 @@ def test_every_record_arrives_once_and_nothing_is_left(scenario: DeltaScenario) 
         assert delta_lake.unnamed_files(scenario.tables[job]) == set()
 
 
-def test_a_reader_never_saw_a_part_of_a_checkpoint(scenario: DeltaScenario, reader: delta_lake.PollingReader) -> None:
-    """Every checkpoint has as many rows, which the control without the protocol does not keep to."""
+def test_a_reader_never_saw_a_part_of_a_checkpoint(
+    scenario: DeltaScenario, reader: delta_lake.PollingReader
+) -> None:
+    """Every checkpoint has as many rows, which the control without the
+    protocol does not keep to.
+    """
     Console().print(f"{reader.reads:,} reads of tables with rows while drivers ran")
     assert reader.looks_at_rest == KILLS
     for job in JOBS:
@@ -98,8 +142,12 @@ def test_a_reader_never_saw_a_part_of_a_checkpoint(scenario: DeltaScenario, read
 
 
 @pytest.mark.parametrize(("control", "seen"), [("duplicates", "duplicated"), ("losses", "lost")])
-def test_without_the_protocol_the_checker_sees(scenario: DeltaScenario, control: str, seen: str) -> None:
-    """The negative controls: the same kill, the same checker, the protocol switched off in the harness."""
+def test_without_the_protocol_the_checker_sees(
+    scenario: DeltaScenario, control: str, seen: str
+) -> None:
+    """The negative controls: the same kill, the same checker, the protocol switched
+    off in the harness.
+    """
     verdict = scenario.verdict(control)
     assert getattr(verdict, seen) > 0, verdict
     assert not verdict.exact

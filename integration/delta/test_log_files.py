@@ -1,12 +1,15 @@
-"""What the sink reads of a table's log is what Delta's own snapshot answers at the same version (I4).
+"""What the sink reads of a table's log is what Delta's own snapshot answers at the
+same version (I4).
 
-Each table has every kind of commit: of the sink, of other applications, without an application id, and one that lowers a
-version. Both answers are of one snapshot, and the sink's must not come from Delta.
+Each table has every kind of commit: of the sink, of other applications, without an application id,
+and one that lowers a version. Both answers are of one snapshot, and the sink's must
+not come from Delta.
 """
 
 from __future__ import annotations
 
 import json
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -22,6 +25,7 @@ from integration.delta.sink_harness import DeltaHarness, commit
 from twophase.protocol.outcome import Committed
 from twophase.sinks.delta import log as log_module
 from twophase.sinks.delta.commit_session import PARTITIONS, tasks_for
+from twophase.sinks.delta.first_commit import count_files
 from twophase.sinks.delta.jvm import Jvm, items
 from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.log_segment import UnreadableLogError
@@ -91,7 +95,8 @@ class Table(DeltaHarness):
             read = direct(snapshot)
             assert read == snapshot.transactions
             assert read == {
-                str(entry.appId()): int(entry.version()) for entry in items(snapshot._java.setTransactions())
+                str(entry.appId()): int(entry.version())
+                for entry in items(snapshot._java.setTransactions())
             }
         return read
 
@@ -143,7 +148,9 @@ def test_right_at_a_checkpoint_and_after_the_log_was_cleaned(make: Callable[...,
 
 @pytest.mark.proof
 def test_files_are_counted_by_as_many_tasks_as_the_log_is_large(make: Callable[..., Table]) -> None:
-    """Delta counts them with every version that is a multiple of the interval, in a session of 50 tasks by default."""
+    """Delta counts them with every version that is a multiple of the interval, in a session of
+    50 tasks by default.
+    """
     table = make("TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     with changed(table.spark, {PARTITIONS: "50"}), table.jvm.job_tag("counting"):
         table.mark("app-1", 1)
@@ -152,7 +159,9 @@ def test_files_are_counted_by_as_many_tasks_as_the_log_is_large(make: Callable[.
     context.listenerBus().waitUntilEmpty()
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(number).get() for number in tracker.getJobIdsForTag("counting")]
-    tasks = [tracker.getStageInfo(stage).get().numTasks() for job in jobs for stage in job.stageIds()]
+    tasks = [
+        tracker.getStageInfo(stage).get().numTasks() for job in jobs for stage in job.stageIds()
+    ]
     assert 0 < max(tasks) <= 4
 
 
@@ -166,6 +175,22 @@ def test_no_session_is_copied_for_a_commit_that_does_not_count(make: Callable[..
             assert log.transaction().commit([], "app-1", version, "query", version, {}) == version
             copied.append("commit_session" in vars(log))
     assert copied == [False, True]
+
+
+def test_a_start_counts_the_files_ahead_of_the_commit_that_has_to(
+    make: Callable[..., Table],
+) -> None:
+    table = make()  # version 0; Delta counts with version 10
+    table.fill(7)
+    with table.jvm.active():
+        for commits, counted in ((2, False), (3, True)):
+            log = table.log()
+            count_files(log, log.snapshot(), commits)
+            assert ("commit_session" in vars(log)) is counted
+            for thread in threading.enumerate():
+                if thread.name == "twophase-delta-files":
+                    thread.join()
+            assert log.snapshot()._java.stateReconstructionTriggered() is counted
 
 
 def test_a_large_log_is_read_by_more_tasks_and_never_by_more_than_the_session_says() -> None:
@@ -219,13 +244,19 @@ def test_with_compacted_commits(make: Callable[..., Table]) -> None:
     (table.log_folder / f"{3:020d}.{8:020d}.compacted.json").write_text(text)
     table.forget_log()
     with table.jvm.active():
-        assert [file.base for file in table.log().snapshot()._segment().commits if "compacted" in file.base]
+        assert [
+            file.base
+            for file in table.log().snapshot()._segment().commits
+            if "compacted" in file.base
+        ]
     table.check()
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("last", ["stale", "gone", "torn", "of no version"])
-def test_whatever_the_note_of_the_last_checkpoint_says(make: Callable[..., Table], last: str) -> None:
+def test_whatever_the_note_of_the_last_checkpoint_says(
+    make: Callable[..., Table], last: str
+) -> None:
     table = make()
     note = table.log_folder / "_last_checkpoint"
     table.fill(4)
@@ -251,21 +282,30 @@ def test_beside_torn_files_and_an_unfinished_checkpoint(make: Callable[..., Tabl
     table = make("TBLPROPERTIES ('delta.checkpointInterval' = '1000')")
     table.fill(6)
     next_version = len(table.commits())
-    (table.log_folder / f".{next_version:020d}.json.{uuid.uuid4()}.tmp").write_text('{"txn":{"appId":"app-0"')
+    (table.log_folder / f".{next_version:020d}.json.{uuid.uuid4()}.tmp").write_text(
+        '{"txn":{"appId":"app-0"'
+    )
     (table.log_folder / f"{3:020d}.checkpoint.{1:010d}.{2:010d}.parquet").write_bytes(b"PAR1")
     table.forget_log()
     table.check()
 
 
 @pytest.mark.proof
-def test_of_a_table_that_forgets(make: Callable[..., Table], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_table_that_forgets(
+    make: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = make()
-    monkeypatch.setattr(log_module, "time", SimpleNamespace(time=lambda: time.time() - 31 * 24 * 3600))
+    monkeypatch.setattr(
+        log_module, "time", SimpleNamespace(time=lambda: time.time() - 31 * 24 * 3600)
+    )
     table.fill(3)
     monkeypatch.undo()
     table.mark("app-1", 10)
     assert len(table.check()) == 3
-    table.sql("ALTER TABLE {table} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 30 days')")
+    table.sql(
+        "ALTER TABLE {table} SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = "
+        "'interval 30 days')"
+    )
     assert table.check() == {"app-1": 10}
     table.checkpoint()
     table.mark("app-2", 11)
@@ -277,7 +317,9 @@ def test_of_a_new_table(make: Callable[..., Table]) -> None:
 
 
 def test_a_log_that_does_not_fit_is_answered_by_delta(make: Callable[..., Table]) -> None:
-    """Two actions for one application id in one commit are against the protocol; Delta still has an answer."""
+    """Two actions for one application id in one commit are against the protocol; Delta
+    still has an answer.
+    """
     table = make()
     table.mark("twice", 1)
     newest = max(table.log_folder.glob("*.json"))

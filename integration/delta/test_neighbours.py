@@ -49,7 +49,9 @@ class Neighbour(DriverProcess):
 
 
 @pytest.fixture
-def table(delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeltaHarness:
+def table(
+    delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> DeltaHarness:
     monkeypatch.setattr(table_lock, "_TIMEOUT_S", 0.1)
     return DeltaHarness(delta_spark, tmp_path / "orders")
 
@@ -67,8 +69,11 @@ def neighbour(table: DeltaHarness, tmp_path: Path) -> Iterator[Neighbour]:
 
 
 @contextmanager
-def held_in_its_commit(driver: Neighbour, table: DeltaHarness, go: Path) -> Iterator[psutil.Process]:
-    """Let a driver commit, and hold its Spark where its commit is about to get its name, after all of Delta's checks.
+def held_in_its_commit(
+    driver: Neighbour, table: DeltaHarness, go: Path
+) -> Iterator[psutil.Process]:
+    """Let a driver commit, and hold its Spark where its commit is about to get its name, after all
+    of Delta's checks.
 
     Delta has no crash point there, so a debugger holds the system call. It lets go at the end.
 
@@ -76,18 +81,37 @@ def held_in_its_commit(driver: Neighbour, table: DeltaHarness, go: Path) -> Iter
         Its JVM.
     """
     assert shutil.which("strace"), (
-        "strace holds a driver between Delta's check and its rename; install it: apt-get install strace"
+        "strace holds a driver between Delta's check and its rename; install it: "
+        "apt-get install strace"
     )
     [java] = [child for child in psutil.Process(driver.pid).children() if "java" in child.name()]
     log = table.folder / "_delta_log"
     before = sorted(log.glob("*.json"))
     inject = f"inject={_RENAMES}:delay_enter={_LONGER_THAN_ANY_TEST_US}"
-    command = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={_RENAMES}", "-e", inject, "-p", str(java.pid)]
+    command = [
+        "strace",
+        "-f",
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-e",
+        f"trace={_RENAMES}",
+        "-e",
+        inject,
+        "-p",
+        str(java.pid),
+    ]
     with subprocess.Popen(command) as strace:
         try:
-            driver.wait_for(lambda: {*_of_tasks(java, "status", _TRACER)} == {str(strace.pid)}, "strace to be there")
+            driver.wait_for(
+                lambda: {*_of_tasks(java, "status", _TRACER)} == {str(strace.pid)},
+                "strace to be there",
+            )
             go.touch()
-            driver.wait_for(lambda: bool({*_of_tasks(java, "syscall", _NUMBER)} & _NUMBERS), "a file to be renamed")
+            driver.wait_for(
+                lambda: bool({*_of_tasks(java, "syscall", _NUMBER)} & _NUMBERS),
+                "a file to be renamed",
+            )
             assert list(log.glob(".*.json.*.tmp"))
             assert sorted(log.glob("*.json")) == before
             yield java
@@ -106,21 +130,30 @@ def _of_tasks(process: psutil.Process, file: str, pattern: re.Pattern[str]) -> I
 def hang(process: psutil.Process) -> None:
     """Stop a process as a disk that does not answer would: it does not end when it should."""
     process.suspend()
-    wait_until(lambda: {*_of_tasks(process, "status", _STATE)} <= _STOPPED, "the process to be stopped")
+    wait_until(
+        lambda: {*_of_tasks(process, "status", _STATE)} <= _STOPPED, "the process to be stopped"
+    )
 
 
 def kill_python(driver: Neighbour, table: DeltaHarness) -> None:
     """SIGKILL a driver's Python, and nothing else of it."""
     assert pids_with_a_lock(table.folder / table_lock.NAME) == {driver.pid}
     psutil.Process(driver.pid).kill()
-    wait_until(lambda: not pids_with_a_lock(table.folder / table_lock.NAME), "all threads of Python to be gone")
+    wait_until(
+        lambda: not pids_with_a_lock(table.folder / table_lock.NAME),
+        "all threads of Python to be gone",
+    )
 
 
 def pids_with_a_lock(path: Path) -> set[int]:
     """As the kernel lists them, and `lslocks` with it."""
     inode = path.stat().st_ino
-    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" not in line]
-    return {int(pid) for _, _, _, _, pid, file, *_ in locks if file.rpartition(":")[2] == str(inode)}
+    locks = [
+        line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" not in line
+    ]
+    return {
+        int(pid) for _, _, _, _, pid, file, *_ in locks if file.rpartition(":")[2] == str(inode)
+    }
 
 
 LINUX_ONLY = pytest.mark.skipif(platform.system() != "Linux", reason="strace is Linux's")
@@ -138,7 +171,9 @@ def test_two_drivers_do_not_replace_each_other_s_commits(
     ended = neighbour.wait()
     if isinstance(outcome, RetryLater):
         assert commit(ours, piece) == [Committed()]
-    assert table.ids() == [*range(3), *IDS], f"{outcome} was reported for the first three\n{ended.output}"
+    assert table.ids() == [*range(3), *IDS], (
+        f"{outcome} was reported for the first three\n{ended.output}"
+    )
     assert ended.code == 0, ended.output
     assert isinstance(outcome, RetryLater)
     assert f"{table.folder / table_lock.NAME} could not be had within" in outcome.reason
@@ -147,9 +182,15 @@ def test_two_drivers_do_not_replace_each_other_s_commits(
 @LINUX_ONLY
 @pytest.mark.parametrize("end", ["goes on", "is killed"])
 def test_the_lock_is_held_as_long_as_the_jvm_that_writes(
-    table: DeltaHarness, neighbour: Neighbour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+    table: DeltaHarness,
+    neighbour: Neighbour,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    end: str,
 ) -> None:
-    """The disk hangs in the rename, and an operator kills the driver: its Python is gone, its JVM is not."""
+    """The disk hangs in the rename, and an operator kills the driver: its Python is
+    gone, its JVM is not.
+    """
     monkeypatch.setattr(fence, "_LOCK_TRIES", 1)
     ours, third = table.opened(), table.new_sink()
     third.open(table.context(job="third"))
@@ -159,7 +200,11 @@ def test_the_lock_is_held_as_long_as_the_jvm_that_writes(
         kill_python(neighbour, table)
         [outcome] = commit(ours, piece)
         holders = pids_with_a_lock(table.folder / table_lock.JVM_NAME)
-        with pytest.raises(TargetUnreachableError, match="could not be had within") if holders else nullcontext():
+        with (
+            pytest.raises(TargetUnreachableError, match="could not be had within")
+            if holders
+            else nullcontext()
+        ):
             third.fence(FIRST)
         assert not is_gone(java)
         if end == "is killed":
@@ -167,7 +212,10 @@ def test_the_lock_is_held_as_long_as_the_jvm_that_writes(
     if end == "goes on":
         java.resume()
         wait_until(lambda: is_gone(java), "the JVM to end as its Python has")
-    wait_until(lambda: not pids_with_a_lock(table.folder / table_lock.JVM_NAME), "the kernel to release the lock")
+    wait_until(
+        lambda: not pids_with_a_lock(table.folder / table_lock.JVM_NAME),
+        "the kernel to release the lock",
+    )
     if isinstance(outcome, RetryLater):
         assert commit(ours, piece) == [Committed()]
     assert {*table.ids()} >= {*range(3)}, f"{outcome} was reported for them"
@@ -185,14 +233,19 @@ def test_the_lock_is_held_as_long_as_the_jvm_that_writes(
 def test_a_job_whose_jvm_has_the_lock_for_ever_stops_and_goes_on_in_another_jvm(
     table: DeltaHarness, tmp_path: Path
 ) -> None:
-    """Its own commit was interrupted, and may be under way: to retry helps nobody, to end the JVM does."""
+    """Its own commit was interrupted, and may be under way: to retry helps nobody,
+    to end the JVM does.
+    """
     settings = {"table": str(table.folder), "go": str(tmp_path / "go"), "gives_up": True}
     (tmp_path / "go").touch()
     stopped = Neighbour(settings, tmp_path / "runs", conf=delta_settings()).wait()
     assert "StopJobError" in stopped.output
     assert "this very JVM has locked" in stopped.output
     assert stopped.code != 0
-    wait_until(lambda: not pids_with_a_lock(table.folder / table_lock.JVM_NAME), "the JVM to end as its Python has")
+    wait_until(
+        lambda: not pids_with_a_lock(table.folder / table_lock.JVM_NAME),
+        "the JVM to end as its Python has",
+    )
     assert table.ids() == []
     again = table.new_sink()
     again.open(table.context(job=JOB))
@@ -203,7 +256,9 @@ def test_a_job_whose_jvm_has_the_lock_for_ever_stops_and_goes_on_in_another_jvm(
 
 @pytest.mark.parametrize("name", [table_lock.NAME, table_lock.JVM_NAME])
 def test_a_sink_of_the_same_jvm_waits_too(table: DeltaHarness, name: str) -> None:
-    """A JVM that closes the second file twice at a time would lose its lock; nobody gets that far."""
+    """A JVM that closes the second file twice at a time would lose its lock;
+    nobody gets that far.
+    """
     one, other = (table.opened()._bound().log.storage for _ in range(2))
     with one.commit_lock(), pytest.raises(TimeoutError, match=table_lock.NAME), other.commit_lock():
         pass
@@ -212,7 +267,9 @@ def test_a_sink_of_the_same_jvm_waits_too(table: DeltaHarness, name: str) -> Non
     assert not pids_with_a_lock(table.folder / name)
 
 
-def test_every_commit_waits_for_the_one_of_another_job(table: DeltaHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_commit_waits_for_the_one_of_another_job(
+    table: DeltaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fence, "_LOCK_TRIES", 1)
     sink = table.opened()
     piece = table.write(sink, range(3))

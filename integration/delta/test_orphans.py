@@ -1,4 +1,6 @@
-"""Pieces that were never decided: found on the table, removed whole, and nothing of anybody else with them."""
+"""Pieces that were never decided: found on the table, removed whole, and nothing of
+anybody else with them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from twophase.testing.harness import FIRST, JOB, SINK, transaction_id
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
 
 NEXT = Attempt(1, 2)
-# Spark tells an attempt's failed tasks by the attempt's name, also those of tests before: the Spark is shared.
+# Spark tells an attempt's failed tasks by the attempt's name, also those of tests before:
+# the Spark is shared.
 OF_NO_OTHER_TEST = Attempt(1, 77)
 
 
@@ -58,7 +61,9 @@ def close(sink: DeltaSink, below: Attempt) -> None:
     sink.abort([piece for piece in sink.in_doubt() if piece.transaction.attempt < below])
 
 
-@pytest.mark.parametrize("more", ["", "PARTITIONED BY (name)", "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"])
+@pytest.mark.parametrize(
+    "more", ["", "PARTITIONED BY (name)", "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"]
+)
 def test_data_files_in_no_list_are_found_by_their_name(
     delta_spark: SparkSession, tmp_path: Path, at_point: Any, more: str
 ) -> None:
@@ -73,7 +78,9 @@ def test_data_files_in_no_list_are_found_by_their_name(
     assert (table.records(), sink.in_doubt()) == ([], [])
 
 
-def test_an_attempt_that_died_before_its_first_file_leaves_nothing(table: DeltaHarness, at_point: Any) -> None:
+def test_an_attempt_that_died_before_its_first_file_leaves_nothing(
+    table: DeltaHarness, at_point: Any
+) -> None:
     sink = left_behind(table, at_point, "C04")
     assert len(sink.in_doubt()) == 1
     close(sink, NEXT)
@@ -87,14 +94,19 @@ def test_a_torn_record_is_in_doubt_and_goes(table: DeltaHarness, kind: str) -> N
     [record] = (table.folder / "_twophase").rglob(f"*.{kind}")
     record.write_bytes(record.read_bytes()[:40])
     [found] = sink.in_doubt()
-    assert (found.transaction.checkpoint, found.transaction.attempt) == (0, piece.transaction.attempt)
+    assert (found.transaction.checkpoint, found.transaction.attempt) == (
+        0,
+        piece.transaction.attempt,
+    )
     close(sink, NEXT)
     assert table.records() == []
     assert table.data_files() == []
 
 
 def test_nothing_of_others_is_deleted(table: DeltaHarness, at_point: Any) -> None:
-    """Rows of others, files that no commit names yet, pieces of another job, and of a checkpoint that is decided."""
+    """Rows of others, files that no commit names yet, pieces of another job, and of a
+    checkpoint that is decided.
+    """
     table.sql("INSERT INTO {table} VALUES (100, 'theirs', 1)")
     (table.folder / "part-00000-not-yet-committed.snappy.parquet").write_bytes(b"being written")
     other = table.new_sink()
@@ -117,7 +129,11 @@ def test_nothing_of_others_is_deleted(table: DeltaHarness, at_point: Any) -> Non
 def test_a_committed_piece_cannot_be_aborted(table: DeltaHarness) -> None:
     sink = table.opened()
     piece = table.write(sink, range(3))
-    saved = {path: path.read_bytes() for path in (table.folder / "_twophase").rglob("*") if path.is_file()}
+    saved = {
+        path: path.read_bytes()
+        for path in (table.folder / "_twophase").rglob("*")
+        if path.is_file()
+    }
     commit(sink, piece)
     for path, content in saved.items():  # as if the driver had died before it removed the records
         path.write_bytes(content)
@@ -129,9 +145,13 @@ def test_a_committed_piece_cannot_be_aborted(table: DeltaHarness) -> None:
     assert table.records() == []
 
 
-def test_without_the_log_since_then_data_files_are_left_to_vacuum(delta_spark: SparkSession, tmp_path: Path) -> None:
+def test_without_the_log_since_then_data_files_are_left_to_vacuum(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
     """Nothing proves any more that no version of the table names them."""
-    table = DeltaHarness(delta_spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    table = DeltaHarness(
+        delta_spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = '1')"
+    )
     sink = table.opened()
     piece = table.write(sink, range(3))
     for number in range(2):
@@ -170,7 +190,9 @@ def test_files_of_task_attempts_that_lost_are_looked_for_where_there_may_be_some
     assert table.ids() == [0, 1, 2]
 
 
-def test_an_attempt_that_is_closed_while_it_writes_takes_its_files_away(table: DeltaHarness, at_point: Any) -> None:
+def test_an_attempt_that_is_closed_while_it_writes_takes_its_files_away(
+    table: DeltaHarness, at_point: Any
+) -> None:
     sink, newer = table.opened(), table.opened(attempt=None)
     at_point("C05", lambda: newer.fence(Attempt(2, 1)))
     with pytest.raises(FencedError):
@@ -178,7 +200,9 @@ def test_an_attempt_that_is_closed_while_it_writes_takes_its_files_away(table: D
     assert (newer.in_doubt(), table.records(), table.data_files()) == ([], [], [])
 
 
-def test_what_was_listed_before_the_fence_is_found_by_the_scan_after_it(table: DeltaHarness) -> None:
+def test_what_was_listed_before_the_fence_is_found_by_the_scan_after_it(
+    table: DeltaHarness,
+) -> None:
     sink, newer = table.opened(), table.opened(attempt=None)
     table.write(sink, range(3))
     close(newer, Attempt(2, 1))
@@ -186,7 +210,9 @@ def test_what_was_listed_before_the_fence_is_found_by_the_scan_after_it(table: D
     assert newer.history().generation == 2
 
 
-def test_rejected_rows_decline_the_attempt_and_go(delta_spark: SparkSession, tmp_path: Path) -> None:
+def test_rejected_rows_decline_the_attempt_and_go(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
     table = DeltaHarness(delta_spark, tmp_path / "orders")
     table.sql("ALTER TABLE {table} ADD CONSTRAINT cheap CHECK (amount < 1)")
     sink = table.opened()

@@ -1,4 +1,6 @@
-"""Partition values from hell: each reads back equal, or is refused by name before anything of the row is visible."""
+"""Partition values from hell: each reads back equal, or is refused by name before anything of
+the row is visible.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,13 @@ RANDOM = "TBLPROPERTIES ('delta.randomizeFilePrefixes' = 'true')"
 TEXT, BYTES = pa.string(), pa.binary()
 
 
-def partitioned(spark: SparkSession, folder: Path, kind: pa.DataType = TEXT, more: str = "") -> DeltaHarness:
+def partitioned(
+    spark: SparkSession, folder: Path, kind: pa.DataType = TEXT, more: str = ""
+) -> DeltaHarness:
     columns = f"id BIGINT, part {'STRING' if kind == TEXT else 'BINARY'}"
     table = DeltaHarness(spark, folder / "orders", columns, f"PARTITIONED BY (part) {more}")
-    table.fields = pa.schema([("id", pa.int64()), ("Part", kind)])  # Delta finds columns without case
+    # Delta finds columns without case
+    table.fields = pa.schema([("id", pa.int64()), ("Part", kind)])
     return table
 
 
@@ -37,12 +42,16 @@ def read_back(table: DeltaHarness) -> list[Any]:
     return [row["part"] for row in sorted(table.rows_visible(), key=lambda row: row["id"])]
 
 
-def test_every_readable_partition_value_reads_back_equal(delta_spark: SparkSession, tmp_path: Path) -> None:
+def test_every_readable_partition_value_reads_back_equal(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
     table = partitioned(delta_spark, tmp_path)
     values = [value for value in READABLE if value is None or "\0" not in value]
     assert len(values) >= 200
     sink = table.opened()
-    assert commit(sink, *sink.pre_commit(table.frame(rows_of(values)), transaction_id())) == [Committed()]
+    assert commit(sink, *sink.pre_commit(table.frame(rows_of(values)), transaction_id())) == [
+        Committed()
+    ]
     assert read_back(table) == values
     assert all(path.resolve().is_relative_to(table.folder.resolve()) for path in table.data_files())
     assert len(table.data_files()) == len(values)
@@ -67,7 +76,9 @@ def test_a_value_that_would_change_or_make_no_folder_is_refused(
 ) -> None:
     table = partitioned(delta_spark, tmp_path)
     sink = table.opened()
-    with pytest.raises(RejectedRowsError, match=r"partition column 'Part': (would read back as null|holds|makes)"):
+    with pytest.raises(
+        RejectedRowsError, match=r"partition column 'Part': (would read back as null|holds|makes)"
+    ):
         sink.pre_commit(table.frame(rows_of(["fine", value, None])), transaction_id())
     sink.abort(sink.in_doubt())
     assert (table.rows_visible(), table.data_files(), table.records()) == ([], [], [])

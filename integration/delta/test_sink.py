@@ -1,4 +1,6 @@
-"""Phase 2 of the Delta sink on a real table: what others do to the table in between, and what the sink makes of it."""
+"""Phase 2 of the Delta sink on a real table: what others do to the table in between, and what
+the sink makes of it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def at_point(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], Non
     return acting_at(monkeypatch, committer)
 
 
-# -- concurrent writers ----------------------------------------------------------------------------------------------
+# -- concurrent writers ----------------------------------------------------------------------------
 
 
 WRITERS = {
@@ -52,7 +54,9 @@ REPRESENTATIVES = [("append", WHEN[0]), ("property", WHEN[1])]
 """The first DELETE in a Spark costs as much as all of these together."""
 
 
-@pytest.mark.parametrize(("writer", "when"), first_of(2, dict.fromkeys([*REPRESENTATIVES, *product(WRITERS, WHEN)])))
+@pytest.mark.parametrize(
+    ("writer", "when"), first_of(2, dict.fromkeys([*REPRESENTATIVES, *product(WRITERS, WHEN)]))
+)
 def test_a_concurrent_writer_does_not_stop_the_commit(
     table: DeltaHarness, at_point: Any, writer: str, when: str
 ) -> None:
@@ -72,7 +76,9 @@ def test_a_concurrent_writer_does_not_stop_the_commit(
     assert table.ids() == left
 
 
-def test_of_two_drivers_that_commit_one_piece_at_once_one_does(table: DeltaHarness, at_point: Any) -> None:
+def test_of_two_drivers_that_commit_one_piece_at_once_one_does(
+    table: DeltaHarness, at_point: Any
+) -> None:
     first, second = table.opened(), table.opened(attempt=None)
     piece = table.write(first, range(3))
     theirs: list[Any] = []
@@ -107,7 +113,7 @@ def test_a_reader_sees_whole_checkpoints_only(table: DeltaHarness) -> None:
     assert {count % 10 for count in seen} == {0}
 
 
-# -- lost replies and proof ------------------------------------------------------------------------------------------
+# -- lost replies and proof ------------------------------------------------------------------------
 
 
 def raising() -> None:
@@ -125,7 +131,9 @@ def test_a_lost_reply_is_settled_by_the_log(table: DeltaHarness, at_point: Any) 
 
 
 @pytest.mark.proof
-def test_another_driver_settles_a_lost_reply_and_finds_nothing_in_doubt(table: DeltaHarness, at_point: Any) -> None:
+def test_another_driver_settles_a_lost_reply_and_finds_nothing_in_doubt(
+    table: DeltaHarness, at_point: Any
+) -> None:
     sink = table.opened()
     piece = table.write(sink, range(3))
     at_point("D02", raising)
@@ -149,8 +157,12 @@ def test_an_error_before_the_commit_is_tried_again(table: DeltaHarness, at_point
     assert table.ids() == [0, 1, 2]
 
 
-def test_a_commit_that_another_process_replaced_is_not_called_committed(table: DeltaHarness, at_point: Any) -> None:
-    """On a local disk two processes can write one version; the log that is there decides, not that Delta said OK."""
+def test_a_commit_that_another_process_replaced_is_not_called_committed(
+    table: DeltaHarness, at_point: Any
+) -> None:
+    """On a local disk two processes can write one version; the log that is there decides, not
+    that Delta said OK.
+    """
     sink = table.opened()
     piece = table.write(sink, range(3))
 
@@ -169,7 +181,12 @@ def test_the_commit_says_whose_it_is_and_of_which_offsets(table: DeltaHarness) -
     commit(sink, table.write(sink, range(3), 7))
     fence, note = table.notes()
     assert fence["fence"] == "1.1"
-    assert (note["job"], note["sink"], note["lineage"], note["checkpoint"]) == ("contract", "facts", LINEAGE, 7)
+    assert (note["job"], note["sink"], note["lineage"], note["checkpoint"]) == (
+        "contract",
+        "facts",
+        LINEAGE,
+        7,
+    )
     assert (note["attempt"], note["rows"]) == ("1.1", 3)
     assert note["offsets_sha256"] == transaction_id(7).offsets_hash
     info, *actions = table.commits()[-1]
@@ -182,7 +199,12 @@ def test_an_empty_checkpoint_commits_nothing_and_leaves_nothing(table: DeltaHarn
     sink = table.opened()
     before = len(table.commits())
     assert sink.pre_commit(table.frame([]), transaction_id(0)) == []
-    assert (sink.in_doubt(), table.records(), table.data_files(), len(table.commits())) == ([], [], [], before)
+    assert (sink.in_doubt(), table.records(), table.data_files(), len(table.commits())) == (
+        [],
+        [],
+        [],
+        before,
+    )
     assert commit(sink, table.write(sink, range(3), 1)) == [Committed()]
     assert sink.history().committed == {LINEAGE: 1}
 
@@ -210,7 +232,9 @@ def test_a_start_leaves_the_checkpoint_of_delta_s_log_to_the_job(
     delta_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes seconds, and is due with every commit here."""
-    table = DeltaHarness(delta_spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = 1)")
+    table = DeltaHarness(
+        delta_spark, tmp_path / "orders", more="TBLPROPERTIES ('delta.checkpointInterval' = 1)"
+    )
     first = table.opened()
     decided = table.write(first, [0], 0)
     second = table.opened(Attempt(2, 1))
@@ -232,7 +256,9 @@ def checkpoints(table: DeltaHarness) -> list[str]:
 def test_a_row_that_quotes_delta_s_rejection_rejects_nothing(table: DeltaHarness) -> None:
     """Spark repeats the value in the error of another row of the user's own plan."""
     sink = table.opened()
-    rows = table.spark.sql("SELECT '[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] TWOPHASE_PARTITION_VALUE x' AS name")
+    rows = table.spark.sql(
+        "SELECT '[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] TWOPHASE_PARTITION_VALUE x' AS name"
+    )
     rows = rows.selectExpr("CAST(name AS BIGINT) AS id", "name", "0.5D AS amount")
     with pytest.raises(NumberFormatException):  # the job declines the attempt, and may try again
         sink.pre_commit(rows.repartition(1), transaction_id())

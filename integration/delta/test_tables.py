@@ -1,4 +1,6 @@
-"""Columns and places: which rows a Delta table takes, where a table may be, and what is refused before any write."""
+"""Columns and places: which rows a Delta table takes, where a table may be, and what is
+refused before any write.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from twophase.testing.harness import Row, fresh_name, transaction_id
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
 
-# -- columns ---------------------------------------------------------------------------------------------------------
+# -- columns ---------------------------------------------------------------------------------------
 
 
 def test_all_types_arrive_unchanged(delta_spark: SparkSession, tmp_path: Path) -> None:
@@ -63,21 +65,32 @@ def test_all_types_arrive_unchanged(delta_spark: SparkSession, tmp_path: Path) -
     assert {**found.asDict(recursive=True), "raw": bytes(found["raw"])} == row
 
 
-def test_narrower_columns_are_widened_and_others_refused(delta_spark: SparkSession, tmp_path: Path) -> None:
-    table = DeltaHarness(delta_spark, tmp_path / "orders", "ID BIGINT, name STRING, amount DECIMAL(20, 2)")
-    table.fields = pa.schema([("id", pa.int32()), ("name", pa.string()), ("amount", pa.decimal128(10, 2))])
+def test_narrower_columns_are_widened_and_others_refused(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
+    table = DeltaHarness(
+        delta_spark, tmp_path / "orders", "ID BIGINT, name STRING, amount DECIMAL(20, 2)"
+    )
+    table.fields = pa.schema(
+        [("id", pa.int32()), ("name", pa.string()), ("amount", pa.decimal128(10, 2))]
+    )
     sink = table.opened()
-    [piece] = sink.pre_commit(table.frame([{"id": 1, "name": "a", "amount": Decimal("1.50")}]), transaction_id())
+    [piece] = sink.pre_commit(
+        table.frame([{"id": 1, "name": "a", "amount": Decimal("1.50")}]), transaction_id()
+    )
     assert commit(sink, piece) == [Committed()]
     assert table.rows_visible() == [{"ID": 1, "name": "a", "amount": Decimal("1.50")}]
     table.fields = pa.schema([("id", pa.string()), ("name", pa.string()), ("more", pa.int32())])
     with pytest.raises(
-        ConfigError, match=r"'id': the rows have string, the table has bigint.*'more' is not in the table"
+        ConfigError,
+        match=r"'id': the rows have string, the table has bigint.*'more' is not in the table",
     ):
         table.opened()
 
 
-def test_merge_schema_adds_columns_before_the_first_rows(delta_spark: SparkSession, tmp_path: Path) -> None:
+def test_merge_schema_adds_columns_before_the_first_rows(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
     table = DeltaHarness(delta_spark, tmp_path / "orders", "id BIGINT", merge_schema=True)
     sink = table.opened()
     assert table.spark.read.format("delta").load(str(table.folder)).columns == ["id"]
@@ -87,7 +100,9 @@ def test_merge_schema_adds_columns_before_the_first_rows(delta_spark: SparkSessi
     assert sorted(table.rows_visible(), key=lambda row: row["id"]) == table.rows(range(2))
 
 
-def test_a_piece_of_before_a_merge_is_committed_after_it(delta_spark: SparkSession, tmp_path: Path) -> None:
+def test_a_piece_of_before_a_merge_is_committed_after_it(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
     table = DeltaHarness(delta_spark, tmp_path / "orders", "id BIGINT", merge_schema=True)
     table.fields = pa.schema([("id", pa.int64())])
     sink = table.opened()
@@ -99,7 +114,7 @@ def test_a_piece_of_before_a_merge_is_committed_after_it(delta_spark: SparkSessi
     assert table.ids() == [1, 2]
 
 
-# -- where the table is ----------------------------------------------------------------------------------------------
+# -- where the table is ----------------------------------------------------------------------------
 
 
 def sink_for(spark: SparkSession, **options: Any) -> DeltaSink:
@@ -117,12 +132,15 @@ def test_create_makes_a_partitioned_table_once(delta_spark: SparkSession, tmp_pa
         sink_for(delta_spark, path=str(folder), create=True, partition_by=["id"])
 
 
-def test_a_table_by_name_is_the_table_in_its_folder(delta_spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_by_name_is_the_table_in_its_folder(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
     name = fresh_name("orders")
     delta_spark.sql(f"CREATE TABLE {name} ({COLUMNS}) USING delta LOCATION '{tmp_path / 'orders'}'")
     try:
         assert (
-            sink_for(delta_spark, table=name).target() == sink_for(delta_spark, path=str(tmp_path / "orders")).target()
+            sink_for(delta_spark, table=name).target()
+            == sink_for(delta_spark, path=str(tmp_path / "orders")).target()
         )
     finally:
         delta_spark.sql(f"DROP TABLE {name}")
@@ -133,18 +151,31 @@ def test_create_makes_a_table_of_the_catalog(delta_spark: SparkSession, tmp_path
     delta_spark.sql(f"CREATE DATABASE {database} LOCATION '{tmp_path}'")
     try:
         table = DeltaHarness(delta_spark, tmp_path / name, columns="")
-        table.options = {"path": None, "table": f"{database}.{name}", "create": True, "partition_by": ["name"]}
+        table.options = {
+            "path": None,
+            "table": f"{database}.{name}",
+            "create": True,
+            "partition_by": ["name"],
+        }
         sink = table.opened()
         assert commit(sink, table.write(sink, range(3))) == [Committed()]
         assert delta_spark.table(f"{database}.{name}").count() == 3
-        assert {path.parent.name for path in table.data_files()} == {"name=row 0", "name=row 1", "name=row 2"}
+        assert {path.parent.name for path in table.data_files()} == {
+            "name=row 0",
+            "name=row 1",
+            "name=row 2",
+        }
     finally:
         delta_spark.sql(f"DROP DATABASE {database} CASCADE")
 
 
-def test_a_table_of_the_catalog_in_another_format_is_refused(delta_spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_of_the_catalog_in_another_format_is_refused(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
     name = fresh_name("orders")
-    delta_spark.sql(f"CREATE TABLE {name} ({COLUMNS}) USING parquet LOCATION '{tmp_path / 'orders'}'")
+    delta_spark.sql(
+        f"CREATE TABLE {name} ({COLUMNS}) USING parquet LOCATION '{tmp_path / 'orders'}'"
+    )
     try:
         for create in (False, True):
             with pytest.raises(ConfigError, match="no Delta table but 'parquet'"):
@@ -159,7 +190,11 @@ def test_a_table_of_the_catalog_in_another_format_is_refused(delta_spark: SparkS
         ({"partition_by": ["day"]}, (), r"partition columns \['day'\] are not in the rows"),
         ({"partition_by": ["NAME"]}, (), r"partition columns \['NAME'\] are not in the rows"),
         ({"partition_by": ["id", "name", "amount"]}, (), "ALL_PARTITION_COLUMNS_NOT_ALLOWED"),
-        ({"partition_by": ["many"]}, (("many", pa.list_(pa.int32())),), "INVALID_PARTITION_COLUMN_DATA_TYPE"),
+        (
+            {"partition_by": ["many"]},
+            (("many", pa.list_(pa.int32())),),
+            "INVALID_PARTITION_COLUMN_DATA_TYPE",
+        ),
         ({}, (("ID", pa.int32()),), "COLUMN_ALREADY_EXISTS"),
         ({}, (("a b", pa.int32()),), "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"),
         ({}, (("wait", pa.duration("us")),), "DELTA_UNSUPPORTED_DATA_TYPES"),
@@ -168,10 +203,17 @@ def test_a_table_of_the_catalog_in_another_format_is_refused(delta_spark: SparkS
 )
 @pytest.mark.parametrize("by", ["path", "table"])
 def test_what_is_refused_leaves_no_new_table_behind(
-    delta_spark: SparkSession, tmp_path: Path, by: str, options: dict[str, Any], more: tuple[Any, ...], what: str
+    delta_spark: SparkSession,
+    tmp_path: Path,
+    by: str,
+    options: dict[str, Any],
+    more: tuple[Any, ...],
+    what: str,
 ) -> None:
     where = {"path": str(tmp_path / "new" / "orders"), "table": fresh_name("orders")}
-    table = DeltaHarness(delta_spark, tmp_path / "new" / "orders", columns="", create=True, **options)
+    table = DeltaHarness(
+        delta_spark, tmp_path / "new" / "orders", columns="", create=True, **options
+    )
     table.options |= {"path": None, "table": None, by: where[by]}
     table.fields = pa.schema([*table.schema, *more])
     with pytest.raises(ConfigError, match=what):
@@ -180,7 +222,9 @@ def test_what_is_refused_leaves_no_new_table_behind(
     assert not delta_spark.catalog.tableExists(where["table"])
 
 
-def test_where_nothing_can_be_written_no_table_is_made(delta_spark: SparkSession, tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_no_table_is_made(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
     tmp_path.chmod(0o555)
     try:
         with pytest.raises(PreflightError, match="cannot be written"):
@@ -194,15 +238,22 @@ def test_where_nothing_can_be_written_no_table_is_made(delta_spark: SparkSession
 
 
 def test_the_rows_bring_the_partition_columns(delta_spark: SparkSession, tmp_path: Path) -> None:
-    table = DeltaHarness(delta_spark, tmp_path / "orders", f"{COLUMNS}, day DATE", "PARTITIONED BY (day)")
-    with pytest.raises(ConfigError, match="column 'day' is not in the rows and is a partition column"):
+    table = DeltaHarness(
+        delta_spark, tmp_path / "orders", f"{COLUMNS}, day DATE", "PARTITIONED BY (day)"
+    )
+    with pytest.raises(
+        ConfigError, match="column 'day' is not in the rows and is a partition column"
+    ):
         table.opened()
 
 
 def test_statistics_are_needed(delta_spark: SparkSession, tmp_path: Path) -> None:
     table = DeltaHarness(delta_spark, tmp_path / "orders")
     no_statistics = {"spark.databricks.delta.stats.collect": "false"}
-    with changed(delta_spark, no_statistics), pytest.raises(PreflightError, match=r"stats\.collect"):
+    with (
+        changed(delta_spark, no_statistics),
+        pytest.raises(PreflightError, match=r"stats\.collect"),
+    ):
         table.opened()
 
 
@@ -211,7 +262,9 @@ def test_another_version_of_delta_is_refused(
 ) -> None:
     monkeypatch.setattr(jvm, "VERSION", "4.4.1")
     table = DeltaHarness(delta_spark, tmp_path / "orders")
-    with pytest.raises(PreflightError, match=r"There is Delta 4\.4\.0 .* works with Delta 4\.4\.1 only"):
+    with pytest.raises(
+        PreflightError, match=r"There is Delta 4\.4\.0 .* works with Delta 4\.4\.1 only"
+    ):
         table.opened()
 
 
@@ -228,12 +281,16 @@ def test_a_storage_on_which_delta_keeps_one_process_apart_from_itself_only_is_re
         with pytest.raises(PreflightError, match="S3SingleDriverLogStore"):
             sink_for(delta_spark, path=str(tmp_path / "new"), create=True)
         assert not (tmp_path / "new").exists()
-        append_twice(DeltaHarness(delta_spark, tmp_path / "alone", allow_single_driver_log_store=True))
+        append_twice(
+            DeltaHarness(delta_spark, tmp_path / "alone", allow_single_driver_log_store=True)
+        )
     finally:
         conf.remove(key)
 
 
-def test_what_is_no_table_is_refused_and_left_alone(delta_spark: SparkSession, tmp_path: Path) -> None:
+def test_what_is_no_table_is_refused_and_left_alone(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
     parquet, outer = tmp_path / "parquet", tmp_path / "outer"
     delta_spark.range(3).coalesce(1).write.parquet(str(parquet))
     DeltaHarness(delta_spark, outer)
@@ -244,10 +301,22 @@ def test_what_is_no_table_is_refused_and_left_alone(delta_spark: SparkSession, t
         (ConfigError, "no Delta table", {"path": str(parquet)}),
         (ConfigError, "no Delta table", {"path": str(parquet), "create": True}),
         (ConfigError, "no Delta table", {"path": str(tmp_path / "nothing")}),
-        (ConfigError, "inside another Delta table", {"path": str(outer / "name=x"), "create": True}),
+        (
+            ConfigError,
+            "inside another Delta table",
+            {"path": str(outer / "name=x"), "create": True},
+        ),
         (ConfigError, "not inside the option 'root'", {"path": str(outer), "root": str(inside)}),
-        (ConfigError, "not inside the option 'root'", {"path": f"{inside}/../outer", "root": str(inside)}),
-        (ConfigError, "not inside the option 'root'", {"path": str(tmp_path / "link"), "root": str(tmp_path / "lin")}),
+        (
+            ConfigError,
+            "not inside the option 'root'",
+            {"path": f"{inside}/../outer", "root": str(inside)},
+        ),
+        (
+            ConfigError,
+            "not inside the option 'root'",
+            {"path": str(tmp_path / "link"), "root": str(tmp_path / "lin")},
+        ),
         (ConfigError, "not there", {"table": "no_such_table"}),
         (ConfigError, "cannot be used", {"path": "nosuchscheme://bucket/orders"}),
     ]
@@ -282,7 +351,9 @@ def test_what_is_hidden_in_a_log_without_a_commit_is_refused_and_left_alone(
     assert sorted(path.name for path in log.iterdir()) == [".theirs"]
 
 
-def test_a_folder_that_cannot_be_written_is_refused(delta_spark: SparkSession, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_refused(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
     table = DeltaHarness(delta_spark, tmp_path / "orders")
     before = sorted(table.folder.rglob("*"))
     table.folder.chmod(0o555)

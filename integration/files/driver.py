@@ -1,15 +1,19 @@
-"""The driver process of the kill tests of the sinks that write files: several jobs side by side, each into a table of its own.
+"""The driver process of the kill tests of the sinks that write files: several jobs side by side,
+each into a table of its own.
 
-    python -m integration.files.driver '{"orders": ..., "location": ..., "jobs": {"one": {"type": "file", ...}}, ...}'
+    python -m integration.files.driver '{"orders": ..., "location": ..., "jobs": {"one": {"type":
+        "file", ...}}, ...}'
 
-The orders come from JSON files by Spark's own file source: the only Python processes are the driver and the writers, so that
-many jobs fit on a small machine.
+The orders come from JSON files by Spark's own file source: the only Python processes are the driver
+and the writers, so that many jobs fit on a small machine.
 
-A failpoint armed with `delay:...@1` holds the first job that gets there and lets the others pass, so that with as many
-points as jobs each job is held at another one: then one SIGKILL catches them all.
+A failpoint armed with `delay:...@1` holds the first job that gets there and lets the others pass,
+so that with as many points as jobs each job is held at another one: then one
+SIGKILL catches them all.
 
-Jobs named in `controls` run with the protocol switched off, here in the harness only: `duplicates` writes a batch in two
-visible halves before anything is noted; `losses` notes a batch as done before it is written.
+Jobs named in `controls` run with the protocol switched off, here in the harness only: `duplicates`
+writes a batch in two visible halves before anything is noted; `losses` notes a batch as done
+before it is written.
 """
 
 from __future__ import annotations
@@ -42,15 +46,23 @@ def main(settings: dict[str, Any]) -> None:
     die_with_parent()
     spark = session(settings["master"])
     spark.conf.set("spark.sql.files.openCostInBytes", "128MB")  # a task for each file
-    work = [(run, name) for name in settings["jobs"]] + [(control, name) for name in settings["controls"]]
+    work = [(run, name) for name in settings["jobs"]] + [
+        (control, name) for name in settings["controls"]
+    ]
     with ThreadPoolExecutor(len(work)) as pool:
-        done, _ = wait([pool.submit(function, spark, name, settings) for function, name in work], None, FIRST_EXCEPTION)
+        done, _ = wait(
+            [pool.submit(function, spark, name, settings) for function, name in work],
+            None,
+            FIRST_EXCEPTION,
+        )
         failed = [job.exception() for job in done if job.exception() is not None]
         if failed:  # the others would go on for ever
             sys.stderr.write(f"{type(failed[0]).__name__}: {failed[0]}\n")
             sys.stderr.flush()
             os._exit(1)
-    tables = {name: options["table"] for name, options in settings["jobs"].items() if "table" in options}
+    tables = {
+        name: options["table"] for name, options in settings["jobs"].items() if "table" in options
+    }
     counts = {name: spark.table(table).count() for name, table in tables.items()}
     Path(settings["counts"]).write_text(json.dumps(counts))
     spark.stop()
@@ -75,7 +87,11 @@ def run(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
 
 def read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
     """The orders; every job reads all of them, two files in a micro-batch."""
-    return spark.readStream.schema(workload.SCHEMA).option("maxFilesPerTrigger", 2).json(settings["orders"])
+    return (
+        spark.readStream.schema(workload.SCHEMA)
+        .option("maxFilesPerTrigger", 2)
+        .json(settings["orders"])
+    )
 
 
 def control(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
@@ -85,7 +101,9 @@ def control(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
     def write(batch: DataFrame, number: int) -> None:
         def write_half(half: int) -> None:
             rows = batch.where(f"id % 2 = {half}")
-            rows.write.partitionBy("kafka_partition").mode("append").parquet(settings["controls"][name])
+            rows.write.partitionBy("kafka_partition").mode("append").parquet(
+                settings["controls"][name]
+            )
 
         write_in_halves(folder, number, name, CONTROL.format(name), write_half)
 

@@ -1,4 +1,6 @@
-"""Jobs that write files, under test: their input, their tables, and an independent look at what is in the tables."""
+"""Jobs that write files, under test: their input, their tables, and an independent look at
+what is in the tables.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ class FilesScenario:
 
     def finish(self, arm: str = "", **settings: Any) -> Ended:
         """A driver ends cleanly, every job having written everything."""
-        ended = FilesDriver(self._settings | settings, self._scratch, arm, self._conf).wait(_TIMEOUT_S)
+        ended = FilesDriver(self._settings | settings, self._scratch, arm, self._conf).wait(
+            _TIMEOUT_S
+        )
         assert ended.code == 0, ended.output
         return ended
 
@@ -84,7 +88,9 @@ class FilesScenario:
         return checker.compare(written(self.produced), orders(self._tables[job]))
 
     def counts(self) -> dict[str, int]:
-        """How many rows Spark SQL has seen in each table of the metastore, when the last driver ended."""
+        """How many rows Spark SQL has seen in each table of the metastore, when the
+        last driver ended.
+        """
         return dict(json.loads((self._scratch / "counts").read_text()))
 
     def staged(self, job: str) -> list[str]:

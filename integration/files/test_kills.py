@@ -1,8 +1,10 @@
-"""SIGKILL at every crash point of the sinks that write files, with real Spark: nothing lost, nothing duplicated.
+"""SIGKILL at every crash point of the sinks that write files, with real Spark: nothing lost,
+nothing duplicated.
 
-Each round starts one driver with several jobs, holds each job at another crash point, and kills them all at once; the next
-driver recovers what that left and goes on. After a kill no row may be there twice; at the end every record must be in every
-table once, and nothing is staged any more. The metastore of the Hive jobs is the embedded one, killed with the driver.
+Each round starts one driver with several jobs, holds each job at another crash point, and kills
+them all at once; the next driver recovers what that left and goes on. After a kill no row may be
+there twice; at the end every record must be in every table once, and nothing is staged any more.
+The metastore of the Hive jobs is the embedded one, killed with the driver.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from integration.files.scenario import FilesScenario
 pytestmark = [pytest.mark.part("files"), pytest.mark.proof, pytest.mark.relay("kind")]
 
 CONTROLS = ("duplicates", "losses")
-# Pieces without a decision, decided ones, and half committed ones. C03 to C05, E01, E02, F01, F02 are points in workers.
+# Pieces without a decision, decided ones, and half committed ones. C03 to C05, E01, E02, F01, F02
+# are points in workers.
 NORMAL_WORK = (
     ("C06", "C07", "C11", "F03", "C14", "C03", "C05", "E02"),
     ("C08", "C12", "F04", "C13", "C15", "C04", "E01", "F01", "F02"),
@@ -26,10 +29,12 @@ NORMAL_WORK = (
 OF_HIVE = ("F05",)
 # The first four are points of the recovery of what the rounds before have left.
 RECOVERY_AND_AFTER = ("C18", "C19", "C20", "C22", "C01", "C02", "C09", "C10", "C16", "C17")
-# The worker itself dies, and Spark runs its task again; after E02 the first attempt has left a piece behind (E03).
+# The worker itself dies, and Spark runs its task again; after E02 the first attempt has left a
+# piece behind (E03).
 OF_WORKER = ("E01", "E02")
 JOBS = tuple(f"orders-{number:02d}" for number in range(len(RECOVERY_AND_AFTER)))
-# Every other job commits behind the next micro-batch, so a kill may find several checkpoints of it decided.
+# Every other job commits behind the next micro-batch, so a kill may find several
+# checkpoints of it decided.
 BEHIND = [{"max_concurrent": 1 + number % 2} for number in range(len(JOBS))]
 # A worker that is held keeps a slot of Spark's.
 HELD_AND_FREE_SLOTS = "local[8]"
@@ -50,8 +55,16 @@ def _files(scratch: Path) -> FilesScenario:
     tables = {job: scratch / "lake" / job for job in JOBS}
     (scratch / "lake").mkdir()
     jobs = {
-        job: {"type": "file", "path": str(tables[job]), "format": form, "partition_by": ["kafka_partition"], **behind}
-        for job, form, behind in zip(JOBS, itertools.cycle(["parquet", "orc", "json", "csv"]), BEHIND, strict=False)
+        job: {
+            "type": "file",
+            "path": str(tables[job]),
+            "format": form,
+            "partition_by": ["kafka_partition"],
+            **behind,
+        }
+        for job, form, behind in zip(
+            JOBS, itertools.cycle(["parquet", "orc", "json", "csv"]), BEHIND, strict=False
+        )
     }
     return FilesScenario(scratch, jobs, tables, CONTROLS)
 
@@ -61,21 +74,29 @@ def _hive(scratch: Path) -> FilesScenario:
     table = {"type": "hive", "create": True, "partition_by": ["kafka_partition"]}
     jobs = {
         job: {**table, "table": names[job], "format": form, **behind}
-        for job, form, behind in zip(JOBS, itertools.cycle(["parquet", "orc"]), BEHIND, strict=False)
+        for job, form, behind in zip(
+            JOBS, itertools.cycle(["parquet", "orc"]), BEHIND, strict=False
+        )
     }
     tables = {job: scratch / "warehouse" / name for job, name in names.items()}
-    return FilesScenario(scratch, jobs, tables, CONTROLS, conf=hive_settings(scratch, str(scratch / "metastore")))
+    return FilesScenario(
+        scratch, jobs, tables, CONTROLS, conf=hive_settings(scratch, str(scratch / "metastore"))
+    )
 
 
 @pytest.mark.parametrize("half", [0, 1])
-def test_every_job_is_killed_at_another_point_in_normal_work(scenario: FilesScenario, kind: str, half: int) -> None:
+def test_every_job_is_killed_at_another_point_in_normal_work(
+    scenario: FilesScenario, kind: str, half: int
+) -> None:
     scenario.produce(3)
     more = OF_HIVE if (kind, half) == ("hive", 0) else ()
     scenario.kill_at((*NORMAL_WORK[half], *more), controls=half == 0, master=HELD_AND_FREE_SLOTS)
     _no_row_is_duplicated(scenario)
 
 
-def test_every_job_is_killed_at_another_point_in_recovery_and_after_it(scenario: FilesScenario) -> None:
+def test_every_job_is_killed_at_another_point_in_recovery_and_after_it(
+    scenario: FilesScenario,
+) -> None:
     scenario.produce(3)
     scenario.kill_at(RECOVERY_AND_AFTER)
     _no_row_is_duplicated(scenario)
@@ -93,12 +114,18 @@ def test_workers_die_too_and_in_the_end_every_record_arrives_once_and_nothing_is
         assert verdict.exact, f"{job}: {verdict}"
         assert verdict.produced == scenario.produced
         assert scenario.staged(job) == []
-    assert scenario.counts() == (dict.fromkeys(scenario.jobs, scenario.produced) if kind == "hive" else {})
+    assert scenario.counts() == (
+        dict.fromkeys(scenario.jobs, scenario.produced) if kind == "hive" else {}
+    )
 
 
 @pytest.mark.parametrize(("control", "seen"), [("duplicates", "duplicated"), ("losses", "lost")])
-def test_without_the_protocol_the_checker_sees(scenario: FilesScenario, control: str, seen: str) -> None:
-    """The negative controls: the same kill, the same checker, the protocol switched off in the harness."""
+def test_without_the_protocol_the_checker_sees(
+    scenario: FilesScenario, control: str, seen: str
+) -> None:
+    """The negative controls: the same kill, the same checker, the protocol switched
+    off in the harness.
+    """
     verdict = scenario.verdict(control)
     assert getattr(verdict, seen) > 0, verdict
     assert not verdict.exact

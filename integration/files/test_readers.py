@@ -45,14 +45,19 @@ PLAIN: list[tuple[pa.Field, list[Any]]] = [
     (pa.field("double", pa.float64()), [0.1, 1.7976931348623157e308, None]),
     (pa.field("special", pa.float64()), [float("inf"), float("-inf"), -0.0]),
     (pa.field("nan", pa.float32()), [float("nan"), 0.0, None]),
-    (pa.field("decimal", pa.decimal128(38, 10)), [decimal.Decimal("9" * 28 + "." + "9" * 10), decimal.Decimal("-0.0000000001"), None]),
-    (pa.field("whole", pa.decimal128(20, 0)), [decimal.Decimal(10**20 - 1), decimal.Decimal(0), None]),
-    (pa.field("text", pa.string()), ['plain "quoted" \'text\', with; commas', "line\nbreak\r\nand\ttab \\ \\n", ""]),
+    (pa.field("decimal", pa.decimal128(38, 10)),
+        [decimal.Decimal("9" * 28 + "." + "9" * 10), decimal.Decimal("-0.0000000001"), None]),
+    (pa.field("whole", pa.decimal128(20, 0)),
+        [decimal.Decimal(10**20 - 1), decimal.Decimal(0), None]),
+    (pa.field("text", pa.string()),
+        ['plain "quoted" \'text\', with; commas', "line\nbreak\r\nand\ttab \\ \\n", ""]),
     (pa.field("more", pa.string()), ["日本語 😀 é e\u0301", "null", None]),
-    (pa.field("date", pa.date32()), [datetime.date(1582, 10, 15), datetime.date(9999, 12, 31), None]),
+    (pa.field("date", pa.date32()),
+        [datetime.date(1582, 10, 15), datetime.date(9999, 12, 31), None]),
     (
         pa.field("time", pa.timestamp("us", "UTC")),
-        [datetime.datetime(2026, 3, 29, 1, 30, 0, 123456, UTC), datetime.datetime(2262, 4, 11, 23, 47, 16, 854775, UTC), None],
+        [datetime.datetime(2026, 3, 29, 1, 30, 0, 123456, UTC),
+            datetime.datetime(2262, 4, 11, 23, 47, 16, 854775, UTC), None],
     ),
 ]  # fmt: skip
 BEFORE_1970 = datetime.datetime(1969, 12, 31, 23, 59, 58, tzinfo=UTC)
@@ -60,10 +65,17 @@ WHOLE: tuple[pa.Field, list[Any]] = (
     pa.field("old", pa.timestamp("us", "UTC")),
     [BEFORE_1970, datetime.datetime(1700, 1, 1, tzinfo=UTC), None],
 )
-OLD_DATE: tuple[pa.Field, list[Any]] = (pa.field("old_date", pa.date32()), [datetime.date(1, 1, 1), None, None])
+OLD_DATE: tuple[pa.Field, list[Any]] = (
+    pa.field("old_date", pa.date32()),
+    [datetime.date(1, 1, 1), None, None],
+)
 FRACTION: tuple[pa.Field, list[Any]] = (
     pa.field("old", pa.timestamp("us", "UTC")),
-    [datetime.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC), datetime.datetime(1583, 1, 1, 0, 0, 0, 1, UTC), None],
+    [
+        datetime.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC),
+        datetime.datetime(1583, 1, 1, 0, 0, 0, 1, UTC),
+        None,
+    ],
 )
 LOCAL: tuple[pa.Field, list[Any]] = (
     pa.field("local", pa.timestamp("us")),
@@ -72,7 +84,8 @@ LOCAL: tuple[pa.Field, list[Any]] = (
 NESTED: list[tuple[pa.Field, list[Any]]] = [
     (pa.field("bytes", pa.binary()), [b"\x00\xff", b"", None]),
     (pa.field("list", pa.list_(pa.string())), [["a", None, ""], [], None]),
-    (pa.field("struct", pa.struct([("x", pa.int32()), ("y", pa.list_(pa.bool_()))])), [{"x": 1, "y": [True, None]}, {"x": None, "y": None}, None]),
+    (pa.field("struct", pa.struct([("x", pa.int32()), ("y", pa.list_(pa.bool_()))])),
+        [{"x": 1, "y": [True, None]}, {"x": None, "y": None}, None]),
     (pa.field("map", pa.map_(pa.string(), pa.int64())), [[("a", 1), ("b", None)], [], None]),
 ]  # fmt: skip
 
@@ -88,11 +101,18 @@ def rows_of(given: list[tuple[pa.Field, list[Any]]]) -> list[Row]:
 
 
 def read(spark: SparkSession, table: FileHarness, kind: str) -> DataFrame:
-    return spark.read.format(kind).options(**READ[kind]).schema(from_arrow_schema(table.fields)).load(str(table.path))
+    return (
+        spark.read.format(kind)
+        .options(**READ[kind])
+        .schema(from_arrow_schema(table.fields))
+        .load(str(table.path))
+    )
 
 
 @pytest.mark.parametrize("kind", READ)
-def test_every_type_reads_back_equal_from_spark(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+def test_every_type_reads_back_equal_from_spark(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
     given = columns(kind)
     table = FileHarness(tmp_path / "orders", pa.schema([field for field, _ in given]), format=kind)
     sink = table.opened()
@@ -116,7 +136,9 @@ def test_every_type_reads_back_equal_from_pyarrow(tmp_path: Path, kind: str) -> 
     assert repr(table.rows_visible()) == repr(expected)  # NaN is not equal to itself
 
 
-def test_every_readable_partition_value_reads_back_equal_from_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_readable_partition_value_reads_back_equal_from_spark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     fields = pa.schema([("id", pa.int64()), ("part", pa.string())])
     table = FileHarness(tmp_path / "orders", fields, partition_by=["part"])
     sink = table.opened()
@@ -138,12 +160,20 @@ def test_staged_files_are_invisible_to_spark(spark: SparkSession, tmp_path: Path
     ("value", "why"),
     [
         (datetime.date(1582, 10, 14), "before 1582-10-15"),
-        (BEFORE_1970 + datetime.timedelta(microseconds=1), "has a fraction of a second and is before 1970"),
-        (datetime.datetime(2262, 4, 11, 23, 47, 16, 854776, UTC), "outside the years that fit into nanoseconds"),
+        (
+            BEFORE_1970 + datetime.timedelta(microseconds=1),
+            "has a fraction of a second and is before 1970",
+        ),
+        (
+            datetime.datetime(2262, 4, 11, 23, 47, 16, 854776, UTC),
+            "outside the years that fit into nanoseconds",
+        ),
         (datetime.datetime(1600, 1, 1, tzinfo=UTC), "outside the years that fit into nanoseconds"),
     ],
 )
-def test_what_readers_of_orc_could_not_read_is_refused(tmp_path: Path, value: datetime.date, why: str) -> None:
+def test_what_readers_of_orc_could_not_read_is_refused(
+    tmp_path: Path, value: datetime.date, why: str
+) -> None:
     kind = pa.timestamp("us", "UTC") if isinstance(value, datetime.datetime) else pa.date32()
     table = FileHarness(tmp_path / "orders", pa.schema([("old", kind)]), format="orc")
     sink = table.opened()

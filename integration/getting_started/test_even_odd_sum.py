@@ -1,4 +1,6 @@
-"""The example of the two sums runs: exact with the protocol, a micro-batch counted twice without it."""
+"""The example of the two sums runs: exact with the protocol, a micro-batch
+counted twice without it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ def test_the_sums_are_exact_with_the_protocol_and_too_large_without_it() -> None
         check=False,
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
-    found = {run: tuple(int(text.replace(",", "")) for text in sums) for run, *sums in _SUMS.findall(done.stdout)}
+    found = {
+        run: tuple(int(text.replace(",", "")) for text in sums)
+        for run, *sums in _SUMS.findall(done.stdout)
+    }
     even, odd = both_partitions(range(1, NUMBERS + 1))
     even_again, odd_again = both_partitions(KILLED)
     assert found == {

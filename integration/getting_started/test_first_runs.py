@@ -1,6 +1,8 @@
-"""The class archive as users meet it: the first run records it behind the job, later runs take it, and its loss costs time only.
+"""The class archive as users meet it: the first run records it behind the job, later runs take it,
+and its loss costs time only.
 
-A first run has an empty cache folder and an environment without what `conftest.py` has set for the other tests.
+A first run has an empty cache folder and an environment without what `conftest.py` has set
+for the other tests.
 """
 
 from __future__ import annotations
@@ -21,7 +23,12 @@ import yaml
 from harness.held_jobs import wait_until
 from harness.job_command import TIMEOUT_S, Command, two_batches, wait_for_a_commit, without_end
 
-pytestmark = [pytest.mark.spark, pytest.mark.part("cli"), pytest.mark.proof, pytest.mark.timeout(3600)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.part("cli"),
+    pytest.mark.proof,
+    pytest.mark.timeout(3600),
+]
 
 CACHE = "TWOPHASE_CACHE"
 SET_BY_CONFTEST = (
@@ -72,7 +79,9 @@ class Cache:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get(CACHE) == str(self.path) and word in " ".join(process.cmdline()):
+                if process.environ().get(CACHE) == str(self.path) and word in " ".join(
+                    process.cmdline()
+                ):
                     found.append(process)
             except psutil.Error:  # it has ended
                 continue
@@ -158,8 +167,14 @@ def run_to_its_end(command: Command, cache: Cache, **environment: str) -> None:
 def takes_the_archive(command: Command, cache: Cache) -> bool:
     """Run a job; whether its JVM has Spark's classes from the archive."""
     loaded = command.root / "loaded"
-    run_to_its_end(command, cache, SPARK_SUBMIT_OPTS=shlex.join([f"-Xlog:class+load:file={loaded}"]))
-    [line] = [line for line in loaded.read_text().splitlines() if " org.apache.spark.SparkContext source: " in line]
+    run_to_its_end(
+        command, cache, SPARK_SUBMIT_OPTS=shlex.join([f"-Xlog:class+load:file={loaded}"])
+    )
+    [line] = [
+        line
+        for line in loaded.read_text().splitlines()
+        if " org.apache.spark.SparkContext source: " in line
+    ]
     return line.endswith("shared objects file (top)")
 
 
@@ -175,7 +190,12 @@ def test_the_first_run_does_not_wait_for_the_recording_which_leaves_the_archive_
     assert first.recorders == [LEAST_URGENT]
     assert_recorded_once(first.cache)
     assert list(first.temporary.iterdir()) == []
-    assert {path.name for path in first.command.root.iterdir()} == {"in", "facts", "job", "job.yaml"}
+    assert {path.name for path in first.command.root.iterdir()} == {
+        "in",
+        "facts",
+        "job",
+        "job.yaml",
+    }
 
 
 def test_the_next_run_takes_its_classes_from_the_archive_and_records_nothing(
@@ -188,7 +208,9 @@ def test_the_next_run_takes_its_classes_from_the_archive_and_records_nothing(
 
 
 @pytest.mark.parametrize("by", ["environment", "job file"])
-def test_switched_off_it_leaves_the_folder_empty(cache: Cache, tmp_path: Path, left: ExitStack, by: str) -> None:
+def test_switched_off_it_leaves_the_folder_empty(
+    cache: Cache, tmp_path: Path, left: ExitStack, by: str
+) -> None:
     command = job(tmp_path, left)
     if by == "job file":
         file = command.root / "job.yaml"
@@ -224,7 +246,9 @@ def test_an_archive_that_was_overwritten_is_not_used_and_is_recorded_again(
     assert takes_the_archive(job(tmp_path, left, "recorded"), recorded)
 
 
-def test_the_recording_outlives_a_run_that_is_killed(cache: Cache, tmp_path: Path, left: ExitStack) -> None:
+def test_the_recording_outlives_a_run_that_is_killed(
+    cache: Cache, tmp_path: Path, left: ExitStack
+) -> None:
     first_run_that_records(cache, tmp_path, left).kill()
     assert_recorded_once(cache)
     assert takes_the_archive(job(tmp_path, left), cache)
@@ -233,17 +257,24 @@ def test_the_recording_outlives_a_run_that_is_killed(cache: Cache, tmp_path: Pat
 def test_the_folder_that_a_recorder_was_started_in_may_be_gone(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
-    script = "import os, runpy, sys; os.chdir(sys.argv[1]); os.rmdir(sys.argv[1]); sys.argv[1:] = ['{}']; "
+    script = (
+        "import os, runpy, sys; os.chdir(sys.argv[1]); os.rmdir(sys.argv[1]); "
+        "sys.argv[1:] = ['{}']; "
+    )
     script += f"runpy.run_module({REHEARSAL!r}, run_name='__main__')"
     command = [sys.executable, "-c", script, str(gone)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         error = (
             process.stderr.read() if process.stderr else ""
         )  # its standard input stays open: it ends with its recorder
     assert (process.returncode, gone.exists()) == (0, False), error
 
 
-def test_a_recorder_that_is_killed_takes_its_spark_with_it(cache: Cache, tmp_path: Path, left: ExitStack) -> None:
+def test_a_recorder_that_is_killed_takes_its_spark_with_it(
+    cache: Cache, tmp_path: Path, left: ExitStack
+) -> None:
     first_run_that_records(cache, tmp_path, left).kill()
     kill_the_recorder(cache)
     cache.wait_until_recorded()
@@ -281,7 +312,9 @@ def kill_the_recorder(cache: Cache) -> None:
         process.resume()
 
 
-def test_two_first_runs_at_once_record_one_archive(cache: Cache, tmp_path: Path, left: ExitStack) -> None:
+def test_two_first_runs_at_once_record_one_archive(
+    cache: Cache, tmp_path: Path, left: ExitStack
+) -> None:
     commands = [job(tmp_path, left, name) for name in ("one", "two")]
     runs = [command.start("--available-now", **cache.environment) for command in commands]
     for process, command in zip(runs, commands, strict=True):
@@ -290,7 +323,9 @@ def test_two_first_runs_at_once_record_one_archive(cache: Cache, tmp_path: Path,
     assert_recorded_once(cache)
 
 
-def test_the_folder_may_be_deleted_under_a_running_job(recorded: Cache, tmp_path: Path, left: ExitStack) -> None:
+def test_the_folder_may_be_deleted_under_a_running_job(
+    recorded: Cache, tmp_path: Path, left: ExitStack
+) -> None:
     """What the workers' Python is run by lies in it: when Spark starts one, it is made again."""
     (tmp_path / "endless").mkdir()
     endless = without_end(tmp_path / "endless", left)

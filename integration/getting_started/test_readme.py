@@ -1,4 +1,6 @@
-"""The quick start of README.md and the job file of docs/tutorial.md, run as they stand: only addresses and folders are put in."""
+"""The quick start of README.md and the job file of docs/tutorial.md, run as they stand: only
+addresses and folders are put in.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ class Up:
     def __init__(self) -> None:
         assert [page.count(f"\n{UP}\n") for page in (README, TUTORIAL)] == [1, 1]
         command = [sys.executable, *UP.split()[1:]]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         assert self._process.stdout is not None
         lines = []
         for line in self._process.stdout:
@@ -114,7 +118,13 @@ class Up:
         environment = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)}
         script = ["bash", "-eu", "-o", "pipefail", "-c", self.text + command]
         done = subprocess.run(
-            script, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            script,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
         return done.stdout
@@ -134,7 +144,9 @@ def up() -> Iterator[Up]:
 def the_rows(up: Up, folder: Path) -> tuple[tuple[object, ...], ...]:
     password = up.shell('echo "$SHOP_PASSWORD"', folder).strip()
     host, _, port = up.shown("url").partition("@")[2].removesuffix("/shop").partition(":")
-    with pymysql.connect(host=host, port=int(port), user="root", password=password, database="shop") as connection:
+    with pymysql.connect(
+        host=host, port=int(port), user="root", password=password, database="shop"
+    ) as connection:
         cursor = connection.cursor()
         cursor.execute("SELECT id, customer, amount FROM orders")
         return tuple(cursor.fetchall())
@@ -146,7 +158,9 @@ def echo(page: str) -> str:
     return str(line)
 
 
-def test_the_job_file_with_nothing_but_the_servers_that_the_page_starts(up: Up, tmp_path: Path) -> None:
+def test_the_job_file_with_nothing_but_the_servers_that_the_page_starts(
+    up: Up, tmp_path: Path
+) -> None:
     places = {
         "broker:9092": up.shown("kafka.bootstrap.servers"),
         "mysql://app@db/shop": up.shown("url"),
@@ -154,13 +168,17 @@ def test_the_job_file_with_nothing_but_the_servers_that_the_page_starts(up: Up, 
     }
     (tmp_path / "job.yaml").write_text(put_in(block(TUTORIAL, "yaml"), places))
     up.shell(echo(TUTORIAL), tmp_path)
-    reported = up.shell("python -m twophase.cli run --available-now --progress plain job.yaml", tmp_path)
+    reported = up.shell(
+        "python -m twophase.cli run --available-now --progress plain job.yaml", tmp_path
+    )
     assert "committed: 1 row in " in reported
     assert the_rows(up, tmp_path) == ((1, "ann", 9.5),)
 
 
 @pytest.mark.proof
-def test_the_python_with_nothing_but_the_servers_that_the_page_starts(up: Up, tmp_path: Path) -> None:
+def test_the_python_with_nothing_but_the_servers_that_the_page_starts(
+    up: Up, tmp_path: Path
+) -> None:
     program = put_in(block(README, "python"), {"/tmp/orders-job": str(tmp_path / "chk")})
     (tmp_path / "job.py").write_text(program)
     up.shell(echo(README), tmp_path)

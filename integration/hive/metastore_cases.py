@@ -1,6 +1,8 @@
-"""What `test_metastore.py` runs, in a process with a Spark of its own: python -m integration.hive.metastore_cases FOLDER.
+"""What `test_metastore.py` runs, in a process with a Spark of its own: python -m
+integration.hive.metastore_cases FOLDER.
 
-A process has one metastore for its whole life, and the Spark of the other tests has an embedded one.
+A process has one metastore for its whole life, and the Spark of the other tests
+has an embedded one.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ from twophase.testing.spark_start import spark_environment
 
 
 def main(folder: Path) -> None:
-    """The metastore is there, is down before the decision, is down after it, and is back: by hand, then under a job."""
+    """The metastore is there, is down before the decision, is down after it, and is back: by
+    hand, then under a job.
+    """
     program = MetastoreProgram(folder / "warehouse")
     server = metastore_server(program)
     server.start()
@@ -63,7 +67,9 @@ def main(folder: Path) -> None:
 
 
 def _run_job(spark: SparkSession, server: LocalServer, folder: Path) -> None:
-    """The metastore dies when the second checkpoint is decided, and comes back when its commit was tried twice in vain."""
+    """The metastore dies when the second checkpoint is decided, and comes back when its commit was
+    tried twice in vain.
+    """
     rows, heard = make_input(folder / "in", 3), list[Event]()
     table = HiveHarness(spark, create=True, partition_by=["part"])
 
@@ -79,13 +85,21 @@ def _run_job(spark: SparkSession, server: LocalServer, folder: Path) -> None:
 
     writer = twophase.write_stream(read(spark, folder / "in"), name="orders").observer(observe)
     writer.sink("hive", table.new_sink(), lambda frame: frame.withColumn("part", frame.id % 2))
-    job = writer.option("checkpointLocation", str(folder / "job")).trigger(availableNow=True).start()
+    job = (
+        writer.option("checkpointLocation", str(folder / "job")).trigger(availableNow=True).start()
+    )
     assert job.await_termination()
     retried = [event for event in heard if isinstance(event, CommitRetried)]
     assert [(event.checkpoint, event.retries) for event in retried[:2]] == [(1, 1), (1, 2)]
     assert {event.checkpoint for event in retried} == {1}
-    assert all("metastore could not add partitions" in event.reason for event in retried[:2]), retried
-    assert [event.checkpoint for event in heard if isinstance(event, CheckpointCommitted)] == [0, 1, 2]
+    assert all("metastore could not add partitions" in event.reason for event in retried[:2]), (
+        retried
+    )
+    assert [event.checkpoint for event in heard if isinstance(event, CheckpointCommitted)] == [
+        0,
+        1,
+        2,
+    ]
     assert not [event for event in heard if isinstance(event, CheckpointDeclined | JobRestarting)]
     assert sorted(row.id for row in table.sql("SELECT id FROM {table}")) == list(range(rows))
     assert (table.partitions(), table.staged()) == (["part=0", "part=1"], [])

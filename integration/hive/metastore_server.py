@@ -1,4 +1,6 @@
-"""A metastore as a service of its own, over Thrift: the one that comes with pyspark's jars, on an embedded Derby."""
+"""A metastore as a service of its own, over Thrift: the one that comes with pyspark's jars, on
+an embedded Derby.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ class MetastoreProgram(Program):
             "hive.async.log.enabled": "false",  # pyspark's jars lack what it needs
         }
         rows = "".join(
-            f"<property><name>{key}</name><value>{text}</value></property>" for key, text in settings.items()
+            f"<property><name>{key}</name><value>{text}</value></property>"
+            for key, text in settings.items()
         )
         (data / "hive-site.xml").write_text(f"<configuration>{rows}</configuration>")
 

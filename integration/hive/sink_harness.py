@@ -32,7 +32,9 @@ class HiveHarness(StagedHarness[HiveSink]):
         options: of the sink.
     """
 
-    def __init__(self, spark: SparkSession, fields: pa.Schema | None = None, **options: Any) -> None:
+    def __init__(
+        self, spark: SparkSession, fields: pa.Schema | None = None, **options: Any
+    ) -> None:
         self.spark = spark
         self.name = options.pop("table", fresh_name("orders"))
         super().__init__(warehouse_of(spark) / self.name, fields)
@@ -56,13 +58,20 @@ class HiveHarness(StagedHarness[HiveSink]):
         """By Spark SQL."""
         if not self.spark.catalog.tableExists(self.name):
             return []
-        return [row.asDict(recursive=True) for row in self.spark.table(self.name).select(*self.fields.names).collect()]
+        return [
+            row.asDict(recursive=True)
+            for row in self.spark.table(self.name).select(*self.fields.names).collect()
+        ]
 
     def rows_of_pyarrow(self, *partition_by: str) -> list[Row]:
         """By pyarrow, from the table's folder."""
-        partitioning = ds.partitioning(pa.schema([self.fields.field(name) for name in partition_by]), flavor="hive")
+        partitioning = ds.partitioning(
+            pa.schema([self.fields.field(name) for name in partition_by]), flavor="hive"
+        )
         kind = self.files()[0].suffix.removeprefix(".")
-        found = ds.dataset(self.path, self.fields, format=kind, partitioning=partitioning if partition_by else None)
+        found = ds.dataset(
+            self.path, self.fields, format=kind, partitioning=partitioning if partition_by else None
+        )
         return list(found.to_table().select(self.fields.names).to_pylist())
 
     def partitions(self) -> list[str]:
@@ -71,5 +80,8 @@ class HiveHarness(StagedHarness[HiveSink]):
 
     def make(self, statement: str) -> None:
         """Make the table with the columns of the rows; `{columns}` stands for them."""
-        columns = [f"{field.name} {field.dataType.simpleString()}" for field in from_arrow_schema(self.fields)]
+        columns = [
+            f"{field.name} {field.dataType.simpleString()}"
+            for field in from_arrow_schema(self.fields)
+        ]
         self.sql(statement.replace("{columns}", ", ".join(columns)))

@@ -1,4 +1,6 @@
-"""Which table of the metastore the proofs are of: one that is dropped and created again over its folder has no partitions."""
+"""Which table of the metastore the proofs are of: one that is dropped and created again over its
+folder has no partitions.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from twophase.testing.harness import JOB, SINK
 
 pytestmark = pytest.mark.part("hive")
 
-DT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("dt", pa.string())])
+DT = pa.schema(
+    [("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("dt", pa.string())]
+)
 SECOND = Attempt(2, 1)
 
 
@@ -41,7 +45,8 @@ def external(hive_spark: SparkSession, tmp_path: Path) -> tuple[HiveHarness, str
     """An external table with a committed piece, and how it is made."""
     table = HiveHarness(hive_spark, DT)
     ddl = (
-        "CREATE EXTERNAL TABLE {table} (id BIGINT, name STRING, amount DOUBLE) PARTITIONED BY (dt STRING) STORED AS PARQUET "
+        "CREATE EXTERNAL TABLE {table} (id BIGINT, name STRING, amount DOUBLE) "
+        "PARTITIONED BY (dt STRING) STORED AS PARQUET "
         f"LOCATION '{tmp_path / 'rows'}'"
     )
     table.path = tmp_path / "rows"

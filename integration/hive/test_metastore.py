@@ -1,4 +1,6 @@
-"""The Hive sink with a metastore service that dies before the decision, after it, and comes back."""
+"""The Hive sink with a metastore service that dies before the decision, after
+it, and comes back.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ ROOT = Path(__file__).parents[2]
 _TIMEOUT_S = 500
 
 
-def test_nothing_is_visible_early_and_nothing_is_lost_when_the_metastore_dies(tmp_path: Path) -> None:
+def test_nothing_is_visible_early_and_nothing_is_lost_when_the_metastore_dies(
+    tmp_path: Path,
+) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "integration.hive.metastore_cases", str(tmp_path)],
         cwd=ROOT,
@@ -23,4 +27,6 @@ def test_nothing_is_visible_early_and_nothing_is_lost_when_the_metastore_dies(tm
         text=True,
         timeout=_TIMEOUT_S,
     )
-    assert (ended.returncode, ended.stdout.splitlines()[-1:]) == (0, ["as it should be"]), ended.stderr[-5000:]
+    assert (ended.returncode, ended.stdout.splitlines()[-1:]) == (0, ["as it should be"]), (
+        ended.stderr[-5000:]
+    )

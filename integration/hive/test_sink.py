@@ -16,7 +16,13 @@ from harness.hostile_values import READABLE
 from harness.selection import first_of, representatives
 from harness.staged_sink_harness import commit, orders
 from integration.hive.sink_harness import HiveHarness
-from twophase.errors import ConfigError, PreflightError, RejectedRowsError, StopJobError, TwoPhaseError
+from twophase.errors import (
+    ConfigError,
+    PreflightError,
+    RejectedRowsError,
+    StopJobError,
+    TwoPhaseError,
+)
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt
 from twophase.protocol.outcome import AlreadyCommitted, Committed, RetryLater
@@ -27,10 +33,22 @@ from twophase.testing.harness import Row, fresh_name
 
 pytestmark = pytest.mark.part("hive")
 
-DT = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("dt", pa.string())])
-SERDE = "CREATE TABLE {table} (id BIGINT, name STRING, amount DOUBLE) PARTITIONED BY (dt STRING) STORED AS "
+DT = pa.schema(
+    [("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("dt", pa.string())]
+)
+SERDE = (
+    "CREATE TABLE {table} (id BIGINT, name STRING, amount DOUBLE) PARTITIONED BY (dt STRING) "
+    "STORED AS "
+)
 SPARK = "CREATE TABLE {table} ({columns}) USING "
-TIMED = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("dt", pa.string()), ("hour", pa.string())])
+TIMED = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("dt", pa.string()),
+        ("hour", pa.string()),
+    ]
+)
 HOURLY = {
     "create": True,
     "partition_by": ["dt", "hour"],
@@ -45,7 +63,12 @@ HOURLY = {
     "statement",
     first_of(
         1,
-        [SERDE + "ORC", SPARK + "parquet PARTITIONED BY (dt)", SERDE + "PARQUET", SPARK + "orc PARTITIONED BY (dt)"],
+        [
+            SERDE + "ORC",
+            SPARK + "parquet PARTITIONED BY (dt)",
+            SERDE + "PARQUET",
+            SPARK + "orc PARTITIONED BY (dt)",
+        ],
     ),
 )
 def test_spark_sql_and_pyarrow_read_the_same_from_tables_of_every_kind(
@@ -55,7 +78,11 @@ def test_spark_sql_and_pyarrow_read_the_same_from_tables_of_every_kind(
     table.make(statement)
     table.sql("INSERT INTO {table} VALUES (100, 'theirs', 0.5, '2026-08-01')")
     sink = table.opened()
-    rows = [*orders(range(3), dt="2026-08-01"), *orders(range(3, 6), dt="2026-08-02"), *orders([6], dt=None)]
+    rows = [
+        *orders(range(3), dt="2026-08-01"),
+        *orders(range(3, 6), dt="2026-08-02"),
+        *orders([6], dt=None),
+    ]
     theirs = {"id": 100, "name": "theirs", "amount": 0.5, "dt": "2026-08-01"}
     piece = table.write(sink, rows)
     assert table.rows_visible() == [theirs]
@@ -66,7 +93,8 @@ def test_spark_sql_and_pyarrow_read_the_same_from_tables_of_every_kind(
     assert {path.parent.name for path in ours} == {*table.partitions()}
     assert table.staged() == []
     for path in set(table.files()) - set(ours):
-        path.rename(path.with_suffix(f"{path.suffix}.{ours[0].suffix[1:]}"))  # Hive's own files have no suffix
+        # Hive's own files have no suffix
+        path.rename(path.with_suffix(f"{path.suffix}.{ours[0].suffix[1:]}"))
     assert sorted(table.rows_of_pyarrow("dt"), key=lambda row: row["id"]) == [*rows, theirs]
 
 
@@ -75,7 +103,9 @@ def test_a_new_table_has_the_columns_of_the_rows(hive_spark: SparkSession, kind:
     table = HiveHarness(hive_spark, DT, create=True, format=kind, partition_by=["dt"])
     sink = table.opened()
     commit(sink, table.write(sink, orders(range(3), dt="2026-08-01")))
-    assert sorted(table.rows_visible(), key=lambda row: row["id"]) == orders(range(3), dt="2026-08-01")
+    assert sorted(table.rows_visible(), key=lambda row: row["id"]) == orders(
+        range(3), dt="2026-08-01"
+    )
     assert {path.suffix for path in table.files()} == {f".{kind}"}
     again = table.opened()
     commit(again, table.write(again, orders(range(3, 5), dt="2026-08-01"), 1))
@@ -94,21 +124,30 @@ def test_a_table_without_partitions_gets_files(hive_spark: SparkSession) -> None
 def test_a_static_partition_is_not_in_the_rows(hive_spark: SparkSession) -> None:
     fields = pa.schema([("id", pa.int64()), ("hour", pa.int32())])
     table = HiveHarness(hive_spark, fields, partition={"dt": "2026-08-01"})
-    table.sql("CREATE TABLE {table} (id BIGINT) PARTITIONED BY (dt DATE, hour INT) STORED AS PARQUET")
+    table.sql(
+        "CREATE TABLE {table} (id BIGINT) PARTITIONED BY (dt DATE, hour INT) STORED AS PARQUET"
+    )
     sink = table.opened()
     commit(sink, table.write(sink, [{"id": 1, "hour": 7}, {"id": 2, "hour": 8}]))
     assert table.partitions() == ["dt=2026-08-01/hour=7", "dt=2026-08-01/hour=8"]
     found = table.sql("SELECT id, dt, hour FROM {table} ORDER BY id")
-    assert [tuple(row) for row in found] == [(1, datetime.date(2026, 8, 1), 7), (2, datetime.date(2026, 8, 1), 8)]
+    assert [tuple(row) for row in found] == [
+        (1, datetime.date(2026, 8, 1), 7),
+        (2, datetime.date(2026, 8, 1), 8),
+    ]
 
 
 def test_columns_are_found_by_name_whatever_their_order_and_case(hive_spark: SparkSession) -> None:
-    fields = pa.schema([("DT", pa.string()), ("Amount", pa.float64()), ("NAME", pa.string()), ("Id", pa.int64())])
+    fields = pa.schema(
+        [("DT", pa.string()), ("Amount", pa.float64()), ("NAME", pa.string()), ("Id", pa.int64())]
+    )
     table = HiveHarness(hive_spark, fields)
     table.sql(SERDE + "ORC")
     sink = table.opened()
     commit(sink, table.write(sink, [{"DT": "a", "Amount": 0.5, "NAME": "x", "Id": 7}]))
-    assert [tuple(row) for row in table.sql("SELECT id, name, amount, dt FROM {table}")] == [(7, "x", 0.5, "a")]
+    assert [tuple(row) for row in table.sql("SELECT id, name, amount, dt FROM {table}")] == [
+        (7, "x", 0.5, "a")
+    ]
     assert pa.orc.ORCFile(table.files()[0]).schema.names == ["id", "name", "amount"]
 
 
@@ -117,7 +156,11 @@ def test_every_readable_partition_value_reads_back_equal(hive_spark: SparkSessio
     table = HiveHarness(hive_spark, fields, create=True, partition_by=["part"])
     sink = table.opened()
     refused = [value for value in READABLE if value and (value.endswith(" ") or "\0" in value)]
-    rows: list[Row] = [{"id": number, "part": value} for number, value in enumerate(READABLE) if value not in refused]
+    rows: list[Row] = [
+        {"id": number, "part": value}
+        for number, value in enumerate(READABLE)
+        if value not in refused
+    ]
     assert len(rows) >= 200
     for value in refused:
         with pytest.raises(RejectedRowsError, match="cannot be distinguished from other values"):
@@ -132,7 +175,7 @@ def test_every_readable_partition_value_reads_back_equal(hive_spark: SparkSessio
     assert sorted(table.rows_visible(), key=lambda row: row["id"]) == [*rows, *more]
 
 
-# -- what does not fit ---------------------------------------------------------------------------------------------------
+# -- what does not fit -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -141,21 +184,31 @@ def test_every_readable_partition_value_reads_back_equal(hive_spark: SparkSessio
         4,
         [
             ("", {}, "There is no table"),
-            ("CREATE TABLE {table} (id BIGINT, name STRING, amount DOUBLE) STORED AS TEXTFILE", {}, "neither parquet nor orc"),
-            ("CREATE TABLE {table} (id BIGINT, name STRING, amount DOUBLE) USING json", {}, "neither parquet nor orc"),
+            (("CREATE TABLE {table} (id BIGINT, name STRING, amount "
+                "DOUBLE) STORED AS TEXTFILE"), {}, "neither parquet nor orc"),
+            (("CREATE TABLE {table} (id BIGINT, name STRING, "
+                "amount DOUBLE) USING json"), {}, "neither parquet nor orc"),
             ("CREATE VIEW {table} AS SELECT 1 AS id", {}, "it is a VIEW"),
-            ("CREATE TABLE {table} ({columns}) USING parquet CLUSTERED BY (id) INTO 2 BUCKETS", {}, "bucketed"),
-            ("CREATE TABLE {table} ({columns}) CLUSTERED BY (id) INTO 2 BUCKETS STORED AS ORC TBLPROPERTIES ('transactional'='true')", {}, "transactional"),
-            ("CREATE TABLE {table} (id BIGINT, name VARCHAR(5), amount DOUBLE) USING parquet", {}, "CHAR or VARCHAR"),
-            ("CREATE TABLE {table} (id BIGINT, name STRING) USING parquet", {}, "'amount' is not in the table"),
-            ("CREATE TABLE {table} ({columns}, more INT) USING parquet", {}, "'more' is not in the rows"),
-            ("CREATE TABLE {table} (id INT, name STRING, amount DOUBLE) USING orc", {}, "the rows have int64, the table has int32"),
+            (("CREATE TABLE {table} ({columns}) USING parquet "
+                "CLUSTERED BY (id) INTO 2 BUCKETS"), {}, "bucketed"),
+            (("CREATE TABLE {table} ({columns}) CLUSTERED BY (id) INTO 2 BUCKETS STORED AS ORC "
+                "TBLPROPERTIES ('transactional'='true')"), {}, "transactional"),
+            (("CREATE TABLE {table} (id BIGINT, name VARCHAR(5), "
+                "amount DOUBLE) USING parquet"), {}, "CHAR or VARCHAR"),
+            (("CREATE TABLE {table} (id BIGINT, name "
+                "STRING) USING parquet"), {}, "'amount' is not in the table"),
+            (("CREATE TABLE {table} ({columns}, more "
+                "INT) USING parquet"), {}, "'more' is not in the rows"),
+            (("CREATE TABLE {table} (id INT, name "
+                "STRING, amount DOUBLE) USING orc"), {}, "the rows have int64, the table has int32"),  # noqa: E501
             (SERDE + "ORC", {}, "'dt' is not in the rows"),
             (SERDE + "ORC", {"partition": {"day": "1"}}, "'day' is no partition column"),
             (SERDE + "ORC", {"partition": {"dt": ""}}, "would read back as null"),
-            (SERDE + "ORC", {"create": True, "partition_by": ["name"]}, r"is partitioned by \['dt'\]"),
-            ("CREATE TABLE {table} ({columns}) USING parquet PARTITIONED BY (amount)", {}, "'amount': double does not read back"),
-            ("CREATE TABLE {table} ({columns}) USING parquet", {"root": "/lake"}, "where it is allowed to be"),
+            (SERDE + "ORC", {"create": True, "partition_by": ["name"]}, r"is partitioned by \['dt'\]"),  # noqa: E501
+            (("CREATE TABLE {table} ({columns}) "
+                "USING parquet PARTITIONED BY (amount)"), {}, "'amount': double does not read back"),  # noqa: E501
+            (("CREATE TABLE {table} ({columns}) "
+                "USING parquet"), {"root": "/lake"}, "where it is allowed to be"),
         ],
     ),
     ids=lambda value: None if isinstance(value, str) else "",
@@ -180,15 +233,31 @@ def test_a_table_that_does_not_fit_is_refused_by_name(
             ({"partition_by": ["day"]}, ConfigError, "partition column 'day' is not in the rows"),
             ({"partition_by": ["DT"]}, ConfigError, "partition column 'DT' is not in the rows"),
             ({"partition_by": ["amount"]}, ConfigError, "'amount': double does not read back"),
-            ({"partition_by": ["id", "name", "amount", "dt"]}, ConfigError, "no column beside the partition columns"),
-            ({"partition_by": ["dt"], "partition": {"dt": "a"}}, ConfigError, "'dt' is not in the table"),
-            ({"partition_by": ["dt"], "partition": {"day": "a"}}, ConfigError, "'day' is no partition column"),
+            (
+                {"partition_by": ["id", "name", "amount", "dt"]},
+                ConfigError,
+                "no column beside the partition columns",
+            ),
+            (
+                {"partition_by": ["dt"], "partition": {"dt": "a"}},
+                ConfigError,
+                "'dt' is not in the table",
+            ),
+            (
+                {"partition_by": ["dt"], "partition": {"day": "a"}},
+                ConfigError,
+                "'day' is no partition column",
+            ),
             (
                 HOURLY | {"partition_by": ["dt"], "partition_time": "$dt"},
                 ConfigError,
                 "no column 'at' with the event time",
             ),
-            (HOURLY | {"partition_by": ["dt"], "partition_time": "$d", "event_time": "id"}, ConfigError, "has to name"),
+            (
+                HOURLY | {"partition_by": ["dt"], "partition_time": "$d", "event_time": "id"},
+                ConfigError,
+                "has to name",
+            ),
         ],
     ),
     ids=lambda value: None if isinstance(value, str) else "",
@@ -218,13 +287,17 @@ def test_what_is_refused_leaves_no_new_table_behind(
 def test_columns_that_are_refused_leave_no_new_table_behind(
     hive_spark: SparkSession, field: tuple[str, pa.DataType], kind: str, what: str
 ) -> None:
-    table = HiveHarness(hive_spark, pa.schema([("id", pa.int64()), field]), create=True, format=kind)
+    table = HiveHarness(
+        hive_spark, pa.schema([("id", pa.int64()), field]), create=True, format=kind
+    )
     with pytest.raises(ConfigError, match=what):
         table.opened()
     assert not hive_spark.catalog.tableExists(table.name)
 
 
-def test_a_folder_that_others_can_replace_gets_no_table(hive_spark: SparkSession, tmp_path: Path) -> None:
+def test_a_folder_that_others_can_replace_gets_no_table(
+    hive_spark: SparkSession, tmp_path: Path
+) -> None:
     database = fresh_name("shop")
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
@@ -249,7 +322,9 @@ def test_a_new_table_lies_where_it_was_planned(hive_spark: SparkSession, tmp_pat
     database = fresh_name("shop")
     folder = tmp_path / "a lake"
     hive_spark.sql(f"CREATE DATABASE {database} LOCATION '{folder}'")
-    table = HiveHarness(hive_spark, DT, table=f"{database}.Orders", create=True, partition_by=["dt"])
+    table = HiveHarness(
+        hive_spark, DT, table=f"{database}.Orders", create=True, partition_by=["dt"]
+    )
     table.path = folder / "orders"
     sink = table.opened(root=str(folder))
     assert commit(sink, table.write(sink, orders(range(3), dt="a"))) == [Committed()]
@@ -257,34 +332,49 @@ def test_a_new_table_lies_where_it_was_planned(hive_spark: SparkSession, tmp_pat
     assert {path.parent for path in table.files()} == {folder / "orders" / "dt=a"}
 
 
-def test_a_session_without_a_metastore_is_refused(hive_spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_without_a_metastore_is_refused(
+    hive_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = HiveHarness(hive_spark, create=True)
     monkeypatch.setattr(RuntimeConfig, "get", lambda *_: "in-memory")
     with pytest.raises(PreflightError, match="has no Hive metastore"):
         table.opened()
 
 
-# -- where the metastore has it ------------------------------------------------------------------------------------------
+# -- where the metastore has it --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("statement", first_of(1, [SERDE + "PARQUET", SPARK + "orc PARTITIONED BY (Dt)"]))
+@pytest.mark.parametrize(
+    "statement", first_of(1, [SERDE + "PARQUET", SPARK + "orc PARTITIONED BY (Dt)"])
+)
 def test_rows_of_a_partition_that_was_moved_stop_the_job_until_it_is_back(
     hive_spark: SparkSession, tmp_path: Path, statement: str
 ) -> None:
     table = HiveHarness(hive_spark, DT)
     table.make(statement)
     sink = table.opened()
-    assert commit(sink, table.write(sink, [*orders([1], dt="a b"), *orders([2], dt="c")])) == [Committed()]
+    assert commit(sink, table.write(sink, [*orders([1], dt="a b"), *orders([2], dt="c")])) == [
+        Committed()
+    ]
     table.sql(f"ALTER TABLE {{table}} PARTITION (dt='a b') SET LOCATION '{tmp_path / 'cold'}'")
-    piece = table.write(sink, [*orders([3], dt="a b"), *orders([4], dt="c"), *orders([5], dt="new")], 1)
+    piece = table.write(
+        sink, [*orders([3], dt="a b"), *orders([4], dt="c"), *orders([5], dt="new")], 1
+    )
     for again in (sink, table.opened()):
         with pytest.raises(StopJobError) as caught:
             commit(again, piece)
-        for part in ("partition 'dt=a b' is at", str(tmp_path / "cold"), str(table.path / "dt=a b"), "set location"):
+        for part in (
+            "partition 'dt=a b' is at",
+            str(tmp_path / "cold"),
+            str(table.path / "dt=a b"),
+            "set location",
+        ):
             assert part in str(caught.value)
         assert len(table.staged()) == 1  # no proof was given
     assert table.partitions() == ["dt=a b", "dt=c"]
-    table.sql(f"ALTER TABLE {{table}} PARTITION (dt='a b') SET LOCATION 'file://{table.path / 'dt=a b'}/'")
+    table.sql(
+        f"ALTER TABLE {{table}} PARTITION (dt='a b') SET LOCATION 'file://{table.path / 'dt=a b'}/'"
+    )
     assert commit(sink, piece) == [Committed()]
     assert ids(table) == [1, 2, 3, 4, 5]
 
@@ -295,12 +385,16 @@ def test_rows_of_a_partition_of_another_format_stop_the_job(hive_spark: SparkSes
     table.make(SERDE + "PARQUET")
     sink = table.opened()
     assert commit(sink, table.write(sink, orders([1], dt="a"))) == [Committed()]
-    table.sql("ALTER TABLE {table} PARTITION (dt='a') SET SERDE 'org.apache.hadoop.hive.ql.io.orc.OrcSerde'")
+    table.sql(
+        "ALTER TABLE {table} PARTITION (dt='a') "
+        "SET SERDE 'org.apache.hadoop.hive.ql.io.orc.OrcSerde'"
+    )
     piece = table.write(sink, orders([2], dt="a"), 1)
     with pytest.raises(StopJobError, match="partition 'dt=a' is orc, its new files are parquet"):
         commit(sink, piece)
     table.sql(
-        "ALTER TABLE {table} PARTITION (dt='a') SET SERDE 'org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe'"
+        "ALTER TABLE {table} PARTITION (dt='a') "
+        "SET SERDE 'org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe'"
     )
     assert commit(sink, piece) == [Committed()]
     assert ids(table) == [1, 2]
@@ -316,7 +410,8 @@ def test_a_table_that_was_moved_while_the_job_runs_stops_it_until_it_is_back(
     table.sql(f"ALTER TABLE {{table}} SET LOCATION '{tmp_path / 'cold'}'")
     piece = table.write(sink, orders([2], dt="b"), 1)
     with pytest.raises(
-        StopJobError, match=f"the table is at file:{tmp_path / 'cold'}, its new files are in {table.path}"
+        StopJobError,
+        match=f"the table is at file:{tmp_path / 'cold'}, its new files are in {table.path}",
     ):
         commit(sink, piece)
     table.sql(f"ALTER TABLE {{table}} SET LOCATION '{table.path}'")
@@ -331,13 +426,22 @@ def test_a_location_that_is_spelled_otherwise_is_the_same(
     table = HiveHarness(hive_spark, DT, create=True, partition_by=["dt"])
     sink = table.opened()
     values = ["07:30", "a b", "100%25", "a/b"]
-    assert commit(sink, table.write(sink, [row for dt in values for row in orders([1], dt=dt)])) == [Committed()]
+    assert commit(
+        sink, table.write(sink, [row for dt in values for row in orders([1], dt=dt)])
+    ) == [Committed()]
     (tmp_path / "link").symlink_to(table.path)
     for partition in table.path.glob("dt=*"):
-        value = partition.name.removeprefix("dt=").replace("%3A", ":").replace("%2F", "/").replace("%25", "%")
+        value = (
+            partition.name.removeprefix("dt=")
+            .replace("%3A", ":")
+            .replace("%2F", "/")
+            .replace("%25", "%")
+        )
         location = spelling.format(partition, tmp_path / "link" / partition.name)
         table.sql(f"ALTER TABLE {{table}} PARTITION (dt='{value}') SET LOCATION '{location}'")
-    assert commit(sink, table.write(sink, [row for dt in values for row in orders([2], dt=dt)], 1)) == [Committed()]
+    assert commit(
+        sink, table.write(sink, [row for dt in values for row in orders([2], dt=dt)], 1)
+    ) == [Committed()]
     assert ids(table) == [1, 1, 1, 1, 2, 2, 2, 2]
 
 
@@ -363,7 +467,9 @@ def test_a_table_in_a_folder_with_a_space_and_a_percent_sign_gets_files(
     table.path = folder
     for checkpoint in range(2):
         sink = table.opened()
-        piece = table.write(sink, [{"id": checkpoint, "dt": "a b"}, {"id": checkpoint, "dt": "07:30%"}], checkpoint)
+        piece = table.write(
+            sink, [{"id": checkpoint, "dt": "a b"}, {"id": checkpoint, "dt": "07:30%"}], checkpoint
+        )
         assert commit(sink, piece) == [Committed()]
     assert {path.parent for path in table.files()} == (
         {folder / "dt=a b", folder / "dt=07%3A30%25"} if partitioned else {folder}
@@ -373,7 +479,7 @@ def test_a_table_in_a_folder_with_a_space_and_a_percent_sign_gets_files(
     ]
 
 
-# -- partition commit ----------------------------------------------------------------------------------------------------
+# -- partition commit ------------------------------------------------------------------------------
 
 
 def test_the_policies_run_for_every_partition_that_got_rows(hive_spark: SparkSession) -> None:
@@ -393,7 +499,9 @@ def test_the_policies_run_for_every_partition_that_got_rows(hive_spark: SparkSes
 
 
 @pytest.mark.proof
-def test_a_function_that_fails_leaves_the_piece_to_be_committed_again(hive_spark: SparkSession) -> None:
+def test_a_function_that_fails_leaves_the_piece_to_be_committed_again(
+    hive_spark: SparkSession,
+) -> None:
     failures = [RuntimeError("the index is down")]
 
     def index(_: CommittedPartition) -> None:
@@ -429,7 +537,8 @@ def test_a_partition_is_committed_when_the_watermark_has_passed_its_time_and_the
     commit(sink, table.write(sink, [timed(3, at(1, 8))], 1))
     assert table.partitions() == ["dt=2026-08-01/hour=07"]
     assert sorted(row["id"] for row in table.rows_visible()) == [1, 2]
-    # Another driver knows what waits, and late rows of a partition that is committed are seen at once.
+    # Another driver knows what waits, and late rows of a partition that is
+    # committed are seen at once.
     again = table.opened(success_file=True)
     commit(again, table.write(again, [timed(4, at(1, 7, 30)), timed(5, at(1, 9, 1))], 2))
     assert table.partitions() == ["dt=2026-08-01/hour=07", "dt=2026-08-01/hour=08"]
@@ -483,7 +592,9 @@ def test_partitions_that_wait_outlive_a_driver_that_died_and_a_raised_fence(
 ) -> None:
     table = HiveHarness(hive_spark, TIMED, **HOURLY)
     sink = table.opened(success_file=True)
-    assert commit(sink, table.write(sink, [timed(1, at(1, 7)), timed(2, at(1, 7, 59))])) == [Committed()]
+    assert commit(sink, table.write(sink, [timed(1, at(1, 7)), timed(2, at(1, 7, 59))])) == [
+        Committed()
+    ]
     assert table.partitions() == []
     # With these rows 07, which waits since the piece before, is due; 08 waits from now on.
     piece = table.write(sink, [timed(3, at(1, 8)), timed(4, at(1, 8, 59))], 1)
@@ -500,9 +611,16 @@ def test_partitions_that_wait_outlive_a_driver_that_died_and_a_raised_fence(
     assert commit(again, later) == [Committed()]
     assert (table.partitions()[1:], ids(table)) == (["dt=2026-08-01/hour=08"], [1, 2, 3, 4])
     last = table.write(again, [timed(6, at(1, 10))], 3, Attempt(2, 1))
-    assert commit(again, piece, later, last) == [*2 * [AlreadyCommitted("done marker")], Committed()]
+    assert commit(again, piece, later, last) == [
+        *2 * [AlreadyCommitted("done marker")],
+        Committed(),
+    ]
     assert (table.partitions()[2:], ids(table)) == (["dt=2026-08-01/hour=09"], [1, 2, 3, 4, 5])
-    assert sorted(path.parent.name for path in table.path.rglob("_SUCCESS")) == ["hour=07", "hour=08", "hour=09"]
+    assert sorted(path.parent.name for path in table.path.rglob("_SUCCESS")) == [
+        "hour=07",
+        "hour=08",
+        "hour=09",
+    ]
 
 
 @pytest.mark.proof
@@ -520,7 +638,9 @@ def test_partitions_of_a_driver_that_died_before_any_was_due_are_committed_when_
     again = table.opened(Attempt(2, 1))
     assert commit(again, piece) == [AlreadyCommitted("done marker")]
     assert (table.partitions(), ids(table)) == ([], [])
-    assert commit(again, table.write(again, [timed(2, at(1, 8))], 1, Attempt(2, 1))) == [Committed()]
+    assert commit(again, table.write(again, [timed(2, at(1, 8))], 1, Attempt(2, 1))) == [
+        Committed()
+    ]
     assert (table.partitions(), ids(table)) == (["dt=2026-08-01/hour=07"], [1])
 
 
@@ -538,7 +658,8 @@ def test_a_driver_that_was_overtaken_in_a_commit_does_not_touch_what_waits_for_t
         new.fence(Attempt(2, 1))
         late = table.write(new, [timed(3, at(1, 7, 30))], 1, Attempt(2, 1))
         monkeypatch.setattr(
-            "twophase.sinks.hive.sink.Policies.run", lambda *_: (_ for _ in ()).throw(FailpointError("F05"))
+            "twophase.sinks.hive.sink.Policies.run",
+            lambda *_: (_ for _ in ()).throw(FailpointError("F05")),
         )
         with pytest.raises(FailpointError):
             commit(new, late)  # 07 waits: its late row is in place, and nobody is notified of it
@@ -572,7 +693,13 @@ def ids(table: HiveHarness) -> list[int]:
 
 
 def test_a_name_that_is_no_table_is_refused(hive_spark: SparkSession) -> None:
-    for name in ("a.b.c.d", "orders; DROP TABLE x", "`", "..", fresh_name("no_database") + ".orders"):
+    for name in (
+        "a.b.c.d",
+        "orders; DROP TABLE x",
+        "`",
+        "..",
+        fresh_name("no_database") + ".orders",
+    ):
         for create in (False, True):
             with pytest.raises(ConfigError, match="table"):
                 HiveHarness(hive_spark, table=name, create=create).opened()

@@ -1,1 +1,3 @@
-"""Images of Kafka, MySQL and MariaDB made of what this machine has, for where no public ones can be pulled."""
+"""Images of Kafka, MySQL and MariaDB made of what this machine has, for where no public
+ones can be pulled.
+"""

@@ -1,4 +1,5 @@
-"""`python -m integration.images [kafka mysql mariadb]`: build images, and print the variables that make tests use them.
+"""`python -m integration.images [kafka mysql mariadb]`: build images, and print the variables that
+make tests use them.
 
 export $(python -m integration.images)
 """

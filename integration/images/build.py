@@ -1,7 +1,9 @@
-"""Builds the images: the servers of the cache of `twophase.testing.services`, with libraries and Java of this machine.
+"""Builds the images: the servers of the cache of `twophase.testing.services`, with libraries and
+Java of this machine.
 
-`kafka.sh`, `mysql.sh` and `mariadb.sh` are their entry points: each takes the same variables and arguments as that of the
-public image. The engine imports the files as one layer, which is several times as fast as a Dockerfile that copies them.
+`kafka.sh`, `mysql.sh` and `mariadb.sh` are their entry points: each takes the same variables and
+arguments as that of the public image. The engine imports the files as one layer, which is several
+times as fast as a Dockerfile that copies them.
 """
 
 from __future__ import annotations
@@ -28,8 +30,22 @@ from twophase.testing.services.mysql import mysql_environment, mysql_home, mysql
 from twophase.testing.services.pins import KAFKA_VERSION, MARIADB_SERIES, MYSQL_VERSION
 
 _HERE = Path(__file__).parent
-_CHANGES = ["ENV PATH=/bin", f"ENV LD_LIBRARY_PATH=/{LIBRARIES}", 'ENTRYPOINT ["/bin/sh", "/entrypoint.sh"]']
-_NOT_OF_A_RUNTIME = ("jmods", "include", "man", "docs", "demo", "legal", "src.zip", "classlist", "ct.sym")
+_CHANGES = [
+    "ENV PATH=/bin",
+    f"ENV LD_LIBRARY_PATH=/{LIBRARIES}",
+    'ENTRYPOINT ["/bin/sh", "/entrypoint.sh"]',
+]
+_NOT_OF_A_RUNTIME = (
+    "jmods",
+    "include",
+    "man",
+    "docs",
+    "demo",
+    "legal",
+    "src.zip",
+    "classlist",
+    "ct.sym",
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +73,10 @@ class LocalImage:
         problem = engine_problem()
         if problem is not None:
             raise ServiceError(problem, remedy=REMEDY)
-        with show_progress(f"Building {self.tag}"), tempfile.TemporaryDirectory(prefix="twophase-image-") as scratch:
+        with (
+            show_progress(f"Building {self.tag}"),
+            tempfile.TemporaryDirectory(prefix="twophase-image-") as scratch,
+        ):
             root = RootFolder(Path(scratch) / "root")
             root.add(_HERE / f"{self.name}.sh", "entrypoint.sh")
             self.fill(root)
@@ -71,7 +90,9 @@ class LocalImage:
         repository, _, tag = self.tag.partition(":")
         try:
             with archive.open("rb") as files:
-                engine.api.import_image_from_data(files, repository=repository, tag=tag, changes=_CHANGES)
+                engine.api.import_image_from_data(
+                    files, repository=repository, tag=tag, changes=_CHANGES
+                )
             engine.images.get(self.tag)  # an import that fails on its way is answered with success
         except DockerException as error:
             raise ServiceError(f"The image {self.tag} could not be built: {error}") from error
@@ -106,6 +127,8 @@ IMAGES = {
     for image in (
         LocalImage("kafka", f"twophase/kafka:{KAFKA_VERSION}", KAFKA_IMAGE_VARIABLE, _fill_kafka),
         LocalImage("mysql", f"twophase/mysql:{MYSQL_VERSION}", MYSQL_IMAGE_VARIABLE, _fill_mysql),
-        LocalImage("mariadb", f"twophase/mariadb:{MARIADB_SERIES}", MARIADB_IMAGE_VARIABLE, _fill_mariadb),
+        LocalImage(
+            "mariadb", f"twophase/mariadb:{MARIADB_SERIES}", MARIADB_IMAGE_VARIABLE, _fill_mariadb
+        ),
     )
 }

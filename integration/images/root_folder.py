@@ -1,4 +1,6 @@
-"""The files of an image, gathered from this machine: programs, and the shared libraries that each of them loads."""
+"""The files of an image, gathered from this machine: programs, and the shared libraries that
+each of them loads.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,18 @@ class RootFolder:
         into.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(
-                source, into, ignore=shutil.ignore_patterns(*ignore), ignore_dangling_symlinks=True, dirs_exist_ok=True
+                source,
+                into,
+                ignore=shutil.ignore_patterns(*ignore),
+                ignore_dangling_symlinks=True,
+                dirs_exist_ok=True,
             )
         else:
             shutil.copy2(source, into)
 
-    def add_program(self, program: Path, target: str, environment: Mapping[str, str] | None = None) -> None:
+    def add_program(
+        self, program: Path, target: str, environment: Mapping[str, str] | None = None
+    ) -> None:
         """Copy a program and its libraries.
 
         Args:
@@ -62,12 +70,18 @@ class RootFolder:
     def add_libraries(self, binary: Path, environment: Mapping[str, str] | None = None) -> None:
         """Copy the libraries that a program or a library loads, and the loader itself."""
         done = subprocess.run(
-            ["ldd", str(binary)], env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=False
+            ["ldd", str(binary)],
+            env={**os.environ, **(environment or {})},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         for match in _LIBRARY.finditer(done.stdout):
             path = Path(match["path"])
             # A program asks for the loader by its full path.
-            self.add(path, f"{LIBRARIES}/{match['name']}" if match["name"] else str(path).lstrip("/"))
+            self.add(
+                path, f"{LIBRARIES}/{match['name']}" if match["name"] else str(path).lstrip("/")
+            )
 
     def _write(self, target: str, text: str) -> None:
         file = self._folder / target

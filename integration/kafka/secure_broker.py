@@ -26,7 +26,9 @@ PASSWORD = "canary-d41d8c"
 
 @dataclass(frozen=True)
 class SecureKafka:
-    """Attributes: plain, sasl: bootstrap servers; ca: the authority's certificate; other_ca: one nobody trusts."""
+    """Attributes: plain, sasl: bootstrap servers; ca: the authority's certificate; other_ca:
+    one nobody trusts.
+    """
 
     plain: str
     sasl: str
@@ -59,7 +61,9 @@ class _SecureProgram(KafkaProgram):
         self._settings = secure | {
             "listeners": f"{listed},CONTROLLER://{LOOPBACK}:{controller}",
             "advertised.listeners": listed,
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,WRONG:SASL_SSL",
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,WRONG:SASL_SSL"
+            ),
             "inter.broker.listener.name": "PLAINTEXT",
         }
         return super().launch(data)
@@ -93,20 +97,32 @@ def _authority(name: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     constraints = x509.BasicConstraints(ca=True, path_length=None)
-    made = _certificate(subject, subject, key.public_key()).add_extension(constraints, critical=True)
+    made = _certificate(subject, subject, key.public_key()).add_extension(
+        constraints, critical=True
+    )
     return key, made.sign(key, hashes.SHA256())
 
 
-def _broker(path: Path, address: str, authority_key: ec.EllipticCurvePrivateKey, authority: x509.Certificate) -> None:
+def _broker(
+    path: Path, address: str, authority_key: ec.EllipticCurvePrivateKey, authority: x509.Certificate
+) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
     names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
-    made = _certificate(subject, authority.subject, key.public_key()).add_extension(names, critical=False)
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path.write_bytes(pem + made.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    made = _certificate(subject, authority.subject, key.public_key()).add_extension(
+        names, critical=False
+    )
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(
+        pem + made.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    )
 
 
-def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
+) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()

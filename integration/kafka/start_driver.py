@@ -1,6 +1,8 @@
-"""A driver that reads one topic by every start mode at once; killed in batch 0, it must begin at the same start again.
+"""A driver that reads one topic by every start mode at once; killed in batch 0, it must begin at
+the same start again.
 
-python -m integration.kafka.start_driver '{"servers": ..., "topic": ..., "folder": ..., "modes": {...}, "kill": true}'
+python -m integration.kafka.start_driver '{"servers": ..., "topic": ..., "folder": ..., "modes":
+{...}, "kill": true}'
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ import twophase
 
 def main(settings: dict[str, Any]) -> None:
     """Start a query for each mode; with `kill`, die when every one of them is inside batch 0."""
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    spark = (
+        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    )
     spark.sparkContext.setLogLevel("OFF")
     twophase.register(spark)
     for name, options in settings["modes"].items():
@@ -34,9 +38,15 @@ def main(settings: dict[str, Any]) -> None:
 
 
 def start(
-    spark: SparkSession, settings: dict[str, Any], name: str, options: dict[str, str], inside: threading.Event
+    spark: SparkSession,
+    settings: dict[str, Any],
+    name: str,
+    options: dict[str, str],
+    inside: threading.Event,
 ) -> Any:
-    """One query; its rows go to a file a batch. With `kill` it stays in batch 0 until the process dies."""
+    """One query; its rows go to a file a batch. With `kill` it stays in batch 0
+    until the process dies.
+    """
     folder = Path(settings["folder"]) / name
 
     def write(batch: DataFrame, number: int) -> None:
@@ -54,7 +64,9 @@ def start(
         .options(**options)
         .load()
     )
-    writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(folder / "spark"))
+    writer = frame.writeStream.foreachBatch(write).option(
+        "checkpointLocation", str(folder / "spark")
+    )
     return writer.trigger(availableNow=True).start()
 
 

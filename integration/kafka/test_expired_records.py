@@ -1,7 +1,8 @@
-"""Records that expire between a kill and the next start: those of a committed micro-batch are not needed again (H62).
-Where Spark's state does need them again, they have to be the same (H35).
+"""Records that expire between a kill and the next start: those of a committed micro-batch are not
+needed again (H62). Where Spark's state does need them again, they have to be the same (H35).
 
-A driver is killed after DECIDED(n) and before Spark has noted micro-batch n as finished, so Spark would run n again.
+A driver is killed after DECIDED(n) and before Spark has noted micro-batch n as finished, so Spark
+would run n again.
 """
 
 from __future__ import annotations
@@ -86,10 +87,15 @@ class Job:
         self._topics.cut(self.topic, self._sent)
 
     def compact(self) -> int:
-        """Compaction takes records that are there now; how many are left. Three new ones come behind them."""
+        """Compaction takes records that are there now; how many are left. Three new
+        ones come behind them.
+        """
         before, self._produced = self._sent, self._produced + 3
         pad = "x" * 600_000
-        filler = [b'{"id": %d, "pad": "%s"}' % (number, pad.encode()) for number in range(before, self._produced)]
+        filler = [
+            b'{"id": %d, "pad": "%s"}' % (number, pad.encode())
+            for number in range(before, self._produced)
+        ]
         self._sent += len(filler)
         return self._topics.compact(self.topic, before, filler)
 
@@ -111,7 +117,11 @@ class Job:
             .schema("id long")
             .load()
         )
-        return self.keep(frame.selectExpr(f"if({self.poisoned} and id % 100 = 99, raise_error('poisoned'), id) as id"))
+        return self.keep(
+            frame.selectExpr(
+                f"if({self.poisoned} and id % 100 = 99, raise_error('poisoned'), id) as id"
+            )
+        )
 
     def run(self) -> None:
         """Process what is there, and end."""
@@ -163,7 +173,9 @@ class Job:
         return list(range(self._produced))
 
     def lose_commit(self) -> None:
-        """As if the driver had been killed before Spark noted its newest micro-batch as finished (C16)."""
+        """As if the driver had been killed before Spark noted its newest micro-batch
+        as finished (C16).
+        """
         commits = self.spark_folder() / "commits"
         newest = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
         for name in (f"{newest}", f".{newest}.crc"):
@@ -177,7 +189,9 @@ class Query(Job):
         query = (
             self.frame()
             .writeStream.format("twophase-file")
-            .options(name=self.name, checkpointLocation=str(self.folder), path=str(self.root / "facts"))
+            .options(
+                name=self.name, checkpointLocation=str(self.folder), path=str(self.root / "facts")
+            )
             .trigger(availableNow=True)
             .start()
         )
@@ -194,7 +208,9 @@ class Query(Job):
         return self.folder
 
     def ids(self) -> list[int]:
-        tables = (pyarrow.parquet.read_table(path) for path in (self.root / "facts").glob("*.parquet"))
+        tables = (
+            pyarrow.parquet.read_table(path) for path in (self.root / "facts").glob("*.parquet")
+        )
         return sorted(number for table in tables for number in table["id"].to_pylist())
 
 
@@ -206,7 +222,9 @@ def job(request: pytest.FixtureRequest, spark: SparkSession, topics: Topics, tmp
 
 def settings(spark: SparkSession, **others: Any) -> AbstractContextManager[None]:
     """Settings of Spark's streaming, for a while."""
-    return changed(spark, {f"spark.sql.streaming.{key}": str(value) for key, value in others.items()})
+    return changed(
+        spark, {f"spark.sql.streaming.{key}": str(value) for key, value in others.items()}
+    )
 
 
 def deduplicated(frame: DataFrame) -> DataFrame:
@@ -214,7 +232,9 @@ def deduplicated(frame: DataFrame) -> DataFrame:
 
 
 def watermarked(frame: DataFrame) -> DataFrame:
-    timed = frame.withColumn("time", F.timestamp_seconds("id")).withWatermark("time", f"{LATE_S} seconds")
+    timed = frame.withColumn("time", F.timestamp_seconds("id")).withWatermark(
+        "time", f"{LATE_S} seconds"
+    )
     return timed.dropDuplicates(["id"]).select("id")
 
 
@@ -228,16 +248,35 @@ def test_a_committed_micro_batch_does_not_need_its_records_again(job: Job) -> No
     assert job.ids() == job.expected()
 
 
-LOSSES: dict[str, tuple[type[SourceLossError], str, Callable[[Job], None], Callable[[Job], None]]] = {
-    "expired": (OffsetOutOfRangeError, "100 records are lost: offsets 100 to 199", Job.expire, Job.begin_afresh),
-    "recreated": (TopicRecreatedError, "deleted and created again", Job.recreate, Job.begin_at_the_earliest),
-    "vanished": (PartitionVanishedError, "the topic does not exist any more", Job.delete, Job.begin_with_another_topic),
+LOSSES: dict[
+    str, tuple[type[SourceLossError], str, Callable[[Job], None], Callable[[Job], None]]
+] = {
+    "expired": (
+        OffsetOutOfRangeError,
+        "100 records are lost: offsets 100 to 199",
+        Job.expire,
+        Job.begin_afresh,
+    ),
+    "recreated": (
+        TopicRecreatedError,
+        "deleted and created again",
+        Job.recreate,
+        Job.begin_at_the_earliest,
+    ),
+    "vanished": (
+        PartitionVanishedError,
+        "the topic does not exist any more",
+        Job.delete,
+        Job.begin_with_another_topic,
+    ),
 }
 
 
 @pytest.mark.proof
 @pytest.mark.parametrize("loss", LOSSES)
-def test_records_that_are_gone_before_they_were_read_stop_the_job_and_another_goes_on(job: Job, loss: str) -> None:
+def test_records_that_are_gone_before_they_were_read_stop_the_job_and_another_goes_on(
+    job: Job, loss: str
+) -> None:
     error, said, lose, begin_afresh = LOSSES[loss]
     job.produce()
     job.run()
@@ -253,12 +292,21 @@ def test_records_that_are_gone_before_they_were_read_stop_the_job_and_another_go
     begin_afresh(job)
     job.produce()
     job.run()
-    assert job.ids() == [*range(RECORDS), *range(2 * RECORDS, 3 * RECORDS)], "all but those that nobody has any more"
+    assert job.ids() == [*range(RECORDS), *range(2 * RECORDS, 3 * RECORDS)], (
+        "all but those that nobody has any more"
+    )
 
 
 @pytest.mark.parametrize(
     ("job", "provider"),
-    first_of(1, [(form, f"{kind}StateStoreProvider") for form in (Job, Query) for kind in ("HDFSBacked", "RocksDB")]),
+    first_of(
+        1,
+        [
+            (form, f"{kind}StateStoreProvider")
+            for form in (Job, Query)
+            for kind in ("HDFSBacked", "RocksDB")
+        ],
+    ),
     indirect=["job"],
 )
 def test_a_query_that_keeps_state_does_not_need_them_either_and_keeps_it(
@@ -278,7 +326,9 @@ def test_a_query_that_keeps_state_does_not_need_them_either_and_keeps_it(
 
 
 @pytest.mark.proof
-def test_a_query_with_a_watermark_fails_once_and_goes_on_with_its_state(job: Job, spark: SparkSession) -> None:
+def test_a_query_with_a_watermark_fails_once_and_goes_on_with_its_state(
+    job: Job, spark: SparkSession
+) -> None:
     with settings(spark, **{"noDataMicroBatches.enabled": False}):
         job.keep = watermarked
         job.produce()
@@ -286,7 +336,9 @@ def test_a_query_with_a_watermark_fails_once_and_goes_on_with_its_state(job: Job
         job.lose_commit()
         job.expire()
         error = job.error()
-        assert isinstance(error, OffsetOutOfRangeError if isinstance(job, Query) else ReplayLostError)
+        assert isinstance(
+            error, OffsetOutOfRangeError if isinstance(job, Query) else ReplayLostError
+        )
         assert "100 records are lost: offsets 0 to 99" in str(error)
         assert ("start the query again" in str(error)) is isinstance(job, Query)
         assert job.ids() == job.expected()
@@ -297,7 +349,9 @@ def test_a_query_with_a_watermark_fails_once_and_goes_on_with_its_state(job: Job
 
 
 @pytest.mark.proof
-def test_a_job_with_a_watermark_goes_on_by_itself(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_a_job_with_a_watermark_goes_on_by_itself(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
     job = Job(spark, topics, tmp_path)
     with settings(spark, **{"noDataMicroBatches.enabled": False}):
         job.keep = watermarked
@@ -313,7 +367,9 @@ def test_a_job_with_a_watermark_goes_on_by_itself(spark: SparkSession, topics: T
 
 
 @pytest.mark.proof
-def test_where_only_spark_s_commit_log_tells_the_state_another_job_goes_on(job: Job, spark: SparkSession) -> None:
+def test_where_only_spark_s_commit_log_tells_the_state_another_job_goes_on(
+    job: Job, spark: SparkSession
+) -> None:
     rocksdb = {"stateStore.providerClass": f"{STATE}.RocksDBStateStoreProvider"}
     with settings(spark, **rocksdb, **{"stateStore.checkpointFormatVersion": 2}):
         job.keep = deduplicated
@@ -375,7 +431,9 @@ def test_where_only_spark_s_commit_log_tells_the_state_it_is_not_built_of_other_
     assert job.ids() == job.expected()
 
 
-WITH_AND_WITHOUT_STATE = pytest.mark.parametrize("deduplicated", [False, True], ids=["stateless", "stateful"])
+WITH_AND_WITHOUT_STATE = pytest.mark.parametrize(
+    "deduplicated", [False, True], ids=["stateless", "stateful"]
+)
 
 
 @pytest.mark.proof
@@ -415,15 +473,22 @@ def test_a_query_of_the_plugin_form_killed_before_its_commit_commits_first_and_n
     assert len(orders(tmp_path / scenario.jobs[0])) == 0
     expired = expire(topics, scenario.topic)
     failed = scenario.driver().wait(_KILL_TIMEOUT_S)
-    assert (failed.code, "OffsetOutOfRangeError" in failed.output) == (OffsetOutOfRangeError.exit_code, True)
+    assert (failed.code, "OffsetOutOfRangeError" in failed.output) == (
+        OffsetOutOfRangeError.exit_code,
+        True,
+    )
     assert checker.compare(expired, orders(tmp_path / scenario.jobs[0])).exact
     scenario.produce(RECORDS)
     scenario.finish()
     check(topics, scenario.topic, expired, orders(tmp_path / scenario.jobs[0]))
 
 
-def killed_query(kafka: KafkaService, folder: Path, point: str, *, deduplicated: bool) -> PluginScenario:
-    """A query of the plugin form whose driver was killed at a crash point of its first micro-batch."""
+def killed_query(
+    kafka: KafkaService, folder: Path, point: str, *, deduplicated: bool
+) -> PluginScenario:
+    """A query of the plugin form whose driver was killed at a crash point of its
+    first micro-batch.
+    """
     scenario = PluginScenario(kafka, None, folder)
     scenario.settings["deduplicated"] = deduplicated
     scenario.produce(RECORDS)
@@ -435,7 +500,11 @@ def expire(topics: Topics, topic: str) -> checker.Records:
     """All records of a topic are deleted; what they were."""
     records = checker.read_topic(topics.servers, topic)
     for partition in {*records["partition"]}:
-        topics.cut(topic, int(records["offset"][records["partition"] == partition].max()) + 1, int(partition))
+        topics.cut(
+            topic,
+            int(records["offset"][records["partition"] == partition].max()) + 1,
+            int(partition),
+        )
     return records
 
 

@@ -1,4 +1,6 @@
-"""The Kafka source over TLS with a password: right is read, anything else is refused, and the password is nowhere."""
+"""The Kafka source over TLS with a password: right is read, anything else is refused, and the
+password is nowhere.
+"""
 
 from __future__ import annotations
 
@@ -65,11 +67,15 @@ def ends(reader: KafkaStreamReader) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("engine", ["librdkafka", "kafka-python"])
-def test_with_the_right_authority_and_password_all_of_it_works(options: dict[str, str], engine: str) -> None:
+def test_with_the_right_authority_and_password_all_of_it_works(
+    options: dict[str, str], engine: str
+) -> None:
     reader = reader_of(options | {"fetch.engine": engine})
     start, end = ends(reader)
     read = [batch for item in reader.partitions(start, end) for batch in reader.read(item)]
-    assert [value for batch in read for value in batch.column("offset").to_pylist()] == list(range(10))
+    assert [value for batch in read for value in batch.column("offset").to_pylist()] == list(
+        range(10)
+    )
     assert PASSWORD not in str(end)
 
 
@@ -95,18 +101,26 @@ def refused(options: dict[str, str]) -> str:
     return str(caught.value)
 
 
-def test_a_wrong_password_is_refused(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_password_is_refused(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SOURCE_PASSWORD", "wrong")
     assert re.search("check user, password|and user and password", refused(options))
 
 
 def test_another_authority_is_refused(options: dict[str, str], broker: SecureKafka) -> None:
-    assert "certificate verify failed" in refused(options | {"kafka.ssl.ca.location": str(broker.other_ca)})
+    assert "certificate verify failed" in refused(
+        options | {"kafka.ssl.ca.location": str(broker.other_ca)}
+    )
 
 
 @pytest.mark.proof
-def test_a_certificate_of_another_name_is_refused(options: dict[str, str], broker: SecureKafka) -> None:
-    assert "certificate is not valid for" in refused(options | {"kafka.bootstrap.servers": broker.wrong_name})
+def test_a_certificate_of_another_name_is_refused(
+    options: dict[str, str], broker: SecureKafka
+) -> None:
+    assert "certificate is not valid for" in refused(
+        options | {"kafka.bootstrap.servers": broker.wrong_name}
+    )
 
 
 @pytest.mark.proof

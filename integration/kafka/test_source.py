@@ -1,4 +1,6 @@
-"""The Kafka source against a real broker: through Spark where Spark matters, else through the reader that Spark calls."""
+"""The Kafka source against a real broker: through Spark where Spark matters, else through the
+reader that Spark calls.
+"""
 
 from __future__ import annotations
 
@@ -51,14 +53,20 @@ class Stream:
     """Drives a reader as Spark does, in this process."""
 
     def __init__(self, topics: Topics, topic: str, **options: str) -> None:
-        base = {"kafka.bootstrap.servers": topics.servers, "subscribe": topic, "columns": "value,offset"}
+        base = {
+            "kafka.bootstrap.servers": topics.servers,
+            "subscribe": topic,
+            "columns": "value,offset",
+        }
         self.options = base | {key.replace("__", "."): value for key, value in options.items()}
         self.reader = self.new_reader()
         self.offset: dict[str, Any] = self.reader.initialOffset()
 
     def new_reader(self, schema: StructType | None = None) -> KafkaStreamReader:
         source = KafkaDataSource(self.options)
-        declared = schema or StructType([StructField("value", BINARY), StructField("offset", LongType())])
+        declared = schema or StructType(
+            [StructField("value", BINARY), StructField("offset", LongType())]
+        )
         return source.streamReader(declared)
 
     def step(self) -> list[int]:
@@ -82,7 +90,9 @@ class Stream:
                 return values
 
     def read(self, start: dict[str, Any], end: dict[str, Any], *, again: bool = False) -> list[int]:
-        """The values of one batch as numbers; `again`: after a restart, as Spark runs its last one."""
+        """The values of one batch as numbers; `again`: after a restart, as Spark
+        runs its last one.
+        """
         reader = self.new_reader() if again else self.reader
         batches = [batch for item in reader.partitions(start, end) for batch in reader.read(item)]
         return [int(value) for batch in batches for value in batch.column("value").to_pylist()]
@@ -92,7 +102,10 @@ class Stream:
 
 
 BINARY = StructType.fromJson(
-    {"type": "struct", "fields": [{"name": "x", "type": "binary", "nullable": True, "metadata": {}}]}
+    {
+        "type": "struct",
+        "fields": [{"name": "x", "type": "binary", "nullable": True, "metadata": {}}],
+    }
 )["x"].dataType
 
 
@@ -101,8 +114,12 @@ BINARY = StructType.fromJson(
 
 def stream(spark: SparkSession, topics: Topics, topic: str, **options: str) -> Any:
     twophase.register(spark)
-    reader = spark.readStream.format("twophase-kafka").option("kafka.bootstrap.servers", topics.servers)
-    return reader.option("subscribe", topic).options(**{key.replace("__", "."): v for key, v in options.items()})
+    reader = spark.readStream.format("twophase-kafka").option(
+        "kafka.bootstrap.servers", topics.servers
+    )
+    return reader.option("subscribe", topic).options(
+        **{key.replace("__", "."): v for key, v in options.items()}
+    )
 
 
 def collect(frame: DataFrame, folder: Path) -> list[Any]:
@@ -129,35 +146,47 @@ def failure(frame: DataFrame, folder: Path) -> TwoPhaseError:
 
 
 @pytest.mark.spark
-def test_json_through_spark_in_limited_batches(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_json_through_spark_in_limited_batches(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
     topic = topics.create(2)
     for partition in (0, 1):
         values = [
-            json.dumps({"id": 2 * i + partition, "at": "2026-01-02T03:04:05Z", "tags": ["a"]}).encode()
+            json.dumps(
+                {"id": 2 * i + partition, "at": "2026-01-02T03:04:05Z", "tags": ["a"]}
+            ).encode()
             for i in range(500)
         ]
         topics.send(topic, values, partition, key=b"k", timestamp=1_700_000_000_123)
     frame = (
         stream(spark, topics, topic, value__format="json", maxRecordsPerTrigger="300")
         .schema(
-            "id BIGINT, at TIMESTAMP, tags ARRAY<STRING>, missing STRING, kafka_partition INT, kafka_offset BIGINT, "
-            "kafka_timestamp TIMESTAMP, kafka_key STRING, kafka_topic STRING"
+            "id BIGINT, at TIMESTAMP, tags ARRAY<STRING>, missing STRING, kafka_partition INT, "
+            "kafka_offset BIGINT, kafka_timestamp TIMESTAMP, kafka_key STRING, kafka_topic STRING"
         )
         .load()
     )
     rows = collect(frame, tmp_path)
     assert sorted(row.id for row in rows) == list(range(1000))
     assert all(row.id == 2 * row.kafka_offset + row.kafka_partition for row in rows)
-    assert {(row.tags[0], row.missing, row.kafka_key, row.kafka_topic) for row in rows} == {("a", None, "k", topic)}
-    assert {row.kafka_timestamp.replace(tzinfo=dt.UTC).timestamp() for row in rows} == {1_700_000_000.123}
-    logged = sorted(int(path.name) for path in (tmp_path / "spark" / "offsets").iterdir() if path.name.isdigit())
+    assert {(row.tags[0], row.missing, row.kafka_key, row.kafka_topic) for row in rows} == {
+        ("a", None, "k", topic)
+    }
+    assert {row.kafka_timestamp.replace(tzinfo=dt.UTC).timestamp() for row in rows} == {
+        1_700_000_000.123
+    }
+    logged = sorted(
+        int(path.name) for path in (tmp_path / "spark" / "offsets").iterdir() if path.name.isdigit()
+    )
     lines = [(tmp_path / "spark" / "offsets" / str(n)).read_text().splitlines()[2] for n in logged]
     ends = [sum(entry["offset"] for entry in to_entries(line)) for line in lines]
     assert ends == [300, 600, 900, 1000]
 
 
 @pytest.mark.spark
-def test_the_first_micro_batch_has_records(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_the_first_micro_batch_has_records(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
     """They would wait for the second one as long as the trigger says."""
     topic, read, seen = topics.create(), list[int](), threading.Event()
     topics.send(topic, numbers(0, 3))
@@ -167,7 +196,9 @@ def test_the_first_micro_batch_has_records(spark: SparkSession, topics: Topics, 
         seen.set()
 
     written = stream(spark, topics, topic, columns="value").load().writeStream.foreachBatch(note)
-    query = written.option("checkpointLocation", str(tmp_path)).trigger(processingTime="1 hour").start()
+    query = (
+        written.option("checkpointLocation", str(tmp_path)).trigger(processingTime="1 hour").start()
+    )
     try:
         assert seen.wait(120), query.exception()
         assert read == [0, 1, 2]
@@ -178,10 +209,20 @@ def test_the_first_micro_batch_has_records(spark: SparkSession, topics: Topics, 
 @pytest.mark.spark
 def test_raw_through_spark(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     topic = topics.create()
-    topics.send(topic, [b"v", None, b""], key=b"k", headers=[("h", b"1"), ("h", None)], timestamp=1_700_000_000_000)
+    topics.send(
+        topic,
+        [b"v", None, b""],
+        key=b"k",
+        headers=[("h", b"1"), ("h", None)],
+        timestamp=1_700_000_000_000,
+    )
     columns = "key,value,topic,partition,offset,timestamp,headers"
     rows = collect(stream(spark, topics, topic, columns=columns).load(), tmp_path)
-    assert [(row.value and bytes(row.value), row.offset) for row in rows] == [(b"v", 0), (None, 1), (b"", 2)]
+    assert [(row.value and bytes(row.value), row.offset) for row in rows] == [
+        (b"v", 0),
+        (None, 1),
+        (b"", 2),
+    ]
     assert {(bytes(row.key), row.topic, row.partition) for row in rows} == {(b"k", topic, 0)}
     assert rows[0].headers[0].key == "h"
     assert [header.value and bytes(header.value) for header in rows[0].headers] == [b"1", None]
@@ -196,7 +237,9 @@ def test_errors_of_executors_and_of_the_planner_are_found_in_sparks_text(
     topics.send(topic, [b'{"id":1}', b'{"id":2}', b'{"id":"three"}', b'{"id":4}'])
 
     def frame(**more: str) -> DataFrame:
-        loaded: DataFrame = stream(spark, topics, topic, value__format="json", **more).schema("id BIGINT").load()
+        loaded: DataFrame = (
+            stream(spark, topics, topic, value__format="json", **more).schema("id BIGINT").load()
+        )
         return loaded
 
     error = failure(frame(), tmp_path / "bad")
@@ -221,7 +264,9 @@ SECRET = "4111-1111-1111-1111"
 def error_of_a_bad_record(spark: SparkSession, topics: Topics, folder: Path) -> str:
     topic = topics.create()
     topics.send(topic, [b'{"day":"%s"}' % SECRET.encode()])
-    error = failure(stream(spark, topics, topic, value__format="json").schema("day DATE").load(), folder)
+    error = failure(
+        stream(spark, topics, topic, value__format="json").schema("day DATE").load(), folder
+    )
     assert isinstance(error, BadRecordError)
     return str(error)
 
@@ -242,7 +287,9 @@ def test_a_bad_record_is_not_quoted_where_the_application_says_so(
 
 
 @pytest.mark.spark
-def test_wrong_options_are_named_when_the_stream_is_loaded(spark: SparkSession, topics: Topics) -> None:
+def test_wrong_options_are_named_when_the_stream_is_loaded(
+    spark: SparkSession, topics: Topics
+) -> None:
     with pytest.raises(Exception, match="did you mean 'subscribe'") as caught:
         stream(spark, topics, "t", subscrib="x").load()
     assert isinstance(from_text(str(caught.value)), ConfigError)
@@ -256,7 +303,9 @@ MODES = {
 
 
 @pytest.mark.proof
-def test_each_start_mode_killed_in_batch_0_begins_at_the_same_start_again(topics: Topics, tmp_path: Path) -> None:
+def test_each_start_mode_killed_in_batch_0_begins_at_the_same_start_again(
+    topics: Topics, tmp_path: Path
+) -> None:
     topic = topics.create()
     topics.send(topic, numbers(0, 10), timestamp=1_000)
     topics.send(topic, numbers(10, 30), timestamp=2_000)
@@ -280,7 +329,9 @@ def test_each_start_mode_killed_in_batch_0_begins_at_the_same_start_again(topics
     for mode in modes:
         assert first_offset(tmp_path / mode) == starts[mode]
         files = sorted((tmp_path / mode).glob("*.json"), key=lambda path: int(path.stem))
-        assert [value for file in files for value in json.loads(file.read_text())] == list(range(starts[mode], 40))
+        assert [value for file in files for value in json.loads(file.read_text())] == list(
+            range(starts[mode], 40)
+        )
 
 
 def drive(settings: dict[str, Any]) -> subprocess.CompletedProcess[str]:
@@ -310,7 +361,13 @@ def test_every_record_is_read_once_within_the_limits(topics: Topics, engine: str
     topic = topics.create(3)
     for partition, (low, high) in enumerate([(0, 1000), (1000, 1010), (2000, 2000)]):
         topics.send(topic, numbers(low, high), partition)
-    stream = Stream(topics, topic, fetch__engine=engine, maxRecordsPerTrigger="400", maxRecordsPerPartition="300")
+    stream = Stream(
+        topics,
+        topic,
+        fetch__engine=engine,
+        maxRecordsPerTrigger="400",
+        maxRecordsPerPartition="300",
+    )
     sizes, values = [], []
     while batch := stream.step():
         sizes.append(len(batch))
@@ -329,7 +386,9 @@ def wait_for(stream: Stream, count: int) -> list[int]:
 
 
 @pytest.mark.parametrize("engine", ENGINE)
-def test_only_committed_records_are_read_and_gaps_do_not_stop_a_read(topics: Topics, engine: str) -> None:
+def test_only_committed_records_are_read_and_gaps_do_not_stop_a_read(
+    topics: Topics, engine: str
+) -> None:
     topic = topics.create()
     topics.transaction(topic, numbers(0, 5), "commit")
     topics.transaction(topic, numbers(90, 99), "abort")
@@ -339,7 +398,9 @@ def test_only_committed_records_are_read_and_gaps_do_not_stop_a_read(topics: Top
     topics.send(topic, numbers(12, 15))
     committed = Stream(topics, topic, fetch__engine=engine)
     assert committed.rest() == list(range(10))
-    assert committed.at() == [26], "the last stable offset: behind every marker, before the open transaction"
+    assert committed.at() == [26], (
+        "the last stable offset: behind every marker, before the open transaction"
+    )
     limited = Stream(topics, topic, fetch__engine=engine, maxRecordsPerTrigger="4")
     assert limited.rest() == list(range(10))
     everything = Stream(topics, topic, fetch__engine=engine, isolation__level="read_uncommitted")
@@ -349,15 +410,22 @@ def test_only_committed_records_are_read_and_gaps_do_not_stop_a_read(topics: Top
 
 
 def test_records_that_compaction_took_from_a_range_are_not_missed(topics: Topics) -> None:
-    """A range that is read again may have fewer records: what stays is the newest of each key (H35)."""
+    """A range that is read again may have fewer records: what stays is the newest
+    of each key (H35).
+    """
     topic = topics.create(
-        settings={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(1 << 20)}
+        settings={
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.01",
+            "segment.bytes": str(1 << 20),
+        }
     )
     topics.send(topic, numbers(0, 100), key=b"one")
     stream = Stream(topics, topic)
     start, end = stream.first()
     assert stream.read(start, end) == list(range(100))
-    topics.send(topic, [b"9" * 600_000] * 3, key=b"one")  # the segment is full, and the cleaner may take it
+    # the segment is full, and the cleaner may take it
+    topics.send(topic, [b"9" * 600_000] * 3, key=b"one")
     while stream.read(start, end, again=True):
         time.sleep(0.2)
 
@@ -367,12 +435,21 @@ def test_both_engines_read_the_same(topics: Topics) -> None:
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         producer = topics.producer(**{"compression.type": codec})
         for i in range(200):
-            producer.produce(topic, b"%d" % i * (i + 1), key=None if i % 3 else b"k%d" % i, headers=[(codec, b"x")])
+            producer.produce(
+                topic,
+                b"%d" % i * (i + 1),
+                key=None if i % 3 else b"k%d" % i,
+                headers=[(codec, b"x")],
+            )
         assert producer.flush(10) == 0
     topics.send(topic, [None, b"", b"x" * 900_000])
     read = []
     for engine in ENGINES:
-        options = {"kafka.bootstrap.servers": topics.servers, "subscribe": topic, "fetch.engine": engine}
+        options = {
+            "kafka.bootstrap.servers": topics.servers,
+            "subscribe": topic,
+            "fetch.engine": engine,
+        }
         options["columns"] = "key,value,topic,partition,offset,timestamp,headers"
         reader = raw_reader(options)
         start = reader.initialOffset()
@@ -388,10 +465,13 @@ def raw_reader(options: dict[str, str]) -> KafkaStreamReader:
 
     header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
     types = {
-        "key": BinaryType(), "value": BinaryType(), "topic": StringType(), "partition": IntegerType(),
-        "offset": LongType(), "timestamp": TimestampType(), "headers": ArrayType(header),
+        "key": BinaryType(), "value": BinaryType(), "topic": StringType(),
+        "partition": IntegerType(), "offset": LongType(), "timestamp": TimestampType(),
+        "headers": ArrayType(header),
     }  # fmt: skip
-    return KafkaDataSource(options).streamReader(StructType([StructField(name, types[name]) for name in types]))
+    return KafkaDataSource(options).streamReader(
+        StructType([StructField(name, types[name]) for name in types])
+    )
 
 
 def test_new_partitions_are_discovered_and_read_from_their_first_record(topics: Topics) -> None:
@@ -420,7 +500,9 @@ def test_available_now_reads_to_the_end_frozen_at_its_start(topics: Topics) -> N
 
 
 @pytest.mark.parametrize("engine", ENGINE)
-def test_deleted_records_are_named_by_the_planner_and_by_the_executors(topics: Topics, engine: str) -> None:
+def test_deleted_records_are_named_by_the_planner_and_by_the_executors(
+    topics: Topics, engine: str
+) -> None:
     topic = topics.create()
     topics.send(topic, numbers(0, 20))
     stream = Stream(topics, topic, fetch__engine=engine, maxRecordsPerTrigger="5")
@@ -429,7 +511,9 @@ def test_deleted_records_are_named_by_the_planner_and_by_the_executors(topics: T
     end = stream.reader.latestOffset(start, stream.reader.getDefaultReadLimit())
     planned = stream.reader.partitions(start, end)
     topics.cut(topic, 12)
-    expected = r"offset 5 is wanted, offsets 12 to 20 are available. 7 records are lost: offsets 5 to 11"
+    expected = (
+        r"offset 5 is wanted, offsets 12 to 20 are available. 7 records are lost: offsets 5 to 11"
+    )
     with pytest.raises(OffsetOutOfRangeError, match=expected):
         list(stream.reader.read(planned[0]))
     with pytest.raises(OffsetOutOfRangeError, match=expected):
@@ -439,7 +523,9 @@ def test_deleted_records_are_named_by_the_planner_and_by_the_executors(topics: T
 
 
 @pytest.mark.parametrize("engine", ENGINE)
-def test_a_recreated_topic_is_named_by_the_planner_and_by_the_executors(topics: Topics, engine: str) -> None:
+def test_a_recreated_topic_is_named_by_the_planner_and_by_the_executors(
+    topics: Topics, engine: str
+) -> None:
     topic = topics.create()
     topics.send(topic, numbers(0, 10))
     stream = Stream(topics, topic, fetch__engine=engine)
@@ -457,7 +543,9 @@ def test_a_recreated_topic_is_named_by_the_planner_and_by_the_executors(topics: 
 
 
 @pytest.mark.parametrize("engine", ENGINE)
-def test_a_vanished_topic_is_named_by_the_planner_and_by_the_executors(topics: Topics, engine: str) -> None:
+def test_a_vanished_topic_is_named_by_the_planner_and_by_the_executors(
+    topics: Topics, engine: str
+) -> None:
     topic = topics.create()
     topics.send(topic, numbers(0, 10))
     stream = Stream(topics, topic, fetch__engine=engine)
@@ -548,7 +636,9 @@ def test_a_restarted_broker_is_no_loss(kafka: KafkaService, topics: Topics) -> N
 
 
 @pytest.mark.proof
-def test_a_broker_that_hangs_is_named_after_the_request_timeout(kafka: KafkaService, topics: Topics) -> None:
+def test_a_broker_that_hangs_is_named_after_the_request_timeout(
+    kafka: KafkaService, topics: Topics
+) -> None:
     topic = topics.create()
     topics.send(topic, numbers(0, 10))
     stream = Stream(topics, topic, request__timeout="5 s", read__timeout="2 s")

@@ -36,19 +36,30 @@ class Topics:
 
     def producer(self, **settings: Any) -> Producer:
         """A producer on the broker; a batch that it sends again keeps its place."""
-        kept = {"bootstrap.servers": self.servers, "linger.ms": 5, "log_level": 2, "enable.idempotence": True}
+        kept = {
+            "bootstrap.servers": self.servers,
+            "linger.ms": 5,
+            "log_level": 2,
+            "enable.idempotence": True,
+        }
         return Producer(kept | settings)
 
-    def create(self, partitions: int = 1, name: str | None = None, settings: dict[str, str] | None = None) -> str:
+    def create(
+        self, partitions: int = 1, name: str | None = None, settings: dict[str, str] | None = None
+    ) -> str:
         """A new topic, ready for use."""
         topic = name or f"source-{next(_names)}"
-        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, topic_configs=settings)
+        new = NewTopic(
+            topic, num_partitions=partitions, replication_factor=1, topic_configs=settings
+        )
         self._when_connected(lambda: self.admin.create_topics([new]))
         self._when_connected(lambda: self.admin.wait_for_topics([topic]))
         return topic
 
     def _when_connected(self, request: Callable[[], object]) -> None:
-        """A test before may have restarted the broker, and the client waits before it connects again."""
+        """A test before may have restarted the broker, and the client waits before
+        it connects again.
+        """
         deadline = time.monotonic() + _TIMEOUT_S
         while True:
             try:
@@ -82,20 +93,28 @@ class Topics:
         self.admin.delete_records({TopicPartition(topic, partition): before})
 
     def compact(self, topic: str, before: int, filler: Sequence[bytes], partition: int = 0) -> int:
-        """Let the broker compact away records without a key, and wait until it has; how many are left.
+        """Let the broker compact away records without a key, and wait until it has;
+        how many are left.
 
         Args:
             topic: the topic; it is a compacted one from now on.
             before: the offset up to which all records may go.
-            filler: values written behind them, each under a key of its own; together they fill a segment, as the newest one is
-                not compacted.
+            filler: values written behind them, each under a key of its own; together they fill a
+                segment, as the newest one is not compacted.
             partition: of the topic.
         """
-        settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": str(1 << 20)}
+        settings = {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.01",
+            "segment.bytes": str(1 << 20),
+        }
         self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, settings)])
         for number, value in enumerate(filler):
             self.send(topic, [value], partition, key=b"%d" % number)
-        deadline, all_of_them = time.monotonic() + _COMPACTION_TIMEOUT_S, self.count(topic, before, partition)
+        deadline, all_of_them = (
+            time.monotonic() + _COMPACTION_TIMEOUT_S,
+            self.count(topic, before, partition),
+        )
         while (left := self.count(topic, before, partition)) == all_of_them:
             assert time.monotonic() < deadline, f"{topic} was not compacted"
             time.sleep(0.2)
@@ -104,7 +123,12 @@ class Topics:
     def count(self, topic: str, before: int, partition: int = 0) -> int:
         """How many records there are below an offset."""
         consumer = Consumer(
-            {"bootstrap.servers": self.servers, "group.id": "count", "enable.partition.eof": True, "log_level": 2}
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "count",
+                "enable.partition.eof": True,
+                "log_level": 2,
+            }
         )
         try:
             consumer.assign([ConsumedPartition(topic, partition, 0)])
@@ -118,14 +142,20 @@ class Topics:
         finally:
             consumer.close()
 
-    def send(self, topic: str, values: Iterable[bytes | None], partition: int = 0, **more: Any) -> None:
+    def send(
+        self, topic: str, values: Iterable[bytes | None], partition: int = 0, **more: Any
+    ) -> None:
         """Write values, and wait until the broker has them."""
         for value in values:
             self._producer.produce(topic, value, partition=partition, **more)
         assert self._producer.flush(_TIMEOUT_S) == 0
 
-    def transaction(self, topic: str, values: Sequence[bytes], how: str, partition: int = 0) -> Producer:
-        """Write values in a transaction of their own that is then committed, aborted or left open."""
+    def transaction(
+        self, topic: str, values: Sequence[bytes], how: str, partition: int = 0
+    ) -> Producer:
+        """Write values in a transaction of their own that is then committed,
+        aborted or left open.
+        """
         producer = self.producer(**{"transactional.id": f"t-{next(_names)}"})
         producer.init_transactions(_TIMEOUT_S)
         producer.begin_transaction()
@@ -140,12 +170,15 @@ class Topics:
 
     def group(self, group: str, topic: str, offsets: dict[int, int]) -> None:
         """Commit offsets for a group, as another tool would."""
-        wanted = {TopicPartition(topic, number): OffsetAndMetadata(at) for number, at in offsets.items()}
+        wanted = {
+            TopicPartition(topic, number): OffsetAndMetadata(at) for number, at in offsets.items()
+        }
         deadline = time.monotonic() + _TIMEOUT_S
         while True:
             try:
                 errors = set(self.admin.alter_group_offsets(group, wanted).values())
-            except CoordinatorNotAvailableError:  # the first use of a group makes the topic of all groups
+            except CoordinatorNotAvailableError:
+                # the first use of a group makes the topic of all groups
                 errors = {CoordinatorNotAvailableError}
             if errors == {NoError}:
                 return

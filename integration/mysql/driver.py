@@ -1,14 +1,18 @@
-"""The driver process of the kill tests: a job from Kafka to one or two MySQL tables, as a user would write it.
+"""The driver process of the kill tests: a job from Kafka to one or two MySQL tables, as a
+user would write it.
 
-    python -m integration.mysql.driver '{"servers": ..., "topic": ..., "location": ..., "sinks": {"facts": {...}}}'
+    python -m integration.mysql.driver '{"servers": ..., "topic": ..., "location": ..., "sinks":
+        {"facts": {...}}}'
 
-With `control` the protocol is switched off, here in the harness only: `duplicates` writes a batch row by row and visibly
-before anything is noted; `losses` notes a batch as done before it is written. The checker must see what they do.
+With `control` the protocol is switched off, here in the harness only: `duplicates` writes a batch
+row by row and visibly before anything is noted; `losses` notes a batch as done before it is
+written. The checker must see what they do.
 
 With `deduplicated` the query keeps state, which changes no row.
 
-With `scattered` the rows are spread over two tasks by chance, each time that a row is computed; the point SHUFFLED is in
-those tasks, before their first row. With `unchecked` the product does not look whether Spark would notice that.
+With `scattered` the rows are spread over two tasks by chance, each time that a row is computed; the
+point SHUFFLED is in those tasks, before their first row. With `unchecked` the product does not look
+whether Spark would notice that.
 """
 
 from __future__ import annotations
@@ -99,8 +103,14 @@ def read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
         "maxRecordsPerTrigger": str(settings.get("records_per_batch", 1000)),
         **settings.get("source", {}),
     }
-    orders = spark.readStream.format("twophase-kafka").options(**options).schema(workload.SCHEMA).load()
-    return orders.dropDuplicates(["kafka_partition", "kafka_offset"]) if settings.get("deduplicated") else orders
+    orders = (
+        spark.readStream.format("twophase-kafka").options(**options).schema(workload.SCHEMA).load()
+    )
+    return (
+        orders.dropDuplicates(["kafka_partition", "kafka_offset"])
+        if settings.get("deduplicated")
+        else orders
+    )
 
 
 def scatter(frame: DataFrame) -> DataFrame:
@@ -122,7 +132,9 @@ def pass_shuffled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 def writer(frame: DataFrame, settings: dict[str, Any]) -> twophase.StreamWriter:
     """The job."""
-    described = twophase.write_stream(frame, name="orders").option("checkpointLocation", settings["location"])
+    described = twophase.write_stream(frame, name="orders").option(
+        "checkpointLocation", settings["location"]
+    )
     for name, options in settings["sinks"].items():
         described.sink(name, MySqlSink(**options))
     return described.options(**settings.get("options", {}))
@@ -135,7 +147,10 @@ def control(frame: DataFrame, settings: dict[str, Any], trigger: dict[str, Any])
     def write(batch: DataFrame, number: int) -> None:
         rows = [tuple(row) for row in batch.collect()]
         halves = (rows[: len(rows) // 2], rows[len(rows) // 2 :])
-        with pymysql.connect(**settings["connection"], autocommit=True) as connection, connection.cursor() as cursor:
+        with (
+            pymysql.connect(**settings["connection"], autocommit=True) as connection,
+            connection.cursor() as cursor,
+        ):
             write_in_halves(
                 folder,
                 number,
@@ -145,7 +160,12 @@ def control(frame: DataFrame, settings: dict[str, Any], trigger: dict[str, Any])
             )
 
     location = str(folder / "spark")
-    query = frame.writeStream.foreachBatch(write).option("checkpointLocation", location).trigger(**trigger).start()
+    query = (
+        frame.writeStream.foreachBatch(write)
+        .option("checkpointLocation", location)
+        .trigger(**trigger)
+        .start()
+    )
     query.awaitTermination()
 
 

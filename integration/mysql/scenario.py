@@ -59,10 +59,12 @@ class Scenario:
         kafka: where the orders come from.
         servers: the sinks by name, and the server of each.
         scratch: a folder for the job's folder and the logs.
-        columns: of the table `orders`; without a unique key, so that duplicates show instead of failing.
+        columns: of the table `orders`; without a unique key, so that duplicates show
+            instead of failing.
         options: of the job.
         protocol: options of every sink.
-        spark: runs the drivers that nothing is going to befall; without it each has a process of its own.
+        spark: runs the drivers that nothing is going to befall; without it each has a
+            process of its own.
 
     Attributes:
         conf: of Spark, for the drivers to come.
@@ -91,7 +93,9 @@ class Scenario:
         for sink, server in servers.items():
             server.create_database(self.databases[sink])
             self.sql(sink, f"CREATE TABLE orders ({columns}) ENGINE=InnoDB")
-            self.sql(sink, f"CREATE TABLE {CANARY} (id INT PRIMARY KEY, word VARCHAR(20)) ENGINE=InnoDB")
+            self.sql(
+                sink, f"CREATE TABLE {CANARY} (id INT PRIMARY KEY, word VARCHAR(20)) ENGINE=InnoDB"
+            )
             self.sql(sink, f"INSERT INTO {CANARY} VALUES (1, 'untouched'), (2, 'as it was')")
         self.settings: dict[str, Any] = {
             "servers": kafka.bootstrap_servers,
@@ -106,7 +110,11 @@ class Scenario:
         password = self.scratch / f"{sink}.password"
         password.touch(mode=0o600)
         password.write_text(server.password)
-        return {"url": server.url(self.databases[sink]), "table": "orders", "password_file": str(password)}
+        return {
+            "url": server.url(self.databases[sink]),
+            "table": "orders",
+            "password_file": str(password),
+        }
 
     def produce(self, count: int) -> None:
         """Write the next `count` orders."""
@@ -123,7 +131,9 @@ class Scenario:
 
     def start(self, arm: str = "", **settings: Any) -> DriverProcess:
         """Start a driver that reads for ever."""
-        return MySqlDriver(self.settings | {"forever": True} | settings, self.scratch, arm, self.conf)
+        return MySqlDriver(
+            self.settings | {"forever": True} | settings, self.scratch, arm, self.conf
+        )
 
     def finish(self) -> None:
         """A driver without failpoints ends cleanly, having written everything."""
@@ -155,13 +165,20 @@ class Scenario:
         lineages = [lineage.id.replace("-", "") for lineage in history.lineages]
         return State(
             decided=max((decision.checkpoint for decision in history.decisions), default=-1),
-            committed=max((decision.checkpoint for decision in history.decisions if decision.committed), default=-1),
-            prepared=sum(any(lineage in xid for lineage in lineages) for xid in self.prepared(sink)),
+            committed=max(
+                (decision.checkpoint for decision in history.decisions if decision.committed),
+                default=-1,
+            ),
+            prepared=sum(
+                any(lineage in xid for lineage in lineages) for xid in self.prepared(sink)
+            ),
             visible=self.count(sink),
         )
 
     def abandon(self) -> None:
-        """Leave nothing prepared. A job that a failed test leaves behind would disturb those that come after it."""
+        """Leave nothing prepared. A job that a failed test leaves behind would disturb those
+        that come after it.
+        """
         for server in self.servers.values():
             roll_back_branches(server)
 
@@ -172,7 +189,9 @@ class Scenario:
             return checker.check(self._kafka.bootstrap_servers, self.topic, connection, "orders")
 
     def verify(self) -> None:
-        """Every record once in every sink, nothing prepared left, the other application untouched."""
+        """Every record once in every sink, nothing prepared left, the other
+        application untouched.
+        """
         for sink in self.servers:
             verdict = self.verdict(sink)
             assert verdict.exact, f"{sink}: {verdict}"

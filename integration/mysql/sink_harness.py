@@ -1,4 +1,6 @@
-"""What the tests of the MySQL sink share: a database on a real server, a table in it, sinks for it."""
+"""What the tests of the MySQL sink share: a database on a real server, a table
+in it, sinks for it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ class MySqlHarness(SinkHarness):
         options: the sink's options.
     """
 
-    def __init__(self, server: Server, ddl: str = DDL, schema: pa.Schema | None = None, **options: Any) -> None:
+    def __init__(
+        self, server: Server, ddl: str = DDL, schema: pa.Schema | None = None, **options: Any
+    ) -> None:
         self.server = server
         self._ddl = ddl
         self.database = fresh_name("t")
@@ -49,8 +53,20 @@ class MySqlHarness(SinkHarness):
         self.sql(f"CREATE TABLE target ({ddl}) ENGINE = InnoDB")
 
     def new_sink(self, **options: Any) -> MySqlSink:
-        given = {"url": self.server.url(self.database), "table": "target", "password_env": self._variable}
-        return MySqlSink(**{**given, "lock_wait_timeout": "1 s", "fence_timeout": "10 s", **self.options, **options})
+        given = {
+            "url": self.server.url(self.database),
+            "table": "target",
+            "password_env": self._variable,
+        }
+        return MySqlSink(
+            **{
+                **given,
+                "lock_wait_timeout": "1 s",
+                "fence_timeout": "10 s",
+                **self.options,
+                **options,
+            }
+        )
 
     def elsewhere(self) -> MySqlHarness:
         return MySqlHarness(self.server, self._ddl, self.fields, **self.options)
@@ -63,11 +79,16 @@ class MySqlHarness(SinkHarness):
         return sink
 
     def context(self, **changes: Any) -> SinkContext:
-        return SinkContext(**{"job": JOB, "sink": SINK, "schema": self.fields, "parallelism": 4, **changes})
+        return SinkContext(
+            **{"job": JOB, "sink": SINK, "schema": self.fields, "parallelism": 4, **changes}
+        )
 
     def sql(self, statement: str, *arguments: object) -> list[tuple[Any, ...]]:
         """Run a statement as the server's administrator."""
-        with closing(self.server.connect(self.database)) as connection, connection.cursor() as cursor:
+        with (
+            closing(self.server.connect(self.database)) as connection,
+            connection.cursor() as cursor,
+        ):
             cursor.execute(statement, arguments or None)
             return list(cursor.fetchall())
 
@@ -120,7 +141,9 @@ def xid_sql(committable: Committable) -> str:
 
 
 def remade(target: MySqlHarness, *statements: str) -> None:
-    """Run DDL until the server's clock, which counts seconds, shows that the table is another or a rebuilt one."""
+    """Run DDL until the server's clock, which counts seconds, shows that the table is
+    another or a rebuilt one.
+    """
     before = created(target)
     while created(target) == before:
         for statement in statements:
@@ -129,6 +152,7 @@ def remade(target: MySqlHarness, *statements: str) -> None:
 
 def created(target: MySqlHarness) -> list[tuple[object, ...]]:
     return target.sql(
-        "SELECT CREATE_TIME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = 'target'",
+        "SELECT CREATE_TIME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s "
+        "AND TABLE_NAME = 'target'",
         target.database,
     )

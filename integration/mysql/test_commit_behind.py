@@ -1,8 +1,9 @@
-"""Commits behind the next micro-batch, with real Spark, Kafka and MySQL: SIGKILL with several checkpoints decided (H48).
+"""Commits behind the next micro-batch, with real Spark, Kafka and MySQL: SIGKILL with several
+checkpoints decided (H48).
 
-Each test has a job of its own. A failpoint holds the thread that commits; the query goes on until as many checkpoints are
-decided as may be under way, and no further; then the driver is killed. The next driver recovers that, and in the end every
-record must be there once.
+Each test has a job of its own. A failpoint holds the thread that commits; the query goes on until
+as many checkpoints are decided as may be under way, and no further; then the driver is killed. The
+next driver recovers that, and in the end every record must be there once.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ IN_COMMIT = ("C11", "C12", "C13", "C14", "C15", "C16")
 
 
 @pytest.fixture
-def scenario(kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession) -> Iterator[Scenario]:
+def scenario(
+    kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession
+) -> Iterator[Scenario]:
     scenario = Scenario(kafka, {"facts": mysql}, tmp_path, options=OPTIONS, spark=spark)
     scenario.produce(BATCH)
     scenario.finish()
@@ -48,7 +51,8 @@ def waiting(scenario: Scenario) -> list[Decision]:
 
 def wait_until_decided(scenario: Scenario, driver: DriverProcess, point: str, count: int) -> None:
     driver.wait_for(
-        lambda: point in driver.points() and len(waiting(scenario)) == count, f"{count} checkpoints decided at {point}"
+        lambda: point in driver.points() and len(waiting(scenario)) == count,
+        f"{count} checkpoints decided at {point}",
     )
 
 
@@ -66,7 +70,9 @@ def kill_in_commit(scenario: Scenario, point: str) -> None:
 
 @pytest.mark.proof
 @pytest.mark.parametrize("point", IN_COMMIT)
-def test_h48_the_driver_is_killed_with_several_decided_while_a_commit_is_at(scenario: Scenario, point: str) -> None:
+def test_h48_the_driver_is_killed_with_several_decided_while_a_commit_is_at(
+    scenario: Scenario, point: str
+) -> None:
     kill_in_commit(scenario, point)
     scenario.finish()
     scenario.verify()
@@ -87,9 +93,11 @@ def test_h48_recovery_is_killed_when_it_has_committed_the_oldest(scenario: Scena
 def test_a_permanent_failure_of_a_queued_commit_stops_a_query_that_waits_for_records(
     scenario: Scenario,
 ) -> None:
-    """An operator rolls decided branches back by hand: nobody may overlook it because no further micro-batch comes.
+    """An operator rolls decided branches back by hand: nobody may overlook it because no further
+    micro-batch comes.
 
-    So soon after the writers have left, a server may say OK and roll only one of them back (docs/decisions/0010).
+    So soon after the writers have left, a server may say OK and roll only one of them back
+    (docs/decisions/0010).
     """
     scenario.produce(BATCH)
     driver = scenario.start("C11=stop@1")
@@ -108,8 +116,13 @@ def test_a_permanent_failure_of_a_queued_commit_stops_a_query_that_waits_for_rec
 def test_h51_a_table_with_a_unique_key_is_refused_before_anything_is_written(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession
 ) -> None:
-    keyed = "id BIGINT PRIMARY KEY, customer VARCHAR(20), amount DOUBLE, kafka_partition INT, kafka_offset BIGINT"
-    scenario = Scenario(kafka, {"facts": mysql}, tmp_path, columns=keyed, options=OPTIONS, spark=spark)
+    keyed = (
+        "id BIGINT PRIMARY KEY, customer VARCHAR(20), amount DOUBLE, kafka_partition INT, "
+        "kafka_offset BIGINT"
+    )
+    scenario = Scenario(
+        kafka, {"facts": mysql}, tmp_path, columns=keyed, options=OPTIONS, spark=spark
+    )
     scenario.produce(BATCH)
     ended = scenario.run()
     assert ended.code == PreflightError.exit_code, ended.output

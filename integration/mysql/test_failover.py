@@ -1,8 +1,9 @@
-"""A job whose MySQL server fails over to another one: what the other lacks is missed, what it proves is gone on with.
+"""A job whose MySQL server fails over to another one: what the other lacks is missed, what it
+proves is gone on with.
 
-The job's address leads to server A, or, from a failover on, to B. B is a copy of A by a dump, which has neither what A
-committed later nor what is only prepared on A. MySQL has an id of its server, MariaDB has none: there the copy of the
-bookkeeping tables makes B the same target by its name.
+The job's address leads to server A, or, from a failover on, to B. B is a copy of A by a dump, which
+has neither what A committed later nor what is only prepared on A. MySQL has an id of its server,
+MariaDB has none: there the copy of the bookkeeping tables makes B the same target by its name.
 """
 
 from __future__ import annotations
@@ -40,9 +41,18 @@ pytestmark = pytest.mark.part("mysql")
 
 USER = "failing_over"
 TARGET = "CREATE TABLE target (id BIGINT PRIMARY KEY) ENGINE = InnoDB"
-DUMPED = ("target", "twophase_schema", "twophase_fence", "twophase_ledger", "twophase_high_water", "twophase_target")
+DUMPED = (
+    "target",
+    "twophase_schema",
+    "twophase_fence",
+    "twophase_ledger",
+    "twophase_high_water",
+    "twophase_target",
+)
 
-REFUSED = r"Checkpoints from 1 to 2 are missing in it.*Checkpoint 3 is decided and was not committed"
+REFUSED = (
+    r"Checkpoints from 1 to 2 are missing in it.*Checkpoint 3 is decided and was not committed"
+)
 
 
 class World:
@@ -92,7 +102,10 @@ class World:
 
     def dump(self) -> None:
         """Let B have what A shows now, and nothing else."""
-        with closing(self.a.connect(self.database)) as a, closing(self.b.connect(self.database)) as b:
+        with (
+            closing(self.a.connect(self.database)) as a,
+            closing(self.b.connect(self.database)) as b,
+        ):
             a.begin()
             for table in DUMPED:
                 _copy(a, b, table)
@@ -109,7 +122,11 @@ class World:
 
     def everything(self) -> list[object]:
         """All that both servers have of the job, prepared branches too, and the decisions."""
-        tables = [sorted(self.sql(server, f"SELECT * FROM {name}")) for server in (self.a, self.b) for name in DUMPED]
+        tables = [
+            sorted(self.sql(server, f"SELECT * FROM {name}"))
+            for server in (self.a, self.b)
+            for name in DUMPED
+        ]
         return [tables, sorted(branches(self.a)), sorted(branches(self.b)), self.decisions()]
 
     def decisions(self) -> list[Decision]:
@@ -131,11 +148,15 @@ def _copy(source: pymysql.Connection, to: pymysql.Connection, table: str) -> Non
         writing.execute(f"DROP TABLE IF EXISTS {table}")
         writing.execute(definition)
         if rows:
-            writing.executemany(f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(rows[0]))})", rows)
+            writing.executemany(
+                f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(rows[0]))})", rows
+            )
 
 
 @pytest.fixture(
-    scope="module", params=["own_mysql", pytest.param("own_mariadb", marks=pytest.mark.proof)], ids=["mysql", "mariadb"]
+    scope="module",
+    params=["own_mysql", pytest.param("own_mariadb", marks=pytest.mark.proof)],
+    ids=["mysql", "mariadb"],
 )
 def two_servers(request: pytest.FixtureRequest) -> Iterator[tuple[Server, Server]]:
     a = request.getfixturevalue(request.param)
@@ -156,7 +177,9 @@ def run_all(driver: Driver, end: int) -> None:
 
 
 def dies_decided(driver: Driver, number: int, *, committed: bool) -> None:
-    """The driver dies with a checkpoint decided, and its rows committed on the server, or only prepared there."""
+    """The driver dies with a checkpoint decided, and its rows committed on the server, or
+    only prepared there.
+    """
     append = driver.coordinator.context.log.append
 
     def dies(record: Record) -> None:
@@ -167,12 +190,17 @@ def dies_decided(driver: Driver, number: int, *, committed: bool) -> None:
     if not committed:
         decided(driver, number)
         return
-    with mock.patch.object(driver.coordinator.context.log, "append", dies), pytest.raises(OSError, match="killed"):
+    with (
+        mock.patch.object(driver.coordinator.context.log, "append", dies),
+        pytest.raises(OSError, match="killed"),
+    ):
         driver.run(number)
 
 
 def refused(world: World, error: type[StopJobError], match: str) -> StopJobError:
-    """A start stops with an error, and nothing has changed on either server, nor in the decisions."""
+    """A start stops with an error, and nothing has changed on either server,
+    nor in the decisions.
+    """
     before = world.everything()
     driver = world.driver()
     with pytest.raises(error, match=match) as caught:
@@ -191,7 +219,7 @@ def back_on_a(world: World, number: int) -> None:
     assert all(decision.committed for decision in world.decisions())
 
 
-# -- between two runs --------------------------------------------------------------------------------------------------
+# -- between two runs ------------------------------------------------------------------------------
 
 
 def test_the_job_continues_on_a_replica_that_proves_its_decisions(world: World) -> None:
@@ -211,8 +239,12 @@ def test_the_job_continues_on_a_replica_that_proves_its_decisions(world: World) 
     assert world.ids(world.a) == list(range(40))
 
 
-@pytest.mark.parametrize("waits", first_of(1, [False, True]), ids=["nothing waits", "a piece waits"])
-def test_a_replica_that_lacks_what_the_log_calls_committed_stops_the_start(world: World, waits: bool) -> None:
+@pytest.mark.parametrize(
+    "waits", first_of(1, [False, True]), ids=["nothing waits", "a piece waits"]
+)
+def test_a_replica_that_lacks_what_the_log_calls_committed_stops_the_start(
+    world: World, waits: bool
+) -> None:
     driver = world.driver().recover()
     run_all(driver, 2)
     world.dump()
@@ -220,7 +252,11 @@ def test_a_replica_that_lacks_what_the_log_calls_committed_stops_the_start(world
     if waits:
         dies_decided(driver, 3, committed=True)
     world.address.lead_to(world.b.port)
-    refused(world, TargetChangedError, r"checkpoint 2 .* knows up to 1 .*Checkpoints from 2 to 2 are missing in it")
+    refused(
+        world,
+        TargetChangedError,
+        r"checkpoint 2 .* knows up to 1 .*Checkpoints from 2 to 2 are missing in it",
+    )
     back_on_a(world, 4 if waits else 3)
 
 
@@ -235,7 +271,11 @@ def test_a_replica_without_a_decided_piece_stops_the_start_and_the_old_server_ha
     assert len(branches(world.a)) == (0 if committed else 2)
     world.address.lead_to(world.b.port)
     if world.has_server_id:
-        refused(world, TargetChangedError, r"orders.*whose ledger does not have it\. Nothing of it is committed here")
+        refused(
+            world,
+            TargetChangedError,
+            r"orders.*whose ledger does not have it\. Nothing of it is committed here",
+        )
     else:
         refused(
             world,
@@ -247,15 +287,21 @@ def test_a_replica_without_a_decided_piece_stops_the_start_and_the_old_server_ha
 
 
 def prepare_on(world: World, piece: Committable) -> None:
-    """A replica that repeats what A was told has the same branch prepared, with its rows and its proof."""
+    """A replica that repeats what A was told has the same branch prepared, with its
+    rows and its proof.
+    """
     transaction, attempt = piece.transaction, piece.transaction.attempt
     first = transaction.checkpoint * 10 + piece.subtask.index * 5
     rows = ", ".join(f"({number})" for number in range(first, first + piece.rows))
     key = (
-        f"'{transaction.job}', '{transaction.sink}', '{transaction.lineage}', {transaction.checkpoint}, "
-        f"{attempt.generation}, {attempt.counter}, {piece.subtask.index}, {piece.subtask.task_attempt}"
+        f"'{transaction.job}', '{transaction.sink}', '{transaction.lineage}', "
+        f"{transaction.checkpoint}, {attempt.generation}, {attempt.counter}, "
+        f"{piece.subtask.index}, {piece.subtask.task_attempt}"
     )
-    columns = "job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt, row_count, offsets_hash"
+    columns = (
+        "job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt, row_count, "
+        "offsets_hash"
+    )
     with closing(world.b.connect(world.database)) as connection, connection.cursor() as cursor:
         cursor.execute(f"XA START {xid_sql(piece)}")
         cursor.execute(f"INSERT INTO target VALUES {rows}")
@@ -264,7 +310,9 @@ def prepare_on(world: World, piece: Committable) -> None:
         cursor.execute(f"XA PREPARE {xid_sql(piece)}")
 
 
-def test_a_replica_that_has_a_decided_piece_prepared_too_ends_with_its_rows_once(world: World) -> None:
+def test_a_replica_that_has_a_decided_piece_prepared_too_ends_with_its_rows_once(
+    world: World,
+) -> None:
     driver = world.driver().recover()
     run_all(driver, 3)
     world.dump()
@@ -274,7 +322,9 @@ def test_a_replica_that_has_a_decided_piece_prepared_too_ends_with_its_rows_once
     world.address.lead_to(world.b.port)
     if world.has_server_id:
         for piece in world.pieces(3):  # one start names one branch
-            error = refused(world, TargetChangedError, "The branch is prepared here too; it was not committed")
+            error = refused(
+                world, TargetChangedError, "The branch is prepared here too; it was not committed"
+            )
             command = f"XA COMMIT {xid_sql(piece)}"
             assert f"commit the branch by hand ({command})" in error.remedy
             world.sql(world.b, command)
@@ -284,10 +334,12 @@ def test_a_replica_that_has_a_decided_piece_prepared_too_ends_with_its_rows_once
     assert world.ids(world.a) == list(range(30))
 
 
-# -- under a running driver --------------------------------------------------------------------------------------------
+# -- under a running driver ------------------------------------------------------------------------
 
 
-def test_a_failover_between_two_triggers_to_a_replica_that_lags_gets_nothing_more(world: World) -> None:
+def test_a_failover_between_two_triggers_to_a_replica_that_lags_gets_nothing_more(
+    world: World,
+) -> None:
     driver = world.driver().recover()
     driver.run(0)
     world.dump()
@@ -296,7 +348,9 @@ def test_a_failover_between_two_triggers_to_a_replica_that_lags_gets_nothing_mor
     world.address.lead_to(world.b.port)
     before = world.everything()
     if world.has_server_id:
-        with pytest.raises(TargetChangedError, match=r"was the server \S+ when the job started, and is \S+ now"):
+        with pytest.raises(
+            TargetChangedError, match=r"was the server \S+ when the job started, and is \S+ now"
+        ):
             driver.run(3)
         assert world.everything() == before
         back_on_a(world, 3)
@@ -304,7 +358,11 @@ def test_a_failover_between_two_triggers_to_a_replica_that_lags_gets_nothing_mor
     with pytest.raises(TargetChangedError, match=REFUSED):
         driver.run(3)
     assert world.ids(world.b) == list(range(10)), "3 would hide for ever that 1 and 2 are gone"
-    refused(world, TargetChangedError, r"checkpoint 2 .* knows up to 0 .*Checkpoints from 1 to 2 are missing")
+    refused(
+        world,
+        TargetChangedError,
+        r"checkpoint 2 .* knows up to 0 .*Checkpoints from 1 to 2 are missing",
+    )
     catch_up(world)
     world.driver().recover().run(4)
     assert world.ids(world.b) == list(range(50))
@@ -320,7 +378,9 @@ def catch_up(world: World) -> None:
             world.sql(world.b, f"INSERT INTO {table} VALUES ({', '.join(['%s'] * len(row))})", *row)
 
 
-@pytest.mark.parametrize("lags", first_of(1, [True, False]), ids=["lags", "has all that is committed"])
+@pytest.mark.parametrize(
+    "lags", first_of(1, [True, False]), ids=["lags", "has all that is committed"]
+)
 def test_a_failover_between_the_phases_commits_nothing_there_and_the_old_server_has_it(
     world: World, lags: bool
 ) -> None:
@@ -368,7 +428,9 @@ def restore_disk(server: Server, copy: Path) -> None:
 
 
 @pytest.mark.proof
-def test_a_server_that_comes_back_with_an_older_copy_of_its_data_gets_nothing_more(world: World) -> None:
+def test_a_server_that_comes_back_with_an_older_copy_of_its_data_gets_nothing_more(
+    world: World,
+) -> None:
     """It is the same one by every name and id that it has."""
     world.sql(world.b, TARGET)
     world.address.lead_to(world.b.port)

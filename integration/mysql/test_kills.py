@@ -1,8 +1,9 @@
 """SIGKILL at every crash point, with real Spark, Kafka and MySQL: nothing lost, nothing duplicated.
 
-Each test has a job of its own, so that one that fails disturbs no other and `-k` repeats it. After the kill the log and the
-server hold exactly what there is at that point: a crash point that has moved, across the decision say, is found. Then the
-next driver recovers, takes one more checkpoint, and every record must be there once.
+Each test has a job of its own, so that one that fails disturbs no other and `-k` repeats it. After
+the kill the log and the server hold exactly what there is at that point: a crash point that has
+moved, across the decision say, is found. Then the next driver recovers, takes one more checkpoint,
+and every record must be there once.
 
 The driver that is killed takes checkpoints 0 and 1, with a thousand rows in two pieces each.
 """
@@ -48,9 +49,11 @@ class Kill:
     """A kill, and what it leaves.
 
     Attributes:
-        hit: which time the point is reached that it strikes; of the driver's own points the one in checkpoint 1.
+        hit: which time the point is reached that it strikes; of the driver's own points the
+            one in checkpoint 1.
         state: what is there then.
-        worker: the point is in a Python worker: all of a driver with one slot is killed while that is held there.
+        worker: the point is in a Python worker: all of a driver with one slot is killed while
+            that is held there.
         after: the point where the driver before it was killed, for a point of the recovery of that.
     """
 
@@ -88,7 +91,9 @@ OF_WORKER = ["E01", "E02"]
 
 
 @pytest.fixture
-def scenario(kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession) -> Iterator[Scenario]:
+def scenario(
+    kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession
+) -> Iterator[Scenario]:
     scenario = Scenario(kafka, {"facts": mysql}, tmp_path, spark=spark)
     yield scenario
     scenario.abandon()
@@ -144,7 +149,12 @@ def test_every_crash_point_of_the_protocol_has_its_kill() -> None:
     [("duplicates", "duplicated"), pytest.param("losses", "lost", marks=pytest.mark.proof)],
 )
 def test_without_the_protocol_the_checker_sees(
-    kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession, control: str, seen: str
+    kafka: KafkaService,
+    mysql: MySqlService,
+    tmp_path: Path,
+    spark: SparkSession,
+    control: str,
+    seen: str,
 ) -> None:
     """The negative controls: the same kill, the protocol switched off in the harness."""
     scenario = Scenario(kafka, {"facts": mysql}, tmp_path, spark=spark)

@@ -28,7 +28,11 @@ def harness(sql_server_in_proof: Server) -> MySqlHarness:
 
 
 def refuse(
-    harness: MySqlHarness, kind: type[Exception], said: str, context: dict[str, Any] | None = None, **options: Any
+    harness: MySqlHarness,
+    kind: type[Exception],
+    said: str,
+    context: dict[str, Any] | None = None,
+    **options: Any,
 ) -> str:
     sink = harness.new_sink(**options)
     with pytest.raises(kind, match=said) as caught:
@@ -60,7 +64,9 @@ class TestReachingTheServer:
         refuse_early(harness, PreflightError, "password_env", password_env=VARIABLE)
 
     def test_a_schema_that_is_not_there(self, harness):
-        refuse_early(harness, PreflightError, "create the schema", url=harness.server.url("nowhere"))
+        refuse_early(
+            harness, PreflightError, "create the schema", url=harness.server.url("nowhere")
+        )
 
     def test_tls_that_the_server_does_not_have_or_prove(self, harness):
         refuse_early(harness, PreflightError, "tls_ca", tls="verify_identity")
@@ -85,11 +91,13 @@ class TestTheTable:
 
     def test_that_does_not_fit_is_described_whole(self, harness):
         harness.sql(
-            "CREATE TABLE narrow (id INT, name INT, twice INT GENERATED ALWAYS AS (id * 2) VIRTUAL, must INT NOT NULL,"
+            "CREATE TABLE narrow (id INT, name INT, twice INT GENERATED ALWAYS AS (id * 2) "
+            "VIRTUAL, must INT NOT NULL,"
             " may INT NOT NULL DEFAULT 1, `at` DATE) ENGINE = InnoDB"
         )
         schema = pa.schema(
-            [("id", pa.int64()), ("name", pa.string()), ("twice", pa.int32()), ("gone", pa.int32()), ("at", pa.timestamp("us")),
+            [("id", pa.int64()), ("name", pa.string()), ("twice", pa.int32()), ("gone", pa.int32()),
+                ("at", pa.timestamp("us")),
              ("AT", pa.date32())]
         )  # fmt: skip
         said = refuse(harness, ConfigError, "narrow", {"schema": schema}, table="narrow")
@@ -218,9 +226,14 @@ class TestRights:
     def test_rights_on_single_tables_work_or_are_refused_at_once(self, app):
         """MySQL 8.0.12 denies locking reads then."""
         self.give_books(app)
-        app.sql(f"REVOKE SELECT, INSERT, UPDATE, DELETE ON {app.database}.* FROM {app.database}@'%'")
+        app.sql(
+            f"REVOKE SELECT, INSERT, UPDATE, DELETE ON {app.database}.* FROM {app.database}@'%'"
+        )
         for table in ("schema", "fence", "ledger", "high_water"):
-            app.sql(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {app.database}.twophase_{table} TO {app.database}@'%'")
+            app.sql(
+                "GRANT SELECT, INSERT, UPDATE, DELETE "
+                f"ON {app.database}.twophase_{table} TO {app.database}@'%'"
+            )
         if isinstance(app.server, MySqlService):
             refuse(app, PreflightError, "own tables.*1143")
         else:
@@ -275,7 +288,10 @@ class TestRights:
         self.give_books(app)
         sink = app.opened()
         piece = app.write(sink, app.rows(range(3)))
-        shown = f"{sink!r} {sink._bound_sink!r} {piece!r} {piece.to_json()} {caplog.text} {app.sql('SHOW FULL PROCESSLIST')}"
+        shown = (
+            f"{sink!r} {sink._bound_sink!r} {piece!r} {piece.to_json()} {caplog.text} "
+            f"{app.sql('SHOW FULL PROCESSLIST')}"
+        )
         assert PASSWORD not in shown
 
 

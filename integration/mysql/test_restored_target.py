@@ -1,4 +1,6 @@
-"""A MySQL target that loses what is committed in it: restored from a backup or swapped, under a running job or between two."""
+"""A MySQL target that loses what is committed in it: restored from a backup or swapped, under a
+running job or between two.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def test_rows_of_long_ago_are_missed_when_the_newest_checkpoints_had_none(
         new_driver().recover()
 
 
-def test_proofs_that_were_collapsed_are_found(target: Target, new_driver: Callable[[], Driver]) -> None:
+def test_proofs_that_were_collapsed_are_found(
+    target: Target, new_driver: Callable[[], Driver]
+) -> None:
     driver = new_driver().recover()
     for number in range(17):  # the sink is told to collapse its proofs after the sixteenth
         driver.run(number)
@@ -94,7 +98,7 @@ def test_proofs_that_were_collapsed_are_found(target: Target, new_driver: Callab
     assert target.ids() == list(range(180))
 
 
-# -- the table under its name ------------------------------------------------------------------------------------------
+# -- the table under its name ----------------------------------------------------------------------
 
 
 DROPPED = ("DROP TABLE target", "CREATE TABLE target (id BIGINT PRIMARY KEY) ENGINE = InnoDB")
@@ -153,7 +157,11 @@ def test_a_restore_says_that_another_table_is_meant(
 @pytest.mark.parametrize(
     "statement",
     representatives(
-        ["OPTIMIZE TABLE target", "ALTER TABLE target ADD COLUMN note INT", "ALTER TABLE target ENGINE = InnoDB"],
+        [
+            "OPTIMIZE TABLE target",
+            "ALTER TABLE target ADD COLUMN note INT",
+            "ALTER TABLE target ENGINE = InnoDB",
+        ],
         {"OPTIMIZE TABLE target", "ALTER TABLE target ADD COLUMN note INT"},
     ),
 )
@@ -174,7 +182,9 @@ def test_a_table_that_is_rebuilt_is_the_same(
     assert target.ids() == list(range(30))
 
 
-def test_a_dump_that_is_loaded_again_is_the_same(target: Target, new_driver: Callable[[], Driver]) -> None:
+def test_a_dump_that_is_loaded_again_is_the_same(
+    target: Target, new_driver: Callable[[], Driver]
+) -> None:
     new_driver().recover().run(0)
     target.sql("CREATE TABLE dump AS SELECT * FROM target")
     remade(target, *DROPPED)
@@ -198,7 +208,9 @@ def test_a_table_that_was_dropped_recreated_and_filled_by_others_is_not_noticed(
 def test_an_old_copy_of_the_rows_without_the_bookkeeping_is_not_noticed(
     target: Target, new_driver: Callable[[], Driver]
 ) -> None:
-    """The proofs are there, the rows are not: the bookkeeping tables go with the data, or nobody can tell."""
+    """The proofs are there, the rows are not: the bookkeeping tables go with the data,
+    or nobody can tell.
+    """
     driver = new_driver().recover()
     driver.run(0)
     target.sql("CREATE TABLE dump AS SELECT * FROM target")
@@ -209,9 +221,15 @@ def test_an_old_copy_of_the_rows_without_the_bookkeeping_is_not_noticed(
     assert target.ids() == [*range(10), *range(20, 30)]
 
 
-def test_an_exchange_of_partitions_is_somebody_s_delete(target: Target, new_driver: Callable[[], Driver]) -> None:
-    """The server says nothing of it: rows that are taken out by SQL are the business of who does that."""
-    target.sql("ALTER TABLE target PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN MAXVALUE)")
+def test_an_exchange_of_partitions_is_somebody_s_delete(
+    target: Target, new_driver: Callable[[], Driver]
+) -> None:
+    """The server says nothing of it: rows that are taken out by SQL are the
+    business of who does that.
+    """
+    target.sql(
+        "ALTER TABLE target PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN MAXVALUE)"
+    )
     new_driver().recover().run(0)
     target.sql("CREATE TABLE taken (id BIGINT PRIMARY KEY) ENGINE = InnoDB")
     target.sql("ALTER TABLE target EXCHANGE PARTITION p0 WITH TABLE taken")
@@ -228,14 +246,17 @@ def test_a_table_that_was_renamed_is_the_same_on_mysql_and_refused_on_mariadb(
     target.sql("CREATE TABLE unrelated LIKE renamed")
     sink = target.new_sink(table="renamed")
     keeps_its_time = before == target.sql(
-        "SELECT CREATE_TIME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = 'renamed'",
+        "SELECT CREATE_TIME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s "
+        "AND TABLE_NAME = 'renamed'",
         target.database,
     )
     try:
         driver = Driver(tmp_path / "job", {}, sinks={"facts": sink})  # type: ignore[dict-item]
         if keeps_its_time:
             driver.recover().run(1)
-            assert [row[0] for row in target.sql("SELECT id FROM renamed ORDER BY id")] == list(range(20))
+            assert [row[0] for row in target.sql("SELECT id FROM renamed ORDER BY id")] == list(
+                range(20)
+            )
         else:
             with pytest.raises(TargetChangedError, match="is another table"):
                 driver.recover()
@@ -243,7 +264,9 @@ def test_a_table_that_was_renamed_is_the_same_on_mysql_and_refused_on_mariadb(
         sink.close()
 
 
-def test_the_books_of_an_older_version_are_completed(target: Target, new_driver: Callable[[], Driver]) -> None:
+def test_the_books_of_an_older_version_are_completed(
+    target: Target, new_driver: Callable[[], Driver]
+) -> None:
     new_driver().recover().run(0)
     target.sql("DROP TABLE twophase_target")
     new_driver().recover().run(1)
@@ -252,7 +275,10 @@ def test_the_books_of_an_older_version_are_completed(target: Target, new_driver:
 
 
 def test_an_account_that_may_not_complete_them_goes_on_without(
-    target: Target, new_driver: Callable[[], Driver], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    target: Target,
+    new_driver: Callable[[], Driver],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     new_driver().recover().run(0)
     target.sql("DROP TABLE twophase_target")

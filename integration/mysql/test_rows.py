@@ -46,24 +46,61 @@ WIDE_DDL = """
     id BIGINT PRIMARY KEY, `text` LONGTEXT CHARACTER SET utf8mb4, `bytes` LONGBLOB, key16 BINARY(16), price DECIMAL(38,18),
     big BIGINT UNSIGNED, small TINYINT, flag BOOLEAN, `bit` BIT(1), ratio DOUBLE, `single` FLOAT, day DATE,
     moment DATETIME(6), `instant` TIMESTAMP(6) NULL, clock TIME(6), document JSON
-"""
+"""  # noqa: E501
 TEXTS = [
-    "", " ", "  two  ", "\t", "\n", "\r\n", "\\", "\\N", "\\t", "\\\\", "'", "''", '"', "`", "\0", "a\0b", "\x1a", "NULL", "N",
-    "a\tb\nc\\d", "--", "; DROP TABLE target; --", "%s", "%", "_", "{file}", "x'00'", "caf\u00e9", "\u6f22\u5b57", "\U0001f600",
-    "\ufeffbom", "\u202eright to left", "e\u0301", "\u00e9", "a", "A", "\u00e1", "1e5", "0x41", "true", "2020-01-01",
-    "x" * 255, "x" * 65_535, "x" * 65_536, "\u6f22" * 70_000, "\\" * 40_000, "\n" * 40_000, "'" * 40_000,
+    "", " ", "  two  ", "\t", "\n", "\r\n", "\\", "\\N", "\\t", "\\\\", "'", "''", '"', "`", "\0",
+    "a\0b", "\x1a", "NULL", "N", "a\tb\nc\\d", "--", "; DROP TABLE target; --", "%s", "%", "_",
+    "{file}", "x'00'", "caf\u00e9", "\u6f22\u5b57", "\U0001f600", "\ufeffbom",
+    "\u202eright to left", "e\u0301", "\u00e9", "a", "A", "\u00e1", "1e5", "0x41", "true",
+    "2020-01-01", "x" * 255, "x" * 65_535, "x" * 65_536, "\u6f22" * 70_000, "\\" * 40_000,
+    "\n" * 40_000, "'" * 40_000,
 ]  # fmt: skip
-BYTES = [b"", b"\0", b"\xff", b"\xfb", b"\\N", b"\t\n\\", bytes(range(256)), b"\xc3\x28", b"x" * 100_000]
-PRICES = ["0", "1", "-1", "0.000000000000000001", "-0.000000001", "99999999999999999999.999999999999999999", "123.450"]
+BYTES = [
+    b"",
+    b"\0",
+    b"\xff",
+    b"\xfb",
+    b"\\N",
+    b"\t\n\\",
+    bytes(range(256)),
+    b"\xc3\x28",
+    b"x" * 100_000,
+]
+PRICES = [
+    "0",
+    "1",
+    "-1",
+    "0.000000000000000001",
+    "-0.000000001",
+    "99999999999999999999.999999999999999999",
+    "123.450",
+]
 BIGS = [0, 1, 2**63 - 1, 2**63, 2**64 - 1]
 SMALLS = [-128, -1, 0, 127]
-RATIOS = [0.0, -0.0, 0.1, 1e308, -1e308, 5e-324, 2.2250738585072014e-308, 1 / 3, 1e15, 123456789012345680.0, math.pi]
+RATIOS = [
+    0.0,
+    -0.0,
+    0.1,
+    1e308,
+    -1e308,
+    5e-324,
+    2.2250738585072014e-308,
+    1 / 3,
+    1e15,
+    123456789012345680.0,
+    math.pi,
+]
 SINGLES = [0.0, 0.5, 1.5 * 2.0**120, 2.0**-126, 16777216.0, -1.25]
-DAYS = [datetime.date(1000, 1, 1), datetime.date(1969, 12, 31), datetime.date(2020, 2, 29), datetime.date(9999, 12, 31)]
+DAYS = [
+    datetime.date(1000, 1, 1),
+    datetime.date(1969, 12, 31),
+    datetime.date(2020, 2, 29),
+    datetime.date(9999, 12, 31),
+]
 MOMENTS = [
-    datetime.datetime(1000, 1, 1), datetime.datetime(1969, 12, 31, 23, 59, 59, 999999), datetime.datetime(2024, 3, 31, 2, 30),
-    datetime.datetime(2016, 12, 31, 23, 59, 59), datetime.datetime(9999, 12, 31, 23, 59, 59, 999999),
-    datetime.datetime(2020, 1, 1, 0, 0, 0, 1),
+    datetime.datetime(1000, 1, 1), datetime.datetime(1969, 12, 31, 23, 59, 59, 999999),
+    datetime.datetime(2024, 3, 31, 2, 30), datetime.datetime(2016, 12, 31, 23, 59, 59),
+    datetime.datetime(9999, 12, 31, 23, 59, 59, 999999), datetime.datetime(2020, 1, 1, 0, 0, 0, 1),
 ]  # fmt: skip
 INSTANTS = [
     datetime.datetime(1970, 1, 1, 0, 0, 1),
@@ -94,7 +131,9 @@ def corpus() -> list[dict[str, Any]]:
         "document": DOCUMENTS,
     }
     empty = dict.fromkeys(columns)
-    rows = [empty] + [{**empty, name: value} for name, values in columns.items() for value in values]
+    rows = [empty] + [
+        {**empty, name: value} for name, values in columns.items() for value in values
+    ]
     rows += [{name: values[n % len(values)] for name, values in columns.items()} for n in range(20)]
     return [{"id": number, **row} for number, row in enumerate(rows)]
 
@@ -109,7 +148,8 @@ def stored(row: dict[str, Any]) -> dict[str, Any]:
         "moment": row["moment"] and row["moment"].replace(tzinfo=None),
         "instant": row["instant"] and row["instant"].replace(tzinfo=None),
         "clock": None if clock is None else datetime.timedelta(
-            hours=clock.hour, minutes=clock.minute, seconds=clock.second, microseconds=clock.microsecond
+            hours=clock.hour, minutes=clock.minute, seconds=clock.second,
+            microseconds=clock.microsecond
         ),
     }  # fmt: skip
 
@@ -150,7 +190,8 @@ def test_every_value_reads_back_as_it_was(sql_server: Server, load, mode):
 
 NARROW = pa.schema([("id", pa.int64()), ("name", pa.string()), ("count", pa.int64())])
 NARROW_DDL = (
-    "id BIGINT PRIMARY KEY, name VARCHAR(5) NOT NULL, `count` INT UNSIGNED, fixed CHAR(3), UNIQUE KEY by_name (name)"
+    "id BIGINT PRIMARY KEY, name VARCHAR(5) NOT NULL, `count` INT UNSIGNED, fixed CHAR(3), "
+    "UNIQUE KEY by_name (name)"
 )
 GOOD = [{"id": n, "name": f"n{n}", "count": n} for n in range(10)]
 
@@ -175,9 +216,20 @@ class TestRejected:
             ({"id": 50, "name": "toolong", "count": 1}, r"column 'name'"),
             ({"id": 50, "name": None, "count": 1}, r"column 'name' cannot take None"),
         ],
-        ids=["key taken", "key twice", "unique taken", "unique by collation", "clipped", "negative", "cut", "null"],
+        ids=[
+            "key taken",
+            "key twice",
+            "unique taken",
+            "unique by collation",
+            "clipped",
+            "negative",
+            "cut",
+            "null",
+        ],
     )
-    def test_a_row_that_would_change_or_vanish_is_named_and_nothing_is_visible(self, narrow, bad, said):
+    def test_a_row_that_would_change_or_vanish_is_named_and_nothing_is_visible(
+        self, narrow, bad, said
+    ):
         sink = narrow.opened()
         with pytest.raises(RejectedRowsError, match=said):
             narrow.write(sink, [*GOOD, bad])
@@ -189,13 +241,18 @@ class TestRejected:
     def test_the_row_itself_is_shown(self, sql_server_in_proof):
         harness = MySqlHarness(sql_server_in_proof, NARROW_DDL, NARROW)
         with pytest.raises(RejectedRowsError, match="'id': 50, 'name': 'much too long'"):
-            harness.write(harness.opened(), [*GOOD, {"id": 50, "name": "much too long", "count": 1}])
+            harness.write(
+                harness.opened(), [*GOOD, {"id": 50, "name": "much too long", "count": 1}]
+            )
 
     @pytest.mark.parametrize("load", ["local", "insert"])
     def test_text_that_the_columns_character_set_lacks(self, sql_server_in_proof, load):
         schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
         harness = MySqlHarness(
-            sql_server_in_proof, "id BIGINT, name VARCHAR(9) CHARACTER SET latin1", schema, load=load
+            sql_server_in_proof,
+            "id BIGINT, name VARCHAR(9) CHARACTER SET latin1",
+            schema,
+            load=load,
         )
         sink = harness.opened()
         with pytest.raises(RejectedRowsError, match="name"):
@@ -211,7 +268,9 @@ class TestRejected:
         sink = harness.opened()
         with pytest.raises(RejectedRowsError, match="foreign key"):
             harness.write(sink, harness.rows(range(3)))
-        assert commit(sink, harness.write(sink, harness.rows(range(2)), subtask=Subtask(0, 1))) == [Committed()]
+        assert commit(sink, harness.write(sink, harness.rows(range(2)), subtask=Subtask(0, 1))) == [
+            Committed()
+        ]
 
 
 class TestLocks:
@@ -225,7 +284,9 @@ class TestLocks:
                 harness.write(sink, harness.rows(range(3)))
             assert not isinstance(caught.value, RejectedRowsError)
             other.rollback()
-        assert commit(sink, harness.write(sink, harness.rows(range(3)), subtask=Subtask(0, 1))) == [Committed()]
+        assert commit(sink, harness.write(sink, harness.rows(range(3)), subtask=Subtask(0, 1))) == [
+            Committed()
+        ]
         assert harness.ids() == [0, 1, 2]
 
     def test_a_deadlock_declines_the_attempt(self, sql_server_in_proof):
@@ -283,10 +344,14 @@ class TestSizes:
     @pytest.mark.parametrize("load", ["local", "insert"])
     def test_a_value_larger_than_a_packet(self, sql_server_in_proof, load):
         schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
-        harness = MySqlHarness(sql_server_in_proof, "id BIGINT PRIMARY KEY, name LONGTEXT", schema, load=load)
+        harness = MySqlHarness(
+            sql_server_in_proof, "id BIGINT PRIMARY KEY, name LONGTEXT", schema, load=load
+        )
         sink = harness.opened()
         text = "0123456789\t\n" * 300_000
-        assert commit(sink, harness.write(sink, [{"id": 1, "name": text}, {"id": 2, "name": "b"}])) == [Committed()]
+        assert commit(
+            sink, harness.write(sink, [{"id": 1, "name": text}, {"id": 2, "name": "b"}])
+        ) == [Committed()]
         assert [row["name"] for row in harness.rows_visible()] == [text, "b"]
 
     def test_waiting_rows_are_bounded(self, sql_server_in_proof):
@@ -299,16 +364,27 @@ class TestSizes:
 
 
 @pytest.mark.parametrize("load", ["local", "insert"])
-@pytest.mark.parametrize("text", ["", "\\N", "\n", None], ids=["empty", "backslash-N", "newline", "null"])
+@pytest.mark.parametrize(
+    "text", ["", "\\N", "\n", None], ids=["empty", "backslash-N", "newline", "null"]
+)
 def test_a_table_of_one_column(sql_server_in_proof, load, text):
-    harness = MySqlHarness(sql_server_in_proof, "name VARCHAR(9)", pa.schema([("name", pa.string())]), load=load)
+    harness = MySqlHarness(
+        sql_server_in_proof, "name VARCHAR(9)", pa.schema([("name", pa.string())]), load=load
+    )
     sink = harness.opened()
-    assert commit(sink, harness.write(sink, [{"name": text}, {"name": "b"}, {"name": text}])) == [Committed()]
-    assert sorted(str(row["name"]) for row in harness.rows_visible()) == sorted([str(text), "b", str(text)])
+    assert commit(sink, harness.write(sink, [{"name": text}, {"name": "b"}, {"name": text}])) == [
+        Committed()
+    ]
+    assert sorted(str(row["name"]) for row in harness.rows_visible()) == sorted(
+        [str(text), "b", str(text)]
+    )
 
 
 def test_columns_that_the_rows_lack_get_their_defaults(sql_server_in_proof):
-    ddl = "extra INT DEFAULT 7, id BIGINT, made INT GENERATED ALWAYS AS (id + 1) VIRTUAL, k INT AUTO_INCREMENT PRIMARY KEY"
+    ddl = (
+        "extra INT DEFAULT 7, id BIGINT, made INT GENERATED ALWAYS AS (id + 1) VIRTUAL, k INT "
+        "AUTO_INCREMENT PRIMARY KEY"
+    )
     harness = MySqlHarness(sql_server_in_proof, ddl, pa.schema([("ID", pa.int64())]))
     sink = harness.opened()
     assert commit(sink, harness.write(sink, [{"ID": 1}])) == [Committed()]
@@ -321,10 +397,14 @@ def test_names_that_need_quoting(sql_server_in_proof):
     harness = MySqlHarness(sql_server_in_proof)
     quoted = odd.replace("`", "``")
     # Without arguments: the driver would take the percent sign for one.
-    harness.sql(f"CREATE TABLE `{quoted}` (`{quoted}` BIGINT PRIMARY KEY, `select` BLOB) ENGINE = InnoDB")
+    harness.sql(
+        f"CREATE TABLE `{quoted}` (`{quoted}` BIGINT PRIMARY KEY, `select` BLOB) ENGINE = InnoDB"
+    )
     harness.fields = schema
     for number, load in enumerate(["local", "insert"]):
         sink = harness.opened(table=odd, load=load)
-        piece = harness.write(sink, [{odd: number, "select": b"x"}], subtask=Subtask(number, number))
+        piece = harness.write(
+            sink, [{odd: number, "select": b"x"}], subtask=Subtask(number, number)
+        )
         assert commit(sink, piece) == [Committed()]
     assert harness.sql(f"SELECT COUNT(*) FROM `{quoted}`") == [(2,)]

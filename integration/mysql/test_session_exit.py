@@ -1,7 +1,9 @@
-"""No branch is asked for before the engine has let go of it, however slowly its session ends (docs/decisions/0010).
+"""No branch is asked for before the engine has let go of it, however slowly its session ends
+(docs/decisions/0010).
 
-The thread of each session that has prepared a branch gets next to no processor time before its connection is closed, so
-that it stays between the steps of ending for milliseconds instead of microseconds.
+The thread of each session that has prepared a branch gets next to no processor time before its
+connection is closed, so that it stays between the steps of ending for milliseconds
+instead of microseconds.
 """
 
 from __future__ import annotations
@@ -35,14 +37,18 @@ _AT_ONCE = 6
 _CPU = min(os.sched_getaffinity(0))
 _DEADLINE_S = 30.0
 _LISTS = {
-    "MySqlService": "SELECT THREAD_OS_ID FROM performance_schema.threads WHERE PROCESSLIST_ID = CONNECTION_ID()",
+    "MySqlService": (
+        "SELECT THREAD_OS_ID FROM performance_schema.threads WHERE PROCESSLIST_ID = CONNECTION_ID()"
+    ),
     "MariaDbService": "SELECT TID FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID()",
 }
 
 
 @pytest.fixture
 def table(sql_server: Server) -> Iterator[MySqlHarness]:
-    """A table on a server that keeps no threads of sessions that have ended, and does not wait for the disk."""
+    """A table on a server that keeps no threads of sessions that have ended, and does not
+    wait for the disk.
+    """
     harness = MySqlHarness(sql_server)
     settings = {"thread_cache_size": 0, "innodb_flush_log_at_trx_commit": 0, "sync_binlog": 0}
     before = {name: harness.sql(f"SELECT @@GLOBAL.{name}")[0][0] for name in settings}
@@ -55,7 +61,9 @@ def table(sql_server: Server) -> Iterator[MySqlHarness]:
 
 @pytest.fixture
 def busy_cpu() -> Iterator[None]:
-    """A processor that always has something better to do than to run a thread of the lowest priority."""
+    """A processor that always has something better to do than to run a thread of
+    the lowest priority.
+    """
     process = multiprocessing.get_context("spawn").Process(target=_be_busy, daemon=True)
     process.start()
     yield
@@ -88,13 +96,19 @@ def test_each_branch_is_committed_at_the_first_try(table: MySqlHarness) -> None:
 
 def _session(table: MySqlHarness) -> Session:
     server = table.server
-    return Session(Endpoint(server.host, server.port, server.user, table.database, Secret(server.password), Tls.OFF))
+    return Session(
+        Endpoint(
+            server.host, server.port, server.user, table.database, Secret(server.password), Tls.OFF
+        )
+    )
 
 
 def _prepare(table: MySqlHarness, number: int) -> Xid:
     with closing(_session(table)) as session:
         [(thread,)] = session.rows(_LISTS[type(table.server).__name__])
-        transaction = TransactionId(JOB, "6a1f5bd0-3c53-4d0c-9d53-2f4b8d1c0a11", number, FIRST, SINK, "0" * 64)
+        transaction = TransactionId(
+            JOB, "6a1f5bd0-3c53-4d0c-9d53-2f4b8d1c0a11", number, FIRST, SINK, "0" * 64
+        )
         xid = Xid.of(_OWNER, transaction, Subtask(0, 0), session.id)
         SessionLocks(_OWNER).take(session, xid, number % SLOTS)
         session.run(f"XA START {xid.sql}")

@@ -16,7 +16,13 @@ import twophase.sinks.mysql.writer
 from harness.selection import representatives
 from harness.tcp_proxy import CuttingProxy
 from integration.mysql.sink_harness import MySqlHarness, Server, commit, xid_sql
-from twophase.errors import DeclinedError, FencedError, StopJobError, TargetChangedError, TargetUnreachableError
+from twophase.errors import (
+    DeclinedError,
+    FencedError,
+    StopJobError,
+    TargetChangedError,
+    TargetUnreachableError,
+)
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.sinks.mysql.sink import MySqlSink
@@ -88,14 +94,21 @@ def dead(server: Server) -> Iterator[None]:
 
 
 def test_every_piece_of_a_checkpoint_is_named(harness: MySqlHarness, sink: MySqlSink) -> None:
-    """A repair tells by them which task has another piece committed: one that is left out would be committed twice."""
+    """A repair tells by them which task has another piece committed: one that is left out would
+    be committed twice.
+    """
     count = 1_100
-    rows = ", ".join(f"('{JOB}', '{SINK}', '{LINEAGE}', 3, 1, 1, {task}, {task}, 1, '')" for task in range(count))
+    rows = ", ".join(
+        f"('{JOB}', '{SINK}', '{LINEAGE}', 3, 1, 1, {task}, {task}, 1, '')" for task in range(count)
+    )
     harness.sql(
-        "INSERT INTO twophase_ledger (job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt, row_count,"
+        "INSERT INTO twophase_ledger (job, sink, lineage, checkpoint, generation, counter, "
+        "subtask, task_attempt, row_count,"
         f" offsets_hash) VALUES {rows}"
     )
-    assert sorted(sink.committed_pieces(LINEAGE, 3)) == sorted(f"1.1/{task}.{task}" for task in range(count))
+    assert sorted(sink.committed_pieces(LINEAGE, 3)) == sorted(
+        f"1.1/{task}.{task}" for task in range(count)
+    )
 
 
 class TestUnknownBranch:
@@ -137,7 +150,9 @@ class TestUnknownBranch:
         assert harness.sql("SELECT * FROM twophase_ledger") == []
         assert commit(sink, piece) == [AlreadyCommitted("high-water mark")]
 
-    def test_held_by_its_living_session_is_asked_for_again_then_freed(self, harness, sink, lingering):
+    def test_held_by_its_living_session_is_asked_for_again_then_freed(
+        self, harness, sink, lingering
+    ):
         piece = harness.write(sink, harness.rows(range(3)))
         [outcome] = commit(sink, piece)
         assert isinstance(outcome, RetryLater)
@@ -149,23 +164,33 @@ class TestUnknownBranch:
         piece = harness.write(sink, harness.rows(range(3)))
         other = harness.server.connect()
         bqual = piece.handle["bqual"].rpartition("-")[0] + f"-{other.thread_id()}"
-        never = dataclasses.replace(piece, handle={**piece.handle, "bqual": bqual}, subtask=Subtask(5, 5))
+        never = dataclasses.replace(
+            piece, handle={**piece.handle, "bqual": bqual}, subtask=Subtask(5, 5)
+        )
         [outcome] = commit(sink, never, retries=3)
         assert isinstance(outcome, Lost)
         other.ping(reconnect=False)
 
     def test_ok_is_not_believed_without_the_ledger_row(self, harness, sink, monkeypatch):
-        """Straight after the writer's disconnect the server may say OK to XA COMMIT and do nothing (session_exit.py)."""
-        monkeypatch.setattr(twophase.sinks.mysql.committer, "wait_until_left", lambda *_, **__: set())
+        """Straight after the writer's disconnect the server may say OK to XA COMMIT and do nothing
+        (session_exit.py).
+        """
+        monkeypatch.setattr(
+            twophase.sinks.mysql.committer, "wait_until_left", lambda *_, **__: set()
+        )
         visible = 0
         for number in range(25):
-            piece = harness.write(sink, harness.rows([number]), checkpoint=number, subtask=Subtask(0, number))
+            piece = harness.write(
+                sink, harness.rows([number]), checkpoint=number, subtask=Subtask(0, number)
+            )
             visible += isinstance(commit(sink, piece)[0], Committed | AlreadyCommitted)
         assert len(harness.ids()) == visible
 
     def test_every_commit_straight_after_the_disconnect_holds(self, harness, sink):
         for number in range(25):
-            piece = harness.write(sink, harness.rows([number]), checkpoint=number, subtask=Subtask(0, number))
+            piece = harness.write(
+                sink, harness.rows([number]), checkpoint=number, subtask=Subtask(0, number)
+            )
             assert commit(sink, piece) == [Committed()]
         assert harness.ids() == list(range(25))
 
@@ -193,7 +218,9 @@ class TestServerTrouble:
         sink.fence(SECOND)
         sink.abort(sink.in_doubt())
         assert sink.in_doubt() == []
-        assert commit(sink, harness.write(sink, harness.rows(range(3)), attempt=SECOND)) == [Committed()]
+        assert commit(sink, harness.write(sink, harness.rows(range(3)), attempt=SECOND)) == [
+            Committed()
+        ]
 
     def test_what_is_prepared_outlives_the_death_of_the_server(self, harness, sink):
         pieces = [harness.write(sink, harness.rows([n]), subtask=Subtask(n, n)) for n in range(3)]
@@ -231,7 +258,9 @@ class TestFence:
         with pytest.raises(DeclinedError):
             late.pre_commit()
         assert sink.in_doubt() == []
-        assert commit(sink, harness.write(sink, harness.rows(range(3)), attempt=SECOND)) == [Committed()]
+        assert commit(sink, harness.write(sink, harness.rows(range(3)), attempt=SECOND)) == [
+            Committed()
+        ]
 
     def test_many_open_branches_are_ended(self, harness, sink):
         late = [harness.begun(sink, [n], Subtask(n, n)) for n in range(6)]
@@ -241,7 +270,9 @@ class TestFence:
                 writer.pre_commit()
         assert sink.in_doubt() == []
 
-    def test_a_branch_prepared_in_time_is_found_in_doubt_and_aborted(self, harness, sink, lingering):
+    def test_a_branch_prepared_in_time_is_found_in_doubt_and_aborted(
+        self, harness, sink, lingering
+    ):
         harness.write(sink, harness.rows(range(3)))
         [found] = sink.in_doubt()
         sink.abort([found])
@@ -279,7 +310,9 @@ class TestFence:
 
 
 class TestAbort:
-    def test_a_branch_held_by_its_living_session_is_freed_and_rolled_back(self, harness, sink, lingering):
+    def test_a_branch_held_by_its_living_session_is_freed_and_rolled_back(
+        self, harness, sink, lingering
+    ):
         sink.abort([harness.write(sink, harness.rows(range(3)))])
         assert sink.in_doubt() == []
         assert harness.ids() == []
@@ -294,7 +327,9 @@ class TestAbort:
         with harness.server.connect(harness.database) as other, other.cursor() as cursor:
             for verb in ("XA START", "INSERT", "XA END", "XA PREPARE"):
                 cursor.execute(
-                    "INSERT INTO target VALUES (7, '', 0)" if verb == "INSERT" else f"{verb} X'ff00', X'fe', 99"
+                    "INSERT INTO target VALUES (7, '', 0)"
+                    if verb == "INSERT"
+                    else f"{verb} X'ff00', X'fe', 99"
                 )
         time.sleep(0.2)
         assert sink.in_doubt() == []
@@ -312,7 +347,9 @@ def test_subsume_does_not_wait_for_a_branch_that_is_prepared(harness, sink):
 
 
 def test_a_session_in_whose_transaction_something_failed_is_not_used_again(harness, sink):
-    """What came next would belong to that transaction, and be rolled back with it: a fence that nobody else sees."""
+    """What came next would belong to that transaction, and be rolled back with it: a fence
+    that nobody else sees.
+    """
     commit(sink, harness.write(sink, harness.rows([0])))
     with closing(harness.server.connect(harness.database)) as other, other.cursor() as cursor:
         other.begin()
@@ -324,8 +361,13 @@ def test_a_session_in_whose_transaction_something_failed_is_not_used_again(harne
 
 
 def test_a_thousand_ledger_rows_and_more_collapse(harness, sink):
-    rows = ", ".join(f"('contract', 'facts', '{LINEAGE}', {n}, 1, 1, 0, {n}, 1, '')" for n in range(2500))
-    columns = "job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt, row_count, offsets_hash"
+    rows = ", ".join(
+        f"('contract', 'facts', '{LINEAGE}', {n}, 1, 1, 0, {n}, 1, '')" for n in range(2500)
+    )
+    columns = (
+        "job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt, row_count, "
+        "offsets_hash"
+    )
     harness.sql(f"INSERT INTO twophase_ledger ({columns}) VALUES {rows}")
     sink.subsume(LINEAGE, 2400)
     assert harness.sql("SELECT COUNT(*) FROM twophase_ledger") == [(99,)]
@@ -338,7 +380,8 @@ def test_a_name_that_leads_to_another_server_in_the_meantime_gets_no_rows(
     bound = sink._bound_sink
     assert bound is not None
     if isinstance(harness.server, MariaDbService):
-        assert bound.endpoint.server_uuid is None  # MariaDB has no id that lasts; the next start finds out
+        # MariaDB has no id that lasts; the next start finds out
+        assert bound.endpoint.server_uuid is None
         return
     sink._bound_sink = dataclasses.replace(
         bound, endpoint=dataclasses.replace(bound.endpoint, server_uuid="of the one that failed")

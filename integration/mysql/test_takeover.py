@@ -1,4 +1,5 @@
-"""Who may write: a second driver, pieces touched by hand after the decision, folders restored, a restore.
+"""Who may write: a second driver, pieces touched by hand after the decision, folders
+restored, a restore.
 
 What needs no Spark is in `plain/test_takeover.py` too, which `make test` takes.
 """
@@ -24,7 +25,9 @@ BATCH = 1000
 
 
 @pytest.fixture
-def scenario(kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession) -> Iterator[Scenario]:
+def scenario(
+    kafka: KafkaService, mysql: MySqlService, tmp_path: Path, spark: SparkSession
+) -> Iterator[Scenario]:
     scenario = Scenario(kafka, {"facts": mysql}, tmp_path, spark=spark)
     scenario.produce(BATCH)
     yield scenario
@@ -36,7 +39,9 @@ def test_a_second_driver_takes_over_and_the_first_is_fenced_out(scenario: Scenar
     first.wait_for(lambda: scenario.count("facts") == BATCH, "the first driver to write")
     before = scenario.history().generation
     second = scenario.start()
-    second.wait_for(lambda: scenario.history().generation > before, "the second driver to append its fence")
+    second.wait_for(
+        lambda: scenario.history().generation > before, "the second driver to append its fence"
+    )
 
     def has_arrived(expected: int) -> bool:
         return scenario.count("facts") >= expected
@@ -50,7 +55,9 @@ def test_a_second_driver_takes_over_and_the_first_is_fenced_out(scenario: Scenar
     assert fenced.code == FencedError.exit_code, fenced.output
     assert "FencedError" in fenced.output
     scenario.produce(BATCH)
-    second.wait_for(lambda: scenario.count("facts") == scenario.produced, "the second driver to go on")
+    second.wait_for(
+        lambda: scenario.count("facts") == scenario.produced, "the second driver to go on"
+    )
     second.kill()
     scenario.finish()
     scenario.verify()
@@ -71,7 +78,9 @@ def by_hand(scenario: Scenario, verb: str) -> None:
     scenario.sql("facts", f"XA {verb} {branches(scenario.servers['facts'])[0]}")
 
 
-def test_a_branch_rolled_back_by_hand_after_the_decision_is_a_named_error(scenario: Scenario) -> None:
+def test_a_branch_rolled_back_by_hand_after_the_decision_is_a_named_error(
+    scenario: Scenario,
+) -> None:
     decided_uncommitted(scenario)
     by_hand(scenario, "ROLLBACK")
     ended = scenario.run()
@@ -98,7 +107,9 @@ def test_the_job_s_folder_deleted_is_a_named_error_and_writes_nothing(scenario: 
     assert scenario.count("facts") == BATCH
 
 
-def test_an_old_copy_of_the_job_s_folder_is_a_named_error_and_writes_nothing(scenario: Scenario) -> None:
+def test_an_old_copy_of_the_job_s_folder_is_a_named_error_and_writes_nothing(
+    scenario: Scenario,
+) -> None:
     scenario.finish()
     shutil.copytree(scenario.scratch / "job", scenario.scratch / "old")
     scenario.produce(BATCH)
@@ -117,7 +128,9 @@ def newest_checkpoint(scenario: Scenario) -> Path:
 
 
 @pytest.mark.parametrize("where", ["the same folder", "a new folder"])
-def test_a_restore_begins_a_new_lineage_where_the_checkpoint_ended(scenario: Scenario, where: str) -> None:
+def test_a_restore_begins_a_new_lineage_where_the_checkpoint_ended(
+    scenario: Scenario, where: str
+) -> None:
     scenario.finish()
     scenario.produce(2 * BATCH)
     scenario.finish()
@@ -139,7 +152,9 @@ def test_a_restore_begins_a_new_lineage_where_the_checkpoint_ended(scenario: Sce
 
 def test_a_restore_commits_what_the_checkpoint_left_prepared(scenario: Scenario) -> None:
     decided_uncommitted(scenario)
-    folder = max((scenario.scratch / "job" / "chk").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    folder = max(
+        (scenario.scratch / "job" / "chk").iterdir(), key=lambda path: path.stat().st_mtime_ns
+    )
     scenario.settings["location"] = str(scenario.scratch / "new")
     scenario.settings["options"] |= {"restore.path": str(folder)}
     scenario.finish()

@@ -24,7 +24,11 @@ VISIBLE = State(decided=1, committed=0, prepared=0, visible=2 * BATCH)
 
 @pytest.fixture
 def scenario(
-    kafka: KafkaService, mysql: MySqlService, mariadb: MariaDbService, tmp_path: Path, spark: SparkSession
+    kafka: KafkaService,
+    mysql: MySqlService,
+    mariadb: MariaDbService,
+    tmp_path: Path,
+    spark: SparkSession,
 ) -> Iterator[Scenario]:
     scenario = Scenario(kafka, {"facts": mysql, "copy": mariadb}, tmp_path, spark=spark)
     yield scenario
@@ -36,11 +40,14 @@ def scenario(
     [
         pytest.param("C06=kill@2", PREPARED, PREPARED, id="all prepared on both, undecided"),
         pytest.param("C11=kill@2", DECIDED, DECIDED, id="decided, committed on neither"),
-        # Two pieces in each of two servers: four of checkpoint 0, then both of checkpoint 1 on the first server.
+        # Two pieces in each of two servers: four of checkpoint 0, then both of checkpoint 1
+        # on the first server.
         pytest.param("C14=kill@6", VISIBLE, DECIDED, id="committed on one, not on the other"),
     ],
 )
-def test_the_driver_is_killed_when_a_checkpoint_is(scenario: Scenario, arm: str, facts: State, copy: State) -> None:
+def test_the_driver_is_killed_when_a_checkpoint_is(
+    scenario: Scenario, arm: str, facts: State, copy: State
+) -> None:
     scenario.produce(2 * BATCH)
     ended = scenario.run(arm)
     assert ended.killed, ended.output
@@ -63,11 +70,16 @@ def test_a_server_that_dies_before_the_decision_aborts_the_checkpoint_on_both(
     mariadb.kill()
     driver.thaw()
     try:
-        driver.wait_for(lambda: "CheckpointDeclined" in driver.log.read_text(errors="replace"), "a declined checkpoint")
+        driver.wait_for(
+            lambda: "CheckpointDeclined" in driver.log.read_text(errors="replace"),
+            "a declined checkpoint",
+        )
         assert scenario.count("facts") == scenario.produced - BATCH
     finally:
         mariadb.restart()
-    driver.wait_for(lambda: scenario.count("copy") == scenario.produced, "the job to recover by itself")
+    driver.wait_for(
+        lambda: scenario.count("copy") == scenario.produced, "the job to recover by itself"
+    )
     driver.wait_for(lambda: scenario.count("facts") == scenario.produced, "the other server")
     driver.kill()
     scenario.finish()

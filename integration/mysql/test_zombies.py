@@ -1,12 +1,13 @@
 """Zombies: a driver is stopped at a crash point, others go on with the job, then it is let go.
 
-Each test has a job of its own with two sinks, on MySQL and on MariaDB, which differ in what a prepared branch still locks.
-A driver is stopped at the point with everything it has started. The next one takes over and writes what is left, two
-checkpoints. When nothing else moves, the one that was stopped is let go: it has to find out that it is fenced, and may leave
-no trace. Then one more checkpoint is taken, and every record must be there once.
+Each test has a job of its own with two sinks, on MySQL and on MariaDB, which differ in what a
+prepared branch still locks. A driver is stopped at the point with everything it has started. The
+next one takes over and writes what is left, two checkpoints. When nothing else moves, the one that
+was stopped is let go: it has to find out that it is fenced, and may leave no trace. Then one more
+checkpoint is taken, and every record must be there once.
 
-A point of the recovery has two zombies: the driver that has left it something to recover is stopped, not killed, and is
-let go as well.
+A point of the recovery has two zombies: the driver that has left it something to recover is
+stopped, not killed, and is let go as well.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Stop:
     """Where a driver is stopped.
 
     Attributes:
-        hit: which time the point is reached; `*` for a point in the workers, where all of them stop.
+        hit: which time the point is reached; `*` for a point in the workers,
+            where all of them stop.
         workers_alone: the driver and its JVM are not stopped, they wait for the workers.
         after: where the driver before it was stopped, for a point of the recovery of that.
     """
@@ -97,12 +99,16 @@ class Zombies:
         self._drivers: list[DriverProcess] = []
 
     def stop_at(self, point: str) -> None:
-        """Start a driver, and wait until it is stopped; first the one whose work it is to recover."""
+        """Start a driver, and wait until it is stopped; first the one whose
+        work it is to recover.
+        """
         stop = STOPS[point]
         if stop.after:
             self.stop_at(stop.after)
         processes = PIECES if stop.hit == "*" else 1
-        driver = self.scenario.start(f"{point}=stop@{stop.hit}", master=f"local[{max(processes, PARTITIONS)}]")
+        driver = self.scenario.start(
+            f"{point}=stop@{stop.hit}", master=f"local[{max(processes, PARTITIONS)}]"
+        )
         self._drivers.append(driver)
         driver.wait_until_stopped(point, processes)
         if not stop.workers_alone:
@@ -115,21 +121,31 @@ class Zombies:
             before = self.state()
             driver.thaw()
             ended = driver.wait()
-            assert ended.code == FencedError.exit_code, f"{point}: exit code {ended.code}:\n{ended.output}"
+            assert ended.code == FencedError.exit_code, (
+                f"{point}: exit code {ended.code}:\n{ended.output}"
+            )
             assert "FencedError" in ended.output
-            assert self.state() == before, f"the driver stopped at {point} left a trace:\n{ended.output}"
+            assert self.state() == before, (
+                f"the driver stopped at {point} left a trace:\n{ended.output}"
+            )
 
     def state(self) -> dict[str, Any]:
-        """All that a driver may change: the job's log, and the visible and the prepared rows of each sink.
+        """All that a driver may change: the job's log, and the visible and the prepared
+        rows of each sink.
 
-        The log begins at its newest SUBSUMED record. One that had not seen it may write a name that was free before it.
+        The log begins at its newest SUBSUMED record. One that had not seen it may write a name that
+        was free before it.
         """
         paths = sorted((self.scenario.scratch / "job" / "log").glob("[0-9]*"))
         log = {path.name: path.read_bytes() for path in paths}
-        begin = max((name for name, record in log.items() if b" SUBSUMED " in record.split(b"\n")[0]), default="")
+        begin = max(
+            (name for name, record in log.items() if b" SUBSUMED " in record.split(b"\n")[0]),
+            default="",
+        )
         records = {name: record for name, record in log.items() if name >= begin}
         targets = {
-            sink: (self.scenario.count(sink), sorted(self.scenario.prepared(sink))) for sink in self.scenario.servers
+            sink: (self.scenario.count(sink), sorted(self.scenario.prepared(sink)))
+            for sink in self.scenario.servers
         }
         return {"log": records, **targets}
 
@@ -143,7 +159,11 @@ class Zombies:
 
 @pytest.fixture
 def zombies(
-    kafka: KafkaService, mysql: MySqlService, mariadb: MariaDbService, tmp_path: Path, spark: SparkSession
+    kafka: KafkaService,
+    mysql: MySqlService,
+    mariadb: MariaDbService,
+    tmp_path: Path,
+    spark: SparkSession,
 ) -> Iterator[Zombies]:
     zombies = Zombies(Scenario(kafka, {"facts": mysql, "copy": mariadb}, tmp_path, spark=spark))
     yield zombies

@@ -1,12 +1,15 @@
-"""The driver process of the tests of the plugin form: queries from Kafka, each into a table of its own by `writeStream.format`.
+"""The driver process of the tests of the plugin form: queries from Kafka, each into a table of its
+own by `writeStream.format`.
 
-    python -m integration.plugin.driver '{"servers": ..., "topic": ..., "location": ..., "jobs": {"one": {...}}}'
+    python -m integration.plugin.driver '{"servers": ..., "topic": ..., "location": ...,
+        "jobs": {"one": {...}}}'
 
-Each job's settings are the options of its query, and its `format`. The format `control` is a sink without the protocol, here
-in the harness only: its tasks write visibly, and its commit does nothing.
+Each job's settings are the options of its query, and its `format`. The format `control` is a sink
+without the protocol, here in the harness only: its tasks write visibly, and its
+commit does nothing.
 
-A failpoint armed with `delay:...@1` holds the first job that gets there and lets the others pass, so that with as many points
-as jobs each job is held at another one.
+A failpoint armed with `delay:...@1` holds the first job that gets there and lets the others pass,
+so that with as many points as jobs each job is held at another one.
 """
 
 from __future__ import annotations
@@ -60,12 +63,16 @@ class ControlWriter(DataSourceStreamArrowWriter):
         with connection, connection.cursor() as cursor:
             for batch in iterator:
                 rows = [tuple(row.values()) for row in batch.to_pylist()]
-                cursor.executemany(f"INSERT INTO {self._options['table']} VALUES (%s, %s, %s, %s, %s)", rows)
+                cursor.executemany(
+                    f"INSERT INTO {self._options['table']} VALUES (%s, %s, %s, %s, %s)", rows
+                )
                 written += len(rows)
         return Rows(written)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing is left to do; here the driver dies. A micro-batch without records has one task."""
+        """Nothing is left to do; here the driver dies. A micro-batch without
+        records has one task.
+        """
         if sum(message.rows for message in messages if isinstance(message, Rows)):
             failpoint("CONTROL")
 
@@ -107,10 +114,13 @@ def main(settings: dict[str, Any]) -> int:
 
 
 def start(spark: SparkSession, settings: dict[str, Any], name: str) -> StreamingQuery:
-    """One query that has got over its start, which is tried again where Spark gave up on a busy machine."""
+    """One query that has got over its start, which is tried again where Spark gave up
+    on a busy machine.
+    """
     for _ in range(_STARTS):
         query = begin(spark, settings, name)
-        # Spark waits ten seconds for the Python process of a source, which is not enough for many at once on a busy machine.
+        # Spark waits ten seconds for the Python process of a source, which is not enough for many
+        # at once on a busy machine.
         while query.isActive and query.status["message"].startswith("Initializing"):
             time.sleep(_STARTING_POLL_S)
         if _TOO_BUSY not in str(query.exception()):

@@ -1,4 +1,6 @@
-"""Queries of the plugin form under test: one topic, and queries that each write all of it into a table of their own."""
+"""Queries of the plugin form under test: one topic, and queries that each write all of it into a
+table of their own.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,12 @@ class PluginScenario:
     """
 
     def __init__(
-        self, kafka: Broker, mysql: SqlAccess | None, scratch: Path, jobs: int = 1, records_per_batch: int = 400
+        self,
+        kafka: Broker,
+        mysql: SqlAccess | None,
+        scratch: Path,
+        jobs: int = 1,
+        records_per_batch: int = 400,
     ) -> None:
         name = uuid.uuid4().hex[:8]
         self.topic = f"plugin-{name}"
@@ -64,7 +71,10 @@ class PluginScenario:
             "location": str(scratch / "jobs"),
             "records_per_batch": records_per_batch,
             "master": "local[2]",
-            "jobs": {job: self._mysql_job(mysql, job) if mysql else self._file_job(job) for job in self.jobs},
+            "jobs": {
+                job: self._mysql_job(mysql, job) if mysql else self._file_job(job)
+                for job in self.jobs
+            },
         }
 
     def _mysql_job(self, server: SqlAccess, job: str) -> dict[str, Any]:
@@ -72,10 +82,19 @@ class PluginScenario:
         password.touch(mode=0o600)
         password.write_text(server.password)
         url = server.url(self._database)
-        return {"format": "twophase-mysql", "url": url, "table": job, "password_file": str(password)}
+        return {
+            "format": "twophase-mysql",
+            "url": url,
+            "table": job,
+            "password_file": str(password),
+        }
 
     def _file_job(self, job: str) -> dict[str, Any]:
-        return {"format": "twophase-file", "path": str(self.scratch / job), "partition_by": "kafka_partition"}
+        return {
+            "format": "twophase-file",
+            "path": str(self.scratch / job),
+            "partition_by": "kafka_partition",
+        }
 
     def control(self) -> None:
         """Write with the sink that has no protocol instead."""
@@ -83,10 +102,18 @@ class PluginScenario:
         connection = self.mysql.connect(self._database)
         assert isinstance(connection.user, bytes)
         with connection:
-            account = {"host": connection.host, "port": connection.port, "user": connection.user.decode()}
+            account = {
+                "host": connection.host,
+                "port": connection.port,
+                "user": connection.user.decode(),
+            }
         account |= {"password": self.mysql.password, "database": self._database}
         for job in self.jobs:
-            self.settings["jobs"][job] = {"format": "control", "table": job, "connection": json.dumps(account)}
+            self.settings["jobs"][job] = {
+                "format": "control",
+                "table": job,
+                "connection": json.dumps(account),
+            }
 
     def produce(self, count: int) -> None:
         """Write the next `count` orders."""
@@ -104,7 +131,9 @@ class PluginScenario:
         return ended
 
     def kill_at(self, points: Sequence[str], **settings: Any) -> None:
-        """Wait until a query is held at each of the points, then kill the driver and everything it has started."""
+        """Wait until a query is held at each of the points, then kill the driver and
+        everything it has started.
+        """
         ended = self.driver(held_at(points), **settings).kill_when_at(points, _TIMEOUT_S)
         assert ended.killed, ended.output
         assert {*ended.points} == {*points}
@@ -126,7 +155,9 @@ class PluginScenario:
         """What the independent checker says of one table."""
         servers = self._kafka.bootstrap_servers
         if self.mysql is None:
-            return checker.compare(checker.read_topic(servers, self.topic), orders(self.scratch / job))
+            return checker.compare(
+                checker.read_topic(servers, self.topic), orders(self.scratch / job)
+            )
         with self.mysql.connect(self._database) as connection:
             return checker.check(servers, self.topic, connection, job)
 

@@ -1,8 +1,10 @@
-"""The plugin form with SIGKILL at every crash point, on real Kafka, Spark and MySQL: nothing lost, nothing duplicated.
+"""The plugin form with SIGKILL at every crash point, on real Kafka, Spark and MySQL: nothing lost,
+nothing duplicated.
 
-Each round starts one driver with several queries, holds each at another crash point, and kills all at once: the driver, its
-JVM, and the Python process that Spark has started for the query. The next driver recovers what that left and goes on. After a
-kill no row may be there twice; at the end every record must be in every table once, and nothing is pre-committed any more.
+Each round starts one driver with several queries, holds each at another crash point, and kills all
+at once: the driver, its JVM, and the Python process that Spark has started for the query. The next
+driver recovers what that left and goes on. After a kill no row may be there twice; at the end every
+record must be in every table once, and nothing is pre-committed any more.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from twophase.testing.services import KafkaService, MySqlService
 pytestmark = [pytest.mark.part("plugin"), pytest.mark.proof]
 
 BATCH = 400
-# The first leaves two queries with two pieces each without a decision (C03, C05), and decided ones. So C20, between two aborts, and
-# C19, after a commit, are met in the recoveries of the second, where no earlier point (C18, C22) holds those queries.
+# The first leaves two queries with two pieces each without a decision (C03, C05), and decided ones.
+# So C20, between two aborts, and C19, after a commit, are met in the recoveries of the second,
+# where no earlier point (C18, C22) holds those queries.
 ROUNDS = {
     "mysql": (
         ("C03", "C04", "C05", "C06", "C11", "C12", "C14"),
@@ -33,7 +36,8 @@ ROUNDS = {
     ),
 }
 QUERIES = 7
-# The worker itself dies, and Spark runs its task again; after E02 the first attempt has left a piece behind (E03).
+# The worker itself dies, and Spark runs its task again; after E02 the first attempt has left a
+# piece behind (E03).
 OF_WORKER = ("E01", "E02")
 # A worker that is held keeps a slot of Spark's.
 HELD_AND_FREE_SLOTS = "local[8]"
@@ -56,7 +60,9 @@ def scenario(
 
 
 @pytest.mark.relay("kind")
-def test_every_query_is_killed_at_another_point_and_no_row_is_duplicated(scenario: PluginScenario, kind: str) -> None:
+def test_every_query_is_killed_at_another_point_and_no_row_is_duplicated(
+    scenario: PluginScenario, kind: str
+) -> None:
     for points in ROUNDS[kind]:
         scenario.produce(3 * BATCH)
         scenario.kill_at(points, master=HELD_AND_FREE_SLOTS)
@@ -79,7 +85,9 @@ def test_workers_die_too_and_in_the_end_every_record_arrives_once_and_nothing_is
 def test_without_the_protocol_the_same_kill_shows_duplicates(
     kafka: KafkaService, mysql: MySqlService, tmp_path: Path
 ) -> None:
-    """The negative control: the same kill and the same checker, a sink whose tasks write visibly."""
+    """The negative control: the same kill and the same checker, a sink whose
+    tasks write visibly.
+    """
     scenario = PluginScenario(kafka, mysql, tmp_path, records_per_batch=BATCH)
     scenario.control()
     scenario.produce(BATCH)

@@ -33,7 +33,9 @@ def test_every_record_arrives_once_and_each_run_has_one_fence(scenario: PluginSc
     assert scenario.history(job).uncommitted() == []
 
 
-def test_c16_a_decided_micro_batch_that_spark_runs_again_is_not_written_again(scenario: PluginScenario) -> None:
+def test_c16_a_decided_micro_batch_that_spark_runs_again_is_not_written_again(
+    scenario: PluginScenario,
+) -> None:
     """H12: the driver dies after the commit, before Spark's commit log."""
     [job] = scenario.jobs
     scenario.finish()
@@ -52,8 +54,12 @@ def test_c16_a_decided_micro_batch_that_spark_runs_again_is_not_written_again(sc
     assert attempts[0][0] == scenario.produced
 
 
-def test_a_second_driver_takes_over_and_the_commit_of_the_first_is_refused(scenario: PluginScenario) -> None:
-    """The first is stopped between its tasks and its decision, while the second does the same micro-batch."""
+def test_a_second_driver_takes_over_and_the_commit_of_the_first_is_refused(
+    scenario: PluginScenario,
+) -> None:
+    """The first is stopped between its tasks and its decision, while the second does
+    the same micro-batch.
+    """
     scenario.finish()
     scenario.produce(BATCH)
     first = scenario.driver("C02=stop@1")

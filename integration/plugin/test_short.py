@@ -1,4 +1,5 @@
-"""One round of the plugin form with SIGKILL: queries that die at different points go on, and have every record once.
+"""One round of the plugin form with SIGKILL: queries that die at different points go on, and have
+every record once.
 
 Stands in `make test` for `test_kills.py`, which takes every point, for MySQL and for files.
 """
@@ -31,7 +32,10 @@ def test_every_query_is_killed_at_another_point_and_has_every_record_once(
     driver = scenario.driver(f"{held_at(points[:1])},{held_at(points[1:], 2)}", master="local[4]")
     assert {*driver.kill_when_at(points, TIMEOUT_S).points} == {*points}
     scenario.no_row_is_duplicated()
-    decided = [max((one.checkpoint for one in scenario.history(job).decisions), default=-1) for job in scenario.jobs]
+    decided = [
+        max((one.checkpoint for one in scenario.history(job).decisions), default=-1)
+        for job in scenario.jobs
+    ]
     assert sorted(decided) == [-1] * len(UNDECIDED) + [1] * len(DECIDED)
     scenario.finish()
     scenario.verify()

@@ -1,4 +1,6 @@
-"""Accepted losses and adoptions on a Delta table and a table of a metastore: what they leave, and that the job goes on."""
+"""Accepted losses and adoptions on a Delta table and a table of a metastore: what they leave, and
+that the job goes on.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,18 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, decided, frozen, nothing, offsets, remove_body
+from harness.memory_driver import (
+    JOB,
+    NOTE,
+    SCHEMA,
+    Driver,
+    ManualClock,
+    decided,
+    frozen,
+    nothing,
+    offsets,
+    remove_body,
+)
 from integration.hive.sink_harness import warehouse_of
 from twophase.config import JobOptions
 from twophase.coordinator.accept_loss import LossPlan, LossRepair
@@ -18,7 +31,12 @@ from twophase.coordinator.adopt import AdoptionRepair
 from twophase.coordinator.adoption_plan import Frozen
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.errors import CheckpointMissingError, LostCommittableError, StopJobError, TargetChangedError
+from twophase.errors import (
+    CheckpointMissingError,
+    LostCommittableError,
+    StopJobError,
+    TargetChangedError,
+)
 from twophase.events import Observers
 from twophase.ids import Subtask
 from twophase.protocol.sink import CommitRequest, SinkContext
@@ -43,12 +61,16 @@ class LakeDriver(Driver):
     def write_ids(self, pending: PendingCheckpoint, ids: range) -> None:
         """These ids."""
         lake, hive = self.sinks[LAKE], self.sinks[HIVE]
-        frame = SparkSession.active().createDataFrame([(one,) for one in ids], "id long").coalesce(1)
+        frame = (
+            SparkSession.active().createDataFrame([(one,) for one in ids], "id long").coalesce(1)
+        )
         pending.acknowledge(LAKE, lake.pre_commit(frame, pending.transaction(LAKE)))  # type: ignore[attr-defined]
         pieces = []
         for index in (0, 1):
             rows = [{"id": one} for one in ids[5 * index : 5 * index + 5]]
-            writer = hive.writer(pending.transaction(HIVE), Subtask(index, pending.attempt.counter * 100 + index))
+            writer = hive.writer(
+                pending.transaction(HIVE), Subtask(index, pending.attempt.counter * 100 + index)
+            )
             writer.write(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
             pieces.append(writer.pre_commit())
         pending.acknowledge(HIVE, [piece for piece in pieces if piece is not None])
@@ -75,7 +97,9 @@ class World:
         for name, sink in sinks.items():
             sink.open(SinkContext(JOB, name, SCHEMA, 1))
         options = JobOptions.parse({"checkpointLocation": str(self.folder)}, "job")
-        return JobContext(JOB, LocalStorage(self.folder), sinks, options, Observers(), ManualClock())
+        return JobContext(
+            JOB, LocalStorage(self.folder), sinks, options, Observers(), ManualClock()
+        )
 
     def decided(self) -> None:
         """Checkpoint 0 is committed, 1 decided."""
@@ -114,10 +138,16 @@ class World:
         coordinator = driver.coordinator
         newest = coordinator.newest()
         number = newest.checkpoint + 1 if newest else coordinator.lineage.first_checkpoint
-        start = coordinator.context.store.read(newest).offsets.end if newest else coordinator.lineage.start or (None,)
+        start = (
+            coordinator.context.store.read(newest).offsets.end
+            if newest
+            else coordinator.lineage.start or (None,)
+        )
         end = FrozenOffsets(tuple(start), ('{"next":110}',))
         coordinator.classify(number, end)
-        coordinator.checkpoint(number, end, lambda pending: driver.write_ids(pending, range(100, 110)))
+        coordinator.checkpoint(
+            number, end, lambda pending: driver.write_ids(pending, range(100, 110))
+        )
         left = self.driver().recover()
         assert [list(sink.in_doubt()) for sink in left.sinks.values()] == [[], []]
         assert self.ids() == ([*lake, *range(100, 110)], [*hive, *range(100, 110)])
@@ -186,13 +216,17 @@ def test_what_a_restored_table_lacks_is_given_up(world: World, sink: str) -> Non
     world.restore_backup(table)
     with pytest.raises(TargetChangedError) as caught:
         world.driver().recover()
-    assert caught.value.remedy.endswith(f"twophase repair accept-loss JOB.yaml --checkpoint 1 --sink {sink}")
+    assert caught.value.remedy.endswith(
+        f"twophase repair accept-loss JOB.yaml --checkpoint 1 --sink {sink}"
+    )
     world.accept(sink)
     world.goes_on(*((FIRST, ALL) if sink == LAKE else (ALL, FIRST)))
 
 
 @pytest.mark.parametrize("committed", [LAKE, HIVE])
-def test_what_waits_in_the_other_table_is_committed_by_an_adoption(world: World, committed: str) -> None:
+def test_what_waits_in_the_other_table_is_committed_by_an_adoption(
+    world: World, committed: str
+) -> None:
     driver = world.driver().recover()
     driver.run(0)
     shutil.copytree(world.folder, world.root / "backup")
@@ -225,7 +259,9 @@ def cut_manifest(world: World) -> None:
 
 
 @pytest.mark.parametrize("lose", [lose_manifest, cut_manifest])
-def test_a_piece_that_may_be_decided_is_ended_by_hand(world: World, lose: Callable[[World], None]) -> None:
+def test_a_piece_that_may_be_decided_is_ended_by_hand(
+    world: World, lose: Callable[[World], None]
+) -> None:
     """The body that listed it is lost too."""
     world.decided()
     lose(world)

@@ -1,4 +1,6 @@
-"""`twophase repair` on a real table and real files: what it shows, what it leaves, and that it can be killed anywhere."""
+"""`twophase repair` on a real table and real files: what it shows, what it leaves, and that it can
+be killed anywhere.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,22 @@ def world(tmp_path: Path, sql_server_in_proof: Server) -> Iterator[World]:
 
 Losses = Callable[[World], None]
 LOSSES: dict[str, tuple[str, Losses, list[int]]] = {
-    "one branch": ("facts", lambda world: world.roll_back(1, 1), [*range(10), *range(10, 15), *range(20, 30)]),
+    "one branch": (
+        "facts",
+        lambda world: world.roll_back(1, 1),
+        [*range(10), *range(10, 15), *range(20, 30)],
+    ),
     "all branches": ("facts", lambda world: world.roll_back(1, 0, 1), [*range(10), *range(20, 30)]),
-    "one staged folder": ("lake", lambda world: world.remove_staged(1), [*range(10), *range(10, 15), *range(20, 30)]),
-    "all staged folders": ("lake", lambda world: world.remove_staged(0, 1), [*range(10), *range(20, 30)]),
+    "one staged folder": (
+        "lake",
+        lambda world: world.remove_staged(1),
+        [*range(10), *range(10, 15), *range(20, 30)],
+    ),
+    "all staged folders": (
+        "lake",
+        lambda world: world.remove_staged(0, 1),
+        [*range(10), *range(20, 30)],
+    ),
     "a staged file": (
         "lake",
         lambda world: (world.staged()[1] / "0").unlink(),
@@ -76,7 +90,9 @@ def test_a_loss_is_accepted_and_the_job_goes_on(world: World, loss: str) -> None
 
 def test_without_a_yes_nothing_is_given_up(world: World) -> None:
     lost(world, "one branch")
-    result = world.run("repair", "accept-loss", str(world.job_file), "--checkpoint", "1", "--sink", "facts")
+    result = world.run(
+        "repair", "accept-loss", str(world.job_file), "--checkpoint", "1", "--sink", "facts"
+    )
     assert result.exit_code == 1
     assert "lost: branch" in result.output
     assert not world.history().repairs
@@ -85,11 +101,22 @@ def test_without_a_yes_nothing_is_given_up(world: World) -> None:
 
 
 def test_a_yes_in_a_script_says_why(world: World) -> None:
-    result = world.run("repair", "accept-loss", str(world.job_file), "--checkpoint", "1", "--sink", "facts", "--yes")
+    result = world.run(
+        "repair",
+        "accept-loss",
+        str(world.job_file),
+        "--checkpoint",
+        "1",
+        "--sink",
+        "facts",
+        "--yes",
+    )
     assert (result.exit_code, "--reason" in result.output) == (2, True)
 
 
-@pytest.mark.parametrize("point", representatives(["R01", "R02", "R03", "C14", "C19"], ["R02", "R03"]))
+@pytest.mark.parametrize(
+    "point", representatives(["R01", "R02", "R03", "C14", "C19"], ["R02", "R03"])
+)
 def test_a_repair_that_is_killed_is_run_again(world: World, point: str) -> None:
     """C14: a piece that was not lost is committed; C19: the checkpoint is."""
     loss = "one branch"
@@ -97,7 +124,9 @@ def test_a_repair_that_is_killed_is_run_again(world: World, point: str) -> None:
     arguments = ("accept-loss", "--checkpoint", "1", "--sink", "facts")
     assert world.repair_forked(*arguments, arm=f"{point}=kill") == -signal.SIGKILL
     if point in ("R03", "C19"):
-        assert len(world.history().repairs) == 1, "the record is the repair: the next start carries it out"
+        assert len(world.history().repairs) == 1, (
+            "the record is the repair: the next start carries it out"
+        )
     else:
         assert not world.history().repairs
         with pytest.raises(LostCommittableError):
@@ -106,7 +135,9 @@ def test_a_repair_that_is_killed_is_run_again(world: World, point: str) -> None:
     goes_on(world, loss)
 
 
-def test_a_folder_that_is_gone_is_not_adopted_before_somebody_says_where_to_go_on(world: World) -> None:
+def test_a_folder_that_is_gone_is_not_adopted_before_somebody_says_where_to_go_on(
+    world: World,
+) -> None:
     world.driver().recover().run(0)
     shutil.rmtree(world.folder)
     for options in ([], ["--from-starting-offsets"]):

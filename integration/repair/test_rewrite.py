@@ -1,4 +1,6 @@
-"""Lost pieces are read from Kafka again through the job's own plan: exactly the lost rows, or refused by name."""
+"""Lost pieces are read from Kafka again through the job's own plan: exactly the lost rows,
+or refused by name.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from twophase import failpoints
 from twophase.coordinator.clock import SystemClock
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.rewrite import RewritePlan, RewriteRepair
-from twophase.errors import ConfigError, DeclinedError, LostCommittableError, OffsetOutOfRangeError, StopJobError
+from twophase.errors import (
+    ConfigError,
+    DeclinedError,
+    LostCommittableError,
+    OffsetOutOfRangeError,
+    StopJobError,
+)
 from twophase.events import Observers
 from twophase.runtime.registration import register
 from twophase.runtime.rewrite import KafkaReread
@@ -33,7 +41,9 @@ Plan = Callable[[DataFrame], DataFrame]
 
 
 class Job:
-    """A topic of two partitions, the numbers 0 to 19 in one and 100 to 119 in the other, and a job that writes them to two folders."""
+    """A topic of two partitions, the numbers 0 to 19 in one and 100 to 119 in the other, and a job
+    that writes them to two folders.
+    """
 
     def __init__(self, spark: SparkSession, topics: Topics, root: Path) -> None:
         register(spark)
@@ -94,7 +104,10 @@ class Job:
         sinks = {name: entry.sink for name, entry in described.sinks.items()}
         storage = LocalStorage(self.root / "job")
         reread = KafkaReread(job.name, described.frame, described.sinks, storage)
-        yield RewriteRepair(JobContext(job.name, storage, sinks, described.options, Observers(), SystemClock()), reread)
+        yield RewriteRepair(
+            JobContext(job.name, storage, sinks, described.options, Observers(), SystemClock()),
+            reread,
+        )
 
     def rewrite(self) -> RewritePlan:
         with self.repairing() as repairing:
@@ -178,7 +191,9 @@ def test_records_that_have_expired_cannot_be_written_again(job: Job) -> None:
     job.decide()
     job.lose(1)
     job.topics.cut(job.topic, 1, 1)
-    with pytest.raises(OffsetOutOfRangeError, match="their records are not in Kafka any more") as caught:
+    with pytest.raises(
+        OffsetOutOfRangeError, match="their records are not in Kafka any more"
+    ) as caught:
         job.rewrite()
     assert "twophase repair accept-loss" in caught.value.remedy
     assert job.ids("facts") == list(range(20)), "what was not lost is committed"
@@ -186,7 +201,9 @@ def test_records_that_have_expired_cannot_be_written_again(job: Job) -> None:
 
 @pytest.mark.proof
 @pytest.mark.parametrize("plan", [shuffled, twice])
-def test_a_part_of_rows_that_are_not_written_as_they_are_read_is_refused(job: Job, plan: Plan) -> None:
+def test_a_part_of_rows_that_are_not_written_as_they_are_read_is_refused(
+    job: Job, plan: Plan
+) -> None:
     job.facts_only = plan
     job.decide()
     job.lose(1)
@@ -257,7 +274,9 @@ def test_another_plan_than_the_one_that_wrote_the_checkpoint_is_noticed(job: Job
     ],
     ids=["state", "chance"],
 )
-def test_a_plan_whose_rows_depend_on_more_than_the_records_is_refused(job: Job, plan: Plan, why: str) -> None:
+def test_a_plan_whose_rows_depend_on_more_than_the_records_is_refused(
+    job: Job, plan: Plan, why: str
+) -> None:
     job.plan = plan
     with pytest.raises(ConfigError, match=why), job.repairing():
         pass

@@ -1,4 +1,6 @@
-"""`twophase repair rewrite` on MySQL and files, killed by SIGKILL: run again, it ends exact, nothing lost and nothing twice."""
+"""`twophase repair rewrite` on MySQL and files, killed by SIGKILL: run again, it ends exact,
+nothing lost and nothing twice.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,21 @@ class World(Command):
         self.topics, self.topic, self.produced = topics, topics.create(2), 0
         self.table = MySqlHarness(mysql, "id BIGINT")
         url = mysql.url(self.table.database)
-        facts = {"url": url, "table": "target", "password_env": self.table._variable, "fence_timeout": "20 s"}
+        facts = {
+            "url": url,
+            "table": "target",
+            "password_env": self.table._variable,
+            "fence_timeout": "20 s",
+        }
         options = {
             "kafka.bootstrap.servers": topics.servers,
             "subscribe": self.topic,
             "startingOffsets": "earliest",
             "value.format": "json",
         }
-        super().__init__(root, left, {"format": "twophase-kafka", "schema": "id long", "options": options})
+        super().__init__(
+            root, left, {"format": "twophase-kafka", "schema": "id long", "options": options}
+        )
         job = yaml.safe_load((root / "job.yaml").read_text())
         job["sql"] = "select id from source where id >= 0"
         job["spark"]["conf"] = CONF
@@ -75,9 +84,15 @@ class World(Command):
         self.produce()
         code, _, err = self.run("--available-now")
         assert code == 0, err
-        lake = [row for path in (self.root / "lake").glob("*.json") for row in path.read_text().splitlines()]
+        lake = [
+            row
+            for path in (self.root / "lake").glob("*.json")
+            for row in path.read_text().splitlines()
+        ]
         assert self.table.ids() == list(range(self.produced))
-        assert sorted(int(row.partition(":")[2].strip(" }")) for row in lake) == list(range(self.produced))
+        assert sorted(int(row.partition(":")[2].strip(" }")) for row in lake) == list(
+            range(self.produced)
+        )
         assert self.table.sql("XA RECOVER") == []
         (repair,) = read_checkpoints(str(self.root / "job")).history.repairs
         assert isinstance(repair, Rewrite)

@@ -1,7 +1,9 @@
-"""States in which a job refuses to start, and that no `twophase repair` leads out of: it says what to do by hand.
+"""States in which a job refuses to start, and that no `twophase repair` leads out of: it says
+what to do by hand.
 
-Each is provoked over a real table and real files, what the error says is done, and the job goes on with exactly its rows.
-`integration/repair/test_ways_on.py` walks through those that a repair leads out of.
+Each is provoked over a real table and real files, what the error says is done, and the job goes on
+with exactly its rows. `integration/repair/test_ways_on.py` walks through those that a
+repair leads out of.
 """
 
 from __future__ import annotations
@@ -120,7 +122,9 @@ def make_another_table(world: World) -> None:
 
 
 def restore(world: World, folder: str = "job", number: int = 1) -> None:
-    """A start with `restore.path` at a checkpoint in this folder; of the job's own it is the newest."""
+    """A start with `restore.path` at a checkpoint in this folder; of the job's
+    own it is the newest.
+    """
     found = restoring(completed_of(world.root / folder, number), committed=True)
     driver = world.driver()
     driver.coordinator.recover(restore=found)
@@ -152,7 +156,8 @@ def commit_by_hand(world: World) -> None:
 def delete_what_was_committed(world: World) -> None:
     """Rows and proof together, as the error says; then checkpoint 1 is written again.
 
-    Its other branch is rolled back first: this table has no key, so the DELETE would wait for the locks of that branch.
+    Its other branch is rolled back first: this table has no key, so the DELETE would wait for the
+    locks of that branch.
     """
     [other] = world.driver().sinks["facts"].in_doubt()
     world.table.sql(f"XA ROLLBACK {xid_sql(other)}")
@@ -194,16 +199,32 @@ WAYS = {
         start=start_with_table("other"),
     ),
     "an undecided piece was committed by hand": Way(
-        commit_by_hand, CheckpointMissingError, "delete their rows", delete_what_was_committed, ALL, ALL
+        commit_by_hand,
+        CheckpointMissingError,
+        "delete their rows",
+        delete_what_was_committed,
+        ALL,
+        ALL,
     ),
     "a sink left the job while its pieces wait": Way(
         decided, StopJobError, "put the sink back", nothing, ALL, ALL, start=start_without_the_table
     ),
     "restore.path names an older checkpoint": Way(
-        go_beyond_a_copy, RestoreRefusedError, "without restore.path", nothing, ALL, ALL, start=restore_from_the_copy
+        go_beyond_a_copy,
+        RestoreRefusedError,
+        "without restore.path",
+        nothing,
+        ALL,
+        ALL,
+        start=restore_from_the_copy,
     ),
     "a foreign file has the name of a piece's file": Way(
-        put_foreign_file, StopJobError, "move that file away", lambda world: foreign_file(world).unlink(), ALL, ALL
+        put_foreign_file,
+        StopJobError,
+        "move that file away",
+        lambda world: foreign_file(world).unlink(),
+        ALL,
+        ALL,
     ),
     "the target lacks what the sink needs": Way(
         give_the_table_another_engine,
@@ -214,7 +235,13 @@ WAYS = {
         ALL,
     ),
     "an option is wrong": Way(
-        two_checkpoints, ConfigError, "correct the option 'table'", nothing, ALL, ALL, start=start_with_table("nothing")
+        two_checkpoints,
+        ConfigError,
+        "correct the option 'table'",
+        nothing,
+        ALL,
+        ALL,
+        start=start_with_table("nothing"),
     ),
     "the target refuses rows": Way(
         refuse_rows,
@@ -243,7 +270,10 @@ def goes_on(world: World, facts: list[int], lake: list[int]) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    representatives(WAYS, ["an undecided piece was committed by hand", "a sink left the job while its pieces wait"]),
+    representatives(
+        WAYS,
+        ["an undecided piece was committed by hand", "a sink left the job while its pieces wait"],
+    ),
 )
 def test_what_the_error_says_leads_out_of_it(world: World, name: str) -> None:
     way = WAYS[name]
@@ -258,7 +288,9 @@ def test_what_the_error_says_leads_out_of_it(world: World, name: str) -> None:
 
 @pytest.mark.proof
 def test_a_driver_that_was_overtaken_is_left_stopped(world: World) -> None:
-    """Another one has started meanwhile, and writes the checkpoint that this one was about to write."""
+    """Another one has started meanwhile, and writes the checkpoint that this one
+    was about to write.
+    """
     older = world.driver().recover()
     older.run(0)
     world.start().run(1)

@@ -1,7 +1,9 @@
-"""States in which a job refuses to start and `twophase repair` leads out: the error names the command, which is then run.
+"""States in which a job refuses to start and `twophase repair` leads out: the error names the
+command, which is then run.
 
-Real table, real files. The command is taken from the error itself. `integration/repair/test_ways_by_hand.py` has the states that need something
-else; `tests/test_ways_on_page.py` compares both with the table in docs/operations.md.
+Real table, real files. The command is taken from the error itself.
+`integration/repair/test_ways_by_hand.py` has the states that need something else;
+`tests/test_ways_on_page.py` compares both with the table in docs/operations.md.
 """
 
 from __future__ import annotations
@@ -111,7 +113,9 @@ def table_restored(world: World) -> None:
 
 
 def table_emptied_between_triggers(world: World) -> None:
-    """The same under a running driver: the commit of checkpoint 2 finds it, and the next start again."""
+    """The same under a running driver: the commit of checkpoint 2 finds it, and
+    the next start again.
+    """
     world.driver().recover().run(0)
     world.back_up_table()
     driver = world.driver().recover()
@@ -130,13 +134,20 @@ STATES = {
         decided_then(lambda world: world.roll_back(1, 1)), LostCommittableError, [*range(15)], ALL
     ),
     "all decided pieces were rolled back": State(
-        decided_then(lambda world: world.roll_back(1, 0, 1)), LostCommittableError, [*range(10)], ALL
+        decided_then(lambda world: world.roll_back(1, 0, 1)),
+        LostCommittableError,
+        [*range(10)],
+        ALL,
     ),
     "staged files were deleted": State(
         decided_then(lambda world: world.remove_staged(1)), LostCommittableError, ALL, [*range(15)]
     ),
-    "the target was restored from a backup": State(table_restored, TargetChangedError, [*range(10)], ALL),
-    "the folder was restored from a backup": State(folder_restored, CheckpointMissingError, ALL, ALL),
+    "the target was restored from a backup": State(
+        table_restored, TargetChangedError, [*range(10)], ALL
+    ),
+    "the folder was restored from a backup": State(
+        folder_restored, CheckpointMissingError, ALL, ALL
+    ),
     "the folder was restored from a backup in mid-commit": State(
         World.restore_folder_in_commit, CheckpointMissingError, ALL, ALL
     ),
@@ -158,8 +169,12 @@ STATES = {
     "the body of a decided checkpoint is gone": State(
         decided_then(lambda world: shutil.rmtree(world.body(1))), CheckpointMissingError, ALL, ALL
     ),
-    "the body of a decided checkpoint is damaged": State(decided_then(damage_body), CorruptRecordError, ALL, ALL),
-    "the body of the newest checkpoint is gone": State(newest_body_gone, CheckpointMissingError, ALL, ALL),
+    "the body of a decided checkpoint is damaged": State(
+        decided_then(damage_body), CorruptRecordError, ALL, ALL
+    ),
+    "the body of the newest checkpoint is gone": State(
+        newest_body_gone, CheckpointMissingError, ALL, ALL
+    ),
 }
 
 
@@ -177,7 +192,9 @@ def test_the_error_names_the_command_that_leads_out_of_it(world: World, name: st
         world.start()
     (command,) = _COMMAND.findall(caught.value.remedy)
     state.before(world)
-    words = [str(world.job_file) if word == "JOB.yaml" else word for word in shlex.split(command)[1:]]
+    words = [
+        str(world.job_file) if word == "JOB.yaml" else word for word in shlex.split(command)[1:]
+    ]
     result = world.run(*words, *state.options, "--yes", "--reason", REASON)
     assert result.exit_code == 0, result.output
     facts, lake = world.ids()

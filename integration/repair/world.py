@@ -1,4 +1,6 @@
-"""A job with a table on a server and a folder of files, without Spark, that tests break and the command repairs."""
+"""A job with a table on a server and a folder of files, without Spark, that tests break and
+the command repairs.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ REASON = "it was rolled back by hand"
 
 
 class World:
-    """One job: checkpoint n writes the ids 10 n to 10 n + 9, half of them in each of two pieces, into both sinks.
+    """One job: checkpoint n writes the ids 10 n to 10 n + 9, half of them in each of two
+    pieces, into both sinks.
 
     Args:
         root: a folder for everything.
@@ -54,13 +57,23 @@ class World:
     def write_job_file(self, **options: str) -> None:
         """The job as `twophase run` would take it."""
         url = self.table.server.url(self.table.database)
-        facts = {"url": url, "table": "target", "password_env": self.table._variable, "fence_timeout": "10 s"}
+        facts = {
+            "url": url,
+            "table": "target",
+            "password_env": self.table._variable,
+            "fence_timeout": "10 s",
+        }
         sinks = {
             "facts": {"type": "mysql", "options": facts},
             "lake": {"type": "file", "options": {"path": str(self.lake), "format": "json"}},
         }
         source = {"format": "twophase-kafka", "schema": "id long", "options": options}
-        job = {"name": JOB, "source": source, "sinks": sinks, "options": {"checkpointLocation": str(self.folder)}}
+        job = {
+            "name": JOB,
+            "source": source,
+            "sinks": sinks,
+            "options": {"checkpointLocation": str(self.folder)},
+        }
         self.job_file.write_text(yaml.safe_dump(job))
 
     def driver(self) -> Driver:
@@ -86,7 +99,10 @@ class World:
     def roll_back(self, number: int, *indices: int) -> None:
         """Somebody rolls branches of a decided checkpoint back by hand."""
         for index in indices:
-            self.table.sql(f"XA ROLLBACK {xid_sql(completed_of(self.folder, number).committables['facts'][index])}")
+            self.table.sql(
+                "XA ROLLBACK "
+                f"{xid_sql(completed_of(self.folder, number).committables['facts'][index])}"
+            )
 
     def staged(self) -> list[Path]:
         """The folders of the pieces that are staged in the lake."""
@@ -107,12 +123,15 @@ class World:
         return self.run("repair", name, str(self.job_file), *arguments, "--yes", "--reason", REASON)
 
     def repair_forked(self, name: str, *arguments: str, arm: str = "") -> int:
-        """The same in a process of its own, which a crash point may kill; its exit status as `subprocess` has it.
+        """The same in a process of its own, which a crash point may kill; its exit status as
+        `subprocess` has it.
 
-        Forked, because a Python that imports everything again costs half a minute where tests run side by side.
+        Forked, because a Python that imports everything again costs half a minute where
+        tests run side by side.
         """
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads: the command takes no lock of theirs
+            # of threads: the command takes no lock of theirs
+            warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
             failpoints.arm(arm)
@@ -125,16 +144,22 @@ class World:
 
     def body(self, number: int) -> Path:
         """The folder of a decided checkpoint's body."""
-        return self.folder / next(one.folder for one in self.history().decisions if one.checkpoint == number)
+        return self.folder / next(
+            one.folder for one in self.history().decisions if one.checkpoint == number
+        )
 
     def freeze(self, newest: int) -> None:
-        """Spark has planned the micro-batches up to this one, in the folder of the current lineage."""
+        """Spark has planned the micro-batches up to this one, in the folder of
+        the current lineage.
+        """
         lineage = self.history().lineage
         assert lineage is not None
         folder = self.folder / "spark" / lineage.id / "offsets"
         folder.mkdir(parents=True, exist_ok=True)
         for number in range(newest + 1):
-            (folder / str(number)).write_text("\n".join(["v1", "{}", *map(str, offsets(number).end)]))
+            (folder / str(number)).write_text(
+                "\n".join(["v1", "{}", *map(str, offsets(number).end)])
+            )
 
     def back_up_folder(self) -> None:
         """As it is now."""
@@ -146,7 +171,9 @@ class World:
         shutil.copytree(self.root / "backup", self.folder)
 
     def restore_folder_in_commit(self) -> None:
-        """To a backup of before checkpoint 1. Its driver died when the table had committed it, and the files had not."""
+        """To a backup of before checkpoint 1. Its driver died when the table had committed it, and
+        the files had not.
+        """
         self.driver().recover().run(0)
         self.freeze(1)
         self.back_up_folder()
@@ -179,14 +206,24 @@ class World:
         coordinator = driver.coordinator
         newest = coordinator.newest()
         number = newest.checkpoint + 1 if newest else coordinator.lineage.first_checkpoint
-        begin = coordinator.context.store.read(newest).offsets.end if newest else coordinator.lineage.start or (None,)
+        begin = (
+            coordinator.context.store.read(newest).offsets.end
+            if newest
+            else coordinator.lineage.start or (None,)
+        )
         frozen = FrozenOffsets(tuple(begin), (f'{{"next":{ids.stop}}}',))
-        assert coordinator.lineage.start in ((), ('{"next":20}',)), "it begins where the newest checkpoint ended"
+        assert coordinator.lineage.start in ((), ('{"next":20}',)), (
+            "it begins where the newest checkpoint ended"
+        )
 
         def pre_commit(pending: PendingCheckpoint) -> None:
             for index, (name, sink) in enumerate(driver.sinks.items()):
-                writer = sink.writer(pending.transaction(name), Subtask(0, pending.attempt.counter * 100 + index))
-                writer.write(pa.RecordBatch.from_pylist([{"id": one} for one in ids], schema=SCHEMA))
+                writer = sink.writer(
+                    pending.transaction(name), Subtask(0, pending.attempt.counter * 100 + index)
+                )
+                writer.write(
+                    pa.RecordBatch.from_pylist([{"id": one} for one in ids], schema=SCHEMA)
+                )
                 piece = writer.pre_commit()
                 assert piece is not None
                 pending.acknowledge(name, [piece])
@@ -196,5 +233,9 @@ class World:
 
     def ids(self) -> tuple[list[int], list[int]]:
         """What readers see: of the table, of the lake."""
-        rows = [row for path in sorted(self.lake.glob("*.json")) for row in path.read_text().splitlines()]
+        rows = [
+            row
+            for path in sorted(self.lake.glob("*.json"))
+            for row in path.read_text().splitlines()
+        ]
         return self.table.ids(), sorted(int(row.partition(":")[2].strip(" }")) for row in rows)

@@ -1,9 +1,10 @@
-"""Runs one job for long while everything around it dies: its driver, its workers, both servers, the broker.
+"""Runs one job for long while everything around it dies: its driver, its workers, both
+servers, the broker.
 
     python -m integration.soak [--minutes N] [--records N] [--kills N] [--seed S] [--report FILE]
 
-Each checkpoint goes to MySQL and to MariaDB. A reader looks at both tables all the time; at the end the independent checker
-compares them with Kafka. The same seed makes the same choices.
+Each checkpoint goes to MySQL and to MariaDB. A reader looks at both tables all the time; at the end
+the independent checker compares them with Kafka. The same seed makes the same choices.
 """
 
 from __future__ import annotations
@@ -38,8 +39,14 @@ _SHARE = 0.8
 @click.option("--records", type=int, default=0, help="Write at least so many.")
 @click.option("--kills", type=int, default=None, help="So many strikes.")
 @click.option("--seed", type=int, default=None, help="Of all choices; a new one if there is none.")
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures there, as Markdown.")
-def main(minutes: float, records: int, kills: int | None, seed: int | None, report: Path | None) -> None:
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the figures there, as Markdown.",
+)
+def main(
+    minutes: float, records: int, kills: int | None, seed: int | None, report: Path | None
+) -> None:
     """Entry point."""
     console = Console(soft_wrap=True, highlight=False)
     scratch = Path(tempfile.mkdtemp(prefix="twophase-soak-"))
@@ -51,7 +58,9 @@ def main(minutes: float, records: int, kills: int | None, seed: int | None, repo
     if report is not None:
         report.write_text(markdown(outcome), encoding="utf-8")
     if not outcome.exact:
-        console.print(f"Not exactly once: {[verdict.examples for verdict in outcome.verdicts.values()]}")
+        console.print(
+            f"Not exactly once: {[verdict.examples for verdict in outcome.verdicts.values()]}"
+        )
         sys.exit(1)
     shutil.rmtree(scratch)
 
@@ -85,7 +94,10 @@ class Screen:
 
     def __rich__(self) -> str:
         took_s = time.monotonic() - self._began_s
-        return f"{took_s:7.1f} s  {self._scenario.journals.rows:,} records committed, {self._strikes} strikes"
+        return (
+            f"{took_s:7.1f} s  {self._scenario.journals.rows:,} records committed, "
+            f"{self._strikes} strikes"
+        )
 
     def tell(self, struck: Struck) -> None:
         """Print one strike."""
@@ -94,7 +106,8 @@ class Screen:
         mended_s = struck.mended_s - struck.at_s
         self._console.print(
             f"{struck.at_s - self._began_s:7.1f} s  {self._strikes:3}  {struck.strike.fault:21} "
-            f"in {phase:10} mended after {mended_s:4.1f} s, {self._scenario.journals.rows:,} records committed"
+            f"in {phase:10} mended after {mended_s:4.1f} s, "
+            f"{self._scenario.journals.rows:,} records committed"
         )
 
 

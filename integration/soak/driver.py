@@ -1,6 +1,8 @@
-"""The driver process of the soak: the job of `integration.mysql.driver`, for ever, with every timeout short, writing a journal.
+"""The driver process of the soak: the job of `integration.mysql.driver`, for ever, with every
+timeout short, writing a journal.
 
-python -m integration.soak.driver '{"source": {...}, "location": ..., "sinks": {...}, "journal": FILE}'
+python -m integration.soak.driver '{"source": {...}, "location": ..., "sinks":
+{...}, "journal": FILE}'
 """
 
 from __future__ import annotations
@@ -20,8 +22,17 @@ def main(settings: dict[str, Any]) -> int:
     """Run until another driver takes over."""
     die_with_parent()
     spark = driver.session(settings["master"])
-    frame = spark.readStream.format("twophase-kafka").options(**settings["source"]).schema(workload.SCHEMA).load()
-    job = driver.writer(frame, settings).trigger(processingTime="0 seconds").observer(Journal(settings["journal"]))
+    frame = (
+        spark.readStream.format("twophase-kafka")
+        .options(**settings["source"])
+        .schema(workload.SCHEMA)
+        .load()
+    )
+    job = (
+        driver.writer(frame, settings)
+        .trigger(processingTime="0 seconds")
+        .observer(Journal(settings["journal"]))
+    )
     try:
         job.start().await_termination()
     except TwoPhaseError as error:

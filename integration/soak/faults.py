@@ -1,4 +1,6 @@
-"""The nemesis of the soak: what can happen to a job's driver, its workers and its servers, and how it is mended."""
+"""The nemesis of the soak: what can happen to a job's driver, its workers and its servers,
+and how it is mended.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from twophase.testing.sessions import kill
 
 _POLL_S = 0.05
 _TIMEOUT_S = 600
-"""A job that several faults have struck at once, on a busy machine, may stand still for long without a fault of its own."""
+"""A job that several faults have struck at once, on a busy machine, may stand still for long
+without a fault of its own.
+"""
 _FREEZE_DRIVER_S = (0.5, 3.0)
 _TROUBLE = ("CheckpointDeclined", "CommitRetried", "JobRestarting")
 
@@ -59,17 +63,27 @@ class Scene:
         while not condition():
             self.watch()
             self._supervise(what)
-            assert not deadline.over, f"timed out waiting for {what}:\n{self.driver.log.read_text()[-6000:]}"
+            assert not deadline.over, (
+                f"timed out waiting for {what}:\n{self.driver.log.read_text()[-6000:]}"
+            )
             time.sleep(_POLL_S)
 
     def _supervise(self, waiting_for: str) -> None:
-        """A driver that could not start because a server was away is started again; once started it has to live."""
+        """A driver that could not start because a server was away is started again; once
+        started it has to live.
+        """
         if self.driver.running:
             return
         ended = self.driver.wait()
-        refused = ended.code == TargetUnreachableError.exit_code and "\nTargetUnreachableError: " in ended.output
+        refused = (
+            ended.code == TargetUnreachableError.exit_code
+            and "\nTargetUnreachableError: " in ended.output
+        )
         if not refused or self.driver.has_recovered():
-            raise AssertionError(f"the driver ended with {ended.code} while waiting for {waiting_for}:\n{ended.output}")
+            raise AssertionError(
+                f"the driver ended with {ended.code} while waiting for {waiting_for}:\n"
+                f"{ended.output}"
+            )
         self.refused += 1
         self.start_driver()
 
@@ -91,7 +105,10 @@ def faults(scenario: SoakScenario, kafka: KafkaService) -> dict[str, Fault]:
     """All that can happen to a job, by name."""
     services: dict[str, Service] = {"Kafka": kafka}
     services |= {name_of(server): server for server in scenario.servers.values()}
-    found: dict[str, Fault] = {"SIGKILL driver": _kill_driver, "SIGKILL Python worker": _kill_worker}
+    found: dict[str, Fault] = {
+        "SIGKILL driver": _kill_driver,
+        "SIGKILL Python worker": _kill_worker,
+    }
     found |= {f"SIGKILL {name}": _killing(service) for name, service in services.items()}
     found |= {"SIGSTOP driver": _freeze_driver}
     found |= {f"SIGSTOP {name}": _freezing(name, service) for name, service in services.items()}
@@ -152,4 +169,6 @@ def _take_over(scene: Scene) -> None:
     scene.start_driver()
     scene.wait_for(lambda: not first.running, "the first driver to find out that it is fenced")
     ended = first.wait()
-    assert ended.code == FencedError.exit_code, f"the first driver ended with {ended.code}:\n{ended.output}"
+    assert ended.code == FencedError.exit_code, (
+        f"the first driver ended with {ended.code}:\n{ended.output}"
+    )

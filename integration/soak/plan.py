@@ -18,8 +18,10 @@ class Strike:
 
     Attributes:
         fault: its name.
-        rows: that have to be committed first, counted from when the last fault was mended; 0: no wait for a recovery.
-        aimed: whether a sink has to acknowledge a checkpoint then: the decision and the commit are near.
+        rows: that have to be committed first, counted from when the last fault was mended; 0: no
+            wait for a recovery.
+        aimed: whether a sink has to acknowledge a checkpoint then: the decision and
+            the commit are near.
         delay_s: that passes after that.
     """
 

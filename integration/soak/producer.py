@@ -1,4 +1,6 @@
-"""Writes orders all the time, also while the broker dies: what is delivered is in the topic once."""
+"""Writes orders all the time, also while the broker dies: what is delivered is
+in the topic once.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,14 @@ class SoakProducer:
         self._ahead = ahead
         self._failure: BaseException | None = None
         self._stopping = threading.Event()
-        # Idempotent: what is sent again after a broken connection is in the topic once all the same.
-        settings = {"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 5, "log_level": 2}
+        # Idempotent: what is sent again after a broken connection is in the topic
+        # once all the same.
+        settings = {
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "log_level": 2,
+        }
         self._producer = Producer(settings)
         self._thread = threading.Thread(target=self._run, name="soak-producer", daemon=True)
 
@@ -62,7 +70,9 @@ class SoakProducer:
         self._thread.join()
         left = self._producer.flush(_FLUSH_TIMEOUT_S)
         if left:
-            raise RuntimeError(f"{left} records did not reach {self._topic} within {_FLUSH_TIMEOUT_S} s")
+            raise RuntimeError(
+                f"{left} records did not reach {self._topic} within {_FLUSH_TIMEOUT_S} s"
+            )
         self.check()
         return self.produced
 
@@ -82,7 +92,9 @@ class SoakProducer:
                 for order in workload.orders(sent, _CHUNK):
                     partition = int(str(order["id"])) % _PARTITIONS
                     value = json.dumps(order).encode()
-                    self._producer.produce(self._topic, value, partition=partition, on_delivery=self._delivered)
+                    self._producer.produce(
+                        self._topic, value, partition=partition, on_delivery=self._delivered
+                    )
                 sent += _CHUNK
         except BaseException as error:  # noqa: BLE001 raised by `check` in the main thread
             self._failure = error
@@ -91,4 +103,6 @@ class SoakProducer:
         if error is None:
             self.produced += 1
         else:
-            self._failure = RuntimeError(f"a record for {message.topic()} was not delivered: {error}")
+            self._failure = RuntimeError(
+                f"a record for {message.topic()} was not delivered: {error}"
+            )

@@ -1,8 +1,8 @@
 """A reader of the tables while all else goes wrong: what it may see at any moment.
 
 1. What was visible stays visible.
-2. Of each partition exactly the first records are visible, each once: a checkpoint's records of a partition are one
-   piece, and checkpoints commit in order.
+2. Of each partition exactly the first records are visible, each once: a checkpoint's records of a
+   partition are one piece, and checkpoints commit in order.
 3. What is in a committed checkpoint is visible, in every table.
 4. What is visible is in a decided checkpoint (I1).
 """
@@ -23,7 +23,9 @@ from twophase.cli.checkpoint_list import read_checkpoints
 
 _PAUSE_S = 0.1
 _PAUSES = 3
-"""How many times as long as a look takes is waited, so that large tables do not keep their servers busy."""
+"""How many times as long as a look takes is waited, so that large tables do not keep
+their servers busy.
+"""
 _READ_TIMEOUT_S = 10
 
 
@@ -52,7 +54,9 @@ class Part:
 NOTHING = Part(0, 0, -1, 0)
 
 
-def violations(before: Mapping[int, Part], seen: Mapping[int, Part], committed: Ends, decided: Ends) -> list[str]:
+def violations(
+    before: Mapping[int, Part], seen: Mapping[int, Part], committed: Ends, decided: Ends
+) -> list[str]:
     """What a reader must not see.
 
     Args:
@@ -72,7 +76,9 @@ def violations(before: Mapping[int, Part], seen: Mapping[int, Part], committed: 
         if rows < least:
             found.append(f"partition {number}: {least} rows are committed, {rows} are visible")
         if rows > decided.get(number, 0):
-            found.append(f"partition {number}: {decided.get(number, 0)} rows are decided, {rows} are visible")
+            found.append(
+                f"partition {number}: {decided.get(number, 0)} rows are decided, {rows} are visible"
+            )
     return found
 
 
@@ -148,7 +154,8 @@ class SoakReader:
         )
         with connection, connection.cursor() as cursor:
             cursor.execute(
-                "SELECT kafka_partition, COUNT(*), MIN(kafka_offset), MAX(kafka_offset), SUM(kafka_offset) FROM orders"
+                "SELECT kafka_partition, COUNT(*), MIN(kafka_offset), MAX(kafka_offset), "
+                "SUM(kafka_offset) FROM orders"
                 " GROUP BY kafka_partition"
             )
             return {int(number): Part(*map(int, part)) for number, *part in cursor.fetchall()}
@@ -156,5 +163,9 @@ class SoakReader:
     def _ends(self, state: str) -> Ends:
         """The end of the newest checkpoint that is committed, or at least decided."""
         entries = read_checkpoints(self._scenario.settings["location"]).entries
-        bodies = [entry.body for entry in entries if entry.body and (state == "decided" or entry.decision.committed)]
+        bodies = [
+            entry.body
+            for entry in entries
+            if entry.body and (state == "decided" or entry.decision.committed)
+        ]
         return ends_of(bodies[-1].offsets.end)

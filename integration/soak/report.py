@@ -67,7 +67,9 @@ def lines(outcome: Outcome) -> list[Line]:
     """One for each fault, and one for all."""
     faults = sorted({struck.strike.fault for struck in outcome.struck})
     chosen = [(fault, [s for s in outcome.struck if s.strike.fault == fault]) for fault in faults]
-    return [_line(outcome, name, struck) for name, struck in [*chosen, ("all", list(outcome.struck))]]
+    return [
+        _line(outcome, name, struck) for name, struck in [*chosen, ("all", list(outcome.struck))]
+    ]
 
 
 def _line(outcome: Outcome, fault: str, struck: Sequence[Struck]) -> Line:
@@ -127,7 +129,9 @@ def markdown(outcome: Outcome) -> str:
     shown = ["\n".join(f"| {' | '.join(row)} |" for row in rows) for rows in (figures, strikes)]
     return (
         f"# Soak\n\n{shown[0]}\n\n"
-        "When the strikes fell, by the last thing that the job had reported (commit: decided, not yet proven committed), and\n"
-        "the time from a strike to the next checkpoint that was committed (half, and 95 of 100, took no longer):\n\n"
+        "When the strikes fell, by the last thing that the job had reported (commit: decided, not "
+        "yet proven committed), and\n"
+        "the time from a strike to the next checkpoint that was committed (half, and 95 of 100, "
+        "took no longer):\n\n"
         f"{shown[1]}\n"
     )

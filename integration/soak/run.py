@@ -1,4 +1,6 @@
-"""One soak: a job, what strikes it, a reader who looks all the time, and what the checker says at the end."""
+"""One soak: a job, what strikes it, a reader who looks all the time, and what the
+checker says at the end.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +117,10 @@ class Soak:
         self._struck: list[Struck] = []
         self._scene = Scene(scenario, random.Random(seed), self._check)
         self._producer = SoakProducer(
-            kafka.bootstrap_servers, scenario.topic, lambda: scenario.journals.rows, _AHEAD * scenario.batch
+            kafka.bootstrap_servers,
+            scenario.topic,
+            lambda: scenario.journals.rows,
+            _AHEAD * scenario.batch,
         )
         self._reader = SoakReader(scenario)
 
@@ -169,21 +174,29 @@ class Soak:
             self._await_more_than(now)
 
     def _await_more_than(self, rows: int) -> None:
-        self._scene.wait_for(lambda: self._scenario.journals.rows > rows, f"a checkpoint after {rows} committed rows")
+        self._scene.wait_for(
+            lambda: self._scenario.journals.rows > rows, f"a checkpoint after {rows} committed rows"
+        )
 
     def _await_acknowledgement(self) -> None:
         journals, now = self._scenario.journals, time.monotonic()
-        self._scene.wait_for(lambda: bool(journals.since(now, ["SinkAcknowledged"])), "a sink to acknowledge")
+        self._scene.wait_for(
+            lambda: bool(journals.since(now, ["SinkAcknowledged"])), "a sink to acknowledge"
+        )
 
     def _await_nothing_prepared(self, sink: str) -> None:
-        self._scene.wait_for(lambda: not self._scenario.prepared(sink), f"nothing to be prepared in {sink}")
+        self._scene.wait_for(
+            lambda: not self._scenario.prepared(sink), f"nothing to be prepared in {sink}"
+        )
 
     def _check(self) -> None:
         self._producer.check()
         self._reader.check()
 
     def _judge(self, took_s: float) -> Outcome:
-        """What is there after one more death of each server: what is committed is durable, nothing comes back."""
+        """What is there after one more death of each server: what is committed is durable,
+        nothing comes back.
+        """
         for server in self._scenario.servers.values():
             server.kill()
             server.restart()

@@ -1,4 +1,6 @@
-"""The job of the soak: a scenario whose drivers run for ever, have short timeouts and keep journals."""
+"""The job of the soak: a scenario whose drivers run for ever, have short timeouts
+and keep journals.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ from twophase.testing.sessions import session_of
 BATCH = 1000
 _MASTER = "local[2]"
 _SOURCE = {"request.timeout": "4 s", "read.timeout": "8 s"}
-_SINK = {"connect_timeout": "4 s", "lock_wait_timeout": "1 s", "io_timeout": "4 s", "fence_timeout": "20 s"}
+_SINK = {
+    "connect_timeout": "4 s",
+    "lock_wait_timeout": "1 s",
+    "io_timeout": "4 s",
+    "fence_timeout": "20 s",
+}
 _JOB = {
     "restart.delay": "100 ms",
     "restart.delay_max": "500 ms",
@@ -30,8 +37,8 @@ _JOB = {
 }
 
 _LINGERS = ("C06", "C11", "C12", "C13", "C14", "C15", "C19", "C20", "C22")
-"""Crash points where a driver lingers, so that a good part of all random moments is between a decision and the end of its
-commit, which takes a few milliseconds otherwise.
+"""Crash points where a driver lingers, so that a good part of all random moments is between a
+decision and the end of its commit, which takes a few milliseconds otherwise.
 """
 _LINGER_MS = 25
 
@@ -56,7 +63,9 @@ class SoakDriver(DriverProcess):
         return any(entry.kind == "RecoveryFinished" for entry in JournalReader(self._journal).new())
 
     def python_workers(self) -> list[psutil.Process]:
-        """The Python processes that the JVM has started: the daemon, the workers of tasks, that of the source."""
+        """The Python processes that the JVM has started: the daemon, the workers of tasks,
+        that of the source.
+        """
         return [process for process in session_of(self.pid) if "pyspark" in _module(process)]
 
 
@@ -78,11 +87,18 @@ class Journals:
     def entries(self) -> list[Entry]:
         """All events, in the order of their time."""
         with self._lock:
-            new = sorted((entry for reader in self._readers for entry in reader.new()), key=lambda entry: entry.at_s)
+            new = sorted(
+                (entry for reader in self._readers for entry in reader.new()),
+                key=lambda entry: entry.at_s,
+            )
             for entry in new:
                 if entry.kind == "CheckpointCommitted":
                     self._ends = ends_of(entry.fields["offsets"])
-            self._entries = sorted([*self._entries, *new], key=lambda entry: entry.at_s) if new else self._entries
+            self._entries = (
+                sorted([*self._entries, *new], key=lambda entry: entry.at_s)
+                if new
+                else self._entries
+            )
             return self._entries
 
     def since(self, at_s: float, kinds: Iterable[str]) -> list[Entry]:
@@ -133,13 +149,18 @@ class SoakScenario(Scenario):
         """Start a driver that reads for ever."""
         journal = self.scratch / f"driver-{next(self._numbers)}.events"
         self.journals.add(journal)
-        return SoakDriver(self.settings | settings | {"journal": str(journal)}, self.scratch, arm or self._arm)
+        return SoakDriver(
+            self.settings | settings | {"journal": str(journal)}, self.scratch, arm or self._arm
+        )
 
 
 def ends_of(lines: Iterable[str | None]) -> dict[int, int]:
     """The end of each partition in the offsets of a checkpoint, of which the job has one source."""
     [line] = lines
-    return {entry["partition"]: entry["offset"] for entry in json.loads(line or "{}").get("partitions") or ()}
+    return {
+        entry["partition"]: entry["offset"]
+        for entry in json.loads(line or "{}").get("partitions") or ()
+    }
 
 
 def _source(kafka: KafkaService, topic: str, batch: int) -> dict[str, str]:

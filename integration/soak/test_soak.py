@@ -57,7 +57,7 @@ def test_the_reader_is_content_with_what_is_committed_and_with_decided_checkpoin
         (first(6) | {1: Part(1, 0, 0, 0)}, "partition 1: 0 rows are decided, 1 are visible"),
     ],
     ids=[
-        "rows that go", "all rows gone", "a commit not seen", "undecided rows", "a duplicate", "a hole",
+        "rows that go", "all rows gone", "a commit not seen", "undecided rows", "a duplicate", "a hole",  # noqa: E501
         "a duplicate that stands in for a loss", "a partition of nobody",
     ],
 )  # fmt: skip
@@ -67,7 +67,9 @@ def test_the_reader_sees(seen: dict[int, Part], complaint: str) -> None:
 
 def test_a_seed_makes_the_same_strikes_and_every_fault_has_its_turn() -> None:
     deck = [f"fault {number}" for number in range(10)]
-    once, again, other = (list(islice(strikes(seed, deck, rows=1000, eager=0.3), 30)) for seed in (1, 1, 2))
+    once, again, other = (
+        list(islice(strikes(seed, deck, rows=1000, eager=0.3), 30)) for seed in (1, 1, 2)
+    )
     assert once == again
     assert once != other
     for turn in (once[:10], once[10:20], once[20:]):

@@ -1,10 +1,11 @@
 """A driver process with four stateful jobs, each from Kafka into a MySQL table of its own.
 
-    python -m integration.stateful.driver '{"servers": ..., "topics": {...}, "location": ..., "sink": {...}, ...}'
+    python -m integration.stateful.driver '{"servers": ..., "topics": {...}, "location": ...,
+        "sink": {...}, ...}'
 
-A job starts when the one before it has ended, or is held by a failpoint that is armed with a long delay. So one SIGKILL
-can catch all of them at one crash point. At its end the driver writes down what Spark's state data source shows of each
-job's state.
+A job starts when the one before it has ended, or is held by a failpoint that is armed with a long
+delay. So one SIGKILL can catch all of them at one crash point. At its end the driver writes down
+what Spark's state data source shows of each job's state.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from twophase.runtime.job import Job
 from twophase.sinks.mysql.sink import MySqlSink
 from twophase.testing.parent_death import die_with_parent
 
-# A loaded machine may start a Python worker more slowly than Spark waits for it: the query is started again.
+# A loaded machine may start a Python worker more slowly than Spark waits for it: the
+# query is started again.
 _OPTIONS = {"restart.delay": "100 ms", "restart.delay_max": "500 ms"}
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _POLL_S = 0.05
@@ -41,7 +43,9 @@ def main(settings: dict[str, Any]) -> None:
     spark = session("local[2]")
     queries = {name: QUERIES[name] for name in settings["queries"]}
     for number, (name, query) in enumerate(queries.items()):
-        spark.conf.set(_PROVIDER, f"org.apache.spark.sql.execution.streaming.state.{query.provider}")
+        spark.conf.set(
+            _PROVIDER, f"org.apache.spark.sql.execution.streaming.state.{query.provider}"
+        )
         job = start(spark, name, settings)
         while not job.await_termination(_POLL_S) and _held() <= number:
             pass
@@ -90,7 +94,9 @@ def read(spark: SparkSession, settings: dict[str, Any], topic: str, schema: str)
     return spark.readStream.format("twophase-kafka").options(**options).schema(schema).load()
 
 
-def state(spark: SparkSession, settings: dict[str, Any], name: str, query: Query) -> Iterator[list[str]]:
+def state(
+    spark: SparkSession, settings: dict[str, Any], name: str, query: Query
+) -> Iterator[list[str]]:
     """Everything in the state of a job, one sorted list for each way of looking at it."""
     [lineage] = Path(f"{settings['location']}/{name}/spark").iterdir()
     for options in query.state:

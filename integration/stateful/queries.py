@@ -1,6 +1,8 @@
-"""Four queries that keep state, each in another way: windows, a stream-stream join, deduplication, transformWithState.
+"""Four queries that keep state, each in another way: windows, a stream-stream join, deduplication,
+transformWithState.
 
-Two of them keep it in Spark's default state store, two in RocksDB; transformWithState works in no other.
+Two of them keep it in Spark's default state store, two in RocksDB; transformWithState
+works in no other.
 """
 
 from __future__ import annotations
@@ -53,32 +55,46 @@ def _timed(frame: DataFrame, seconds: str, late_s: float) -> DataFrame:
 
 
 def _windows(read: Read) -> DataFrame:
-    grouped = _timed(read("events", EVENT), "at", LATE_S).groupBy(F.window("time", f"{WINDOW_S} seconds"), "word")
+    grouped = _timed(read("events", EVENT), "at", LATE_S).groupBy(
+        F.window("time", f"{WINDOW_S} seconds"), "word"
+    )
     return grouped.count().select(F.unix_seconds("window.start").alias("start"), "word", "count")
 
 
 def _joined(read: Read) -> DataFrame:
     events = _timed(read("events", EVENT), "at", JOIN_LATE_S)
-    payments = _timed(read("payments", PAYMENT), "paid_at", JOIN_LATE_S).withColumnRenamed("time", "paid_time")
+    payments = _timed(read("payments", PAYMENT), "paid_at", JOIN_LATE_S).withColumnRenamed(
+        "time", "paid_time"
+    )
     until = F.expr(f"time + interval {PAID_WITHIN_S} seconds")
-    matches = (F.col("number") == F.col("paid_number")) & F.col("paid_time").between(F.col("time"), until)
+    matches = (F.col("number") == F.col("paid_number")) & F.col("paid_time").between(
+        F.col("time"), until
+    )
     return events.join(payments, matches, "left_outer").select("number", "paid_at")
 
 
 def _deduplicated(read: Read) -> DataFrame:
-    return _timed(read("events", EVENT), "sent", UNIQUE_S).dropDuplicatesWithinWatermark(["id"]).select("id", "sent")
+    return (
+        _timed(read("events", EVENT), "sent", UNIQUE_S)
+        .dropDuplicatesWithinWatermark(["id"])
+        .select("id", "sent")
+    )
 
 
 def _visits(read: Read) -> DataFrame:
     return (
         _timed(read("events", EVENT), "at", LATE_S)
         .groupBy("visit")
-        .transformWithState(Visits(), "visit string, events long, amount long", "Append", "EventTime")
+        .transformWithState(
+            Visits(), "visit string, events long, amount long", "Append", "EventTime"
+        )
     )
 
 
 class Visits(StatefulProcessor):
-    """Adds up the events of a visit, and gives the sum out when nothing more has come for a while."""
+    """Adds up the events of a visit, and gives the sum out when nothing more
+    has come for a while.
+    """
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
@@ -94,7 +110,9 @@ class Visits(StatefulProcessor):
         self._handle.registerTimer((last + VISIT_TIMEOUT_S) * 1000)
         return iter(())
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:
+    def handleExpiredTimer(
+        self, key: Any, timerValues: Any, expiredTimerInfo: Any
+    ) -> Iterator[Row]:
         events, amount, _ = self._visit.get() or (0, 0, 0)
         self._visit.clear()
         yield Row(visit=key[0], events=events, amount=amount)
@@ -110,7 +128,9 @@ _SIDES = {"joinSide": "left"}, {"joinSide": "right"}
 _VISITS = {"stateVarName": "visit"}, {"readRegisteredTimers": "true"}
 
 QUERIES = {
-    "windowed": Query(_windows, "start BIGINT, word VARCHAR(20), count BIGINT", _HASHMAP, (_WHOLE,)),
+    "windowed": Query(
+        _windows, "start BIGINT, word VARCHAR(20), count BIGINT", _HASHMAP, (_WHOLE,)
+    ),
     "joined": Query(_joined, "number BIGINT, paid_at BIGINT", _HASHMAP, _SIDES),
     "deduplicated": Query(_deduplicated, "id BIGINT, sent BIGINT", _ROCKSDB, (_WHOLE,)),
     "visits": Query(_visits, "visit VARCHAR(20), events BIGINT, amount BIGINT", _ROCKSDB, _VISITS),

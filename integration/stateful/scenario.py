@@ -1,4 +1,6 @@
-"""Four stateful jobs under test in one driver process: their tables, their folder, and what they leave behind."""
+"""Four stateful jobs under test in one driver process: their tables, their folder, and what
+they leave behind.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ class StatefulDriver(DriverProcess):
 def produce(kafka: KafkaService) -> dict[str, str]:
     """Make and fill the topics; return their names in Kafka by their names in the queries."""
     topics = {}
-    for name, records in (("events", stateful_workload.events()), ("payments", stateful_workload.payments())):
+    for name, records in (
+        ("events", stateful_workload.events()),
+        ("payments", stateful_workload.payments()),
+    ):
         topics[name] = f"{name}-{uuid.uuid4().hex[:8]}"
         workload.create_topic(kafka.bootstrap_servers, topics[name])
         stateful_workload.produce(kafka.bootstrap_servers, topics[name], records)
@@ -43,7 +48,8 @@ class Outcome:
 
     Attributes:
         rows: of its table, as a multiset.
-        batches: what Spark has noted of each micro-batch, the time of day aside: offsets, watermark, watermark after it.
+        batches: what Spark has noted of each micro-batch, the time of day aside: offsets,
+            watermark, watermark after it.
         state: what Spark's state data source shows.
     """
 
@@ -109,7 +115,11 @@ class StatefulScenario:
         """
         driver = StatefulDriver(self._settings, self._scratch, held_at([point], hit))
         try:
-            driver.wait_for(lambda: len(driver.points()) >= len(self._names), f"all jobs to come to {point}", TIMEOUT_S)
+            driver.wait_for(
+                lambda: len(driver.points()) >= len(self._names),
+                f"all jobs to come to {point}",
+                TIMEOUT_S,
+            )
         finally:
             ended = driver.kill()
         return ended.points
@@ -131,8 +141,12 @@ class StatefulScenario:
         return len([*(self._spark(name) / "ranges").glob(f"{batch}-*/*")])
 
     def replays(self, name: str) -> dict[int, bool]:
-        """The micro-batches of a job that were replayed after their decision, and whether their plan was executed."""
-        replays = [json.loads(line) for line in Path(self._settings["replays"]).read_text().splitlines()]
+        """The micro-batches of a job that were replayed after their decision, and whether their
+        plan was executed.
+        """
+        replays = [
+            json.loads(line) for line in Path(self._settings["replays"]).read_text().splitlines()
+        ]
         return {checkpoint: executed for job, checkpoint, executed in replays if job == name}
 
     def outcome(self, name: str) -> Outcome:

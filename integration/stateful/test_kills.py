@@ -1,9 +1,11 @@
-"""Queries that keep state, killed and started again: state, watermark and results are those of an undisturbed run.
+"""Queries that keep state, killed and started again: state, watermark and results are those of
+an undisturbed run.
 
-Four jobs in one driver process: a windowed count, a stream-stream join, a deduplication and transformWithState. The tests
-of this module run in order on them. Each lets every job come to one crash point and kills the driver there; the next
-test's driver recovers what that left, and goes on. The last driver runs to the end. Another one has read the same records
-without a kill, and plain Python says what both must have written.
+Four jobs in one driver process: a windowed count, a stream-stream join, a deduplication and
+transformWithState. The tests of this module run in order on them. Each lets every job come to one
+crash point and kills the driver there; the next test's driver recovers what that left, and goes on.
+The last driver runs to the end. Another one has read the same records without a kill, and plain
+Python says what both must have written.
 """
 
 from __future__ import annotations
@@ -15,13 +17,20 @@ from integration.stateful.scenario import TIMEOUT_S, StatefulScenario, produce
 from integration.stateful.workload import expected
 from twophase.testing.services import KafkaService, MySqlService
 
-pytestmark = [pytest.mark.part("stateful"), pytest.mark.proof, pytest.mark.timeout(TIMEOUT_S + 120), pytest.mark.relay]
+pytestmark = [
+    pytest.mark.part("stateful"),
+    pytest.mark.proof,
+    pytest.mark.timeout(TIMEOUT_S + 120),
+    pytest.mark.relay,
+]
 
-# Between the decision and Spark's commit log: Spark replays the micro-batch, no sink writes, and the state goes on.
+# Between the decision and Spark's commit log: Spark replays the micro-batch, no sink writes, and
+# the state goes on.
 DECIDED = {"C13", "C16"}
 # Before the decision: the micro-batch is aborted and written again.
 UNDECIDED = {"C02", "C06", "C09"}
-# Not one of DECIDED after another: recovery and replay commit too, and would be held in place of the next checkpoint.
+# Not one of DECIDED after another: recovery and replay commit too, and would be held in place of
+# the next checkpoint.
 ORDER = ["C13", "C02", "C16", "C06", "C09"]
 
 _caught: dict[tuple[str, str], int] = {}
@@ -35,14 +44,20 @@ def topics(kafka: KafkaService) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def killed(
-    kafka: KafkaService, mysql: MySqlService, topics: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    kafka: KafkaService,
+    mysql: MySqlService,
+    topics: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> StatefulScenario:
     return StatefulScenario(kafka, mysql, topics, tmp_path_factory.mktemp("killed"))
 
 
 @pytest.fixture(scope="module")
 def undisturbed(
-    kafka: KafkaService, mysql: MySqlService, topics: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    kafka: KafkaService,
+    mysql: MySqlService,
+    topics: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> StatefulScenario:
     scenario = StatefulScenario(kafka, mysql, topics, tmp_path_factory.mktemp("undisturbed"))
     scenario.finish()
@@ -64,7 +79,9 @@ def test_every_job_was_killed_at_every_planned_point_and_replayed_its_decided_mi
     assert set(_caught) == {(name, point) for name in QUERIES for point in DECIDED | UNDECIDED}
     for name in QUERIES:
         replays = killed.replays(name)
-        assert all(replays[_caught[name, point]] for point in DECIDED), f"{name}: {_caught}, {replays}"
+        assert all(replays[_caught[name, point]] for point in DECIDED), (
+            f"{name}: {_caught}, {replays}"
+        )
     assert killed.prepared() == []
 
 

@@ -1,7 +1,9 @@
-"""A query that keeps state, killed once between the decision and Spark's commit log: it ends as plain Python says.
+"""A query that keeps state, killed once between the decision and Spark's commit log: it ends as
+plain Python says.
 
-Stands in `make test` for `test_kills.py`, which kills four queries before and after the decision and compares with an
-undisturbed run. Of Spark's other state store `integration/getting_started/test_even_odd_sum.py` stands for it.
+Stands in `make test` for `test_kills.py`, which kills four queries before and after the decision
+and compares with an undisturbed run. Of Spark's other state store
+`integration/getting_started/test_even_odd_sum.py` stands for it.
 """
 
 from __future__ import annotations

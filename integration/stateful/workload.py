@@ -1,9 +1,11 @@
-"""What the stateful queries read, and what must come out of them, computed in plain Python from the same records.
+"""What the stateful queries read, and what must come out of them, computed in plain Python
+from the same records.
 
-Two topics of two partitions each, one record a second in each topic: that at position i goes to partition i % 2. From the
-third batch on some come so late that every query must drop them, but not later than that: with the watermark of one batch
-before they would be taken. Watermarks end on half a second and everything else on a whole one, so that no outcome hangs on
-whether a comparison is `<` or `<=`.
+Two topics of two partitions each, one record a second in each topic: that at position i goes to
+partition i % 2. From the third batch on some come so late that every query must drop them, but not
+later than that: with the watermark of one batch before they would be taken. Watermarks end on half
+a second and everything else on a whole one, so that no outcome hangs on whether a
+comparison is `<` or `<=`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ VISIT_TIMEOUT_S = 30
 
 _PAID_AFTER = 10
 _LATE_FROM = 2 * BATCH
-_START_S = 1000  # not 0, where the first watermark is: Spark would take the first record for a late one
+# not 0, where the first watermark is: Spark would take the first record for a late one
+_START_S = 1000
 _TOO_LATE_S = 10
 _RESENT_AFTER = 24
 _REUSED_AFTER = 160
@@ -74,7 +77,12 @@ def produce(servers: str, topic: str, records: Iterable[Mapping[str, Any]]) -> N
 
 def expected() -> dict[str, Counter[Row]]:
     """The rows of each query once everything is read, as multisets."""
-    return {"windowed": _windows(), "joined": _joined(), "deduplicated": _deduplicated(), "visits": _visits()}
+    return {
+        "windowed": _windows(),
+        "joined": _joined(),
+        "deduplicated": _deduplicated(),
+        "visits": _visits(),
+    }
 
 
 def _is_late(i: int, every: int) -> bool:
@@ -82,13 +90,17 @@ def _is_late(i: int, every: int) -> bool:
 
 
 def _late_at(i: int, watermark_s: float) -> int:
-    """Spark drops what is older than the watermark of the batch before: that of all batches up to two before this one."""
+    """Spark drops what is older than the watermark of the batch before: that of all batches up to
+    two before this one.
+    """
     newest_s = _START_S + (i // BATCH - 1) * BATCH - 1
     return int(newest_s - watermark_s - _TOO_LATE_S)
 
 
 def _identity(i: int, late: bool) -> dict[str, Any]:
-    """Most events are sent once. Some are sent again 24 s later, as they were; some ids are used again much later."""
+    """Most events are sent once. Some are sent again 24 s later, as they were; some ids are
+    used again much later.
+    """
     if late:
         return {"id": 10_000 + i, "sent": _late_at(i, UNIQUE_S)}
     if i % 4 == 3 and i >= _RESENT_AFTER and not _is_late(i - _RESENT_AFTER, 13):
@@ -112,7 +124,11 @@ def _windows() -> Counter[Row]:
     counts = Counter((event["at"] // WINDOW_S * WINDOW_S, event["word"]) for event in _in_time())
     watermark_s = _newest(events(), "at") - LATE_S
     return Counter(
-        {(start, word, count): 1 for (start, word), count in counts.items() if start + WINDOW_S <= watermark_s}
+        {
+            (start, word, count): 1
+            for (start, word), count in counts.items()
+            if start + WINDOW_S <= watermark_s
+        }
     )
 
 

@@ -1,18 +1,23 @@
-"""The driver process of the tests with three sinks: jobs into MySQL, Delta and Hive, in one checkpoint.
+"""The driver process of the tests with three sinks: jobs into MySQL, Delta and Hive,
+in one checkpoint.
 
-    python -m integration.three_sinks.driver '{"orders": ..., "location": ..., "jobs": ["one", "two"], ...}'
+    python -m integration.three_sinks.driver '{"orders": ..., "location": ..., "jobs":
+        ["one", "two"], ...}'
 
-The orders come from JSON files by Spark's own file source, so that many jobs fit on a small machine (`integration.files.driver`).
+The orders come from JSON files by Spark's own file source, so that many jobs fit on a small machine
+(`integration.files.driver`).
 
-Several jobs run side by side, each into tables of its own; every one can be held at another crash point
-(`harness.held_jobs`). Each time a job has recovered, the rows of its three tables are noted, before it writes anything new.
+Several jobs run side by side, each into tables of its own; every one can be held at another crash
+point (`harness.held_jobs`). Each time a job has recovered, the rows of its three tables are noted,
+before it writes anything new.
 
-What a test may do to a job: hold a sink back, before its pre-commit, as long as a file in the folder `gates` has its name; have
-every row get another customer, by chance, each time that it is computed (`drawn`); arm the point DELTA, in a task that has
-given all its rows to Delta's writer.
+What a test may do to a job: hold a sink back, before its pre-commit, as long as a file in the
+folder `gates` has its name; have every row get another customer, by chance, each time that it is
+computed (`drawn`); arm the point DELTA, in a task that has given all its rows to Delta's writer.
 
-Jobs named in `controls` run with the protocol switched off, here in the harness only, and die between MySQL and the others:
-`duplicates` notes a batch as done after all three have it; `losses` before.
+Jobs named in `controls` run with the protocol switched off, here in the harness only, and die
+between MySQL and the others: `duplicates` notes a batch as done after all three have
+it; `losses` before.
 """
 
 from __future__ import annotations
@@ -54,7 +59,9 @@ def main(settings: dict[str, Any]) -> None:
     die_with_parent()
     spark = session(settings["master"])
     spark.conf.set("spark.sql.files.openCostInBytes", "128MB")  # a task for each file
-    work: list[Callable[[], None]] = [partial(control, spark, name, settings) for name in settings["controls"]]
+    work: list[Callable[[], None]] = [
+        partial(control, spark, name, settings) for name in settings["controls"]
+    ]
     work += [partial(run, spark, name, settings) for name in settings["jobs"]]
     if armed(delta_driver.BEFORE_CHECKPOINT):
         table = Path(settings["lake"]) / settings["jobs"][-1]
@@ -67,7 +74,9 @@ def main(settings: dict[str, Any]) -> None:
 
 def targets(name: str, settings: dict[str, Any]) -> Targets:
     """The tables of a job."""
-    return Targets(name, settings["connection"], Path(settings["lake"]), Path(settings["warehouse"]))
+    return Targets(
+        name, settings["connection"], Path(settings["lake"]), Path(settings["warehouse"])
+    )
 
 
 def run(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
@@ -79,13 +88,25 @@ def run(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
             with Path(settings["journals"], f"{name}.recovered").open("a") as file:
                 file.write(json.dumps(tables.rows()) + "\n")
 
-    trigger: dict[str, Any] = {"processingTime": "0 seconds"} if settings["forever"] else {"availableNow": True}
+    trigger: dict[str, Any] = (
+        {"processingTime": "0 seconds"} if settings["forever"] else {"availableNow": True}
+    )
     rows = files_driver.read(spark, settings)
     gates = Path(settings["gates"])
     (
-        twophase.write_stream(rows.mapInArrow(draw, rows.schema) if settings["drawn"] else rows, name=name)
-        .sink(MYSQL, MySqlSink(**settings["mysql"], table=name), transform=partial(pass_gate, gates / MYSQL))
-        .sink(DELTA, DeltaSink(path=str(tables.delta), create=True), transform=partial(feed, gates / DELTA))
+        twophase.write_stream(
+            rows.mapInArrow(draw, rows.schema) if settings["drawn"] else rows, name=name
+        )
+        .sink(
+            MYSQL,
+            MySqlSink(**settings["mysql"], table=name),
+            transform=partial(pass_gate, gates / MYSQL),
+        )
+        .sink(
+            DELTA,
+            DeltaSink(path=str(tables.delta), create=True),
+            transform=partial(feed, gates / DELTA),
+        )
         .sink(
             HIVE,
             HiveSink(table=name, create=True, partition_by=[PARTITION]),
@@ -102,7 +123,9 @@ def run(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
 
 
 def pass_gate(gate: Path, rows: DataFrame) -> DataFrame:
-    """The rows of one sink, when nothing holds it back. The columns, which it asks for when it is opened, it has at once."""
+    """The rows of one sink, when nothing holds it back. The columns, which it asks for when it is
+    opened, it has at once.
+    """
     if not rows.isStreaming:
         wait_until(lambda: not gate.exists(), f"{gate} to be gone")
     return rows
@@ -141,7 +164,11 @@ def control(spark: SparkSession, name: str, settings: dict[str, Any]) -> None:
         if not batch.isEmpty():
             write_in_halves(folder, number, name, CONTROL.format(name), write_half)
 
-    query = files_driver.read(spark, settings).writeStream.foreachBatch(write).trigger(availableNow=True)
+    query = (
+        files_driver.read(spark, settings)
+        .writeStream.foreachBatch(write)
+        .trigger(availableNow=True)
+    )
     query.option("checkpointLocation", str(folder / "spark")).start().awaitTermination()
 
 

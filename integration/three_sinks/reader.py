@@ -1,10 +1,12 @@
-"""A reader of the tables of several jobs with three sinks, while their drivers are killed: what it sees at any moment.
+"""A reader of the tables of several jobs with three sinks, while their drivers are killed: what it
+sees at any moment.
 
 1. No row is visible twice, and what was visible stays visible.
 2. What is in a committed checkpoint is visible, in every table.
 3. What is visible is in a decided checkpoint (I1).
 
-Whether a checkpoint is visible as a whole is measured: a part of it is some of its rows, and not all.
+Whether a checkpoint is visible as a whole is measured: a part of it is some of its
+rows, and not all.
 """
 
 from __future__ import annotations
@@ -54,8 +56,17 @@ class Part:
         return self.ended_s - self.began_s
 
     def after_s(self, starts_s: Iterable[float]) -> float | None:
-        """How long it stayed after the start of the next driver; None: the driver that began it committed the rest."""
-        return next((self.ended_s - start_s for start_s in starts_s if self.began_s < start_s < self.ended_s), None)
+        """How long it stayed after the start of the next driver; None: the driver that began it
+        committed the rest.
+        """
+        return next(
+            (
+                self.ended_s - start_s
+                for start_s in starts_s
+                if self.began_s < start_s < self.ended_s
+            ),
+            None,
+        )
 
 
 @dataclass(frozen=True)
@@ -90,7 +101,9 @@ class Look:
             "visible and not decided": [*(visible - {*range(self.decided)})],
         }
         return [
-            f"{what}: {len(orders)}, such as {sorted(orders)[:_EXAMPLES]}" for what, orders in found.items() if orders
+            f"{what}: {len(orders)}, such as {sorted(orders)[:_EXAMPLES]}"
+            for what, orders in found.items()
+            if orders
         ]
 
 
@@ -133,7 +146,9 @@ class ThreeReader(Poller):
                 if looked != self._last[name, sink]:  # most looks show nothing new
                     found = looked.wrong({*self._last[name, sink].orders})
                     self.wrong[name] += (
-                        reported for what in found if (reported := f"{sink}: {what}") not in self.wrong[name]
+                        reported
+                        for what in found
+                        if (reported := f"{sink}: {what}") not in self.wrong[name]
                     )
                     self._last[name, sink] = looked
                 self._note(name, sink, began_s, ended_s)
@@ -144,22 +159,31 @@ class ThreeReader(Poller):
 
     def passing(self, sink: str) -> list[float]:
         """How long each part lasted that went by while its driver lived."""
-        return [part.lasted_s() for part in self._of(sink) if part.after_s(self._scenario.starts_s) is None]
+        return [
+            part.lasted_s()
+            for part in self._of(sink)
+            if part.after_s(self._scenario.starts_s) is None
+        ]
 
     def left(self, sink: str) -> list[float]:
         """How long each part that a kill had left stayed after the start of the next driver."""
-        return [after_s for part in self._of(sink) if (after_s := part.after_s(self._scenario.starts_s)) is not None]
+        return [
+            after_s
+            for part in self._of(sink)
+            if (after_s := part.after_s(self._scenario.starts_s)) is not None
+        ]
 
     def figures(self) -> str:
         """What was measured, for people."""
         lines = [
-            f"{'target':8}{'looks':>8}{'at a part':>11}{'parts':>7}{'longest':>9}{'left by a kill':>16}{'longest':>9}"
+            f"{'target':8}{'looks':>8}{'at a part':>11}{'parts':>7}{'longest':>9}{'left by a kill':>16}{'longest':>9}"  # noqa: E501
         ]
         for sink in SINKS:
             passing, left = self.passing(sink), self.left(sink)
             lines.append(
                 f"{sink:8}{self.looks[sink]:8,}{self.looks_at_parts[sink]:11,}{len(passing):7}"
-                f"{1000 * max(passing, default=0):6.0f} ms{len(left):16}{max(left, default=0):7.1f} s"
+                f"{1000 * max(passing, default=0):6.0f} "
+                f"ms{len(left):16}{max(left, default=0):7.1f} s"
             )
         return "\n".join(lines)
 
@@ -178,7 +202,11 @@ class ThreeReader(Poller):
                 cursor.execute(f"SELECT JSON_ARRAYAGG(id) FROM {targets.job}")
                 [(numbers,)] = cursor.fetchall()
                 return list(json.loads(numbers or "[]"))
-        files = self._live_files(targets.delta) if sink == DELTA else [*order_files.visible(targets.hive)]
+        files = (
+            self._live_files(targets.delta)
+            if sink == DELTA
+            else [*order_files.visible(targets.hive)]
+        )
         return [number for file in files for number in self._read(file)]
 
     def _live_files(self, table: Path) -> list[Path]:
@@ -229,7 +257,9 @@ class Log:
 
 
 def ends_of(location: str) -> Ends:
-    """What a job has committed and decided, by its log; nothing if it is none. Checkpoints have whole micro-batches."""
+    """What a job has committed and decided, by its log; nothing if it is none. Checkpoints have
+    whole micro-batches.
+    """
     committed = decided = 0
     with suppress(ConfigError):
         for entry in read_checkpoints(location).entries:

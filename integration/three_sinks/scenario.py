@@ -58,7 +58,11 @@ class ThreeSinksScenario:
         self._scratch = scratch
         self._database = f"shop_{uuid.uuid4().hex[:8]}"
         self._runs = 0
-        self.conf = {**delta_settings(), **hive_settings(scratch, str(scratch / "metastore")), **_PATIENT}
+        self.conf = {
+            **delta_settings(),
+            **hive_settings(scratch, str(scratch / "metastore")),
+            **_PATIENT,
+        }
         mysql.create_database(self._database)
         self._gates = scratch / "gates"
         self._orders = scratch / "orders"
@@ -114,8 +118,12 @@ class ThreeSinksScenario:
         self.hit.update(ended.points)
         return ended
 
-    def kill_at(self, points: Sequence[str], before: Callable[[], None], **settings: object) -> None:
-        """Wait until a job is held at each of the points, call `before`, then kill them all at once."""
+    def kill_at(
+        self, points: Sequence[str], before: Callable[[], None], **settings: object
+    ) -> None:
+        """Wait until a job is held at each of the points, call `before`, then
+        kill them all at once.
+        """
         ended = self.start(held_at(points), **settings).kill_when_at(points, _TIMEOUT_S, before)
         assert ended.killed, ended.output
         assert {*ended.points} == {*points}
@@ -151,10 +159,16 @@ class ThreeSinksScenario:
 
     def entries(self, job: str, *kinds: str) -> list[Entry]:
         """What the newest driver has reported of a job so far, of some kinds of events."""
-        return [entry for entry in JournalReader(self._journals / f"{job}.events").new() if entry.kind in kinds]
+        return [
+            entry
+            for entry in JournalReader(self._journals / f"{job}.events").new()
+            if entry.kind in kinds
+        ]
 
     def counts(self) -> dict[str, int]:
-        """How many rows Spark SQL has seen in each table of the metastore, when the last driver ended."""
+        """How many rows Spark SQL has seen in each table of the metastore, when the
+        last driver ended.
+        """
         return dict(json.loads((self._scratch / "counts").read_text()))
 
     def prepared(self) -> list[str]:

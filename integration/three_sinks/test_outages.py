@@ -1,6 +1,8 @@
-"""One of three sinks fails: before the decision all abort, after it the others commit and the job holds until it is mended.
+"""One of three sinks fails: before the decision all abort, after it the others commit and the job
+holds until it is mended.
 
-The tests of this module run in order on one driver, which stops itself at a crash point, so that the fault falls there.
+The tests of this module run in order on one driver, which stops itself at a crash point, so that
+the fault falls there.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from integration.three_sinks.scenario import ThreeDriver, ThreeSinksScenario
 from twophase.errors import StopJobError
 from twophase.testing.services import MySqlService
 
-pytestmark = [pytest.mark.part("several_sinks"), pytest.mark.proof, pytest.mark.timeout(1800), pytest.mark.relay]
+pytestmark = [
+    pytest.mark.part("several_sinks"),
+    pytest.mark.proof,
+    pytest.mark.timeout(1800),
+    pytest.mark.relay,
+]
 
 JOB = "orders"
 RETRIES = 4
@@ -30,7 +37,9 @@ OPTIONS = {"restart.delay": "100 ms", "commit.backoff": "50 ms"}
 
 
 @pytest.fixture(scope="module")
-def scenario(own_mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory) -> ThreeSinksScenario:
+def scenario(
+    own_mysql: MySqlService, tmp_path_factory: pytest.TempPathFactory
+) -> ThreeSinksScenario:
     return ThreeSinksScenario(own_mysql, tmp_path_factory.mktemp("outages"), [JOB])
 
 
@@ -48,23 +57,33 @@ def everywhere(rows: int) -> dict[str, int]:
 
 
 def aborted(scenario: ThreeSinksScenario) -> int:
-    return sum(len(scenario.entries(JOB, kind)) for kind in ("CheckpointDeclined", "OrphansAborted"))
+    return sum(
+        len(scenario.entries(JOB, kind)) for kind in ("CheckpointDeclined", "OrphansAborted")
+    )
 
 
 def holds(scenario: ThreeSinksScenario, driver: ThreeDriver, sink: str) -> None:
-    """The job asks one sink again, ever more slowly, and says so; nothing aborts, and no other checkpoint begins."""
+    """The job asks one sink again, ever more slowly, and says so; nothing aborts, and no other
+    checkpoint begins.
+    """
     before, triggered = aborted(scenario), len(scenario.entries(JOB, "CheckpointTriggered"))
     driver.wait_for(lambda: len(retried(scenario, sink)) >= RETRIES, f"{RETRIES} retries of {sink}")
     found = retried(scenario, sink)
     assert all(fields["reason"] for fields in found)
     assert [fields["retries"] for fields in found] == [*range(1, len(found) + 1)]
-    assert all(later["next_in_s"] > sooner["next_in_s"] for sooner, later in itertools.pairwise(found))
+    assert all(
+        later["next_in_s"] > sooner["next_in_s"] for sooner, later in itertools.pairwise(found)
+    )
     assert aborted(scenario) == before
     assert len(scenario.entries(JOB, "CheckpointTriggered")) == triggered
 
 
 def retried(scenario: ThreeSinksScenario, sink: str) -> list[dict[str, Any]]:
-    return [entry.fields for entry in scenario.entries(JOB, "CommitRetried") if entry.fields["sink"] == sink]
+    return [
+        entry.fields
+        for entry in scenario.entries(JOB, "CommitRetried")
+        if entry.fields["sink"] == sink
+    ]
 
 
 def metadata(table: Path) -> dict[str, Any]:
@@ -93,13 +112,17 @@ def test_a_sink_that_fails_before_the_decision_aborts_all(
     own_mysql.kill()
     driver.thaw()
     try:
-        driver.wait_for(lambda: bool(scenario.entries(JOB, "CheckpointDeclined")), "a declined checkpoint")
+        driver.wait_for(
+            lambda: bool(scenario.entries(JOB, "CheckpointDeclined")), "a declined checkpoint"
+        )
         assert scenario.targets(JOB).rows(DELTA, HIVE) == {DELTA: 0, HIVE: 0}
     finally:
         own_mysql.restart()
     driver.wait_until_stopped("C11")
     assert scenario.targets(JOB).rows() == everywhere(0)
-    decided = [entry for entry in scenario.entries(JOB, "CheckpointDecided") if entry.fields["rows"]]
+    decided = [
+        entry for entry in scenario.entries(JOB, "CheckpointDecided") if entry.fields["rows"]
+    ]
     assert [entry.fields["checkpoint"] for entry in decided] == [0]
 
 
@@ -121,12 +144,18 @@ def test_mysql_is_down_after_the_decision(
 def test_without_the_disk_of_the_hive_table_the_job_stops_after_the_decision_and_with_it_has_all(
     scenario: ThreeSinksScenario, driver: ThreeDriver
 ) -> None:
-    """Nobody can tell a disk that comes back from a table that was dropped. The others have committed."""
+    """Nobody can tell a disk that comes back from a table that was dropped. The
+    others have committed.
+    """
     tables = scenario.targets(JOB)
     before = aborted(scenario)
     scenario.produce(1)
     driver.wait_until_stopped("D02")
-    assert tables.rows() == {MYSQL: scenario.produced, DELTA: scenario.produced, HIVE: scenario.produced - BATCH}
+    assert tables.rows() == {
+        MYSQL: scenario.produced,
+        DELTA: scenario.produced,
+        HIVE: scenario.produced - BATCH,
+    }
     away = tables.hive.rename(tables.hive.with_name("away"))
     driver.thaw()
     ended = driver.wait()
@@ -139,8 +168,12 @@ def test_without_the_disk_of_the_hive_table_the_job_stops_after_the_decision_and
     assert tables.rows() == everywhere(scenario.produced)
 
 
-def test_an_altered_delta_table_stops_the_job_and_mended_it_has_all(scenario: ThreeSinksScenario) -> None:
-    """Nothing that waiting would mend: the job stops and says what to undo. The others have committed nevertheless."""
+def test_an_altered_delta_table_stops_the_job_and_mended_it_has_all(
+    scenario: ThreeSinksScenario,
+) -> None:
+    """Nothing that waiting would mend: the job stops and says what to undo. The others have
+    committed nevertheless.
+    """
     tables = scenario.targets(JOB)
     driver = scenario.start("D01=stop@1", forever=True, options=OPTIONS)
     scenario.produce(1)

@@ -1,9 +1,10 @@
-"""MySQL, Delta and Hive in one checkpoint, with SIGKILL at eight points around the decision: all three have it, or none.
+"""MySQL, Delta and Hive in one checkpoint, with SIGKILL at eight points around the decision: all
+three have it, or none.
 
-Stands in `make test` for `test_kills.py`, which takes every point and two
-negative controls. One driver runs eight jobs, holds each at another
-point, and is killed; the next one recovers what that left and goes on. As long as they run, a reader
-looks at all tables, also once while all jobs are held and once when they were killed.
+Stands in `make test` for `test_kills.py`, which takes every point and two negative controls. One
+driver runs eight jobs, holds each at another point, and is killed; the next one recovers what that
+left and goes on. As long as they run, a reader looks at all tables, also once while all jobs are
+held and once when they were killed.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from twophase.testing.services import MySqlService
 
 pytestmark = [pytest.mark.part("several_sinks"), pytest.mark.timeout(1800)]
 
-# What each of the three tables shows when a job has died at a point of its first checkpoint. MySQL, Delta and Hive commit in this
-# order; a checkpoint of MySQL and of Hive is two pieces, one of Delta is one commit.
+# What each of the three tables shows when a job has died at a point of its first checkpoint. MySQL,
+# Delta and Hive commit in this order; a checkpoint of MySQL and of Hive is two pieces, one of
+# Delta is one commit.
 VISIBLE = {
     "C05": {MYSQL: 0, DELTA: 0, HIVE: 0},
     "C06": {MYSQL: 0, DELTA: 0, HIVE: 0},
@@ -62,21 +64,32 @@ def recovered(killed: ThreeSinksScenario, reader: ThreeReader) -> ThreeSinksScen
     return killed
 
 
-def test_a_killed_job_shows_in_each_table_what_its_crash_point_says(killed: ThreeSinksScenario) -> None:
+def test_a_killed_job_shows_in_each_table_what_its_crash_point_says(
+    killed: ThreeSinksScenario,
+) -> None:
     seen = [killed.targets(job).rows() for job in JOBS]
     assert sorted(seen, key=str) == sorted(VISIBLE.values(), key=str)
 
 
-def test_every_record_is_in_every_table_once_and_nothing_is_left(recovered: ThreeSinksScenario) -> None:
+def test_every_record_is_in_every_table_once_and_nothing_is_left(
+    recovered: ThreeSinksScenario,
+) -> None:
     recovered.verify()
     found = [rows for job in JOBS for rows in recovered.recovered(job)]
     nothing, everything = dict.fromkeys(SINKS, 0), dict.fromkeys(SINKS, BATCH)
-    assert [found.count(nothing), found.count(everything)] == [len(JOBS) - len(DECIDED), len(DECIDED)], found
+    assert [found.count(nothing), found.count(everything)] == [
+        len(JOBS) - len(DECIDED),
+        len(DECIDED),
+    ], found
 
 
 @pytest.mark.usefixtures("recovered")
-def test_a_reader_saw_decided_rows_once_and_of_delta_whole_checkpoints_only(reader: ThreeReader) -> None:
-    """MySQL may show a part: a driver that died in mid-commit leaves one, and the next start commits the rest."""
+def test_a_reader_saw_decided_rows_once_and_of_delta_whole_checkpoints_only(
+    reader: ThreeReader,
+) -> None:
+    """MySQL may show a part: a driver that died in mid-commit leaves one, and the next
+    start commits the rest.
+    """
     assert reader.wrong == {job: [] for job in JOBS}
     assert reader.looks_at_rest == 1
     assert all(reader.looks[sink] for sink in SINKS), reader.looks

@@ -1,4 +1,6 @@
-"""Servers and the zygote, once for the whole folder: each test has a job, tables and folders of its own on them."""
+"""Servers and the zygote, once for the whole folder: each test has a job, tables and folders
+of its own on them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def servers(own_mysql: MySqlService, own_mariadb: MariaDbService) -> dict[str, S
 
 
 @pytest.fixture
-def make_scenario(zygote: Zygote, servers: dict[str, SqlService], tmp_path: Path) -> Iterator[MakeScenario]:
+def make_scenario(
+    zygote: Zygote, servers: dict[str, SqlService], tmp_path: Path
+) -> Iterator[MakeScenario]:
     made: list[Scenario] = []
 
     def make(kinds: tuple[str, ...], **options: Any) -> Scenario:

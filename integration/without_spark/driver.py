@@ -1,14 +1,18 @@
-"""A plain driver, which is a driver process without Spark: what `twophase.runtime.job` and `twophase.runtime.batch` do around the coordinator.
+"""A plain driver, which is a driver process without Spark: what `twophase.runtime.job` and
+`twophase.runtime.batch` do around the coordinator.
 
-Real: the coordinator, its log, store and recovery, the sinks and their servers and folders, the writers in processes of
-their own, Spark's folder and the product's checks of it, the restart strategy, the exit codes. Not there: Spark's planning,
-scheduling and shuffles, the JVM and py4j, Kafka.
+Real: the coordinator, its log, store and recovery, the sinks and their servers and folders, the
+writers in processes of their own, Spark's folder and the product's checks of it, the restart
+strategy, the exit codes. Not there: Spark's planning, scheduling and shuffles, the
+JVM and py4j, Kafka.
 
-The driver of `twophase.testing.contract.kill_driver` judges one sink, is killed at each of its lines, and knows nothing of Spark.
-This one judges the coordinator, under all that `Job` does with it. What both do is in `twophase.testing.plain_driver`.
+The driver of `twophase.testing.contract.kill_driver` judges one sink, is killed at each of its
+lines, and knows nothing of Spark. This one judges the coordinator, under all that `Job` does with
+it. What both do is in `twophase.testing.plain_driver`.
 
-With `control` the protocol is switched off, here in the harness only: `duplicates` writes a batch row by row and visibly
-before anything is noted; `losses` notes a batch as done before it is written. The checker must see what they do.
+With `control` the protocol is switched off, here in the harness only: `duplicates` writes a batch
+row by row and visibly before anything is noted; `losses` notes a batch as done before it is
+written. The checker must see what they do.
 """
 
 from __future__ import annotations
@@ -77,11 +81,15 @@ class Driver:
         self._settings = settings
         self._workers = workers
         self._job = str(settings["job"])
-        self._options = JobOptions.parse(settings["options"] | {"checkpointLocation": settings["location"]}, "job")
+        self._options = JobOptions.parse(
+            settings["options"] | {"checkpointLocation": settings["location"]}, "job"
+        )
         self._storage = LocalStorage(settings["location"])
         self._observers = Observers(_tell)
         self._sinks = {
-            name: _SINKS[options["type"]](**{key: value for key, value in options.items() if key != "type"})
+            name: _SINKS[options["type"]](
+                **{key: value for key, value in options.items() if key != "type"}
+            )
             for name, options in settings["sinks"].items()
         }
         self._generation: int | None = None
@@ -104,7 +112,11 @@ class Driver:
         query: Query | None = self._start()
         policy, restarts = restart_policy(self._options), 0
         while (error := self._error_of(query)) is not None:
-            delay_s = policy(time.monotonic()) if not isinstance(error, TwoPhaseError) or error.restartable else None
+            delay_s = (
+                policy(time.monotonic())
+                if not isinstance(error, TwoPhaseError) or error.restartable
+                else None
+            )
             if delay_s is None:
                 raise error
             restarts += 1
@@ -123,7 +135,9 @@ class Driver:
 
     def _start(self) -> Query:
         """Steps 3 to 6."""
-        context = JobContext(self._job, self._storage, self._sinks, self._options, self._observers, SystemClock())
+        context = JobContext(
+            self._job, self._storage, self._sinks, self._options, self._observers, SystemClock()
+        )
         coordinator = CheckpointCoordinator(
             context, snapshot=lambda number, offsets: {}, on_failure=context.stopping.set
         )
@@ -137,7 +151,9 @@ class Driver:
             raise
         self._generation = coordinator.generation
         begin_lineage(coordinator)
-        folder = SparkFolder(self._storage.root / "spark" / coordinator.lineage.id, coordinator.lineage)
+        folder = SparkFolder(
+            self._storage.root / "spark" / coordinator.lineage.id, coordinator.lineage
+        )
         newest = coordinator.newest()
         try:
             folder.prepare(newest)
@@ -185,9 +201,13 @@ class Driver:
 
 
 class Query:
-    """What Spark and `BatchHandler` do: plan, run, note as finished; the newest micro-batch again if it had not returned."""
+    """What Spark and `BatchHandler` do: plan, run, note as finished; the newest micro-batch again
+    if it had not returned.
+    """
 
-    def __init__(self, driver: Driver, coordinator: CheckpointCoordinator, folder: SparkFolder) -> None:
+    def __init__(
+        self, driver: Driver, coordinator: CheckpointCoordinator, folder: SparkFolder
+    ) -> None:
         self._driver = driver
         self._coordinator = coordinator
         self._folder = folder
@@ -195,7 +215,9 @@ class Query:
         self._input = Path(driver.settings["produced"])
 
     def run(self) -> None:
-        """Run micro-batches until the input of now is used up, or for ever; then wait for the commits behind."""
+        """Run micro-batches until the input of now is used up, or for ever; then wait for
+        the commits behind.
+        """
         try:
             self._run_batches()
         except Exception as error:
@@ -211,7 +233,9 @@ class Query:
             self._run_batch(self._log.planned())
         while not stopping.is_set():
             read = self._log.read_up_to()
-            available = source.produced(self._input) if self._driver.settings.get("forever") else available
+            available = (
+                source.produced(self._input) if self._driver.settings.get("forever") else available
+            )
             if read < available:
                 batch = self._log.planned() + 1
                 self._log.plan(batch, min(read + self._driver.settings["batch"], available))
@@ -230,10 +254,20 @@ class Query:
         self._log.finish(number)
 
     def _pre_commit(self, pending: PendingCheckpoint) -> None:
-        """All tasks of all sinks side by side; a sink is acknowledged when its last task is back."""
-        starts, ends = (source.offsets_of(lines[0]) for lines in (pending.offsets.start, pending.offsets.end))
+        """All tasks of all sinks side by side; a sink is acknowledged when its
+        last task is back.
+        """
+        starts, ends = (
+            source.offsets_of(lines[0]) for lines in (pending.offsets.start, pending.offsets.end)
+        )
         tasks = [
-            Task(name, partition, starts[partition], ends[partition], WriterTask(sink, pending.transaction(name)))
+            Task(
+                name,
+                partition,
+                starts[partition],
+                ends[partition],
+                WriterTask(sink, pending.transaction(name)),
+            )
             for name, sink in self._driver.sinks.items()
             for partition in range(source.PARTITIONS)
         ]
@@ -243,11 +277,15 @@ class Query:
         def done(task: Task, subtask: Subtask, committable: Committable | None) -> None:
             results[task.sink][subtask.index] = committable
             if len(results[task.sink]) == source.PARTITIONS:
-                pieces = [piece for _, piece in sorted(results[task.sink].items()) if piece is not None]
+                pieces = [
+                    piece for _, piece in sorted(results[task.sink].items()) if piece is not None
+                ]
                 pending.acknowledge(task.sink, pieces)
                 identity = (pending.job, pending.checkpoint, pending.attempt, task.sink)
                 rows = sum(piece.rows for piece in pieces)
-                self._driver.observers(SinkAcknowledged(*identity, len(pieces), rows, time.monotonic() - began_s))
+                self._driver.observers(
+                    SinkAcknowledged(*identity, len(pieces), rows, time.monotonic() - began_s)
+                )
 
         try:
             self._driver.workers.run(tasks, self._driver.options.timeout_s, done)
@@ -269,7 +307,10 @@ class Query:
             for row in batch.to_pylist()
         ]
         halves = (rows[: len(rows) // 2], rows[len(rows) // 2 :])
-        with pymysql.connect(**settings["connection"], autocommit=True) as connection, connection.cursor() as cursor:
+        with (
+            pymysql.connect(**settings["connection"], autocommit=True) as connection,
+            connection.cursor() as cursor,
+        ):
             write_in_halves(
                 Path(settings["location"]),
                 number,

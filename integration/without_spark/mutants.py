@@ -1,7 +1,8 @@
-"""The product, broken on purpose inside a plain driver: the mistakes of `verification.simulation.mutations`, and two more.
+"""The product, broken on purpose inside a plain driver: the mistakes of
+`verification.simulation.mutations`, and two more.
 
-The two are silent: one doubles rows, one loses them. The product looks for that in its targets and would stop, by name. It is
-made not to look, so that it is the count that shows them.
+The two are silent: one doubles rows, one loses them. The product looks for that in its targets and
+would stop, by name. It is made not to look, so that it is the count that shows them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ LOSES = "recovery calls a decided checkpoint committed and drops it"
 
 def _commit_orphans(self: Orphans, below: Any, kept: Any) -> int:
     found = [
-        piece for piece in self._sink.in_doubt() if piece.transaction.attempt < below and key_of(piece) not in kept
+        piece
+        for piece in self._sink.in_doubt()
+        if piece.transaction.attempt < below and key_of(piece) not in kept
     ]
     self._sink.commit([CommitRequest(piece, 0) for piece in found])
     return len(found)
@@ -60,7 +63,9 @@ _OWN: dict[str, list[tuple[object, str, Any]]] = {
 }
 _CHANGED: dict[str, list[tuple[object, str, Any]]] = {
     # A job of three checkpoints is to subsume, as one of sixteen does.
-    "the ledger is collapsed and no mark is raised": [(checkpoint_completion, "_SUBSUME_SINKS_EVERY", 1)],
+    "the ledger is collapsed and no mark is raised": [
+        (checkpoint_completion, "_SUBSUME_SINKS_EVERY", 1)
+    ],
     "the newest commit is made first": _BLIND,
 }
 

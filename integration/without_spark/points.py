@@ -1,7 +1,8 @@
-"""What a kill at each crash point leaves, as a table: a failpoint that drifts across the decision does not match it.
+"""What a kill at each crash point leaves, as a table: a failpoint that drifts across the decision
+does not match it.
 
-A checkpoint has two pieces in each sink. `first` is what the sink that commits first holds of it, (prepared pieces, pieces
-whose rows are visible), `rest` what each other one holds.
+A checkpoint has two pieces in each sink. `first` is what the sink that commits first holds of it,
+(prepared pieces, pieces whose rows are visible), `rest` what each other one holds.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ IN_CHECKPOINT = {
     "C16": Leaves(True, VISIBLE, VISIBLE, committed=True),
     "C17": Leaves(True, VISIBLE, VISIBLE, committed=True),
 }
-# Where the driver is in its recovery: the point at which the driver before it was killed, and what is left then.
+# Where the driver is in its recovery: the point at which the driver before it was killed, and
+# what is left then.
 IN_RECOVERY = {
     "C18": ("C11", Leaves(True, PREPARED, PREPARED)),
     "C12": ("C11", Leaves(True, PREPARED, PREPARED)),
@@ -62,7 +64,8 @@ IN_RECOVERY = {
     "C20": ("C06", Leaves(False, (1, 0), PREPARED)),
 }
 
-# Files: a piece is there before it is prepared; all files of a checkpoint are visible before the first proof is given.
+# Files: a piece is there before it is prepared; all files of a checkpoint are visible before the
+# first proof is given.
 FILES_IN_WORKERS = IN_WORKERS | {
     "E01": Leaves(decided=False, begun=2),
     "F01": Leaves(decided=False, begun=2),
@@ -78,7 +81,9 @@ _FILES_IN_COMMIT = {
     "C15": Leaves(True, VISIBLE),
 }
 FILES_IN_CHECKPOINT = IN_CHECKPOINT | _FILES_IN_COMMIT
-FILES_IN_RECOVERY = IN_RECOVERY | {point: ("C11", leaves) for point, leaves in _FILES_IN_COMMIT.items()}
+FILES_IN_RECOVERY = IN_RECOVERY | {
+    point: ("C11", leaves) for point, leaves in _FILES_IN_COMMIT.items()
+}
 
 # There is nothing to delete before the second checkpoint.
 NEEDS_OLDER = {"C17"}

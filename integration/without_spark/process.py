@@ -1,4 +1,6 @@
-"""Plain drivers as the tests see them: started from the zygote, killed, stopped and waited for like any other driver."""
+"""Plain drivers as the tests see them: started from the zygote, killed, stopped and waited for
+like any other driver.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ class Zygote:
 
 
 class _Forked:
-    """What a driver's process is to `DriverProcess`: the part of `subprocess.Popen` that it needs."""
+    """What a driver's process is to `DriverProcess`: the part of
+    `subprocess.Popen` that it needs.
+    """
 
     def __init__(self, zygote: Zygote, pid: int) -> None:
         self.pid = pid

@@ -78,7 +78,9 @@ class Scenario:
         self._input = scratch / "produced"
         source.produce(self._input, 0)
         self.targets: dict[str, Target] = {
-            f"{kind}_orders": FolderTarget(scratch, self.job) if kind == "files" else SqlTarget(servers[kind], scratch)
+            f"{kind}_orders": FolderTarget(scratch, self.job)
+            if kind == "files"
+            else SqlTarget(servers[kind], scratch)
             for kind in kinds
         }
         self._base = {
@@ -97,7 +99,9 @@ class Scenario:
 
     def start(self, arm: str = "", **settings: Any) -> PlainDriver:
         """Start a driver."""
-        driver = PlainDriver(self._zygote, self._base | self.settings | {"arm": arm} | settings, self.scratch)
+        driver = PlainDriver(
+            self._zygote, self._base | self.settings | {"arm": arm} | settings, self.scratch
+        )
         self._drivers.append(driver)
         return driver
 
@@ -129,7 +133,10 @@ class Scenario:
         history = self.history()
         lineage = history.lineage.id if history.lineage else None
         decided = max((decision.checkpoint for decision in history.decisions), default=-1)
-        committed = max((decision.checkpoint for decision in history.decisions if decision.committed), default=-1)
+        committed = max(
+            (decision.checkpoint for decision in history.decisions if decision.committed),
+            default=-1,
+        )
         folder = self.location / "spark" / str(lineage)
         logs = [source.newest(folder / log) + 1 for log in ("offsets", "commits")]
         pieces = tuple(target.pieces(lineage) for target in self.targets.values())
@@ -153,7 +160,9 @@ class Scenario:
         return checker.compare(order_files.written(self.produced), self.targets[name].rows())
 
     def verify(self) -> None:
-        """Every record once in every sink, nothing prepared or staged left, what belongs to others untouched."""
+        """Every record once in every sink, nothing prepared or staged left, what belongs
+        to others untouched.
+        """
         for name, target in self.targets.items():
             verdict = self.verdict(name)
             assert verdict.exact, f"{name}: {verdict}"
@@ -163,7 +172,9 @@ class Scenario:
         whole = tuple(Pieces(0, 0, self.produced) for _ in self.targets)
         self.check_state(State(checkpoints, checkpoints, checkpoints, checkpoints, whole))
         bodies = {path.name for path in (self.location / "chk").iterdir()}
-        undecided = bodies - {decision.folder.removeprefix("chk/") for decision in self.history().decisions}
+        undecided = bodies - {
+            decision.folder.removeprefix("chk/") for decision in self.history().decisions
+        }
         assert not undecided, f"bodies of checkpoints that are not decided: {undecided}"
 
     def goes_on(self) -> None:

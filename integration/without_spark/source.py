@@ -1,9 +1,10 @@
 """The input of a plain job, and what Spark keeps of reading it.
 
-The input is a counter that plays Kafka: a file says how many orders there are, and order i is record i // PARTITIONS of
-partition i % PARTITIONS, the same whenever it is read. `QueryLog` is Spark's folder of the lineage, in Spark's own format
-and checked by the product's own `SparkFolder`: a micro-batch has its offsets frozen before it runs, and is noted as
-finished only after `foreachBatch` has returned.
+The input is a counter that plays Kafka: a file says how many orders there are, and order i is
+record i // PARTITIONS of partition i % PARTITIONS, the same whenever it is read. `QueryLog` is
+Spark's folder of the lineage, in Spark's own format and checked by the product's own `SparkFolder`:
+a micro-batch has its offsets frozen before it runs, and is noted as finished only after
+`foreachBatch` has returned.
 """
 
 from __future__ import annotations
@@ -90,11 +91,16 @@ class QueryLog:
     def plan(self, batch: int, count: int) -> None:
         """Freeze the offsets of a micro-batch that ends after `count` orders."""
         line = json.dumps({"next": offsets_after(count)})
-        _add(self._folder.path / "offsets" / str(batch), "\n".join(["v1", json.dumps(_HEADER), line]))
+        _add(
+            self._folder.path / "offsets" / str(batch), "\n".join(["v1", json.dumps(_HEADER), line])
+        )
 
     def finish(self, batch: int) -> None:
         """Note that a micro-batch has returned."""
-        _add(self._folder.path / "commits" / str(batch), "\n".join(["v1", json.dumps({"nextBatchWatermarkMs": 0})]))
+        _add(
+            self._folder.path / "commits" / str(batch),
+            "\n".join(["v1", json.dumps({"nextBatchWatermarkMs": 0})]),
+        )
 
 
 def newest(log: Path) -> int:

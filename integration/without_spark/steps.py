@@ -8,7 +8,13 @@ from typing import Any
 
 from harness.nemesis import Ended, held_at
 from integration.without_spark import source
-from integration.without_spark.points import IN_RECOVERY, Leaves, in_checkpoint, in_recovery, in_workers
+from integration.without_spark.points import (
+    IN_RECOVERY,
+    Leaves,
+    in_checkpoint,
+    in_recovery,
+    in_workers,
+)
 from integration.without_spark.process import PlainDriver
 from integration.without_spark.scenario import BATCH, TIMEOUT_S, Scenario, State
 from integration.without_spark.targets import Pieces
@@ -26,7 +32,9 @@ def expected(scenario: Scenario, number: int, leaves: Leaves) -> State:
         return Pieces(prepared, leaves.begun, number * BATCH + visible * PIECE)
 
     targets = [pieces(*leaves.first), *(pieces(*leaves.rest) for _ in scenario.kinds[1:])]
-    return State(number + leaves.decided, number + leaves.committed, number + 1, number, tuple(targets))
+    return State(
+        number + leaves.decided, number + leaves.committed, number + 1, number, tuple(targets)
+    )
 
 
 def killed(ended: Ended, point: str) -> None:
@@ -36,32 +44,42 @@ def killed(ended: Ended, point: str) -> None:
 
 
 def die_in_workers(scenario: Scenario, point: str, number: int) -> None:
-    """Every worker of checkpoint `number` is held at a point; then all processes are killed at once."""
+    """Every worker of checkpoint `number` is held at a point; then all processes
+    are killed at once.
+    """
     scenario.produce(number + 1)
     driver = scenario.start(held_at([point], "*"), arm_from=number)
     everyone = source.PARTITIONS * len(scenario.kinds)
     try:
-        driver.wait_for(lambda: driver.points() == [point] * everyone, f"{everyone} workers at {point}")
+        driver.wait_for(
+            lambda: driver.points() == [point] * everyone, f"{everyone} workers at {point}"
+        )
     finally:
         ended = driver.kill()
     killed(ended, point)
     scenario.check_state(expected(scenario, number, in_workers(scenario.kinds)[point]))
 
 
-def die_in_checkpoint(scenario: Scenario, point: str, number: int, leaves: Leaves | None = None) -> None:
+def die_in_checkpoint(
+    scenario: Scenario, point: str, number: int, leaves: Leaves | None = None
+) -> None:
     """The driver kills itself at a point of checkpoint `number`."""
     scenario.produce(number + 1)
     die_in_checkpoint_of(scenario, point, number, leaves)
 
 
-def die_in_checkpoint_of(scenario: Scenario, point: str, number: int, leaves: Leaves | None = None) -> None:
+def die_in_checkpoint_of(
+    scenario: Scenario, point: str, number: int, leaves: Leaves | None = None
+) -> None:
     """The same, of what is produced already."""
     killed(scenario.run(f"{point}=kill", arm_from=number), point)
     scenario.check_state(expected(scenario, number, leaves or in_checkpoint(scenario.kinds)[point]))
 
 
 def die_in_recovery(scenario: Scenario, point: str, number: int) -> None:
-    """A driver leaves checkpoint `number` unfinished, the next one kills itself at a point of its recovery."""
+    """A driver leaves checkpoint `number` unfinished, the next one kills itself at a
+    point of its recovery.
+    """
     left_by, leaves = in_recovery(scenario.kinds)[point]
     die_in_checkpoint(scenario, left_by, number)
     killed(scenario.run(f"{point}=kill"), point)
@@ -69,33 +87,44 @@ def die_in_recovery(scenario: Scenario, point: str, number: int) -> None:
 
 
 def lose_a_worker(scenario: Scenario, point: str, number: int) -> Ended:
-    """A worker of checkpoint `number` kills itself at a point; the driver lives and takes the checkpoint again."""
+    """A worker of checkpoint `number` kills itself at a point; the driver lives and takes
+    the checkpoint again.
+    """
     scenario.produce(number + 1)
     ended = scenario.run(f"{point}=kill", arm_from=number)
     assert ended.points == [point], ended.output
     assert ended.code == 0, f"exit code {ended.code}:\n{ended.output}"
-    assert f"CheckpointDeclined(job='{scenario.job}', checkpoint={number}" in ended.output, ended.output
+    assert f"CheckpointDeclined(job='{scenario.job}', checkpoint={number}" in ended.output, (
+        ended.output
+    )
     scenario.verify()
     return ended
 
 
-# -- commits behind the next micro-batch -------------------------------------------------------------------------------
+# -- commits behind the next micro-batch -----------------------------------------------------------
 
 UNDER_WAY = 3
 BEHIND = {"checkpoint.max_concurrent": UNDER_WAY}
 
 
 def decided_behind(scenario: Scenario, point: str) -> State:
-    """The state while the commit of checkpoint 1 is held at a point: two more are decided, and the next one is planned."""
+    """The state while the commit of checkpoint 1 is held at a point: two more are decided, and the
+    next one is planned.
+    """
     held = expected(scenario, 1, in_checkpoint(scenario.kinds)[point])
     more = UNDER_WAY - 1
-    targets = tuple(replace(pieces, prepared=pieces.prepared + more * source.PARTITIONS) for pieces in held.targets)
+    targets = tuple(
+        replace(pieces, prepared=pieces.prepared + more * source.PARTITIONS)
+        for pieces in held.targets
+    )
     decided = held.decided + more
     return State(decided, held.committed, decided + 1, decided, targets)
 
 
 def die_in_commit_behind(scenario: Scenario, point: str) -> None:
-    """The thread that commits checkpoint 1 is held at a point; the query goes on as far as it may; then all is killed."""
+    """The thread that commits checkpoint 1 is held at a point; the query goes on as far as it may;
+    then all is killed.
+    """
     scenario.produce(1)
     scenario.finish()  # the commit of checkpoint 0 is not to pass there
     scenario.produce(7)
@@ -115,28 +144,38 @@ def die_in_commit_behind(scenario: Scenario, point: str) -> None:
 
 
 def die_in_recovery_of_commits_behind(scenario: Scenario, committed: int) -> None:
-    """Three decided checkpoints wait; recovery kills itself when it has committed so many of them, the oldest first."""
+    """Three decided checkpoints wait; recovery kills itself when it has committed so many of
+    them, the oldest first.
+    """
     die_in_commit_behind(scenario, "C11")
     before = scenario.state()
     killed(scenario.run(f"C19=kill@{committed}"), "C19")
     targets = tuple(
-        Pieces(pieces.prepared - committed * source.PARTITIONS, 0, pieces.visible + committed * BATCH)
+        Pieces(
+            pieces.prepared - committed * source.PARTITIONS, 0, pieces.visible + committed * BATCH
+        )
         for pieces in before.targets
     )
     scenario.check_state(replace(before, committed=before.committed + committed, targets=targets))
 
 
 def commit_in_order(scenario: Scenario) -> None:
-    """A commit that takes its time; the next one to be made is the oldest of those that have come meanwhile."""
+    """A commit that takes its time; the next one to be made is the oldest of those that
+    have come meanwhile.
+    """
     scenario.produce(1)
     scenario.finish()  # the commit of checkpoint 0 is not to pass there
     scenario.produce(7)
     driver = scenario.start(f"C11=delay:8000@1,{held_at(['C16'], 2)}", arm_from=1, forever=True)
     try:
         scenario.wait_for(driver, "three decided", lambda state: state.decided >= 1 + UNDER_WAY)
-        assert driver.points() == ["C11"], "the commit did not take long enough for this test to say anything"
+        assert driver.points() == ["C11"], (
+            "the commit did not take long enough for this test to say anything"
+        )
         driver.wait_for(lambda: "C16" in driver.points(), "the second commit")
-        committed = [decision.checkpoint for decision in scenario.history().decisions if decision.committed]
+        committed = [
+            decision.checkpoint for decision in scenario.history().decisions if decision.committed
+        ]
         assert committed[-1] == 2, f"committed out of order: {committed}"
     finally:
         driver.kill()
@@ -163,7 +202,7 @@ def _idle(driver: PlainDriver) -> Any:
     return idle
 
 
-# -- zombies -----------------------------------------------------------------------------------------------------------
+# -- zombies ---------------------------------------------------------------------------------------
 
 ON = 2
 """Checkpoints that the others take before a stopped driver is let go."""
@@ -171,7 +210,9 @@ WORKERS_ALONE = ("E01", "E02")
 
 
 def be_fenced_out(scenario: Scenario, point: str) -> None:
-    """A driver is stopped at a point, others go on with the job, then it is let go: it ends as fenced, without a trace."""
+    """A driver is stopped at a point, others go on with the job, then it is let go: it ends as
+    fenced, without a trace.
+    """
     scenario.produce(2)
     everyone = 1
     if point in IN_RECOVERY and point not in in_checkpoint(scenario.kinds):
@@ -192,7 +233,9 @@ def be_fenced_out(scenario: Scenario, point: str) -> None:
 
 
 def be_fenced_out_at_once(scenario: Scenario, point: str) -> None:
-    """The same, but the other driver has done no more than append its fence, and stands still itself."""
+    """The same, but the other driver has done no more than append its fence, and
+    stands still itself.
+    """
     scenario.produce(2)
     zombie = scenario.start(f"{point}=stop", arm_from=1, forever=True)
     zombie.wait_until_stopped(point)
@@ -214,19 +257,27 @@ def let_go(scenario: Scenario, zombie: PlainDriver) -> None:
     assert ended.code == FencedError.exit_code, f"exit code {ended.code}:\n{ended.output}"
     assert "FencedError" in ended.output
     assert scenario.records() == log, f"a trace was left in the log:\n{ended.output}"
-    assert scenario.state() == state, f"a trace was left: {scenario.state()}, was {state}:\n{ended.output}"
+    assert scenario.state() == state, (
+        f"a trace was left: {scenario.state()}, was {state}:\n{ended.output}"
+    )
 
 
-# -- servers -----------------------------------------------------------------------------------------------------------
+# -- servers ---------------------------------------------------------------------------------------
 
 NOTICED = ("CheckpointDeclined(", "CommitRetried(", "JobRestarting(", "TargetUnreachableError")
-"""What a driver says whose server is gone: the attempt is declined, the commit held, or the job starts again."""
+"""What a driver says whose server is gone: the attempt is declined, the commit held, or
+the job starts again.
+"""
 ENDS_THE_START = ("C19", "C20", "C22")
-"""Where a server is asked in a recovery that has committed decided checkpoints: the start fails, as with a server that is down."""
+"""Where a server is asked in a recovery that has committed decided checkpoints: the start fails, as
+with a server that is down.
+"""
 
 
 def lose_a_server(scenario: Scenario, server: SqlService, point: str) -> None:
-    """The server of the last sink is killed while a driver is held at a point, and comes back when that was noticed."""
+    """The server of the last sink is killed while a driver is held at a point, and comes back
+    when that was noticed.
+    """
     driver = stopped_at(scenario, point)
     server.kill()
     goes_on_without(driver, server.restart)
@@ -237,9 +288,13 @@ IMPATIENT = {"io_timeout": "3 s", "connect_timeout": "3 s", "lock_wait_timeout":
 
 
 def freeze_a_server(scenario: Scenario, server: SqlService, point: str) -> None:
-    """The same, but the server is stopped, and let go when the driver has given up waiting for an answer."""
+    """The same, but the server is stopped, and let go when the driver has given up
+    waiting for an answer.
+    """
     driver = stopped_at(
-        scenario, point, sinks={name: target.sink() | IMPATIENT for name, target in scenario.targets.items()}
+        scenario,
+        point,
+        sinks={name: target.sink() | IMPATIENT for name, target in scenario.targets.items()},
     )
     server.suspend()
     goes_on_without(driver, server.resume)
@@ -247,7 +302,9 @@ def freeze_a_server(scenario: Scenario, server: SqlService, point: str) -> None:
 
 
 def stopped_at(scenario: Scenario, point: str, **settings: Any) -> PlainDriver:
-    """A driver that is stopped at a point, of its recovery or of checkpoint 1, with all that is said to be there then."""
+    """A driver that is stopped at a point, of its recovery or of checkpoint 1, with all that is
+    said to be there then.
+    """
     recovering = point in IN_RECOVERY and point not in in_checkpoint(scenario.kinds)
     if recovering:
         scenario.produce(2)
@@ -264,7 +321,9 @@ def stopped_at(scenario: Scenario, point: str, **settings: Any) -> PlainDriver:
     if point in in_workers(scenario.kinds):
         left = source.PARTITIONS * len(scenario.kinds) - (point in ("E01", "C04"))
         scenario.wait_for(
-            driver, f"{left} prepared pieces", lambda state: sum(p.prepared for p in state.targets) == left
+            driver,
+            f"{left} prepared pieces",
+            lambda state: sum(p.prepared for p in state.targets) == left,
         )
         assert scenario.state().decided == 1
     else:
@@ -282,12 +341,18 @@ def goes_on_without(driver: PlainDriver, bring_back: Callable[[], None]) -> None
 
 
 def ends_whole(scenario: Scenario, driver: PlainDriver, point: str) -> None:
-    """The driver, or the next one where a start fails without a server, has written everything once."""
+    """The driver, or the next one where a start fails without a server, has
+    written everything once.
+    """
     ended = driver.wait(TIMEOUT_S)
     if point in ENDS_THE_START:
-        assert ended.code == TargetUnreachableError.exit_code, f"exit code {ended.code}:\n{ended.output}"
+        assert ended.code == TargetUnreachableError.exit_code, (
+            f"exit code {ended.code}:\n{ended.output}"
+        )
         scenario.finish()
-    assert ended.code in (0, TargetUnreachableError.exit_code), f"exit code {ended.code}:\n{ended.output}"
+    assert ended.code in (0, TargetUnreachableError.exit_code), (
+        f"exit code {ended.code}:\n{ended.output}"
+    )
     scenario.verify()
 
 

@@ -1,4 +1,6 @@
-"""Where plain jobs write: a table on a server, or a folder of files. Looked at without the product's help."""
+"""Where plain jobs write: a table on a server, or a folder of files. Looked at without
+the product's help.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,8 @@ class SqlTarget:
         self._password.touch(mode=0o600)
         self._password.write_text(server.password)
         server.create_database(self.database)
-        self._connection = server.connect(self.database)  # a handshake costs more than all else that is asked
+        # a handshake costs more than all else that is asked
+        self._connection = server.connect(self.database)
         self.sql(f"CREATE TABLE orders ({workload.COLUMNS}) ENGINE=InnoDB")
         self.sql(f"CREATE TABLE {CANARY} (id INT PRIMARY KEY, word VARCHAR(20)) ENGINE=InnoDB")
         self.sql(f"INSERT INTO {CANARY} VALUES (1, 'untouched'), (2, 'as it was')")
@@ -83,19 +86,30 @@ class SqlTarget:
     def connection(self) -> dict[str, Any]:
         """For a driver without the protocol."""
         server = self.server
-        account = {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
+        account = {
+            "host": server.host,
+            "port": server.port,
+            "user": server.user,
+            "password": server.password,
+        }
         return account | {"database": self.database}
 
     def pieces(self, lineage: str | None) -> Pieces:
         branches = [str(row[3]) for row in self.sql("XA RECOVER")]
-        prepared = [branch for branch in branches if lineage is not None and lineage.replace("-", "") in branch]
+        prepared = [
+            branch
+            for branch in branches
+            if lineage is not None and lineage.replace("-", "") in branch
+        ]
         return Pieces(len(prepared), 0, int(self.sql("SELECT COUNT(*) FROM orders")[0][0]))
 
     def rows(self) -> checker.Records:
         return checker.read_table(self._connected(), "orders")
 
     def check_canary(self) -> None:
-        assert [tuple(row) for row in self.sql(f"SELECT * FROM {CANARY} ORDER BY id")] == _CANARY_ROWS
+        assert [
+            tuple(row) for row in self.sql(f"SELECT * FROM {CANARY} ORDER BY id")
+        ] == _CANARY_ROWS
 
     def close(self) -> None:
         self._connection.close()
@@ -116,18 +130,27 @@ class SqlTarget:
 
 
 class FolderTarget:
-    """A folder of JSON lines, partitioned by `kafka_partition`, where another job has something staged."""
+    """A folder of JSON lines, partitioned by `kafka_partition`, where another job
+    has something staged.
+    """
 
     def __init__(self, scratch: Path, job: str) -> None:
         self.path = scratch / "table"
         self._job = job
         piece = f"{uuid.uuid4()}-0-1.1-0.1"
-        self._canary = self.path / f"_twophase~{CANARY}~lake" / "fence-1.0" / "staged" / piece / "manifest"
+        self._canary = (
+            self.path / f"_twophase~{CANARY}~lake" / "fence-1.0" / "staged" / piece / "manifest"
+        )
         self._canary.parent.mkdir(parents=True)
         self._canary.write_text("untouched")
 
     def sink(self) -> dict[str, Any]:
-        return {"type": "file", "path": str(self.path), "format": "json", "partition_by": ["kafka_partition"]}
+        return {
+            "type": "file",
+            "path": str(self.path),
+            "format": "json",
+            "partition_by": ["kafka_partition"],
+        }
 
     def pieces(self, lineage: str | None) -> Pieces:
         staged = [Path(path) for path in order_files.staged(self.path) if f"~{self._job}~" in path]

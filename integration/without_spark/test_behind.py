@@ -1,4 +1,6 @@
-"""Commits behind the next micro-batch, without Spark: SIGKILL with three checkpoints decided (H48), and what follows."""
+"""Commits behind the next micro-batch, without Spark: SIGKILL with three checkpoints decided
+(H48), and what follows.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from integration.without_spark.scenario import TARGETS
 
 pytestmark = pytest.mark.part("without_spark")
 
-SAMPLED = [pytest.param(target, marks=[] if target == "files" else pytest.mark.proof) for target in TARGETS]
+SAMPLED = [
+    pytest.param(target, marks=[] if target == "files" else pytest.mark.proof) for target in TARGETS
+]
 
 
 @pytest.mark.parametrize("point", ["C11", "C12", "C13", "C14", "C15", "C16"])

@@ -1,7 +1,9 @@
-"""SIGKILL at every crash point, without Spark: real servers and folders, real processes, every record exactly once.
+"""SIGKILL at every crash point, without Spark: real servers and folders, real processes, every
+record exactly once.
 
-Each case is a job of its own. After the kill the job's log, the prepared pieces and the visible rows have to be as the
-table in `points` says; then another driver recovers, and one more checkpoint changes nothing.
+Each case is a job of its own. After the kill the job's log, the prepared pieces and the visible
+rows have to be as the table in `points` says; then another driver recovers, and one more
+checkpoint changes nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ def cases(table: str) -> list[tuple[str, str, str]]:
 
 
 def marked(found: list[tuple[str, str, str]]) -> list[Any]:
-    """Of the cases of each point one stays in every run, on each target and in each checkpoint in turn; the others are marked `proof`."""
+    """Of the cases of each point one stays in every run, on each target and in each checkpoint in
+    turn; the others are marked `proof`.
+    """
     stay = set()
     for number, point in enumerate(dict.fromkeys(case[2] for case in found)):
         those = [case for case in found if case[2] == point]
@@ -62,21 +66,29 @@ def test_all_is_killed_with_the_workers_at(
 
 
 @pytest.mark.parametrize(("target", "checkpoint", "point"), marked(cases("checkpoint")))
-def test_the_driver_is_killed_at(make_scenario: MakeScenario, target: str, checkpoint: str, point: str) -> None:
+def test_the_driver_is_killed_at(
+    make_scenario: MakeScenario, target: str, checkpoint: str, point: str
+) -> None:
     scenario = make_scenario(TARGETS[target])
     steps.die_in_checkpoint(scenario, point, CHECKPOINTS[checkpoint])
     scenario.goes_on()
 
 
 @pytest.mark.parametrize(("target", "checkpoint", "point"), marked(cases("recovery")))
-def test_recovery_is_killed_at(make_scenario: MakeScenario, target: str, checkpoint: str, point: str) -> None:
+def test_recovery_is_killed_at(
+    make_scenario: MakeScenario, target: str, checkpoint: str, point: str
+) -> None:
     scenario = make_scenario(TARGETS[target])
     steps.die_in_recovery(scenario, point, CHECKPOINTS[checkpoint])
     scenario.goes_on()
 
 
-@pytest.mark.parametrize(("target", "checkpoint", "point"), marked([*product(TARGETS, CHECKPOINTS, OF_WORKERS)]))
-def test_a_worker_is_killed_at(make_scenario: MakeScenario, target: str, checkpoint: str, point: str) -> None:
+@pytest.mark.parametrize(
+    ("target", "checkpoint", "point"), marked([*product(TARGETS, CHECKPOINTS, OF_WORKERS)])
+)
+def test_a_worker_is_killed_at(
+    make_scenario: MakeScenario, target: str, checkpoint: str, point: str
+) -> None:
     scenario = make_scenario(TARGETS[target])
     steps.lose_a_worker(scenario, point, CHECKPOINTS[checkpoint])
     scenario.goes_on()
@@ -86,15 +98,21 @@ def test_the_plan_has_every_crash_point_of_the_protocol() -> None:
     protocol = {f"C{number:02}" for number in range(1, 21)} | {"C22", "E01", "E02"}
     for target in TARGETS:
         planned = {
-            case[2] for table in ("workers", "checkpoint", "recovery") for case in cases(table) if case[0] == target
+            case[2]
+            for table in ("workers", "checkpoint", "recovery")
+            for case in cases(table)
+            if case[0] == target
         }
         assert planned == protocol | ({"F01", "F02", "F03", "F04"} if target == "files" else set())
 
 
 @pytest.mark.parametrize(
-    ("control", "seen"), [("duplicates", "duplicated"), pytest.param("losses", "lost", marks=pytest.mark.proof)]
+    ("control", "seen"),
+    [("duplicates", "duplicated"), pytest.param("losses", "lost", marks=pytest.mark.proof)],
 )
-def test_without_the_protocol_the_checker_sees(make_scenario: MakeScenario, control: str, seen: str) -> None:
+def test_without_the_protocol_the_checker_sees(
+    make_scenario: MakeScenario, control: str, seen: str
+) -> None:
     """The negative controls: the same kill, the protocol switched off in the harness."""
     scenario = make_scenario(TARGETS["mysql"])
     [(name, target)] = scenario.targets.items()

@@ -1,7 +1,9 @@
-"""The plain matrix finds what is wrong: each mistake that a kill can show makes a case go red, for the reason it should.
+"""The plain matrix finds what is wrong: each mistake that a kill can show makes a case go red, for
+the reason it should.
 
-The mistakes are those of `verification/simulation/mutations.py`, applied inside the plain driver and its workers, and two more that
-say nothing at all: one duplicates, one loses, and only the count of the rows can see it.
+The mistakes are those of `verification/simulation/mutations.py`, applied inside the plain driver
+and its workers, and two more that say nothing at all: one duplicates, one loses, and only the count
+of the rows can see it.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ def behind(scenario: Scenario, _: Servers) -> None:
 
 
 def ends_with(error: type[TwoPhaseError], said: str) -> str:
-    """What the failure says if a driver ends by name; one that dies of anything else has another code and another last line."""
+    """What the failure says if a driver ends by name; one that dies of anything else has another
+    code and another last line.
+    """
     return rf"exit code {error.exit_code}:\n(?:.*\n)*{error.__name__}: .*{said}"
 
 
@@ -92,11 +96,17 @@ SHOWN = {
     "a checkpoint is called committed before it is": Shown(killed_at("C16"), "the state is"),
     "a declined checkpoint returns": Shown(worker_lost, "lost=20"),
     "bodies that were not decided are left behind": Shown(killed_at("C07"), "bodies"),
-    "a checkpoint is subsumed by itself": Shown(killed_at("C16"), ends_with(CheckpointMissingError, BODY_GONE)),
-    "the body is never written": Shown(killed_at("C11"), ends_with(CheckpointMissingError, BODY_GONE)),
+    "a checkpoint is subsumed by itself": Shown(
+        killed_at("C16"), ends_with(CheckpointMissingError, BODY_GONE)
+    ),
+    "the body is never written": Shown(
+        killed_at("C11"), ends_with(CheckpointMissingError, BODY_GONE)
+    ),
     "the ledger row is written outside of the branch": Shown(
         killed_at("C06"),
-        ends_with(CheckpointMissingError, "has committed checkpoint 2, but the checkpoint store ends at 1"),
+        ends_with(
+            CheckpointMissingError, "has committed checkpoint 2, but the checkpoint store ends at 1"
+        ),
     ),
     "the ledger is collapsed and no mark is raised": Shown(
         killed_at("C16"), ends_with(TargetChangedError, "knows none of that lineage")
@@ -110,7 +120,9 @@ SHOWN = {
         zombie_at("C05"), ends_with(TargetUnreachableError, "could not be rolled back")
     ),
     "a taken place in the log is taken for one's own": Shown(fenced_at_once, f"{LEFT} in the log"),
-    "more checkpoints are under way than allowed": Shown(behind, "the state is", options=steps.BEHIND),
+    "more checkpoints are under way than allowed": Shown(
+        behind, "the state is", options=steps.BEHIND
+    ),
     "the newest commit is made first": Shown(
         lambda scenario, _: steps.commit_in_order(scenario), "out of order", options=steps.BEHIND
     ),
@@ -128,26 +140,44 @@ _CHANGED = f"{_BY_HAND}: a target that is restored from a backup or swapped"
 _REPAIR = f"{_BY_HAND}, and an operator who runs a repair; a plain driver has none"
 # What no kill shows, and what it takes instead; the simulation has all of it.
 NOT_SHOWN = {
-    "an unknown branch is taken for committed": f"{_BY_HAND}: a decided branch that was rolled back",
-    "a commit does not wait for the writer's session": f"{_RACE}: a session that leaves and the commit of its branch",
+    "an unknown branch is taken for committed": (
+        f"{_BY_HAND}: a decided branch that was rolled back"
+    ),
+    "a commit does not wait for the writer's session": (
+        f"{_RACE}: a session that leaves and the commit of its branch"
+    ),
     "a lock wait inside a branch is passed over": f"{_REPLY}: 1205 inside a branch",
     "the ledger is read without a lock": f"{_RACE}: a commit in flight and the question for it",
-    "the ledger is collapsed before the mark is raised": f"{_RACE}: a crash between two statements of `subsume`",
-    "orphans are looked for only before the fence": f"{_RACE}: a prepare between a scan and the fence",
-    "a sink without orphans is not scanned again after its fence": f"{_RACE}: a prepare between a scan and the fence",
+    "the ledger is collapsed before the mark is raised": (
+        f"{_RACE}: a crash between two statements of `subsume`"
+    ),
+    "orphans are looked for only before the fence": (
+        f"{_RACE}: a prepare between a scan and the fence"
+    ),
+    (
+        "a sink without orphans is not scanned again after its fence"
+    ): f"{_RACE}: a prepare between a scan and the fence",
     "a decision of unclear outcome is aborted": f"{_REPLY}: a sync that fails after the link",
     "a record is linked before it is synced": _POWER_CUT,
     "a folder is not synced after the link": _POWER_CUT,
     "a reader does not sync what it acts on": _POWER_CUT,
     "a folder that another driver has made is not synced": _POWER_CUT,
-    "an xid leaves out the task attempt": "two attempts of one task in one transaction: a plain driver repeats no task",
+    "an xid leaves out the task attempt": (
+        "two attempts of one task in one transaction: a plain driver repeats no task"
+    ),
     "an empty folder is taken for a fresh start": f"{_BY_HAND}: the job's folder",
     "two threads append at once": _RACE,
-    "one thread appends after the other has met a doubt": f"{_REPLY}: as above, with commits behind",
-    "a folded log is not noticed": "what it writes lies before the newest SUBSUMED record, where nobody reads it, and the next "
-    "start sweeps it",
-    "the first record of a folded log is written again": f"{_RACE}: a driver between reading an empty log and its fence",
-    "a restore is validated against what sinks knew before": f"{_RACE}: a restore and a driver that goes on",
+    (
+        "one thread appends after the other has met a doubt"
+    ): f"{_REPLY}: as above, with commits behind",
+    "a folded log is not noticed": "what it writes lies before the newest SUBSUMED record, where "
+    "nobody reads it, and the next start sweeps it",
+    "the first record of a folded log is written again": (
+        f"{_RACE}: a driver between reading an empty log and its fence"
+    ),
+    (
+        "a restore is validated against what sinks knew before"
+    ): f"{_RACE}: a restore and a driver that goes on",
     "the sinks are not asked again after the fences": _COPY,
     "orphans are aborted without asking the other sinks": _COPY,
     "a commit does not require its predecessor": _CHANGED,
@@ -161,8 +191,12 @@ NOT_SHOWN = {
     "an adoption takes a piece that was written again": _REPAIR,
     "an adoption leaves the pieces that wait": _REPAIR,
     "an adoption of several lineages leaves the pieces that wait": _REPAIR,
-    "MySQL is asked as soon as a session is off the list": f"{_RACE}: a session that leaves on a slow server",
-    "MariaDB is asked as soon as a session is off the list": f"{_RACE}: a session that leaves on a slow server",
+    (
+        "MySQL is asked as soon as a session is off the list"
+    ): f"{_RACE}: a session that leaves on a slow server",
+    (
+        "MariaDB is asked as soon as a session is off the list"
+    ): f"{_RACE}: a session that leaves on a slow server",
 }
 
 
@@ -172,7 +206,11 @@ def test_every_mistake_of_the_simulation_is_shown_or_it_is_said_why_not() -> Non
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in (DUPLICATES, LOSES) else pytest.mark.proof) for name in SHOWN]
+    "name",
+    [
+        pytest.param(name, marks=[] if name in (DUPLICATES, LOSES) else pytest.mark.proof)
+        for name in SHOWN
+    ],
 )
 def test_a_kill_shows_that(make_scenario: MakeScenario, servers: Servers, name: str) -> None:
     shown = SHOWN[name]

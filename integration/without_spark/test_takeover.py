@@ -1,4 +1,6 @@
-"""Pieces touched by hand after the decision, folders deleted and restored: the job goes on, or says why it does not."""
+"""Pieces touched by hand after the decision, folders deleted and restored: the job goes on, or
+says why it does not.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,16 @@ pytestmark = pytest.mark.part("without_spark")
 
 
 @pytest.fixture(params=["mysql", "mariadb"])
-def server(request: pytest.FixtureRequest, servers: dict[str, SqlService]) -> tuple[str, SqlService]:
+def server(
+    request: pytest.FixtureRequest, servers: dict[str, SqlService]
+) -> tuple[str, SqlService]:
     return request.param, servers[request.param]
 
 
 def decided_uncommitted(scenario: Scenario, server: SqlService) -> str:
-    """Bring the job to a decided checkpoint, all pieces of which are prepared; returns a branch of the job."""
+    """Bring the job to a decided checkpoint, all pieces of which are prepared; returns a
+    branch of the job.
+    """
     before = {*branches(server)}
     steps.die_in_checkpoint(scenario, "C11", 1)
     return min({*branches(server)} - before)
@@ -53,7 +59,9 @@ def test_a_branch_rolled_back_by_hand_is_named_with_its_rows(
     assert f"{steps.PIECE} rows are lost" in ended.output
 
 
-def test_a_branch_committed_by_hand_is_recognised(make_scenario: MakeScenario, server: tuple[str, SqlService]) -> None:
+def test_a_branch_committed_by_hand_is_recognised(
+    make_scenario: MakeScenario, server: tuple[str, SqlService]
+) -> None:
     scenario = make_scenario(TARGETS[server[0]])
     branch = decided_uncommitted(scenario, server[1])
     by_hand(scenario, f"XA COMMIT {branch}")
@@ -68,7 +76,9 @@ def by_hand(scenario: Scenario, statement: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_deleted_folder_is_noticed_before_anything_is_written(make_scenario: MakeScenario, target: str) -> None:
+def test_a_deleted_folder_is_noticed_before_anything_is_written(
+    make_scenario: MakeScenario, target: str
+) -> None:
     scenario = make_scenario(TARGETS[target])
     scenario.produce(1)
     scenario.finish()
@@ -90,4 +100,6 @@ def test_an_old_copy_of_the_folder_is_noticed_before_anything_is_written(
     shutil.rmtree(scenario.location)
     (scenario.scratch / "old").rename(scenario.location)
     refused(scenario, CheckpointMissingError)
-    assert [pieces.visible for pieces in scenario.state().targets] == [2 * BATCH for _ in scenario.targets]
+    assert [pieces.visible for pieces in scenario.state().targets] == [
+        2 * BATCH for _ in scenario.targets
+    ]

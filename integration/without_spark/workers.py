@@ -3,9 +3,10 @@
     driver ── socket ── daemon, forked while the driver had one thread
       └── a socket for each task ── worker, forked by the daemon, one task each
 
-A worker gets the writers pickled as Spark would ship them, with the sink and the transaction in them, and sends the
-committable back as the text that travels in Spark's result row. It outlives its driver until it has nobody to answer to,
-and a driver that cancels an attempt kills its workers hard and waits until they are gone.
+A worker gets the writers pickled as Spark would ship them, with the sink and the transaction in
+them, and sends the committable back as the text that travels in Spark's result row. It outlives its
+driver until it has nobody to answer to, and a driver that cancels an attempt kills its workers hard
+and waits until they are gone.
 """
 
 from __future__ import annotations
@@ -78,9 +79,14 @@ class Workers:
         theirs.close()
 
     def run(
-        self, tasks: Sequence[Task], timeout_s: float, done: Callable[[Task, Subtask, Committable | None], None]
+        self,
+        tasks: Sequence[Task],
+        timeout_s: float,
+        done: Callable[[Task, Subtask, Committable | None], None],
     ) -> None:
-        """Run all tasks side by side, and `done` as each ends; raise the first failure when no task runs any more."""
+        """Run all tasks side by side, and `done` as each ends; raise the first failure when no
+        task runs any more.
+        """
         running: dict[Connection, _Running] = {}
         attempts: dict[Connection, Subtask] = {}
         deadline_s = time.monotonic() + timeout_s
@@ -138,7 +144,9 @@ def _work(connection: Connection) -> NoReturn:
         armed, task, subtask = pickle.loads(connection.recv_bytes())
         failpoints.arm(armed)
         try:
-            committable = task.writer.write(source.read(task.partition, task.start, task.end), subtask)
+            committable = task.writer.write(
+                source.read(task.partition, task.start, task.end), subtask
+            )
             result = {"committable": json.dumps(committable.to_json()) if committable else None}
         except Exception:  # noqa: BLE001 carried to the driver, which raises it
             result = {"error": traceback.format_exc()}
@@ -167,7 +175,9 @@ def _result(connection: Connection) -> Committable | None:
 
 
 def _cancel(running: dict[Connection, _Running]) -> None:
-    """Kill the workers that still run, and wait until they are gone; one that has ended has closed its socket."""
+    """Kill the workers that still run, and wait until they are gone; one that has ended has
+    closed its socket.
+    """
     for connection, worker in running.items():
         if not connection.poll():
             os.kill(worker.pid, signal.SIGKILL)

@@ -1,11 +1,13 @@
-"""The process that plain drivers are forked from: everything is imported once, so a driver starts in milliseconds.
+"""The process that plain drivers are forked from: everything is imported once, so a driver
+starts in milliseconds.
 
     python -m integration.without_spark.zygote FD          FD: a socket; JSON lines both ways
 
-It has one Python thread, and so has each fork until it has forked its own workers. A request starts a driver in a session
-of its own; the answer is its process id, and, when it ends, its exit status. It adopts what drivers leave behind, so that
-nobody's processor time is lost from the account of a test run. The fork server of `multiprocessing`, enough for
-`twophase.testing.contract.kill`, gives a driver neither a session nor its workers a parent that waits for them.
+It has one Python thread, and so has each fork until it has forked its own workers. A request starts
+a driver in a session of its own; the answer is its process id, and, when it ends, its exit status.
+It adopts what drivers leave behind, so that nobody's processor time is lost from the account of a
+test run. The fork server of `multiprocessing`, enough for `twophase.testing.contract.kill`, gives a
+driver neither a session nor its workers a parent that waits for them.
 """
 
 from __future__ import annotations

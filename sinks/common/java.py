@@ -16,8 +16,8 @@ PYTHON_UTILS = "org.apache.spark.api.python.PythonUtils"
 def java_class(session: SparkSession, name: str) -> Any:
     """Return a Java class, or a Scala object, that is known to exist.
 
-    `jvm.org.apache.Name` asks for `org`, `org.apache` and so on in turn, and Java searches every jar for each: 1 to 3 ms each
-    time. A full name needs no search.
+    `jvm.org.apache.Name` asks for `org`, `org.apache` and so on in turn, and Java searches every
+    jar for each: 1 to 3 ms each time. A full name needs no search.
 
     Args:
         session: the session in whose JVM it is.

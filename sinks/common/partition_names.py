@@ -1,8 +1,8 @@
 """Partition values as folder names, the way Hive and Spark write them.
 
-The characters to escape are those of Spark's `ExternalCatalogUtils.charToEscape`, and NUL, which no file name can hold. Null
-has a name of its own. Values that would read back as other values are refused: an empty string, the name of null itself, and
-names longer than file systems allow.
+The characters to escape are those of Spark's `ExternalCatalogUtils.charToEscape`, and NUL, which no
+file name can hold. Null has a name of its own. Values that would read back as other values are
+refused: an empty string, the name of null itself, and names longer than file systems allow.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def escape(text: str) -> str:
 def folder_name(column: str, value: str | None) -> str:
     """Return the folder name of one partition value.
 
-    The name begins with the column's, so it is never `.` or `..`, and holds no `/`: it cannot leave its parent.
+    The name begins with the column's, so it is never `.` or `..`, and holds no `/`: it
+    cannot leave its parent.
 
     Raises:
         RefusedValueError: it would read back as another value, or not at all.
@@ -49,7 +50,8 @@ def folder_name(column: str, value: str | None) -> str:
         raise RefusedValueError(f"{column} = {shown(value)} is no valid text") from error
     if length > MAX_NAME_BYTES:
         raise RefusedValueError(
-            f"{column} = {shown(value, 40)} makes a folder name of {length} bytes, and {MAX_NAME_BYTES} is the limit"
+            f"{column} = {shown(value, 40)} makes a folder name of {length} bytes, and "
+            f"{MAX_NAME_BYTES} is the limit"
         )
     return name
 

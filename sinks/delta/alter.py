@@ -1,4 +1,6 @@
-"""Statements that create a table or add columns to it. The only place where names become part of SQL."""
+"""Statements that create a table or add columns to it. The only place where names
+become part of SQL.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,12 @@ def by_name(jvm: Jvm, table: str) -> str:
 def create_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[str]) -> None:
     """Create a table for rows, with every column nullable, unless it exists. `table` is quoted."""
     columns = StructType([StructField(field.name, field.dataType) for field in rows.fields])
-    partitioned = f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
-    jvm.session.sql(f"CREATE TABLE IF NOT EXISTS {table} ({columns.toDDL()}) USING delta{partitioned}")
+    partitioned = (
+        f" PARTITIONED BY ({', '.join(map(quoted, partition_by))})" if partition_by else ""
+    )
+    jvm.session.sql(
+        f"CREATE TABLE IF NOT EXISTS {table} ({columns.toDDL()}) USING delta{partitioned}"
+    )
 
 
 def add_columns(log: Log, columns: Sequence[StructField]) -> None:
@@ -42,4 +48,6 @@ def add_columns(log: Log, columns: Sequence[StructField]) -> None:
     """
     added = StructType([StructField(field.name, field.dataType) for field in columns])
     with log.storage.commit_lock():
-        log.jvm.session.sql(f"ALTER TABLE {by_path(log.storage.root)} ADD COLUMNS ({added.toDDL()})")
+        log.jvm.session.sql(
+            f"ALTER TABLE {by_path(log.storage.root)} ADD COLUMNS ({added.toDDL()})"
+        )

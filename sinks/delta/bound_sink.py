@@ -44,16 +44,25 @@ class BoundSink:
         """
         if snapshot.version >= 0 and snapshot.table == self.table:
             return
-        found = f"it has the id {snapshot.table}" if snapshot.version >= 0 else "there is no table any more"
+        found = (
+            f"it has the id {snapshot.table}"
+            if snapshot.version >= 0
+            else "there is no table any more"
+        )
         raise TargetChangedError(
-            f"Sink {self.owner.sink!r} of job {self.owner.job!r}: the table in {self.log.storage.root} had the id "
-            f"{self.table} when it was opened; {found}. Nothing was written.",
+            f"Sink {self.owner.sink!r} of job {self.owner.job!r}: the table in "
+            f"{self.log.storage.root} had the id {self.table} when it was opened; {found}. "
+            "Nothing was written.",
             remedy="restore the table; or, for the new one, start a new lineage with restore.path.",
         )
 
     def committed(self, snapshot: Snapshot) -> dict[str, int]:
         """Return, for each lineage, the highest checkpoint that the table proves."""
-        highest = Marks(self.owner, self.log.storage).highest(snapshot) if snapshot.retention_ms is not None else {}
+        highest = (
+            Marks(self.owner, self.log.storage).highest(snapshot)
+            if snapshot.retention_ms is not None
+            else {}
+        )
         for app_id, version in snapshot.transactions.items():
             if (lineage := self.owner.lineage_of(app_id)) is not None:
                 highest[lineage] = max(highest.get(lineage, -1), version)
@@ -72,7 +81,7 @@ class BoundSink:
     def folder_depth(self) -> int:
         """Return the maximum number of folders between the table's folder and its data files.
 
-        One for each partition column, or one with a random name instead; one more if Delta is set to keep data in a separate
-        folder.
+        One for each partition column, or one with a random name instead; one more if Delta is set
+        to keep data in a separate folder.
         """
         return max(1, len(self.log.snapshot().shape.partition_columns)) + 1

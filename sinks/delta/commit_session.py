@@ -1,10 +1,10 @@
-"""The session for commits in which Delta counts files: a copy of the job's, with no more tasks than the log's size needs.
+"""The session for commits in which Delta counts files: a copy of the job's, with no more tasks than
+the log's size needs.
 
-With every tenth version Delta counts the table's files, by Spark jobs over the state of its log. They have
-`spark.databricks.delta.snapshotPartitions` tasks, 50 by default: for a log of a few hundred kilobytes, in a JVM that has
-just started, that takes twenty seconds within the fence or the first commit. Delta holds its own lock of the table
-meanwhile, which only keeps threads of this JVM from trying the same version; here it is off, so that the table can be
-read while Delta counts.
+With every tenth version Delta counts the table's files, by Spark jobs over the state of its log.
+They have `spark.databricks.delta.snapshotPartitions` tasks, 50 by default: for a log of a few
+hundred kilobytes, in a JVM that has just started, that takes twenty seconds within the fence
+or the first commit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from twophase.sinks.delta.jvm import Jvm
 
 PARTITIONS = "spark.databricks.delta.snapshotPartitions"
-_LOCK = "spark.databricks.delta.commitLock.enabled"
 _DEFAULT_PARTITIONS = 50
 BYTES_A_TASK = 8 * 2**20
 
@@ -31,7 +30,6 @@ class CommitSession:
         self._jvm = jvm
         self._most = int(jvm.session.conf.get(PARTITIONS, None) or _DEFAULT_PARTITIONS)
         self._java = jvm.java_session.cloneSession()
-        self._java.sessionState().conf().setConfString(_LOCK, "false")
 
     @contextmanager
     def active(self, log_bytes: int) -> Iterator[None]:
@@ -47,5 +45,7 @@ class CommitSession:
 
 
 def tasks_for(log_bytes: int, most: int) -> int:
-    """Return the number of tasks that read a log: one for every 8 MiB, up to the session's setting."""
+    """Return the number of tasks that read a log: one for every 8 MiB, up to the
+    session's setting.
+    """
     return min(most, 1 + log_bytes // BYTES_A_TASK)

@@ -1,16 +1,20 @@
-"""Phase 2: one commit that atomically names the data files and records the checkpoint as committed (I4).
+"""Phase 2: one commit that atomically names the data files and records the checkpoint
+as committed (I4).
 
     1. a commit since the piece was begun names its files       committed; the log is the proof
        it is another table, or lacks the predecessor            stop
-    2. no manifest, or the log was cleaned since                committed if the lineage's mark says so; else lost, or stop
+    2. no manifest, or the log was cleaned since                committed if the lineage's mark says
+                                                                so; else lost, or stop
     3. the table was restored, or is altered                    stop, and say what to undo
     4. a data file is gone                                      lost
-    5. commit on the latest snapshot, as a blind append         compatible with others' appends, deletes, OPTIMIZE
+    5. commit on the latest snapshot, as a blind append         compatible with others'
+                                                                appends, deletes, OPTIMIZE
     6. read the commit back
 
-The mark is the version of the lineage's application id, committed in 5 with the files. The transaction reads it: of two
-drivers that commit one checkpoint at once, one fails. The transaction never starts from the version of phase 1: with two
-checkpoints under way, the second would conflict for ever.
+The mark is the version of the lineage's application id, committed in 5 with the files. The
+transaction reads it: of two drivers that commit one checkpoint at once, one fails. The transaction
+never starts from the version of phase 1: with two checkpoints under way, the second would
+conflict for ever.
 """
 
 from __future__ import annotations
@@ -68,12 +72,13 @@ class Committer:
         outcome = self._outcome(request, piece, transaction)
         if isinstance(outcome, Committed | AlreadyCommitted):
             failpoint("F04")
-            if transaction.snapshot.retention_ms is not None:
-                self._bound_sink.mark(piece.name.lineage, self._log.snapshot())
+            self._bound_sink.mark(piece.name.lineage, self._log.snapshot())
             self._bound_sink.pieces.forget(piece.name)
         return outcome
 
-    def _outcome(self, request: CommitRequest, piece: Piece, transaction: Transaction) -> CommitOutcome:
+    def _outcome(
+        self, request: CommitRequest, piece: Piece, transaction: Transaction
+    ) -> CommitOutcome:
         committable = request.committable
         named = self._bound_sink.pieces.named_by(piece)
         if isinstance(named, int):
@@ -83,12 +88,18 @@ class Committer:
             return self._by_mark(request, piece, named, transaction)
         self._check_target(request, transaction)
         ready = self._ready(committable, piece, piece.manifest, transaction)
-        return ready if isinstance(ready, Lost) else self._append(committable, piece.manifest, transaction)
+        return (
+            ready
+            if isinstance(ready, Lost)
+            else self._append(committable, piece.manifest, transaction)
+        )
 
     def _by_mark(
         self, request: CommitRequest, piece: Piece, named: InLog, transaction: Transaction
     ) -> AlreadyCommitted | Lost:
-        """Step 2. The high-water mark proves every checkpoint below it: a lineage's checkpoints are committed in order."""
+        """Step 2. The high-water mark proves every checkpoint below it: a lineage's checkpoints are
+        committed in order.
+        """
         committable = request.committable
         app_id = self._app_id(committable)
         highest = transaction.snapshot.transactions.get(app_id, -1)
@@ -104,25 +115,34 @@ class Committer:
     ) -> Lost | None:
         """Steps 3 and 4."""
         if piece.manifest_sha256 != committable.handle["manifest_sha256"]:
-            return Lost(f"the manifest of piece {piece.name} is not the one of the checkpoint: its SHA-256 differs")
+            return Lost(
+                f"the manifest of piece {piece.name} is not the one of the checkpoint: "
+                "its SHA-256 differs"
+            )
         highest = self._highest(committable, transaction)
         if highest == committable.transaction.checkpoint:
-            raise self._stop(committable, "the table has this checkpoint with files of another attempt")
+            raise self._stop(
+                committable, "the table has this checkpoint with files of another attempt"
+            )
         if self._was_restored(manifest, highest, transaction):
             raise self._stop(
                 committable,
-                f"{self._app_id(committable)} was at {manifest.intent.after} in version {manifest.intent.base} of the table "
-                f"and is at {highest} in version {transaction.snapshot.version}: an older copy of the table was restored",
+                f"{self._app_id(committable)} was at {manifest.intent.after} in version "
+                f"{manifest.intent.base} of the table and is at {highest} in version "
+                f"{transaction.snapshot.version}: an older copy of the table was restored",
             )
         now = transaction.snapshot.shape
         changes = [*differences(manifest.shape, now), *refusals(now)]
         if changes:
-            raise self._stop(committable, f"the table was altered since it was written: {'; '.join(changes)}")
+            raise self._stop(
+                committable, f"the table was altered since it was written: {'; '.join(changes)}"
+            )
         missing = self._bound_sink.pieces.missing_files(manifest)
         if missing:
             return Lost(
-                f"{len(missing)} of {len(manifest.actions)} data files are gone or of another length, such as "
-                f"{missing[:_SHOWN]}: deleted by hand, or by a VACUUM that keeps less than the time since then"
+                f"{len(missing)} of {len(manifest.actions)} data files are gone or of "
+                f"another length, such as {missing[:_SHOWN]}: deleted by hand, or by a VACUUM "
+                "that keeps less than the time since then"
             )
         return None
 
@@ -131,14 +151,19 @@ class Committer:
 
     @staticmethod
     def _was_restored(manifest: Manifest, highest: int, transaction: Transaction) -> bool:
-        """A table that forgets application ids may have forgotten this one; then the log was searched for the files."""
+        """A table that forgets application ids may have forgotten this one; then the log was
+        searched for the files.
+        """
         forgotten = highest < 0 and transaction.snapshot.retention_ms is not None
         return transaction.snapshot.version < manifest.intent.base or (
             highest < manifest.intent.after and not forgotten
         )
 
-    def _append(self, committable: Committable, manifest: Manifest, transaction: Transaction) -> Committed | RetryLater:
-        """Steps 5 and 6. After any error here the commit may exist: the next call looks, if need be in the next JVM.
+    def _append(
+        self, committable: Committable, manifest: Manifest, transaction: Transaction
+    ) -> Committed | RetryLater:
+        """Steps 5 and 6. After any error here the commit may exist: the next call looks, if need
+        be in the next JVM.
 
         Raises:
             StopJobError: this JVM can no longer commit to the table.
@@ -167,22 +192,30 @@ class Committer:
                 )
                 failpoint("D02")
                 if not self._log.shows(version, transaction):
-                    return RetryLater(f"commit {version} of the table is not the one that was written")
+                    return RetryLater(
+                        f"commit {version} of the table is not the one that was written"
+                    )
         except JvmLockedError as error:
             raise StopJobError(
-                f"{piece} is decided and waits for its commit to {self._bound_sink.target}: {error.what}",
+                f"{piece} is decided and waits for its commit to {self._bound_sink.target}: "
+                f"{error.what}",
                 remedy=error.remedy,
             ) from error
-        except Exception as error:  # noqa: BLE001 conflicts, lost replies, a full disk: the log shows the outcome
+        except Exception as error:  # noqa: BLE001
+            # conflicts, lost replies, a full disk: the log shows the outcome
             return RetryLater(f"{type(error).__name__}: {_brief(error)}")
         return Committed()
 
     def _check_target(self, request: CommitRequest, transaction: Transaction) -> None:
-        """Check that this is the table of a piece without proof, and that the table has the piece's predecessor."""
+        """Check that this is the table of a piece without proof, and that the table has the
+        piece's predecessor.
+        """
         committable, before = request.committable, request.predecessor
         if committable.target != self._bound_sink.target:
             raise another_target(committable, self._bound_sink.target)
-        if before is not None and not self._bound_sink.has(before.lineage, before.checkpoint, transaction.snapshot):
+        if before is not None and not self._bound_sink.has(
+            before.lineage, before.checkpoint, transaction.snapshot
+        ):
             raise predecessor_missing(request, self._bound_sink.target)
 
     def _app_id(self, committable: Committable) -> str:
@@ -190,12 +223,18 @@ class Committer:
 
     def _stop(self, committable: Committable, what: str) -> StopJobError:
         return StopJobError(
-            f"{committable.transaction} is decided and cannot be committed to {self._bound_sink.target}: {what}. "
+            f"{committable.transaction} is decided and cannot be committed to "
+            f"{self._bound_sink.target}: {what}. "
             f"{committable.rows} rows wait in data files that no commit names.",
-            remedy="undo the change (RESTORE TABLE, ALTER TABLE), then start the job again: it commits them.",
+            remedy="undo the change (RESTORE TABLE, ALTER TABLE), then start the job again: it "
+            "commits them.",
         )
 
 
 def _brief(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    lines = [
+        line.strip()
+        for line in str(error).splitlines()
+        if line.strip() and not line.lstrip().startswith("at ")
+    ]
     return " | ".join(lines[:2])[:400]

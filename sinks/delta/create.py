@@ -1,4 +1,6 @@
-"""Creates a table: checks first, names what Spark refuses, and leaves nothing behind after an error."""
+"""Creates a table: checks first, names what Spark refuses, and leaves nothing
+behind after an error.
+"""
 
 from __future__ import annotations
 
@@ -59,11 +61,13 @@ def make_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[st
         ConfigError: Spark does not accept its name or a column.
         PreflightError: it cannot be written.
     """
-    # Spark would find a column in another case, and the table's partition columns would differ from the option.
+    # Spark would find a column in another case, and the table's partition columns would
+    # differ from the option.
     unknown = [name for name in partition_by if name not in rows.names]
     if unknown:
         raise ConfigError(
-            f"The table {table} cannot be made: the partition columns {unknown} are not in the rows. Nothing was written.",
+            f"The table {table} cannot be made: the partition columns {unknown} are not in the "
+            "rows. Nothing was written.",
             remedy="correct partition_by, or the rows.",
         )
     try:
@@ -76,7 +80,8 @@ def make_table(jvm: Jvm, table: str, rows: StructType, partition_by: Sequence[st
     except (Py4JJavaError, PySparkException) as error:
         raise PreflightError(
             f"The table {table} could not be made: {_cause(error)}.",
-            remedy="see that there is room, and give the driver's account the right to write there.",
+            remedy="see that there is room, and give the driver's account "
+            "the right to write there.",
         ) from error
 
 
@@ -100,16 +105,21 @@ def _check_parents(jvm: Jvm, files: Any, path: Any) -> None:
     while parent is not None:
         if files.exists(jvm.hadoop("Path")(parent, _LOG_FOLDER)):
             raise ConfigError(
-                f"{path.toString()} is inside another Delta table, {parent.toString()}. Nothing was written."
+                f"{path.toString()} is inside another Delta table, {parent.toString()}. "
+                "Nothing was written."
             )
         parent = parent.getParent()
 
 
 def _check_rights(jvm: Jvm, files: Any, folder: Any) -> None:
-    """Check that an existing folder can be written, as far as its file system tells without a write."""
+    """Check that an existing folder can be written, as far as its file system
+    tells without a write.
+    """
     try:
         files.access(folder, jvm.hadoop("permission.FsAction").WRITE)
-        refused = "" if files.getScheme() != "file" else refused_locally(Path(folder.toUri().getPath()))
+        refused = (
+            "" if files.getScheme() != "file" else refused_locally(Path(folder.toUri().getPath()))
+        )
     except Py4JJavaError as error:
         refused = str(error.java_exception.getMessage())
     if refused:
@@ -120,7 +130,9 @@ def _check_rights(jvm: Jvm, files: Any, folder: Any) -> None:
 
 
 def _tidy(jvm: Jvm, files: Any, path: Any, missing: Sequence[Any]) -> None:
-    """Remove the rest of a table that was not created. Another driver may be creating it now: non-empty folders stay."""
+    """Remove the rest of a table that was not created. Another driver may be creating it now:
+    non-empty folders stay.
+    """
     log = jvm.hadoop("Path")(path, _LOG_FOLDER)
     with suppress(Py4JJavaError):
         for name in _names(files, log):
@@ -132,7 +144,8 @@ def _tidy(jvm: Jvm, files: Any, path: Any, missing: Sequence[Any]) -> None:
 
 
 def is_vacant(jvm: Jvm, files: Any, path: Any) -> bool:
-    """Return whether a folder is empty, or holds only the rest of a table whose creator died before its first commit.
+    """Return whether a folder is empty, or holds only the rest of a table whose creator died
+    before its first commit.
 
     Args:
         jvm: the JVM of Spark.
@@ -142,7 +155,11 @@ def is_vacant(jvm: Jvm, files: Any, path: Any) -> bool:
     names = _names(files, path) if files.exists(path) else []
     if names == [_LOG_FOLDER]:
         log = jvm.hadoop("Path")(path, _LOG_FOLDER)
-        names = [name for name in _names(files, log) if name != _STAGED_COMMITS and not _is_unwritten(name)]
+        names = [
+            name
+            for name in _names(files, log)
+            if name != _STAGED_COMMITS and not _is_unwritten(name)
+        ]
     return not names
 
 

@@ -1,7 +1,8 @@
-"""The Delta table features that this sink supports: an allow-list, each entry with a test on a real table.
+"""The Delta table features that this sink supports: an allow-list, each entry with a
+test on a real table.
 
-A feature that is not on it is refused by name before any write. A new feature of Delta may require something of writers
-that phase 1 and phase 2, in two transactions, do not provide.
+A feature that is not on it is refused by name before any write. A new feature of Delta may require
+something of writers that phase 1 and phase 2, in two transactions, do not provide.
 """
 
 from __future__ import annotations
@@ -34,14 +35,21 @@ _CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 
 def refusals(shape: TableShape) -> list[str]:
     """Return why this sink does not write to a table of that shape; empty if it does."""
-    found = [f"table feature {name!r} is not supported" for name in shape.features if name not in SUPPORTED]
+    found = [
+        f"table feature {name!r} is not supported"
+        for name in shape.features
+        if name not in SUPPORTED
+    ]
     found += [
-        f"column {name!r} is an identity column: its numbers are given out in the transaction that writes the files, "
-        "and this sink commits them in another"
+        f"column {name!r} is an identity column: its numbers are given out in the "
+        "transaction that writes the files, and this sink commits them in another"
         for name in shape.identity_columns()
     ]
     found += [
-        f"column {field['name']!r} is {field['metadata'][_CHAR_VARCHAR]}: its length is not checked here, use string"
+        (
+            f"column {field['name']!r} is {field['metadata'][_CHAR_VARCHAR]}: its length is not "
+            "checked here, use string"
+        )
         for field in shape.fields
         if _CHAR_VARCHAR in field["metadata"]
     ]

@@ -1,10 +1,11 @@
 """The fence of a job and sink: the version of an application id in the table's own log (I7).
 
-A transaction that has read it raises it, so that two drivers cannot raise it past each other. A writer announces itself
-(its intent), reads the fence, writes, lists its files (its manifest) and reads the fence again. If it sees the old fence the
-second time, its manifest existed before the fence was raised, and the scan after the raise finds it. Otherwise the writer
-removes its own piece. A task that goes on after that leaves a data file that no commit names: no reader sees it, and VACUUM
-removes it.
+A transaction that has read it raises it, so that two drivers cannot raise it past each other. A
+writer announces itself (its intent), reads the fence, writes, lists its files (its manifest) and
+reads the fence again. If it sees the old fence the second time, its manifest existed before the
+fence was raised, and the scan after the raise finds it. Otherwise the writer removes its own piece.
+A task that goes on after that leaves a data file that no commit names: no reader sees it, and
+VACUUM removes it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class Fence:
         self._owner = bound.owner
 
     def read(self, snapshot: Snapshot) -> Attempt | None:
-        """Return the fence: attempts below it may not pre-commit; None if the table has not seen the job."""
+        """Return the fence: attempts below it may not pre-commit; None if the table
+        has not seen the job.
+        """
         return self._fence_in(snapshot.transactions)
 
     def _fence_in(self, transactions: Mapping[str, int]) -> Attempt | None:
@@ -43,16 +46,19 @@ class Fence:
         return None if version is None else fence_attempt(version)
 
     def check(self, snapshot: Snapshot, attempt: Attempt) -> None:
-        """Check that an attempt is open, by the table's notes: a piece that passes wrongly is found in doubt.
+        """Check that an attempt is open, by the table's notes: a piece that passes wrongly
+        is found in doubt.
 
         Raises:
             FencedError: it is closed.
-            DeclinedError: there is no fence: the table has forgotten its application id. The next attempt raises it again.
+            DeclinedError: there is no fence: the table has forgotten its application id. The next
+                attempt raises it again.
         """
         fence = self._fence_in(snapshot.noted_transactions)
         if fence is None:
             raise DeclinedError(
-                f"The table has no fence of sink {self._owner.sink!r} of job {self._owner.job!r}, which is at {attempt}."
+                f"The table has no fence of sink {self._owner.sink!r} of job {self._owner.job!r}, "
+                f"which is at {attempt}."
             )
         if attempt.is_closed_by(fence):
             raise attempt_is_closed(self._owner.job, self._owner.sink, attempt, "the table", fence)
@@ -76,21 +82,28 @@ class Fence:
             note = {"twophase": {"job": owner.job, "sink": owner.sink, "fence": str(attempt)}}
             try:
                 with log.storage.commit_lock():
-                    committed = transaction.commit_ahead(
-                        owner.fence_id, fence_version(attempt), owner.fence_id, attempt.generation, note
+                    committed = transaction.commit(
+                        [],
+                        owner.fence_id,
+                        fence_version(attempt),
+                        owner.fence_id,
+                        attempt.generation,
+                        note,
                     )
                     if log.shows(committed, transaction):
                         return
             except JvmLockedError as error:
                 raise StopJobError(
-                    f"The fence of sink {owner.sink!r} of job {owner.job!r} cannot be raised to {attempt}: {error.what}",
+                    f"The fence of sink {owner.sink!r} of job {owner.job!r} cannot be raised "
+                    f"to {attempt}: {error.what}",
                     remedy=error.remedy,
                 ) from error
             except Exception as error:  # noqa: BLE001 the next look at the log shows the outcome
                 failure = error
                 locked += isinstance(error, TimeoutError)
         raise TargetUnreachableError(
-            f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be raised to {attempt} in {tries} tries: "
+            f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be raised to "
+            f"{attempt} in {tries} tries: "
             f"{failure}.",
             remedy="see whether the table's folder can be written, then start the job again.",
         )

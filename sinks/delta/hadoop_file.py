@@ -1,4 +1,6 @@
-"""A file of Hadoop's file system for Python's readers, which fetches only the parts that they read."""
+"""A file of Hadoop's file system for Python's readers, which fetches only the
+parts that they read.
+"""
 
 from __future__ import annotations
 

@@ -20,18 +20,24 @@ VERSION = "4.4.0"
 
 SPARK_CONF = {
     "spark.jars.packages": f"io.delta:delta-spark_4.2_2.13:{VERSION}",
-    # For Unity Catalog and the kernel API: thirty more jars, some in other versions than Spark's own.
+    # For Unity Catalog and the kernel API: thirty more jars, some in other
+    # versions than Spark's own.
     "spark.jars.excludes": (
-        "io.delta:delta-kernel-api,io.delta:delta-kernel-defaults,io.delta:delta-kernel-unitycatalog,"
+        "io.delta:delta-kernel-api,io.delta:delta-kernel-defaults,"
+        "io.delta:delta-kernel-unitycatalog,"
         "io.unitycatalog:unitycatalog-client,io.unitycatalog:unitycatalog-hadoop"
     ),
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
-"""The settings to start Spark with. It fetches the package on its first start, and finds it in its Ivy cache after that."""
+"""The settings to start Spark with. It fetches the package on its first start, and finds it in its
+Ivy cache after that.
+"""
 
 _ANSWERED = ". Trace:\n"
-"""The text in py4j's errors for an answer of Java without an exception; an error of a lost connection lacks it."""
+"""The text in py4j's errors for an answer of Java without an exception; an error of a lost
+connection lacks it.
+"""
 
 
 class Jvm:
@@ -61,7 +67,8 @@ class Jvm:
         found = f"Delta {self._jvm.io.delta.package.VERSION()}" if is_there else "no Delta"
         if found != f"Delta {VERSION}":
             raise PreflightError(
-                f"There is {found} on Spark's class path; this sink works with Delta {VERSION} only.",
+                f"There is {found} on Spark's class path; this sink works "
+                f"with Delta {VERSION} only.",
                 remedy="start Spark with the settings of DeltaSink.spark_conf().",
             )
 
@@ -91,7 +98,9 @@ class Jvm:
         return self._class("java.io.RandomAccessFile")(str(path), "rw")
 
     def set_property(self, key: str, value: str) -> str | None:
-        """Set a system property of the JVM, whichever Python it serves. Return its previous value."""
+        """Set a system property of the JVM, whichever Python it serves. Return
+        its previous value.
+        """
         before = self._class("java.lang.System").setProperty(key, value)
         return None if before is None else str(before)
 
@@ -136,7 +145,9 @@ class Jvm:
             context.removeJobTag(tag)
 
     def has_failed_tasks(self, tag: str) -> bool:
-        """Return whether a task of the jobs with a tag has failed; True also if Spark is too busy to tell."""
+        """Return whether a task of the jobs with a tag has failed; True also if Spark
+        is too busy to tell.
+        """
         context: Any = self.session.sparkContext._jsc.sc()
         try:
             context.listenerBus().waitUntilEmpty()
@@ -146,12 +157,19 @@ class Jvm:
             raise
         tracker = context.statusTracker()
         jobs = [tracker.getJobInfo(number) for number in tracker.getJobIdsForTag(tag)]
-        stages = [tracker.getStageInfo(number) for job in jobs if job.isDefined() for number in job.get().stageIds()]
+        stages = [
+            tracker.getStageInfo(number)
+            for job in jobs
+            if job.isDefined()
+            for number in job.get().stageIds()
+        ]
         return any(stage.isDefined() and stage.get().numFailedTasks() > 0 for stage in stages)
 
     @contextmanager
     def local_property(self, key: str, value: str) -> Iterator[None]:
-        """Set a property of the Spark jobs that this thread starts, but not of other threads' jobs."""
+        """Set a property of the Spark jobs that this thread starts, but not of
+        other threads' jobs.
+        """
         context = self.session.sparkContext
         before = context.getLocalProperty(key)
         context.setLocalProperty(key, value)
@@ -165,7 +183,9 @@ class Jvm:
 
 
 def keep(thing: Any) -> None:
-    """Keep a Java object alive in the JVM until `drop`, even when nothing in Python refers to it any more, or Python has ended."""
+    """Keep a Java object alive in the JVM until `drop`, even when nothing in Python refers to it
+    any more, or Python has ended.
+    """
     client = thing._gateway_client
     ThreadSafeFinalizer.remove_finalizer(f"{client.address}{client.port}{thing._target_id}")
 
@@ -176,19 +196,24 @@ def drop(thing: Any) -> None:
 
 
 def may_be_running(error: BaseException, older: BaseException | None = None) -> bool:
-    """Return whether the JVM may still be running a call that ended with an error in Python: it has not answered.
+    """Return whether the JVM may still be running a call that ended with an error in Python:
+    it has not answered.
 
-    This happens after an interrupt in the main thread, and when the connection has ended. py4j then goes on over another
-    connection, which another thread of the JVM serves.
+    This happens after an interrupt in the main thread, and when the connection has ended. py4j then
+    goes on over another connection, which another thread of the JVM serves.
 
     Args:
         error: the error of one or several calls, or one that was raised while handling it.
-        older: the error that was being handled before the first of the calls. It is in the context of all errors of the
-            calls; it and its own causes say nothing about them.
+        older: the error that was being handled before the first of the calls. It is in the context
+            of all errors of the calls; it and its own causes say nothing about them.
     """
     if not isinstance(error, Exception):
         return True
-    if isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError) and _ANSWERED not in str(error):
+    if (
+        isinstance(error, Py4JError)
+        and not isinstance(error, Py4JJavaError)
+        and _ANSWERED not in str(error)
+    ):
         return True
     before = error.__cause__ or error.__context__
     return before is not None and before is not older and may_be_running(before, older)
@@ -207,7 +232,9 @@ def class_name(thing: Any) -> str:
 
 
 def messages(error: Exception) -> Iterator[str]:
-    """Return the messages of a Java exception and its causes, the outermost first; none for a Python error."""
+    """Return the messages of a Java exception and its causes, the outermost first; none
+    for a Python error.
+    """
     # py4j's errors have the one, those that PySpark makes of them have the other.
     java = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     while java is not None:

@@ -7,10 +7,8 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, wait
 from contextlib import nullcontext
 from functools import cached_property
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from twophase.sinks.delta.commit_session import CommitSession
@@ -25,12 +23,12 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("twophase.sinks.delta")
 
-# Delta's own hook for the names of data files. A property of the writing thread reaches its tasks, so that two sinks that
-# write side by side in one session do not interfere. Phase 1 checks the names that come back.
+# Delta's own hook for the names of data files. A property of the writing thread reaches its tasks,
+# so that two sinks that write side by side in one session do not interfere. Phase 1 checks the
+# names that come back.
 _NAME_PREFIX = "spark.databricks.delta.testOnly.dataFileNamePrefix"
 _LOG_FOLDER = "_delta_log"
 _FAR_BEHIND = 100
-_POLL_S = 0.01
 
 
 class Snapshot:
@@ -70,34 +68,56 @@ class Snapshot:
     @property
     def retention_ms(self) -> int | None:
         """The time after which the table forgets application ids; None: never."""
-        found = self._jvm.delta("DeltaLog").minSetTransactionRetentionInterval(self._java.metadata())
+        found = self._jvm.delta("DeltaLog").minSetTransactionRetentionInterval(
+            self._java.metadata()
+        )
         return int(found.get()) if found.isDefined() else None
 
     @property
     def names_folders_by_value(self) -> bool:
-        """True if a data file is in a folder named after its partition; otherwise the folder has a random name."""
+        """True if a data file is in a folder named after its partition; otherwise the folder
+        has a random name.
+        """
         mapped = self.shape.properties.get("delta.columnMapping.mode", "none") != "none"
-        randomised = self._jvm.delta("DeltaConfigs").RANDOMIZE_FILE_PREFIXES().fromMetaData(self._java.metadata())
+        randomised = (
+            self._jvm.delta("DeltaConfigs")
+            .RANDOMIZE_FILE_PREFIXES()
+            .fromMetaData(self._java.metadata())
+        )
         return not (mapped or randomised)
 
     @cached_property
     def transactions(self) -> dict[str, int]:
         """The version of every application id, from the log files of this snapshot.
 
-        If they are not as this reader knows them, Delta answers, by Spark jobs that read the state of the whole table.
+        If they are not as this reader knows them, Delta answers, by Spark jobs that read the state
+        of the whole table.
         """
         try:
             return self._log.files.transactions(self._segment(), self._forgotten_until_ms())
-        except Exception as error:  # noqa: BLE001 whatever it is, Delta's own answer, or error, replaces it
-            _logger.info("Delta is asked for the application ids of the table: %s: %s", type(error).__name__, error)
+        except Exception as error:  # noqa: BLE001
+            # whatever it is, Delta's own answer, or error, replaces it
+            _logger.info(
+                "Delta is asked for the application ids of the table: %s: %s",
+                type(error).__name__,
+                error,
+            )
             return _versions(self._java.setTransactions())
 
-    def counted_bytes(self) -> int | None:
-        """Return how much of the log Delta reads if the next commit counts the table's files; None if it does not."""
+    def counted_bytes(self, commits: int = 1) -> int | None:
+        """Return how much of the log Delta reads if one of the next commits counts the table's
+        files; None if none does.
+        """
         interval = self._log.checkpoint_interval(self._java.metadata())
-        if (self.version + 1) % interval:
+        if interval - 1 - self.version % interval >= commits:
             return None
-        return int(self._java.checkpointSizeInBytes()) + sum(file.size for file in self._segment().commits)
+        return int(self._java.checkpointSizeInBytes()) + sum(
+            file.size for file in self._segment().commits
+        )
+
+    def count_files(self) -> int:
+        """Return the number of data files in the table, by Spark jobs over the state of its log."""
+        return int(self._java.numOfFiles())
 
     def _forgotten_until_ms(self) -> int | None:
         found = self._java.minSetTransactionRetentionTimestamp()
@@ -133,7 +153,8 @@ def _versions(entries: Any) -> dict[str, int]:
 
 
 class Transaction:
-    """An optimistic transaction on the latest snapshot; the commit is checked against others' commits since.
+    """An optimistic transaction on the latest snapshot; the commit is checked against
+    others' commits since.
 
     Args:
         jvm: the JVM of Spark.
@@ -149,20 +170,28 @@ class Transaction:
         self.nonce = uuid.uuid4().hex
 
     def watch(self, app_id: str) -> None:
-        """Make the commit fail if anybody commits a version of this application id after this transaction began."""
-        self._java.readTxn().addOne(app_id)  # as txnVersion does, which also reads the table's state
+        """Make the commit fail if anybody commits a version of this application id after this
+        transaction began.
+        """
+        # as txnVersion does, which also reads the table's state
+        self._java.readTxn().addOne(app_id)
 
     def defer_checkpoint(self) -> None:
-        """Leave the checkpoint of the log to a later commit, if it is due with this one and the last one is recent.
+        """Leave the checkpoint of the log to a later commit, if it is due with this one and the
+        last one is recent.
 
-        Delta makes it within every tenth commit. That takes seconds, or twenty seconds in a JVM that has just started.
+        Delta makes it within every tenth commit. That takes seconds, or twenty seconds in a JVM
+        that has just started.
         """
         last = int(self._java.snapshot().logSegment().checkpointProvider().version())
         if self.snapshot.version - last < _FAR_BEHIND:
-            self._java.postCommitHooks().subtractOne(getattr(self.jvm.delta("hooks.CheckpointHook$"), "MODULE$"))
+            self._java.postCommitHooks().subtractOne(
+                getattr(self.jvm.delta("hooks.CheckpointHook$"), "MODULE$")
+            )
 
     def write_files(self, rows: DataFrame, prefix: str) -> list[str]:
-        """Write data files whose names begin with `prefix`; return the action of each as JSON. Nothing is committed.
+        """Write data files whose names begin with `prefix`; return the action of each as JSON.
+        Nothing is committed.
 
         The Spark jobs that write them have the prefix as a tag.
         """
@@ -171,9 +200,16 @@ class Transaction:
         return [str(action.json()) for action in items(actions)]
 
     def commit(
-        self, actions: Sequence[str], app_id: str, version: int, query: str, epoch: int, note: Mapping[str, Any]
+        self,
+        actions: Sequence[str],
+        app_id: str,
+        version: int,
+        query: str,
+        epoch: int,
+        note: Mapping[str, Any],
     ) -> int:
-        """Commit actions together with a version of an application id; return the table's new version.
+        """Commit actions together with a version of an application id; return the
+        table's new version.
 
         The nonce of the transaction goes with the note into the commit's user metadata.
         """
@@ -189,31 +225,6 @@ class Transaction:
         with nullcontext() if counted is None else self._log.commit_session.active(counted):
             return int(self._java.commit(self.jvm.seq([marked, *parsed]), operation))
 
-    def commit_ahead(self, app_id: str, version: int, query: str, epoch: int, note: Mapping[str, Any]) -> int:
-        """Commit a version of an application id and no data, and return as soon as the log shows it.
-
-        What Delta does after it goes on in a thread: it writes the checksum file, and with every tenth version it counts the
-        table's files. Errors there change nothing about the commit. A commit of data may be followed by one that compacts
-        the table, which the table's lock has to cover; this one is not.
-        """
-        outcome: Future[int] = Future()
-
-        def run() -> None:
-            try:
-                with self.jvm.active():
-                    outcome.set_result(self.commit([], app_id, version, query, epoch, note))
-            except BaseException as error:  # noqa: BLE001 raised again below, unless the log shows the commit
-                outcome.set_exception(error)
-
-        Thread(target=run, name="twophase-delta-commit", daemon=True).start()
-        candidate = self.snapshot.version + 1
-        while not wait([outcome], _POLL_S).done:
-            while (text := self._log.commit_text(candidate)) is not None:
-                if self.nonce in text:
-                    return candidate
-                candidate += 1
-        return outcome.result()
-
 
 class Log:
     """The log of the table in one folder.
@@ -226,12 +237,16 @@ class Log:
     def __init__(self, jvm: Jvm, folder: str) -> None:
         self.jvm = jvm
         self._java = jvm.delta("DeltaLog").forTable(jvm.java_session, folder)
-        self.storage = Storage(jvm, str(self._java.dataPath().toString()), self._java.newDeltaHadoopConf())
+        self.storage = Storage(
+            jvm, str(self._java.dataPath().toString()), self._java.newDeltaHadoopConf()
+        )
         self.files = LogFiles(self.storage)
 
     @cached_property
     def commit_session(self) -> CommitSession:
-        """The session for commits, created on first use: to Spark it is a session with its own listeners for as long as this lives."""
+        """The session for commits, created on first use: to Spark it is a session with its own
+        listeners for as long as this lives.
+        """
         return CommitSession(self.jvm)
 
     @property
@@ -246,7 +261,9 @@ class Log:
 
     def snapshot(self) -> Snapshot:
         """Return the table's current snapshot."""
-        return Snapshot(self.jvm, self._java.update(False, self.jvm.option(), self.jvm.option()), self)
+        return Snapshot(
+            self.jvm, self._java.update(False, self.jvm.option(), self.jvm.option()), self
+        )
 
     def transaction(self) -> Transaction:
         """Begin a transaction on the latest snapshot."""
@@ -254,18 +271,23 @@ class Log:
         return Transaction(self.jvm, java, self)
 
     def checkpoint_interval(self, metadata: Any) -> int:
-        """Return the number of versions between two checkpoints of the log, by the table's metadata."""
+        """Return the number of versions between two checkpoints of the log, by
+        the table's metadata.
+        """
         return int(self._java.checkpointInterval(metadata))
 
     def commit_text(self, version: int) -> str | None:
-        """Return the actions of one commit, one a line; None if it was cleaned from the log, or does not exist yet."""
+        """Return the actions of one commit, one a line; None if it was cleaned from the log, or
+        does not exist yet.
+        """
         data = self.storage.read(f"{_LOG_FOLDER}/{version:020d}.json")
         return None if data is None else data.decode()
 
     def shows(self, version: int, transaction: Transaction) -> bool:
         """Return whether a commit is the one that a transaction wrote; if so, it is also durable.
 
-        On a local disk two processes can write the same version, and the second silently replaces the first.
+        On a local disk two processes can write the same version, and the second silently
+        replaces the first.
         """
         if transaction.nonce not in (self.commit_text(version) or ""):
             return False

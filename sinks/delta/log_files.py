@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from twophase.sinks.delta.log_segment import LogFile, LogSegment, Marks, Reads, check_parts, read_marks, replay
+from twophase.sinks.delta.log_segment import (
+    LogFile,
+    LogSegment,
+    Marks,
+    Reads,
+    check_parts,
+    read_marks,
+    replay,
+)
 
 
 class LogFiles:
-    """Reads each file once while Delta lists it unchanged: from one snapshot to the next, only the new commits.
+    """Reads each file once while Delta lists it unchanged: from one snapshot to the next,
+    only the new commits.
 
     Args:
         storage: the table's storage.
@@ -28,7 +37,10 @@ class LogFiles:
         """
         segment.check()
         known = self._known
-        marks = {file: known[file] if file in known else read_marks(file, self._storage) for file in segment.files}
+        marks = {
+            file: known[file] if file in known else read_marks(file, self._storage)
+            for file in segment.files
+        }
         check_parts([marks[file] for file in segment.checkpoint_files])
         self._known = marks
         return replay(marks.values(), forgotten_until_ms)

@@ -1,14 +1,16 @@
 """The application ids of a table, read from the files of its log; no Spark job.
 
-Delta's snapshot lists its files: the newest checkpoint, and the commits after it. Delta finds the version of each
-application id by replaying the table's whole state. The `txn` actions are a few lines of the same files, and the same rules
-apply to them (PROTOCOL.md of Delta, "Action Reconciliation"):
+Delta's snapshot lists its files: the newest checkpoint, and the commits after it. Delta finds the
+version of each application id by replaying the table's whole state. The `txn` actions are a few
+lines of the same files, and the same rules apply to them (PROTOCOL.md of Delta,
+"Action Reconciliation"):
 
-    checkpoint     at most one `txn` for each application id; in a V2 checkpoint all of them are in the main file, because
-                   a sidecar holds file actions only
+    checkpoint     at most one `txn` for each application id; in a V2 checkpoint all of them are in
+                   the main file, because a sidecar holds file actions only
     commits        in the order of their versions; the latest `txn` of an application id wins
     compaction     `<x>.<y>.compacted.json` stands for the commits x to y
-    retention      an id last updated before the table's limit is forgotten, after the latest `txn` has won
+    retention      an id last updated before the table's limit is forgotten, after the
+                   latest `txn` has won
 
 Anything else is left to Delta: `UnreadableLogError`, never a guess.
 """
@@ -106,7 +108,9 @@ class LogSegment:
         """
         if len(self.files) > _MOST_FILES:
             raise UnreadableLogError(f"{len(self.files)} files of the log")
-        if (json_bytes := sum(file.size for file in self.files if file.base.endswith(".json"))) > _MOST_JSON_BYTES:
+        if (
+            json_bytes := sum(file.size for file in self.files if file.base.endswith(".json"))
+        ) > _MOST_JSON_BYTES:
             raise UnreadableLogError(f"{json_bytes} bytes of JSON in the log")
         self._check_checkpoint()
         reached = self.checkpoint
@@ -122,10 +126,18 @@ class LogSegment:
         names = [file.base for file in self.checkpoint_files]
         if self.checkpoint < 0 and not names:
             return
-        if len(names) == 1 and (single := _CHECKPOINT.fullmatch(names[0])) and int(single[1]) == self.checkpoint:
+        if (
+            len(names) == 1
+            and (single := _CHECKPOINT.fullmatch(names[0]))
+            and int(single[1]) == self.checkpoint
+        ):
             return
-        parts = sorted(tuple(map(int, match.groups())) for match in map(_PART.fullmatch, names) if match)
-        if names and parts == [(self.checkpoint, part, len(names)) for part in range(1, len(names) + 1)]:
+        parts = sorted(
+            tuple(map(int, match.groups())) for match in map(_PART.fullmatch, names) if match
+        )
+        if names and parts == [
+            (self.checkpoint, part, len(names)) for part in range(1, len(names) + 1)
+        ]:
             return
         raise UnreadableLogError(f"the checkpoint of version {self.checkpoint} is {names}")
 
@@ -143,7 +155,8 @@ def replay(marks: Iterable[Marks], forgotten_until_ms: int | None) -> dict[str, 
 
     Args:
         marks: the marks of each file of a segment, oldest first.
-        forgotten_until_ms: ids last updated then or before, or at an unknown time, are forgotten; None: none are.
+        forgotten_until_ms: ids last updated then or before, or at an unknown time, are
+            forgotten; None: none are.
     """
     latest: dict[str, Mark] = {}
     for found in marks:
@@ -151,7 +164,8 @@ def replay(marks: Iterable[Marks], forgotten_until_ms: int | None) -> dict[str, 
     return {
         app_id: mark.version
         for app_id, mark in latest.items()
-        if forgotten_until_ms is None or (mark.updated_ms is not None and mark.updated_ms > forgotten_until_ms)
+        if forgotten_until_ms is None
+        or (mark.updated_ms is not None and mark.updated_ms > forgotten_until_ms)
     }
 
 

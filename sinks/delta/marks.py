@@ -1,13 +1,15 @@
-"""Marks beside the table, for a table that forgets application ids (`delta.setTransactionRetentionDuration`).
+"""Marks beside the table, for a table that forgets application ids
+(`delta.setTransactionRetentionDuration`).
 
-The version of a lineage's application id proves its highest committed checkpoint. A table may be set to drop it after a
-while; then an older copy of the table, or an empty table, looks the same as one that has forgotten. So each commit to such a
-table also leaves an empty file in the folder of the records:
+The version of a lineage's application id proves its highest committed checkpoint. A table may be
+set to drop it after a while; then an older copy of the table, or an empty table, looks the same as
+one that has forgotten. So each commit to such a table also leaves an empty file in the
+folder of the records:
 
     <lineage>-<checkpoint>.<version of the table>.<id of the table>.proof
 
-It is written after the commit, never before, and is valid only in the table with that id, at that version or later: an older
-copy of the table's log proves nothing, whatever is beside it.
+It is written after the commit, never before, and is valid only in the table with that id, at that
+version or later: an older copy of the table's log proves nothing, whatever is beside it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from twophase.sinks.delta.names import Owner
 from twophase.sinks.delta.storage import Storage
 
 _MARK = re.compile(
-    r"(?P<lineage>[0-9a-f-]{36})-(?P<checkpoint>\d{1,18})\.(?P<version>\d{1,18})\.(?P<table>[^.]+)\.proof"
+    r"(?P<lineage>[0-9a-f-]{36})-(?P<checkpoint>\d{1,18})\.(?P<version>\d{1,"
+    r"18})\.(?P<table>[^.]+)\.proof"
 )
 
 
@@ -36,15 +39,21 @@ class Marks:
         self._storage = storage
 
     def highest(self, snapshot: Snapshot) -> dict[str, int]:
-        """Return, for each lineage, the highest checkpoint that a mark proves for the current table."""
+        """Return, for each lineage, the highest checkpoint that a mark proves for
+        the current table.
+        """
         highest: dict[str, int] = {}
         for found in self._found():
             if found["table"] == snapshot.table and int(found["version"]) <= snapshot.version:
-                highest[found["lineage"]] = max(highest.get(found["lineage"], -1), int(found["checkpoint"]))
+                highest[found["lineage"]] = max(
+                    highest.get(found["lineage"], -1), int(found["checkpoint"])
+                )
         return highest
 
     def raise_to(self, lineage: str, checkpoint: int, snapshot: Snapshot) -> None:
-        """Leave a mark for what `snapshot` proves, then remove the lineage's marks that it replaces."""
+        """Leave a mark for what `snapshot` proves, then remove the lineage's
+        marks that it replaces.
+        """
         if self.highest(snapshot).get(lineage, -1) < checkpoint:
             name = f"{lineage}-{checkpoint}.{snapshot.version}.{snapshot.table}.proof"
             self._storage.create(self._path(name), b"")

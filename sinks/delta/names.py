@@ -1,12 +1,14 @@
 """The names by which pieces are recognised in a table.
 
-    twophase/<job>/<sink>/<lineage>                        application id: its version is the highest committed checkpoint
+    twophase/<job>/<sink>/<lineage>                        application id: its version is the
+                                                           highest committed checkpoint
     twophase-fence/<job>/<sink>                            application id: its version is the fence
-    _twophase/<job>/<sink>/<piece>.intent, .manifest       beside the table's data, where Delta and VACUUM do not look
+    _twophase/<job>/<sink>/<piece>.intent, .manifest       beside the table's data, where Delta and
+                                                           VACUUM do not look
     twophase-<owner>-<piece>-<offsets>-part-00000-<uuid>.c000.snappy.parquet         a data file
 
-A piece is `<lineage>-<checkpoint>-<generation>.<counter>`. The part number of a data file is the subtask; the uuid is new
-for every task attempt (invariant I5).
+A piece is `<lineage>-<checkpoint>-<generation>.<counter>`. The part number of a data file is the
+subtask; the uuid is new for every task attempt (invariant I5).
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class Owner(PieceOwner):
         return f"twophase-fence/{self.job}/{self.sink}"
 
     def app_id(self, lineage: str) -> str:
-        """Return the application id whose version is the highest committed checkpoint of a lineage."""
+        """Return the application id whose version is the highest committed
+        checkpoint of a lineage.
+        """
         return f"twophase/{self.job}/{self.sink}/{lineage}"
 
     def lineage_of(self, app_id: str) -> str | None:
@@ -58,7 +62,8 @@ def fence_version(attempt: Attempt) -> int:
     """Return an attempt as the version of an application id: later attempts have greater versions.
 
     Raises:
-        ValueError: it does not fit: over two thousand million drivers of one job, or attempts of one driver.
+        ValueError: it does not fit: over two thousand million drivers of one job, or
+            attempts of one driver.
     """
     if not (0 <= attempt.generation < 1 << 31 and 0 <= attempt.counter < 1 << _COUNTER_BITS):
         raise ValueError(f"attempt {attempt} cannot be kept in a fence")

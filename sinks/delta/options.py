@@ -25,24 +25,36 @@ class DeltaOptions(Options):
         json_schema_extra={"default": "one of them"},
     )
     root: str | None = Field(
-        default=None, min_length=1, description="`path` has to be this folder or inside it, also behind links"
+        default=None,
+        min_length=1,
+        description="`path` has to be this folder or inside it, also behind links",
     )
-    create: bool = Field(default=False, description="make the table from the rows' columns if it is not there")
+    create: bool = Field(
+        default=False, description="make the table from the rows' columns if it is not there"
+    )
     partition_by: tuple[str, ...] = Field(
-        default=(), description="partition columns of a table that is made; an existing one must have exactly these"
+        default=(),
+        description="partition columns of a table that is made; "
+        "an existing one must have exactly these",
     )
     merge_schema: bool = Field(
-        default=False, description="add columns that the table has not, as nullable ones, in a commit before the rows"
+        default=False,
+        description="add columns that the table has not, as nullable ones, "
+        "in a commit before the rows",
     )
     allow_single_driver_log_store: bool = Field(
-        default=False, description="accept a storage on which Delta keeps commits apart within one process only"
+        default=False,
+        description="accept a storage on which Delta keeps commits apart within one process only",
     )
 
     @field_validator("path", "root")
     @classmethod
     def _absolute(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith("/") and ":/" not in value:
-            raise ValueError("give an absolute path or a URI: the driver's working folder is no place for a table")
+            raise ValueError(
+                "give an absolute path or a URI: the driver's working "
+                "folder is no place for a table"
+            )
         if value is not None and "\0" in value:
             raise ValueError("a path holds no NUL")
         return value

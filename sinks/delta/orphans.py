@@ -1,7 +1,7 @@
 """Pieces that no commit names: finds those in doubt and aborts them.
 
-Only files that bear a piece's own name, or are listed in its manifest, are ever deleted, and only if the log shows that no
-commit since the piece was begun names one of them.
+Only files that bear a piece's own name, or are listed in its manifest, are ever deleted, and only
+if the log shows that no commit since the piece was begun names one of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ class Orphans:
     def in_doubt(self) -> Sequence[Committable]:
         """See `Sink.in_doubt`."""
         owner, target = self._bound_sink.owner, self._bound_sink.target
-        return [piece.committable(owner, target) for piece in self._pieces.all() if not self._is_committed(piece)]
+        return [
+            piece.committable(owner, target)
+            for piece in self._pieces.all()
+            if not self._is_committed(piece)
+        ]
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
         """See `TellsUnfinished`: a piece without a manifest, of which no commit names a file."""
@@ -47,7 +51,11 @@ class Orphans:
     def forget_committed(self, lineage: str, checkpoint: int) -> None:
         """Remove records that a crash left behind after the commit of their piece."""
         for piece in self._pieces.all():
-            if piece.name.lineage == lineage and piece.name.checkpoint <= checkpoint and self._is_committed(piece):
+            if (
+                piece.name.lineage == lineage
+                and piece.name.checkpoint <= checkpoint
+                and self._is_committed(piece)
+            ):
                 self._pieces.forget(piece.name)
 
     def _abort_one(self, committable: Committable) -> None:
@@ -55,19 +63,26 @@ class Orphans:
         named = self._pieces.named_by(piece)
         if isinstance(named, int):
             raise StopJobError(
-                f"{committable.transaction} was to be aborted, and commit {named} of the table names its files: its rows "
+                f"{committable.transaction} was to be aborted, and commit {named} of the table "
+                "names its files: its rows "
                 "are visible.",
-                remedy="find out who committed it; then remove its rows by hand, or restore the table.",
+                remedy="find out who committed it; then remove its rows by hand, "
+                "or restore the table.",
             )
         if named is InLog.UNKNOWN:
-            _log.warning("%s: %s. Its data files are left to VACUUM.", committable.transaction, named.value)
+            _log.warning(
+                "%s: %s. Its data files are left to VACUUM.", committable.transaction, named.value
+            )
         else:
             self._pieces.delete_data(piece, self._bound_sink.folder_depth())
         failpoint("C20")
         self._pieces.forget(piece.name)
 
     def _is_unfinished(self, name: PieceName) -> bool:
-        return not self._pieces.has_manifest(name) and self._pieces.named_by(self._pieces.get(name)) is InLog.ABSENT
+        return (
+            not self._pieces.has_manifest(name)
+            and self._pieces.named_by(self._pieces.get(name)) is InLog.ABSENT
+        )
 
     def _is_committed(self, piece: Piece) -> bool:
         return isinstance(self._pieces.named_by(piece), int)

@@ -1,7 +1,8 @@
 """The pieces of one job and sink, as the records beside the table show them.
 
-Every driver finds pre-committed pieces here, never in memory. A piece is in doubt from its intent on: a driver that dies while
-Spark writes leaves data files that no list names, and only the intent shows that they exist.
+Every driver finds pre-committed pieces here, never in memory. A piece is in doubt from its intent
+on: a driver that dies while Spark writes leaves data files that no list names, and only the intent
+shows that they exist.
 """
 
 from __future__ import annotations
@@ -60,8 +61,12 @@ class Piece:
         if self.manifest is not None:
             return self.manifest.committable(target)
         name = self.name
-        unknown = TransactionId(owner.job, name.lineage, name.checkpoint, name.attempt, owner.sink, "")
-        return Committable(self.intent.transaction if self.intent else unknown, ONLY_SUBTASK, target, 0)
+        unknown = TransactionId(
+            owner.job, name.lineage, name.checkpoint, name.attempt, owner.sink, ""
+        )
+        return Committable(
+            self.intent.transaction if self.intent else unknown, ONLY_SUBTASK, target, 0
+        )
 
 
 class Pieces:
@@ -86,7 +91,9 @@ class Pieces:
 
     def begin(self, intent: Intent) -> None:
         """Write the intent."""
-        self._storage.create(self._record(PieceName.of(intent.transaction), _INTENT), encode_intent(intent))
+        self._storage.create(
+            self._record(PieceName.of(intent.transaction), _INTENT), encode_intent(intent)
+        )
 
     def finish(self, manifest: Manifest) -> None:
         """Sync the data files, then write the manifest."""
@@ -98,7 +105,10 @@ class Pieces:
 
     def all(self) -> list[Piece]:
         """Return every piece that has a record, oldest checkpoint first."""
-        stems = {name.removesuffix(_INTENT).removesuffix(_MANIFEST) for name in self._storage.names(self.owner.folder)}
+        stems = {
+            name.removesuffix(_INTENT).removesuffix(_MANIFEST)
+            for name in self._storage.names(self.owner.folder)
+        }
         names = [name for stem in stems if (name := PieceName.parse(stem)) is not None]
         return [self.get(name) for name in sorted(names, key=lambda name: (name.checkpoint, name))]
 
@@ -117,7 +127,9 @@ class Pieces:
         return Piece(name, intent or manifest.intent, manifest, digest(data))
 
     def has_manifest(self, name: PieceName) -> bool:
-        """Return whether a piece has a manifest, whole or damaged: a torn one may have been whole when the piece was decided."""
+        """Return whether a piece has a manifest, whole or damaged: a torn one may have been whole
+        when the piece was decided.
+        """
         return self._storage.read(self._record(name, _MANIFEST)) is not None
 
     def missing_files(self, manifest: Manifest) -> list[str]:
@@ -126,24 +138,32 @@ class Pieces:
         return [file.path for file in files if self._storage.size(file.local_path) != file.size]
 
     def forget(self, name: PieceName) -> None:
-        """Remove the records of a piece, the intent last, so that a crash in between leaves the piece in doubt."""
+        """Remove the records of a piece, the intent last, so that a crash in between leaves
+        the piece in doubt.
+        """
         self._storage.delete([self._record(name, _MANIFEST), self._record(name, _INTENT)])
 
     def delete_data(self, piece: Piece, depth: int) -> None:
-        """Delete all data files that bear the name of a piece, whether its manifest lists them or not."""
+        """Delete all data files that bear the name of a piece, whether its manifest
+        lists them or not.
+        """
         if piece.intent is not None:
-            self._storage.delete(self._storage.starting_with(piece.name.data_files(self.owner), depth))
+            self._storage.delete(
+                self._storage.starting_with(piece.name.data_files(self.owner), depth)
+            )
 
     def delete_unlisted(self, manifest: Manifest, depth: int) -> None:
-        """Delete the data files of a piece that its manifest does not list. Delta leaves them to VACUUM."""
+        """Delete the data files of a piece that its manifest does not list. Delta
+        leaves them to VACUUM.
+        """
         start = self.data_prefix(manifest.intent.transaction)
         self._storage.delete({*self._storage.starting_with(start, depth)} - {*_paths(manifest)})
 
     def named_by(self, piece: Piece) -> int | InLog:
         """Return the version of the log that names a data file of a piece, or why there is none.
 
-        Every commit since the piece was begun is read: no earlier version can name a file of it, because every attempt uses
-        new names.
+        Every commit since the piece was begun is read: no earlier version can name a file of it,
+        because every attempt uses new names.
         """
         if piece.intent is None:
             return InLog.ABSENT

@@ -1,4 +1,6 @@
-"""Checks before any row is written: of the session, the table's place, and whether it can be written safely."""
+"""Checks before any row is written: of the session, the table's place, and whether it can
+be written safely.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,8 @@ def find_session() -> Jvm:
         )
     if session.conf.get(_STATISTICS, "true") != "true":
         raise PreflightError(
-            f"{_STATISTICS} is off: the row counts of data files come from their statistics.", remedy="leave it on."
+            f"{_STATISTICS} is off: the row counts of data files come from their statistics.",
+            remedy="leave it on.",
         )
     jvm.check_delta()
     return jvm
@@ -97,7 +100,9 @@ def _folder(jvm: Jvm, options: DeltaOptions, rows: StructType) -> str:
             remedy="create it, or set create=True.",
         ) from None
     if detail is None or detail["format"] != "delta":
-        raise ConfigError(f"The table {options.table!r} is no Delta table but {detail and detail['format']!r}.")
+        raise ConfigError(
+            f"The table {options.table!r} is no Delta table but {detail and detail['format']!r}."
+        )
     return _qualified(jvm, detail["location"])
 
 
@@ -119,7 +124,10 @@ def _check_root(jvm: Jvm, options: DeltaOptions, folder: str) -> None:
         return
     root, inside = _resolved(jvm, _qualified(jvm, options.root)), _resolved(jvm, folder)
     if inside != root and not inside.startswith(f"{root.rstrip('/')}/"):
-        raise ConfigError(f"The table's folder {inside} is not inside the option 'root', {root}. Nothing was written.")
+        raise ConfigError(
+            f"The table's folder {inside} is not inside the option 'root', {root}. "
+            "Nothing was written."
+        )
 
 
 def _resolved(jvm: Jvm, folder: str) -> str:
@@ -134,7 +142,9 @@ def _check_vacant(jvm: Jvm, folder: str, options: DeltaOptions) -> None:
     if not is_vacant(jvm, files, path):
         raise ConfigError(f"{folder} holds something that is no Delta table. Nothing was written.")
     if not options.create:
-        raise ConfigError(f"There is no Delta table in {folder}.", remedy="create it, or set create=True.")
+        raise ConfigError(
+            f"There is no Delta table in {folder}.", remedy="create it, or set create=True."
+        )
 
 
 def _check_table(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: StructType) -> None:
@@ -143,16 +153,20 @@ def _check_table(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: Stru
     retention_ms = snapshot.retention_ms
     if retention_ms is not None and retention_ms < _RETENTION_DAYS * _DAY_MS:
         problems.append(
-            f"delta.setTransactionRetentionDuration is {retention_ms / _DAY_MS:g} days: the table would forget within an "
-            f"outage which checkpoints it has; it has to be {_RETENTION_DAYS} days at least, or not set"
+            f"delta.setTransactionRetentionDuration is {retention_ms / _DAY_MS:g} days: "
+            "the table would forget within an outage which checkpoints it has; it has to be "
+            f"{_RETENTION_DAYS} days at least, or not set"
         )
     if problems:
-        raise PreflightError(f"The table in {log.storage.root} cannot be written exactly once: {'; '.join(problems)}.")
+        raise PreflightError(
+            f"The table in {log.storage.root} cannot be written exactly once: "
+            f"{'; '.join(problems)}."
+        )
     _check_store(log, options)
     if options.partition_by and options.partition_by != shape.partition_columns:
         raise ConfigError(
-            f"The table in {log.storage.root} is partitioned by {list(shape.partition_columns)}, the option "
-            f"'partition_by' says {list(options.partition_by)}."
+            f"The table in {log.storage.root} is partitioned by {list(shape.partition_columns)}, "
+            f"the option 'partition_by' says {list(options.partition_by)}."
         )
     found = fit(rows, StructType.fromJson(json.loads(snapshot.schema)), shape)
     problems = list(found.problems)
@@ -160,8 +174,10 @@ def _check_table(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: Stru
         problems += [f"column {field.name!r} is not in the table" for field in found.missing]
     if problems:
         raise ConfigError(
-            f"The rows do not fit the table in {log.storage.root}: {'; '.join(problems)}. Nothing was written.",
-            remedy="change the rows or the table; merge_schema=True adds columns that the table lacks.",
+            f"The rows do not fit the table in {log.storage.root}: {'; '.join(problems)}. "
+            "Nothing was written.",
+            remedy="change the rows or the table; merge_schema=True adds "
+            "columns that the table lacks.",
         )
     _check_rights(log)
 
@@ -169,9 +185,10 @@ def _check_table(log: Log, snapshot: Snapshot, options: DeltaOptions, rows: Stru
 def _check_store(log: Log, options: DeltaOptions) -> None:
     if log.store.rpartition(".")[2] in _SINGLE_DRIVER and not options.allow_single_driver_log_store:
         raise PreflightError(
-            f"The table in {log.storage.root} cannot be written exactly once: {log.store} keeps commits apart within one "
-            "process only, so two drivers could overwrite each other's.",
-            remedy="configure S3DynamoDBLogStore, or set allow_single_driver_log_store=True if nothing else ever writes.",
+            f"The table in {log.storage.root} cannot be written exactly once: {log.store} keeps "
+            "commits apart within one process only, so two drivers could overwrite each other's.",
+            remedy="configure S3DynamoDBLogStore, or set allow_single_driver_log_store=True if "
+            "nothing else ever writes.",
         )
 
 

@@ -1,15 +1,17 @@
-"""The two records of a piece beside the table: durable bytes with version, kind, length and SHA-256 (invariant I9).
+"""The two records of a piece beside the table: durable bytes with version, kind, length and
+SHA-256 (invariant I9).
 
-    intent      written before the first data file: their transaction, and the table's version before them
-    manifest    written after the last one: every data file as Delta's action for it. With it the piece is
-                pre-committed
+    intent      written before the first data file: their transaction, and the table's
+                version before them
+    manifest    written after the last one: every data file as Delta's action for it. With it the
+                piece is pre-committed
 
     twophase-delta/1 manifest 5120 9f86d081884c7d65...\n
     {"after":41,"base":107,"shape":{...},"table":"...","transaction":{...}}
     {"add":{"path":"dt=2026-08-01/twophase-...-part-00000-....c000.snappy.parquet", ...}}
 
-The actions are not in the checkpoint's body: there can be thousands, each of a kilobyte with its statistics, and the body
-has a limit. The committable carries the SHA-256 of the manifest instead.
+The actions are not in the checkpoint's body: there can be thousands, each of a kilobyte with its
+statistics, and the body has a limit. The committable carries the SHA-256 of the manifest instead.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from twophase.protocol.record import digest, frame, unframe
 from twophase.sinks.delta.shape import TableShape
 
 ONLY_SUBTASK = Subtask(0, 0)
-"""The subtask of every piece, which holds the rows of all tasks of a checkpoint: Delta's driver collects their files."""
+"""The subtask of every piece, which holds the rows of all tasks of a checkpoint: Delta's driver
+collects their files.
+"""
 
 _MAGIC = "twophase-delta/1"
 
@@ -70,7 +74,9 @@ class Manifest:
             "files": len(files),
             "bytes": sum(file.size for file in files),
         }
-        return Committable(self.intent.transaction, ONLY_SUBTASK, target, sum(file.rows for file in files), handle)
+        return Committable(
+            self.intent.transaction, ONLY_SUBTASK, target, sum(file.rows for file in files), handle
+        )
 
 
 @dataclass(frozen=True)
@@ -155,7 +161,9 @@ def decode_manifest(data: bytes, where: str = "") -> Manifest:
 def _intent(value: Mapping[str, Any]) -> Intent:
     transaction = dict(value["transaction"])
     attempt = Attempt(**transaction.pop("attempt"))
-    return Intent(TransactionId(attempt=attempt, **transaction), value["table"], value["base"], value["after"])
+    return Intent(
+        TransactionId(attempt=attempt, **transaction), value["table"], value["base"], value["after"]
+    )
 
 
 def _json(value: Any) -> bytes:

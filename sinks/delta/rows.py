@@ -1,7 +1,8 @@
 """Checks that rows fit a table, before any is written.
 
-Delta's `writeFiles` accepts any column types, so the check that `df.write` makes before it is made here. A column may be
-widened without loss (int to bigint, float to double, more digits); everything else is an error that names the column.
+Delta's `writeFiles` accepts any column types, so the check that `df.write` makes before it is made
+here. A column may be widened without loss (int to bigint, float to double, more digits); everything
+else is an error that names the column.
 """
 
 from __future__ import annotations
@@ -52,11 +53,15 @@ class Fit:
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return the rows with the types of the table."""
-        return rows.withColumns({name: rows[quoted(name)].cast(kind) for name, kind in self.casts.items()})
+        return rows.withColumns(
+            {name: rows[quoted(name)].cast(kind) for name, kind in self.casts.items()}
+        )
 
 
 def fit(rows: StructType, table: StructType, shape: TableShape) -> Fit:
-    """Validate the columns of rows against those of a table. Names are compared without case, as in Delta."""
+    """Validate the columns of rows against those of a table. Names are compared without
+    case, as in Delta.
+    """
     columns = {field.name.lower(): field for field in table.fields}
     problems = _duplicates(rows)
     missing, casts = [], {}
@@ -77,7 +82,10 @@ def fit(rows: StructType, table: StructType, shape: TableShape) -> Fit:
 
 def _duplicates(rows: StructType) -> list[str]:
     names = [name.lower() for name in rows.names]
-    return [f"column {name!r} appears twice" for name in sorted({name for name in names if names.count(name) > 1})]
+    return [
+        f"column {name!r} appears twice"
+        for name in sorted({name for name in names if names.count(name) > 1})
+    ]
 
 
 def _needed(column: StructField, shape: TableShape) -> str:
@@ -92,7 +100,9 @@ def _needed(column: StructField, shape: TableShape) -> str:
 
 
 def _mismatch(rows: DataType, table: DataType) -> str:
-    """Return why values of one type cannot be written as another without a cast; empty if they can."""
+    """Return why values of one type cannot be written as another without a cast;
+    empty if they can.
+    """
     match rows, table:
         case StructType(), StructType():
             return _struct_mismatch(rows.fields, table.fields)
@@ -103,10 +113,16 @@ def _mismatch(rows: DataType, table: DataType) -> str:
         case MapType(), MapType():
             if rows.valueContainsNull and not table.valueContainsNull:
                 return "its values may be null and the table's may not"
-            return _mismatch(rows.keyType, table.keyType) or _mismatch(rows.valueType, table.valueType)
+            return _mismatch(rows.keyType, table.keyType) or _mismatch(
+                rows.valueType, table.valueType
+            )
         case _:
             same = rows == table
-            return "" if same else f"the rows have {rows.simpleString()}, the table has {table.simpleString()}"
+            return (
+                ""
+                if same
+                else f"the rows have {rows.simpleString()}, the table has {table.simpleString()}"
+            )
 
 
 def _struct_mismatch(rows: Sequence[StructField], table: Sequence[StructField]) -> str:
@@ -125,8 +141,12 @@ def _widens(rows: DataType, table: DataType) -> bool:
         return _INTEGERS.index(type(rows)) < _INTEGERS.index(type(table))
     if isinstance(table, DecimalType):
         before, scale = _digits(rows)
-        return rows != table and 0 <= before <= table.precision - table.scale and scale <= table.scale
-    return isinstance(table, DoubleType) and isinstance(rows, FloatType | ByteType | ShortType | IntegerType)
+        return (
+            rows != table and 0 <= before <= table.precision - table.scale and scale <= table.scale
+        )
+    return isinstance(table, DoubleType) and isinstance(
+        rows, FloatType | ByteType | ShortType | IntegerType
+    )
 
 
 def _digits(kind: DataType) -> tuple[int, int]:

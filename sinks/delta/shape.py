@@ -1,7 +1,9 @@
-"""The shape of a table: the parts of its metadata and protocol that decide whether a data file fits it.
+"""The shape of a table: the parts of its metadata and protocol that decide whether a
+data file fits it.
 
-Between the two phases anybody may alter the table. The commit compares the shape of phase 1 with the shape of the latest
-snapshot. Equal, or wider by nullable columns: the files read as if written now. Anything else: the job stops (H26).
+Between the two phases anybody may alter the table. The commit compares the shape of phase 1 with
+the shape of the latest snapshot. Equal, or wider by nullable columns: the files read as if written
+now. Anything else: the job stops (H26).
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ class TableShape:
     Attributes:
         fields: its columns as Spark writes them in JSON: name, type, nullable, metadata.
         partition_columns: in order.
-        features: the table features that its protocol names; empty if the protocol predates features.
+        features: the table features that its protocol names; empty if the protocol
+            predates features.
         properties: the table properties that constrain data files.
     """
 
@@ -82,7 +85,10 @@ def differences(written: TableShape, now: TableShape) -> list[str]:
     """Return why files written for one shape do not fit another; empty if they do."""
     found = [*_field_differences(written, now)]
     if written.partition_columns != now.partition_columns:
-        found.append(f"partition columns {list(written.partition_columns)} are now {list(now.partition_columns)}")
+        found.append(
+            f"partition columns {list(written.partition_columns)} are now "
+            f"{list(now.partition_columns)}"
+        )
     for key in sorted({*written.properties, *now.properties}):
         before, after = written.properties.get(key), now.properties.get(key)
         if before != after:
@@ -103,7 +109,11 @@ def _field_differences(written: TableShape, now: TableShape) -> list[str]:
         elif change := _change(field, after[name]):
             found.append(f"column {name!r} {change}")
     added = sorted(after.keys() - before.keys())
-    found += [f"column {name!r} was added and may not be missing" for name in added if not _may_be_missing(after[name])]
+    found += [
+        f"column {name!r} was added and may not be missing"
+        for name in added
+        if not _may_be_missing(after[name])
+    ]
     return found
 
 

@@ -1,4 +1,6 @@
-"""The Delta sink: appends rows to a Delta table, exactly once, by two transactions of Delta's own."""
+"""The Delta sink: appends rows to a Delta table, exactly once, by two
+transactions of Delta's own.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from twophase.protocol.sink import BatchSink, CommitRequest, SinkContext, SinkHi
 from twophase.sinks.delta.bound_sink import BoundSink
 from twophase.sinks.delta.committer import Committer
 from twophase.sinks.delta.fence import Fence
-from twophase.sinks.delta.first_commit import derive_columns
+from twophase.sinks.delta.first_commit import count_files, derive_columns
 from twophase.sinks.delta.jvm import SPARK_CONF
 from twophase.sinks.delta.names import Owner
 from twophase.sinks.delta.options import DeltaOptions
@@ -49,9 +51,8 @@ class DeltaSink(BatchSink):
 
     @staticmethod
     def rehearsal(folder: Path) -> tuple[DeltaSink, Mapping[str, str]]:
-        """See `twophase.protocol.sink.CanRehearse`: every commit does what every tenth one does."""
-        settings = {"spark.databricks.delta.properties.defaults.checkpointInterval": "1"}
-        return DeltaSink(path=str(folder / "table"), create=True), settings
+        """See `twophase.protocol.sink.CanRehearse`."""
+        return DeltaSink(path=str(folder / "table"), create=True), {}
 
     def open(self, context: SinkContext) -> None:
         """See `Sink.open`."""
@@ -65,11 +66,16 @@ class DeltaSink(BatchSink):
                 pieces.make_folder()
             except Exception as error:
                 raise PreflightError(
-                    f"The folder {log.storage.absolute(owner.folder)} cannot be made: {str(error).splitlines()[0]}.",
+                    f"The folder {log.storage.absolute(owner.folder)} cannot be made: "
+                    f"{str(error).splitlines()[0]}.",
                     remedy="give the driver's account the right to write there.",
                 ) from error
             merge_schema, speculation = self._options.merge_schema, context.speculation
-            self._bound_sink = BoundSink(owner, log, pieces, log.snapshot().table, merge_schema, speculation)
+            snapshot = log.snapshot()
+            self._bound_sink = BoundSink(
+                owner, log, pieces, snapshot.table, merge_schema, speculation
+            )
+            count_files(log, snapshot, commits=1 + context.max_concurrent)
 
     def target(self) -> str:
         """See `Sink.target`: the table's id and folder."""
@@ -124,7 +130,9 @@ class DeltaSink(BatchSink):
             return Orphans(bound).unfinished(pieces)
 
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
-        """See `Sink.subsume`. Every commit raises the mark of its lineage; only records may have been left behind."""
+        """See `Sink.subsume`. Every commit raises the mark of its lineage; only records may
+        have been left behind.
+        """
         bound = self._bound()
         with bound.log.jvm.active():
             Orphans(bound).forget_committed(lineage, checkpoint_id)
@@ -134,5 +142,7 @@ class DeltaSink(BatchSink):
 
     def _bound(self) -> BoundSink:
         if self._bound_sink is None:
-            raise StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
+            raise StopJobError(
+                f"{self!r} was used before it was opened.", remedy="call open first."
+            )
         return self._bound_sink

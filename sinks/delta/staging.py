@@ -2,8 +2,9 @@
 
     1. intent        the transaction of the files to come, and the table's version before them
     2. fence         closed: nothing is written
-    3. data files    by Delta's own writer: statistics, constraints, generated columns, column mapping as the table needs
-                     files that it does not list are deleted: of superseded task attempts, and without rows
+    3. data files    by Delta's own writer: statistics, constraints, generated columns, column
+                     mapping as the table needs files that it does not list are deleted: of
+                     superseded task attempts, and without rows
     4. manifest      the list of files; from here on the piece is pre-committed
     5. fence         raised in the meantime: the piece is removed again (fence.py)
 
@@ -17,7 +18,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from twophase.errors import DeclinedError, FencedError, PreflightError, RejectedRowsError, StopJobError
+from twophase.errors import (
+    DeclinedError,
+    FencedError,
+    PreflightError,
+    RejectedRowsError,
+    StopJobError,
+)
 from twophase.failpoints import failpoint
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
@@ -41,7 +48,11 @@ _FIRST_TASK = "-part-00000-"
 _SPARK_SHOWN = 600
 _OURS = f"[USER_RAISED_EXCEPTION] {REFUSED} "
 # The start of a message: its later part may quote a row.
-_REJECTED = ("[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] ", "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] ", _OURS)
+_REJECTED = (
+    "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] ",
+    "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] ",
+    _OURS,
+)
 
 
 class Staging:
@@ -78,10 +89,13 @@ class Staging:
 
     def _announce(self, snapshot: Snapshot, transaction: TransactionId) -> Intent:
         """Step 1."""
-        committed = snapshot.noted_transactions.get(self._bound_sink.owner.app_id(transaction.lineage), -1)
+        committed = snapshot.noted_transactions.get(
+            self._bound_sink.owner.app_id(transaction.lineage), -1
+        )
         if committed >= transaction.checkpoint:
             raise StopJobError(
-                f"{transaction} is to be written, and the table has checkpoint {committed} of its lineage already.",
+                f"{transaction} is to be written, and the table has checkpoint "
+                f"{committed} of its lineage already.",
                 remedy="restore the job's folder (checkpointLocation) as it was.",
             )
         intent = Intent(transaction, snapshot.table, snapshot.version, committed)
@@ -112,33 +126,50 @@ class Staging:
         for action in actions:
             _check_name(action, prefix)
         manifest = Manifest(intent, begun.snapshot.shape, tuple(actions))
-        if self._bound_sink.speculation or _has_empty_file(manifest) or begun.jvm.has_failed_tasks(prefix):
+        if (
+            self._bound_sink.speculation
+            or _has_empty_file(manifest)
+            or begun.jvm.has_failed_tasks(prefix)
+        ):
             self._pieces.delete_unlisted(manifest, self._bound_sink.folder_depth())
         return manifest
 
     def _fitted(self, batch: DataFrame, log: Log) -> DataFrame:
-        """Return the rows with the table's types; add columns that the table lacks, in a separate commit."""
+        """Return the rows with the table's types; add columns that the table lacks, in
+        a separate commit.
+        """
         snapshot = log.snapshot()
         self._bound_sink.check(snapshot)
         refused = refusals(snapshot.shape)
         found = fit(batch.schema, StructType.fromJson(json.loads(snapshot.schema)), snapshot.shape)
-        missing = [] if self._bound_sink.merge_schema else [f"column {field.name!r} is new" for field in found.missing]
+        missing = (
+            []
+            if self._bound_sink.merge_schema
+            else [f"column {field.name!r} is new" for field in found.missing]
+        )
         if refused or found.problems or missing:
             raise StopJobError(
-                f"Sink {self._bound_sink.owner.sink!r}: the table was altered and the rows do not fit it any more: "
-                f"{'; '.join([*refused, *found.problems, *missing])}. Nothing was written.",
+                f"Sink {self._bound_sink.owner.sink!r}: the table was altered and the rows "
+                f"do not fit it any more: {'; '.join([*refused, *found.problems, *missing])}. "
+                "Nothing was written.",
                 remedy="undo the change, or change the rows, then start the job again.",
             )
         if found.missing:
             add_columns(log, found.missing)
         return refusing(
-            found.apply(batch), snapshot.shape.partition_columns, in_folder_names=snapshot.names_folders_by_value
+            found.apply(batch),
+            snapshot.shape.partition_columns,
+            in_folder_names=snapshot.names_folders_by_value,
         )
 
 
 def _has_empty_file(manifest: Manifest) -> bool:
-    """Spark's first task writes a file even without rows, unless the table is partitioned; Delta does not list it."""
-    return not manifest.shape.partition_columns and not any(_FIRST_TASK in action for action in manifest.actions)
+    """Spark's first task writes a file even without rows, unless the table is partitioned;
+    Delta does not list it.
+    """
+    return not manifest.shape.partition_columns and not any(
+        _FIRST_TASK in action for action in manifest.actions
+    )
 
 
 def _check_name(action: str, prefix: str) -> None:
@@ -146,10 +177,13 @@ def _check_name(action: str, prefix: str) -> None:
     try:
         named = data_file(action).local_path.rpartition("/")[2].startswith(prefix)
     except ValueError as error:
-        raise DeclinedError(f"The statistics of data files are needed for their row counts: {error}.") from None
+        raise DeclinedError(
+            f"The statistics of data files are needed for their row counts: {error}."
+        ) from None
     if not named:
         raise PreflightError(
-            f"This version of Delta does not put {prefix!r} before the names of data files: {action[:200]}.",
+            f"This version of Delta does not put {prefix!r} before the names of data files: "
+            f"{action[:200]}.",
             remedy="use the version of delta-spark that this sink is tested with.",
         )
 

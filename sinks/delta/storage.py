@@ -1,7 +1,7 @@
 """The table's storage through Hadoop's file system, so that it works wherever Delta works.
 
-On a local disk everything is synced before it counts, which Delta and Spark do not do. On object stores and HDFS a file is
-durable when it is closed.
+On a local disk everything is synced before it counts, which Delta and Spark do not do. On object
+stores and HDFS a file is durable when it is closed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Storage:
         self.root = root
         self._path = jvm.hadoop("Path")
         self._fs = self._path(root).getFileSystem(configuration)
-        self._local = Path(self._path(root).toUri().getPath()) if self._fs.getScheme() == "file" else None
+        self._local = (
+            Path(self._path(root).toUri().getPath()) if self._fs.getScheme() == "file" else None
+        )
 
     def absolute(self, name: str) -> str:
         """Return the full name of a file below the table's folder."""
@@ -59,7 +61,9 @@ class Storage:
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder; none if it does not exist."""
         try:
-            return sorted(status.getPath().getName() for status in self._fs.listStatus(self._at(folder)))
+            return sorted(
+                status.getPath().getName() for status in self._fs.listStatus(self._at(folder))
+            )
         except Py4JJavaError as error:
             if is_java(error, _NOT_FOUND):
                 return []
@@ -75,7 +79,9 @@ class Storage:
         self.sync([name])
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if it does not exist; empty if its local checksum shows that it is torn."""
+        """Return the content of a file; None if it does not exist; empty if its local checksum
+        shows that it is torn.
+        """
         try:
             stream = self._fs.open(self._at(name))
             try:
@@ -91,7 +97,9 @@ class Storage:
 
     @contextmanager
     def opened(self, name: str) -> Iterator[HadoopFile]:
-        """Open a file for reading in parts; only those are transferred. Raises if it does not exist."""
+        """Open a file for reading in parts; only those are transferred. Raises if
+        it does not exist.
+        """
         path = self._at(name)
         size = int(self._fs.getFileStatus(path).getLen())
         with HadoopFile(self._fs.open(path), size, self._jvm.read_exactly) as file:
@@ -118,7 +126,9 @@ class Storage:
                 raise OSError(f"the file {self.absolute(name)} could not be deleted")
 
     def starting_with(self, prefix: str, depth: int) -> list[str]:
-        """Return files whose names start with `prefix`, up to `depth` folders below the table's; relative to it."""
+        """Return files whose names start with `prefix`, up to `depth` folders below the
+        table's; relative to it.
+        """
         found = []
         for level in range(depth + 1):
             pattern = f"{_literal(self.root)}/{'*/' * level}{_literal(prefix)}*"
@@ -158,7 +168,9 @@ class Storage:
 
 
 def refused_locally(folder: Path) -> str:
-    """Return the kernel's objection to writing into a local folder, such as a read-only mount; empty if none."""
+    """Return the kernel's objection to writing into a local folder, such as a read-only
+    mount; empty if none.
+    """
     return "" if os.access(folder, os.W_OK | os.X_OK) else "the operating system refuses it"
 
 

@@ -1,30 +1,35 @@
 """One lock for all commits to a table on a local disk, from any job and process.
 
-There Delta's own way is not atomic: its log store checks whether a version is taken, and then renames over it. Two drivers
-that do so at once both succeed, and the second replaces the first one's commit (`HDFSLogStore.writeInternal`).
+There Delta's own way is not atomic: its log store checks whether a version is taken, and then
+renames over it. Two drivers that do so at once both succeed, and the second replaces the first
+one's commit (`HDFSLogStore.writeInternal`).
 
 Two files below the table's folder are locked, one after the other:
 
     1. `_twophase/.lock`      by Python with `flock`, which also separates the sinks of one process
     2. `_twophase/.lock-jvm`  by Spark's JVM with `fcntl`, as Java locks files
 
-The second is needed because the JVM writes the commit, and can outlive the Python that asked for it: a killed driver's JVM ends
-when it reads the end of its standard input, which is late if its disk hangs. The kernel releases a lock with its process, so the
-table is free when no process is left that could write. There are two files because NFS treats both kinds of lock as one, in which
-the two processes of one driver would wait for each other. Closing any descriptor of a file releases the `fcntl` locks of the whole
-process, so the JVM opens the second file only under the first lock.
+The second is needed because the JVM writes the commit, and can outlive the Python that asked for
+it: a killed driver's JVM ends when it reads the end of its standard input, which is late if its
+disk hangs. The kernel releases a lock with its process, so the table is free when no process is
+left that could write. There are two files because NFS treats both kinds of lock as one, in which
+the two processes of one driver would wait for each other. Closing any descriptor of a file releases
+the `fcntl` locks of the whole process, so the JVM opens the second file only under the first lock.
 
-A JVM can outlive its Python and serve another one (a gateway of PYSPARK_GATEWAY_PORT, Livy, notebooks). It then has the second file
-open for the dead one, and may still be committing. So a system property of the JVM, named after the file, says that it has the file
-open; as long as it is set, nobody opens the file again.
+A JVM can outlive its Python and serve another one (a gateway of PYSPARK_GATEWAY_PORT, Livy,
+notebooks). It then has the second file open for the dead one, and may still be committing. So a
+system property of the JVM, named after the file, says that it has the file open; as long as it is
+set, nobody opens the file again.
 
-The JVM may also be at a commit whose answer its Python does not wait for: after Ctrl-C in the main thread, or a lost connection.
-py4j goes on over another connection, so closing the file would release the lock under the commit. The file stays open, and the
-property set, for as long as the JVM lives; the first lock is released, and its next holder finds the second one taken.
+The JVM may also be at a commit whose answer its Python does not wait for: after Ctrl-C in the main
+thread, or a lost connection. py4j goes on over another connection, so closing the file would
+release the lock under the commit. The file stays open, and the property set, for as long as the JVM
+lives; the first lock is released, and its next holder finds the second one taken.
 
-Delta never deletes the files: VACUUM skips folders whose names begin with `_` or `.` (`DeltaTableUtils.isHiddenDirectory`),
-readers know data files only from the log, and the log's own clean-up lists only `_delta_log`. A writer that does not take the lock,
-such as Delta's own, is not excluded.
+Delta never deletes the files: VACUUM skips folders whose names begin with `_` or `.`
+(`DeltaTableUtils.isHiddenDirectory`), readers know data files only from the log, and the log's own
+clean-up lists only `_delta_log`. A writer that does not take the lock, such as Delta's
+own, is not excluded.
 """
 
 from __future__ import annotations
@@ -56,7 +61,9 @@ _READ_AND_WRITE = 0o666
 
 
 class JvmLockedError(StopJobError):
-    """This JVM itself holds the lock for a commit that nobody waits for: no retry gets it, only another JVM."""
+    """This JVM itself holds the lock for a commit that nobody waits for: no retry gets
+    it, only another JVM.
+    """
 
 
 @contextmanager
@@ -68,8 +75,10 @@ def table_lock(folder: Path, jvm: Jvm) -> Iterator[None]:
         jvm: the JVM that writes the commit.
 
     Raises:
-        TimeoutError: another driver has held one too long. A commit that is paused would overwrite ours.
-        JvmLockedError: this JVM holds the second one for a commit that it has not answered and that would overwrite ours.
+        TimeoutError: another driver has held one too long. A commit that is paused
+            would overwrite ours.
+        JvmLockedError: this JVM holds the second one for a commit that it has not answered and that
+            would overwrite ours.
         PermissionError: this account cannot lock them.
     """
     deadline_s = time.monotonic() + _TIMEOUT_S
@@ -91,7 +100,9 @@ def python_lock(folder: Path, deadline_s: float) -> Iterator[None]:
 
 @contextmanager
 def _jvm_lock(folder: Path, jvm: Jvm, deadline_s: float) -> Iterator[None]:
-    """Hold the second lock, under the first one, until the JVM has answered. Raises as `table_lock` does."""
+    """Hold the second lock, under the first one, until the JVM has answered. Raises as
+    `table_lock` does.
+    """
     older = sys.exception()
     path = folder / JVM_NAME
     make_jvm_file(path)
@@ -107,7 +118,8 @@ def _jvm_lock(folder: Path, jvm: Jvm, deadline_s: float) -> Iterator[None]:
 
 
 def _announce(path: Path, jvm: Jvm) -> str:
-    """Record that this JVM will open the file, which it may have open only once; return the property that records it.
+    """Record that this JVM will open the file, which it may have open only once; return the
+    property that records it.
 
     Any other holder has died, or has given up a commit that may go on: we hold the first lock.
 
@@ -118,17 +130,21 @@ def _announce(path: Path, jvm: Jvm) -> str:
     key = f"twophase.delta.lock.{file.st_dev}.{file.st_ino}"
     if jvm.set_property(key, str(path)) is not None:
         raise JvmLockedError(
-            f"this very JVM has locked {path} for a commit to this table whose Python died, was interrupted or lost its "
-            "connection, and may still be at that commit (lslocks shows its process).",
-            remedy="end this JVM (in a notebook, restart the kernel), then start the job again: it commits decided checkpoints.",
+            f"this very JVM has locked {path} for a commit to this table whose Python died, was "
+            "interrupted or lost its connection, and may still be at that commit "
+            "(lslocks shows its process).",
+            remedy="end this JVM (in a notebook, restart the kernel), then start the job again: "
+            "it commits decided checkpoints.",
         )
     return key
 
 
 def _open_locked(path: Path, key: str, jvm: Jvm, deadline_s: float) -> Any:
-    """Open and lock the second file; leave nothing behind if that fails. Raises as `table_lock` does.
+    """Open and lock the second file; leave nothing behind if that fails. Raises as
+    `table_lock` does.
 
-    If it is unknown whether the JVM has opened it, as after an interrupt in that call, the property stays set.
+    If it is unknown whether the JVM has opened it, as after an interrupt in that call, the
+    property stays set.
     """
     older = sys.exception()
     try:
@@ -154,9 +170,11 @@ def _release(file: Any, key: str, jvm: Jvm) -> None:
 
 
 def make_jvm_file(path: Path) -> None:
-    """Create the second file, writable for all who may write into its folder: Java locks only files that it may write.
+    """Create the second file, writable for all who may write into its folder: Java locks only files
+    that it may write.
 
-    If the file system refuses the group or the mode, they stay as they are; an account that then lacks access gets an error.
+    If the file system refuses the group or the mode, they stay as they are; an account that then
+    lacks access gets an error.
 
     Raises:
         PermissionError: this account may not write it.
@@ -170,7 +188,8 @@ def make_jvm_file(path: Path) -> None:
         if file.st_uid != os.geteuid():
             return
         if file.st_gid != folder.st_gid:
-            with suppress(OSError):  # not a member of that group, or it is not mapped (user namespaces, NFS)
+            # not a member of that group, or it is not mapped (user namespaces, NFS)
+            with suppress(OSError):
                 os.fchown(descriptor, -1, folder.st_gid)
         missing = folder.st_mode & _READ_AND_WRITE & ~file.st_mode
         if missing:
@@ -181,7 +200,9 @@ def make_jvm_file(path: Path) -> None:
 
 
 def _open(path: Path) -> int:
-    """Create it with the mode of any file of the table, so that jobs of other accounts can lock it: read access is enough."""
+    """Create it with the mode of any file of the table, so that jobs of other accounts can lock it:
+    read access is enough.
+    """
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except PermissionError:
@@ -204,8 +225,8 @@ def _wait(locks: Callable[[], bool], path: Path, deadline_s: float) -> None:
     while not locks():
         if time.monotonic() > deadline_s:
             raise TimeoutError(
-                f"{path} could not be had within {_TIMEOUT_S:g} s: another driver commits to this table, or is paused in a "
-                "commit (lslocks shows its process)"
+                f"{path} could not be had within {_TIMEOUT_S:g} s: another driver commits to this "
+                "table, or is paused in a commit (lslocks shows its process)"
             )
         time.sleep(_POLL_S)
 
@@ -213,5 +234,6 @@ def _wait(locks: Callable[[], bool], path: Path, deadline_s: float) -> None:
 def _unwritable(path: Path, locker: str) -> PermissionError:
     return PermissionError(
         errno.EACCES,
-        f"{locker} locks only what may be written: let the accounts of all jobs write {path} (chmod, chgrp)",
+        f"{locker} locks only what may be written: let the accounts of all jobs "
+        f"write {path} (chmod, chgrp)",
     )

@@ -15,10 +15,13 @@ class FileOptions(Options):
     format: Format = Field(default=Format.PARQUET, description="format of the files")
     partition_by: Names = Field(
         default=(),
-        description="partition columns, from the outermost folder to the innermost: strings, integers, booleans, dates",
+        description="partition columns, from the outermost folder to the innermost: strings, "
+        "integers, booleans, dates",
     )
     root: str | None = Field(
-        default=None, min_length=1, description="`path` has to be this folder or inside it, also behind links"
+        default=None,
+        min_length=1,
+        description="`path` has to be this folder or inside it, also behind links",
     )
 
     @field_validator("partition_by")

@@ -66,10 +66,13 @@ class FileSink(StagedSink):
 
 
 def _make(path: Path) -> None:
-    """Create only the last folder: a missing folder above it means an unmounted disk rather than a new table."""
+    """Create only the last folder: a missing folder above it means an unmounted disk
+    rather than a new table.
+    """
     try:
         path.mkdir(exist_ok=True)
     except OSError as error:
         raise PreflightError(
-            f"The folder {path} cannot be made: {error}.", remedy="make the folder above it, or correct path."
+            f"The folder {path} cannot be made: {error}.",
+            remedy="make the folder above it, or correct path.",
         ) from error

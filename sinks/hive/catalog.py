@@ -69,7 +69,8 @@ class Catalog:
 
     @classmethod
     def find(cls) -> Catalog:
-        """Return the catalog of the session that is active in this thread, or else of the first one.
+        """Return the catalog of the session that is active in this thread, or
+        else of the first one.
 
         Raises:
             PreflightError: there is no session, or it has no metastore.
@@ -77,10 +78,13 @@ class Catalog:
         try:
             session = SparkSession.active()
         except PySparkRuntimeError as error:
-            raise PreflightError("The Hive sink needs a running Spark session.", remedy="start one first.") from error
+            raise PreflightError(
+                "The Hive sink needs a running Spark session.", remedy="start one first."
+            ) from error
         if session.conf.get("spark.sql.catalogImplementation") != "hive":
             raise PreflightError(
-                "The Spark session has no Hive metastore.", remedy="build the session with enableHiveSupport()."
+                "The Spark session has no Hive metastore.",
+                remedy="build the session with enableHiveSupport().",
             )
         return cls(session)
 
@@ -105,11 +109,15 @@ class Catalog:
                 format=_format(found) or Format.PARQUET,  # `_check` has refused what is neither
                 columns=_arrow([field for field in fields if field.name not in partition_columns]),
                 partition_columns=partition_columns,
-                partition_types=tuple(_arrow([field for field in fields if field.name in partition_columns]).types),
+                partition_types=tuple(
+                    _arrow([field for field in fields if field.name in partition_columns]).types
+                ),
                 created=str(found.createTime()),
             )
 
-    def plan(self, name: str, rows: pa.Schema, kind: Format, partition_by: Sequence[str]) -> HiveTable:
+    def plan(
+        self, name: str, rows: pa.Schema, kind: Format, partition_by: Sequence[str]
+    ) -> HiveTable:
         """Return the table that `create` would create. Creates nothing.
 
         Args:
@@ -123,7 +131,9 @@ class Catalog:
             TargetUnreachableError: the metastore does not answer.
         """
         with self._answering(f"make table {name}"):
-            location = self._path(self._java.sessionState().catalog().defaultTablePath(self._identifier(name)))
+            location = self._path(
+                self._java.sessionState().catalog().defaultTablePath(self._identifier(name))
+            )
         return HiveTable(
             name=name,
             location=location,
@@ -137,19 +147,25 @@ class Catalog:
         """Create a table, unless it exists.
 
         Raises:
-            ConfigError: Spark does not accept this name or these columns, or its folder is not empty.
+            ConfigError: Spark does not accept this name or these columns, or its
+                folder is not empty.
             TargetUnreachableError: the metastore does not answer.
         """
         partitions = zip(planned.partition_columns, planned.partition_types, strict=True)
         fields = pa.schema([*planned.columns, *(pa.field(name, kind) for name, kind in partitions)])
         columns = ", ".join(
-            f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in from_arrow_schema(fields)
+            f"{_quoted(field.name)} {field.dataType.simpleString()}"
+            for field in from_arrow_schema(fields)
         )
         by = ", ".join(map(_quoted, planned.partition_columns))
         with self._answering(f"make table {planned.name}"):
             parser = self._java.sessionState().sqlParser()
-            quoted = ".".join(_quoted(part) for part in self._items(parser.parseMultipartIdentifier(planned.name)))
-            statement = f"CREATE TABLE IF NOT EXISTS {quoted} ({columns}) USING {planned.format.value}"
+            quoted = ".".join(
+                _quoted(part) for part in self._items(parser.parseMultipartIdentifier(planned.name))
+            )
+            statement = (
+                f"CREATE TABLE IF NOT EXISTS {quoted} ({columns}) USING {planned.format.value}"
+            )
             self._session.sql(f"{statement} PARTITIONED BY ({by})" if by else statement)
 
     def check_table(self, table: HiveTable, root: Path) -> None:
@@ -175,10 +191,16 @@ class Catalog:
         """
         with self._answering(f"list the partitions of table {table.name}"):
             catalog = self._java.sessionState().catalog()
-            return bool(catalog.listPartitionNames(self._identifier(table.name), self._option()).nonEmpty())
+            return bool(
+                catalog.listPartitionNames(self._identifier(table.name), self._option()).nonEmpty()
+            )
 
     def add_partitions(
-        self, table: HiveTable, root: Path, partitions: Sequence[Values], check: Callable[[str, bool], None]
+        self,
+        table: HiveTable,
+        root: Path,
+        partitions: Sequence[Values],
+        check: Callable[[str, bool], None],
     ) -> None:
         """Add the missing partitions, with their folders, and check that the others are in theirs.
 
@@ -188,11 +210,13 @@ class Catalog:
             table: as it was when it was looked up.
             root: the folder with its files.
             partitions: the partitions.
-            check: called with the table's creation time and whether it has partitions; if it raises, nothing is added.
+            check: called with the table's creation time and whether it has partitions; if it
+                raises, nothing is added.
 
         Raises:
             ConfigError: the table is gone.
-            StopJobError: it or a partition is somewhere else, or of another format; no partition was added.
+            StopJobError: it or a partition is somewhere else, or of another format; no
+                partition was added.
             TargetUnreachableError: the metastore does not answer.
         """
         with self._answering(f"add partitions to table {table.name}"):
@@ -201,13 +225,21 @@ class Catalog:
             self._check_place(table, root, found)
             there = {*self._items(catalog.listPartitionNames(identifier, self._option()))}
             check(str(found.createTime()), bool(there))
-            paths = {values: "/".join(folders(table.partition_columns, values)) for values in partitions}
-            known = self._places(table, found, [values for values, path in paths.items() if path in there])
+            paths = {
+                values: "/".join(folders(table.partition_columns, values)) for values in partitions
+            }
+            known = self._places(
+                table, found, [values for values, path in paths.items() if path in there]
+            )
             expected = {path: Place(str(root / path), table.format) for path in paths.values()}
-            check_places(table.name, {paths[values]: place for values, place in known.items()}, expected)
+            check_places(
+                table.name, {paths[values]: place for values, place in known.items()}, expected
+            )
             new = [(values, path) for values, path in paths.items() if values not in known]
             if new:
-                parts = [self._partition(table, values, path, found.storage()) for values, path in new]
+                parts = [
+                    self._partition(table, values, path, found.storage()) for values, path in new
+                ]
                 catalog.createPartitions(identifier, self._class(PYTHON_UTILS).toSeq(parts), True)
 
     def refresh(self, table: HiveTable) -> None:
@@ -222,11 +254,14 @@ class Catalog:
         known = Place(self._path(found.location()), _format(found))
         check_places(table.name, {"": known}, {"": Place(str(root), table.format)})
 
-    def _places(self, table: HiveTable, found: Any, partitions: Sequence[Values]) -> dict[Values, Place]:
+    def _places(
+        self, table: HiveTable, found: Any, partitions: Sequence[Values]
+    ) -> dict[Values, Place]:
         """Return the places of those partitions that exist."""
         if not partitions:
             return {}
-        # Spark's metastore client: the catalog would look up database and table again for each partition.
+        # Spark's metastore client: the catalog would look up database and table again
+        # for each partition.
         client = self._java.sessionState().catalog().externalCatalog().unwrapped().client()
         raw = client.getRawHiveTable(found.database(), found.identifier().table())
         places = {}
@@ -237,7 +272,9 @@ class Catalog:
         return places
 
     def _place(self, storage: Any, table: HiveTable, found: Any) -> Place:
-        """Return the place of a partition. In Spark's own tables its serde means nothing: the provider decides."""
+        """Return the place of a partition. In Spark's own tables its serde means nothing:
+        the provider decides.
+        """
         location, serde = storage.locationUri(), storage.serde()
         of_hive = found.provider().isDefined() and found.provider().get() == "hive"
         return Place(
@@ -247,7 +284,9 @@ class Catalog:
 
     def _spec(self, columns: Iterable[str], values: Values) -> Any:
         named = zip(columns, values, strict=True)
-        return self._class(PYTHON_UTILS).toScalaMap({name: NULL_NAME if text is None else text for name, text in named})
+        return self._class(PYTHON_UTILS).toScalaMap(
+            {name: NULL_NAME if text is None else text for name, text in named}
+        )
 
     def _partition(self, table: HiveTable, values: Values, path: str, storage: Any) -> Any:
         spec = self._spec(table.partition_columns, values)
@@ -281,23 +320,34 @@ class Catalog:
         return self._java.sessionState().sqlParser().parseTableIdentifier(name)
 
     def _check(self, name: str, found: Any) -> None:
-        """Check that the table is a folder of plain files: no other can take more files by a rename."""
+        """Check that the table is a folder of plain files: no other can take more
+        files by a rename.
+        """
         problems = []
         if (kind := found.tableType().name()) not in ("MANAGED", "EXTERNAL"):
             problems.append(f"it is a {kind}")
         if found.bucketSpec().isDefined():
             problems.append("it is bucketed")
-        if (property_ := found.properties().get("transactional")).isDefined() and property_.get().lower() == "true":
+        if (
+            property_ := found.properties().get("transactional")
+        ).isDefined() and property_.get().lower() == "true":
             problems.append("it is transactional")
         if not found.tracksPartitionsInCatalog() and not found.partitionColumnNames().isEmpty():
             problems.append("its partitions are not in the metastore")
         fields = StructType.fromJson(json.loads(found.schema().json())).fields
-        problems += [f"column {field.name!r} is a CHAR or VARCHAR" for field in fields if _LENGTH in field.metadata]
+        problems += [
+            f"column {field.name!r} is a CHAR or VARCHAR"
+            for field in fields
+            if _LENGTH in field.metadata
+        ]
         problems += [f"column {field.name!r} is NOT NULL" for field in fields if not field.nullable]
         if _format(found) is None:
             problems.append("its files are neither parquet nor orc")
         if problems:
-            raise ConfigError(f"Table {name!r} cannot get files: {'; '.join(problems)}.", remedy="name another table.")
+            raise ConfigError(
+                f"Table {name!r} cannot get files: {'; '.join(problems)}.",
+                remedy="name another table.",
+            )
 
     @contextmanager
     def _answering(self, what: str) -> Iterator[None]:
@@ -306,16 +356,20 @@ class Catalog:
         except (Py4JError, PySparkException) as error:
             if is_refusal(error):
                 raise ConfigError(
-                    f"Spark could not {what}: {_brief(error)}.", remedy="correct the sink's options, or the rows."
+                    f"Spark could not {what}: {_brief(error)}.",
+                    remedy="correct the sink's options, or the rows.",
                 ) from error
             raise TargetUnreachableError(
                 f"The metastore could not {what}: {_brief(error)}.",
-                remedy="check that the metastore runs; decided checkpoints are committed once it is back.",
+                remedy="check that the metastore runs; decided checkpoints are "
+                "committed once it is back.",
             ) from error
 
 
 def _format(found: Any) -> Format | None:
-    """Return the format of the table's files: the serde of Hive's tables, the provider of Spark's own."""
+    """Return the format of the table's files: the serde of Hive's tables, the
+    provider of Spark's own.
+    """
     provider = found.provider().get() if found.provider().isDefined() else ""
     serde = found.storage().serde().get() if found.storage().serde().isDefined() else ""
     if provider == "hive":
@@ -337,5 +391,9 @@ def _quoted(name: str) -> str:
 
 def _brief(error: Exception) -> str:
     """Return the first line of an error: it may name partitions, and so values of rows."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    lines = [
+        line.strip()
+        for line in str(error).splitlines()
+        if line.strip() and not line.lstrip().startswith("at ")
+    ]
     return shown(" | ".join(lines[:2]))

@@ -1,4 +1,6 @@
-"""Checks that rows fit a table, before any is written. Names are compared without case, as in Hive."""
+"""Checks that rows fit a table, before any is written. Names are compared
+without case, as in Hive.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def fit(rows: pa.Schema, table: HiveTable, static: Mapping[str, str]) -> dict[st
         if field is None:
             problems.append(f"column {column.name!r} is not in the rows")
         elif not same_type(field.type, column.type):
-            problems.append(f"column {column.name!r}: the rows have {field.type}, the table has {column.type}")
+            problems.append(
+                f"column {column.name!r}: the rows have {field.type}, the table has {column.type}"
+            )
         else:
             found[field.name] = column.name
     problems += [f"column {field.name!r} is not in the table" for field in given.values()]
@@ -59,7 +63,9 @@ def _static_problems(table: HiveTable, static: Mapping[str, str]) -> list[str]:
         try:
             folder_name(name, value)
             if pa.scalar(value).cast(kinds[name]).cast(pa.string()).as_py() != value:
-                problems.append(f"static partition {name} = {value!r} is not how a {kinds[name]} is written")
+                problems.append(
+                    f"static partition {name} = {value!r} is not how a {kinds[name]} is written"
+                )
         except (RefusedValueError, pa.ArrowInvalid) as error:
             problems.append(f"static partition {name} = {value!r}: {error}")
     return problems

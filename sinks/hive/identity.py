@@ -2,8 +2,9 @@
 
     fence-<...>/table/<n>   the table's creation time in the metastore, in milliseconds since 1970
 
-A table that is dropped and recreated over the same folder keeps its files and the proofs beside them. Without partition
-columns its rows are there; with them, no reader finds a row, because the partitions are gone.
+A table that is dropped and recreated over the same folder keeps its files and the proofs beside
+them. Without partition columns its rows are there; with them, no reader finds a row, because the
+partitions are gone.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from twophase.sinks.hive.catalog import HiveTable
 _FOLDER = "table"
 
 
-def why_another(table: HiveTable, created: str, has_partitions: Callable[[], bool], stage: Path) -> str:
-    """Return why a table is not the one that partitions were added to; empty if it is, or if none is recorded.
+def why_another(
+    table: HiveTable, created: str, has_partitions: Callable[[], bool], stage: Path
+) -> str:
+    """Return why a table is not the one that partitions were added to; empty if it is, or
+    if none is recorded.
 
     Args:
         table: as it was when it was looked up.
@@ -30,8 +34,8 @@ def why_another(table: HiveTable, created: str, has_partitions: Callable[[], boo
     if not known or created in known or not table.partition_columns or has_partitions():
         return ""
     return (
-        f"table {table.name} was dropped and recreated over the same folder, and has no partitions; "
-        f"MSCK REPAIR TABLE {table.name} adds them again"
+        f"table {table.name} was dropped and recreated over the same folder, "
+        f"and has no partitions; MSCK REPAIR TABLE {table.name} adds them again"
     )
 
 

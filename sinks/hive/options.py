@@ -23,38 +23,52 @@ class Trigger(StrEnum):
 class HiveOptions(Options):
     """The options of `HiveSink`."""
 
-    table: str = Field(min_length=1, description="its name in Spark's catalog, such as `shop.orders`")
-    create: bool = Field(default=False, description="make the table from the rows' columns if it is not there")
+    table: str = Field(
+        min_length=1, description="its name in Spark's catalog, such as `shop.orders`"
+    )
+    create: bool = Field(
+        default=False, description="make the table from the rows' columns if it is not there"
+    )
     format: Format = Field(
         default=Format.PARQUET,
         description="of a table that is made; an existing one keeps its own",
         json_schema_extra={"type": "`parquet`, `orc`"},
     )
     partition_by: Names = Field(
-        default=(), description="partition columns of a table that is made; an existing one keeps its own"
+        default=(),
+        description="partition columns of a table that is made; an existing one keeps its own",
     )
     partition: Mapping[str, str] = Field(
         default_factory=dict,
-        description="static partition: partition columns that the rows do not have, with their values",
+        description="static partition: partition columns that the rows do not have, "
+        "with their values",
     )
     root: str | None = Field(
-        default=None, min_length=1, description="the table's folder has to be this folder or inside it"
+        default=None,
+        min_length=1,
+        description="the table's folder has to be this folder or inside it",
     )
     success_file: bool = Field(
         default=False, description="an empty `_SUCCESS` in the folder of each committed partition"
     )
     on_partition_commit: Callable[[CommittedPartition], None] | None = Field(
-        default=None, description="called on the driver for each committed partition, perhaps more than once"
+        default=None,
+        description="called on the driver for each committed partition, perhaps more than once",
     )
     partition_commit_trigger: Trigger = Field(
         default=Trigger.CHECKPOINT,
-        description="when partitions are committed: with each checkpoint that has rows of them, or `partition_time`",
+        description="when partitions are committed: with each checkpoint that has rows of them, "
+        "or `partition_time`",
     )
     partition_time: str | None = Field(
         default=None, description="the partition's time, such as `$dt $hour:00:00`, in UTC"
     )
-    event_time: str | None = Field(default=None, description="the column of the rows with their time")
-    partition_commit_delay: Duration = Field(default=0.0, description="how long a partition stays open after its time")
+    event_time: str | None = Field(
+        default=None, description="the column of the rows with their time"
+    )
+    partition_commit_delay: Duration = Field(
+        default=0.0, description="how long a partition stays open after its time"
+    )
 
     @field_validator("format")
     @classmethod
@@ -67,7 +81,9 @@ class HiveOptions(Options):
     def _timed(self) -> Self:
         timed = self.partition_commit_trigger is Trigger.PARTITION_TIME
         if timed != (self.partition_time is not None) or timed != (self.event_time is not None):
-            raise ValueError("partition_time and event_time go with partition_commit_trigger = partition_time")
+            raise ValueError(
+                "partition_time and event_time go with partition_commit_trigger = partition_time"
+            )
         if self.partition_by and not self.create:
             raise ValueError("partition_by goes with create: an existing table has its own")
         return self

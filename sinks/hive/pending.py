@@ -1,13 +1,17 @@
-"""Partitions that have new files and are not committed yet, and the watermark that decides when they are.
+"""Partitions that have new files and are not committed yet, and the watermark that
+decides when they are.
 
     fence-<...>/pending/<digest>        one partition: its values
-    fence-<...>/watermark/<number>      the highest event time of all committed rows, in microseconds since 1970
+    fence-<...>/watermark/<number>      the highest event time of all committed rows, in
+                                        microseconds since 1970
 
-Both are durable before the files' proof is written, and both changes are idempotent: a repeated commit adds nothing new.
+Both are durable before the files' proof is written, and both changes are idempotent: a repeated
+commit adds nothing new.
 
-They are below the fence, and a commit reaches them by the path that was below the fence when it began. If a newer driver has
-raised it since, that path leads nowhere. A commit that begins later finds the older driver's pieces done, because the fence is
-raised only when they are, and does not come here: an older driver cannot remove what waits for the newer one.
+They are below the fence, and a commit reaches them by the path that was below the fence when it
+began. If a newer driver has raised it since, that path leads nowhere. A commit that begins later
+finds the older driver's pieces done, because the fence is raised only when they are, and does not
+come here: an older driver cannot remove what waits for the newer one.
 """
 
 from __future__ import annotations
@@ -50,7 +54,9 @@ class Pending:
             path = self._path(values)
             if not path.exists():
                 path.with_name(f".{path.name}").unlink(missing_ok=True)  # of a driver that died
-                write_durably(path, [frame(FORMAT, "partition", json.dumps(values).encode("ascii"))])
+                write_durably(
+                    path, [frame(FORMAT, "partition", json.dumps(values).encode("ascii"))]
+                )
 
     def remove(self, partitions: Iterable[Values]) -> None:
         """Remove committed partitions. If a crash brings them back, they are committed again."""
@@ -64,11 +70,17 @@ class Pending:
             NewerFormatError: a newer version of twophase has added one.
         """
         found = [path for path in sorted(self._pending.iterdir()) if not path.name.startswith(".")]
-        return [tuple(json.loads(unframe(FORMAT, "partition", path.read_bytes(), str(path)))) for path in found]
+        return [
+            tuple(json.loads(unframe(FORMAT, "partition", path.read_bytes(), str(path))))
+            for path in found
+        ]
 
     def watermark_us(self) -> int | None:
         """Return the highest event time so far; None if there is none."""
-        return max((int(path.name) for path in self._watermark.iterdir() if _NUMBER.fullmatch(path.name)), default=None)
+        return max(
+            (int(path.name) for path in self._watermark.iterdir() if _NUMBER.fullmatch(path.name)),
+            default=None,
+        )
 
     def raise_watermark(self, seen_us: Sequence[int]) -> None:
         """Raise the watermark to the highest event time that was seen; never lower it."""

@@ -1,4 +1,6 @@
-"""Validates the metastore's locations against where files were put: readers only follow the metastore."""
+"""Validates the metastore's locations against where files were put: readers only
+follow the metastore.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +34,24 @@ def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, 
 
     Args:
         table: the name of the table.
-        known: the metastore's entries: the table's under an empty name, a partition's under its path below the table.
+        known: the metastore's entries: the table's under an empty name, a partition's under its
+            path below the table.
         expected: where the files of each of them are.
 
     Raises:
         StopJobError: readers would not find them.
     """
-    problems = [text for name, place in known.items() if (text := _problem(name, place, expected[name]))]
+    problems = [
+        text for name, place in known.items() if (text := _problem(name, place, expected[name]))
+    ]
     if problems:
         more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
         raise StopJobError(
-            f"Table {table} has changed in the metastore: {'; '.join(problems[:_NAMED])}{more}. Readers would not see these "
-            "files. Decided checkpoints wait, nothing of them is lost.",
-            remedy="move the files of the other folder to where the new files are, set location (ALTER TABLE ... SET LOCATION) "
+            f"Table {table} has changed in the metastore: {'; '.join(problems[:_NAMED])}{more}. "
+            "Readers would not see these files. Decided checkpoints wait, "
+            "nothing of them is lost.",
+            remedy="move the files of the other folder to where the new files are, set location "
+            "(ALTER TABLE ... SET LOCATION) "
             "and format back, then start the job again.",
         )
 
@@ -52,16 +59,25 @@ def check_places(table: str, known: Mapping[str, Place], expected: Mapping[str, 
 def _problem(name: str, known: Place, expected: Place) -> str:
     what = f"partition {shown(name)}" if name else "the table"
     if not _is_at(known.location, Path(expected.location)):
-        there, here = (shown(place.location) if name else place.location for place in (known, expected))
-        return f"{what} is at {there if known.location else 'no folder'}, its new files are in {here}"
+        there, here = (
+            shown(place.location) if name else place.location for place in (known, expected)
+        )
+        return (
+            f"{what} is at {there if known.location else 'no folder'}, its new files are in {here}"
+        )
     if known.format is not expected.format:
         has = known.format.value if known.format else "another format"
-        return f"{what} is {has}, its new files are {expected.format.value if expected.format else 'not'}"
+        return (
+            f"{what} is {has}, its new files are "
+            f"{expected.format.value if expected.format else 'not'}"
+        )
     return ""
 
 
 def _is_at(location: str, folder: Path) -> bool:
-    """Return whether a location is a given folder, however it is spelled: with a scheme or without, through a link or not."""
+    """Return whether a location is a given folder, however it is spelled: with a scheme or without,
+    through a link or not.
+    """
     try:
         path = local_path(location, "location")
     except ConfigError:

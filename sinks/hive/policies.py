@@ -1,4 +1,6 @@
-"""The policies that commit a partition: metastore, `_SUCCESS` file, a function of the user. All may run again."""
+"""The policies that commit a partition: metastore, `_SUCCESS` file, a function of the user.
+All may run again.
+"""
 
 from __future__ import annotations
 
@@ -90,6 +92,7 @@ class Policies:
         """
         if reason := why_another(self.table, created, has_partitions, stage):
             raise TargetChangedError(
-                f"No partition is added any more: {reason}.", remedy="do that, then start the job again."
+                f"No partition is added any more: {reason}.",
+                remedy="do that, then start the job again.",
             )
         note(created, stage)

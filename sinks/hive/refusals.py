@@ -9,14 +9,20 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 
 _TAKEN = "LOCATION_ALREADY_EXISTS"
-_OF_THE_METASTORE = ("org.apache.hadoop.", "org.apache.thrift.", "java.net.", "java.io.", "java.sql.")
+_OF_THE_METASTORE = (
+    "org.apache.hadoop.",
+    "org.apache.thrift.",
+    "java.net.",
+    "java.io.",
+    "java.sql.",
+)
 
 
 def is_refusal(error: Exception) -> bool:
     """Return whether a statement was refused for its content, and would be refused again.
 
-    Spark wraps any error of its metastore client in an `AnalysisException`, which it also raises for a wrong name: only the
-    causes tell them apart.
+    Spark wraps any error of its metastore client in an `AnalysisException`, which it also raises
+    for a wrong name: only the causes tell them apart.
 
     Args:
         error: what Spark or py4j raised.

@@ -1,4 +1,6 @@
-"""The Hive sink: appends files to a table of a metastore, exactly once, and commits its partitions."""
+"""The Hive sink: appends files to a table of a metastore, exactly once, and
+commits its partitions.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ class HiveSink(StagedSink):
         """See `twophase.protocol.sink.CanRehearse`: a metastore in memory."""
         return HiveSink(table="rehearsal", create=True), {
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
-            "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:memory:rehearsal;create=true",
+            (
+                "spark.hadoop.javax.jdo.option.ConnectionURL"
+            ): "jdbc:derby:memory:rehearsal;create=true",
             "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={folder / 'derby.log'}",
         }
 
@@ -102,7 +106,9 @@ class HiveSink(StagedSink):
         area = StagingArea(path, Owner(context.job, context.sink))
         make_staging_area(area)
         Pending(area.stage()).make()
-        self._policies = Policies(catalog, found, path, options.success_file, options.on_partition_commit)
+        self._policies = Policies(
+            catalog, found, path, options.success_file, options.on_partition_commit
+        )
         return Table(
             area,
             found.format,
@@ -121,24 +127,36 @@ class HiveSink(StagedSink):
             return found
         catalog, table = self._lookup()
         has_partitions = partial(catalog.has_partitions, table)
-        return replace(found, replaced=why_another(table, table.created, has_partitions, self.table.area.stage()))
+        return replace(
+            found,
+            replaced=why_another(table, table.created, has_partitions, self.table.area.stage()),
+        )
 
     def fence(self, attempt: Attempt) -> None:
-        """See `Sink.fence`. From here on the proofs belong to this table: its history was accepted."""
+        """See `Sink.fence`. From here on the proofs belong to this table: its
+        history was accepted.
+        """
         super().fence(attempt)
         note(self._lookup()[1].created, self.table.area.stage())
 
     def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
-        """See `StagedSink.publish`: partitions wait until they are due, then the policies run, then they wait no longer."""
+        """See `StagedSink.publish`: partitions wait until they are due, then the policies run, then
+        they wait no longer.
+        """
         if self._policies is None:
-            raise StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
+            raise StopJobError(
+                f"{self!r} was used before it was opened.", remedy="call open first."
+            )
         pending, time = Pending(stage), self.table.time
         got = {file.partition for piece in pieces for file in piece.files}
         if time is None:
-            due = got | {*pending.partitions()}  # some may still wait from when the trigger was another
+            # some may still wait from when the trigger was another
+            due = got | {*pending.partitions()}
         else:
             pending.add(got)
-            pending.raise_watermark([piece.watermark_us for piece in pieces if piece.watermark_us is not None])
+            pending.raise_watermark(
+                [piece.watermark_us for piece in pieces if piece.watermark_us is not None]
+            )
             watermark_us = pending.watermark_us()
             due = {
                 values
@@ -150,7 +168,9 @@ class HiveSink(StagedSink):
             pending.remove(due)
         else:
             catalog, table = self._lookup()
-            self._policies.check_identity(stage, table.created, partial(catalog.has_partitions, table))
+            self._policies.check_identity(
+                stage, table.created, partial(catalog.has_partitions, table)
+            )
 
     def _lookup(self) -> tuple[Catalog, HiveTable]:
         """Return the current table.
@@ -159,17 +179,23 @@ class HiveSink(StagedSink):
             ConfigError: it is gone.
         """
         if self._catalog is None:
-            raise StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
+            raise StopJobError(
+                f"{self!r} was used before it was opened.", remedy="call open first."
+            )
         found = self._catalog.table(self._options.table)
         if found is None:
-            raise ConfigError(f"Table {self._options.table!r} is gone.", remedy="find out who dropped it.")
+            raise ConfigError(
+                f"Table {self._options.table!r} is gone.", remedy="find out who dropped it."
+            )
         return self._catalog, found
 
     def _created(self, catalog: Catalog, rows: pa.Schema) -> HiveTable:
         """Create the table after all checks: a refusal leaves no table behind."""
         options = self._options
         if not options.create:
-            raise ConfigError(f"There is no table {options.table!r}.", remedy="make it, or set create.")
+            raise ConfigError(
+                f"There is no table {options.table!r}.", remedy="make it, or set create."
+            )
         check_columns(rows, options.format, options.partition_by)
         planned = catalog.plan(options.table, rows, options.format, options.partition_by)
         check_owned(self._fitting(planned, rows).path)
@@ -177,7 +203,8 @@ class HiveSink(StagedSink):
         found = catalog.table(options.table)
         if found is None:
             raise ConfigError(
-                f"Table {options.table!r} was created and has disappeared.", remedy="find out who dropped it."
+                f"Table {options.table!r} was created and has disappeared.",
+                remedy="find out who dropped it.",
             )
         return found
 
@@ -186,7 +213,8 @@ class HiveSink(StagedSink):
         options = self._options
         if options.create and table.partition_columns != options.partition_by:
             raise ConfigError(
-                f"Table {table.name} is partitioned by {list(table.partition_columns)}, not by {list(options.partition_by)}.",
+                f"Table {table.name} is partitioned by {list(table.partition_columns)}, not by "
+                f"{list(options.partition_by)}.",
                 remedy="correct partition_by, or write to another table.",
             )
         path = local_path(table.location, f"the location of table {table.name}")
@@ -205,11 +233,17 @@ class HiveSink(StagedSink):
         if options.partition_commit_trigger is Trigger.CHECKPOINT:
             return None
         delay_us = round(options.partition_commit_delay * 10**6)
-        return PartitionTime(found.partition_columns, options.partition_time or "", options.event_time or "", delay_us)
+        return PartitionTime(
+            found.partition_columns,
+            options.partition_time or "",
+            options.event_time or "",
+            delay_us,
+        )
 
     def _check_time(self, time: PartitionTime | None, schema: pa.Schema) -> None:
         problems = [] if time is None else time.problems(schema)
         if problems:
             raise ConfigError(
-                f"Partitions cannot be timed: {'; '.join(problems)}.", remedy="correct the sink's options."
+                f"Partitions cannot be timed: {'; '.join(problems)}.",
+                remedy="correct the sink's options.",
             )

@@ -1,4 +1,6 @@
-"""The result of `open` in one value: the driver works with it, and the sink carries it to the executors."""
+"""The result of `open` in one value: the driver works with it, and the sink carries
+it to the executors.
+"""
 
 from __future__ import annotations
 

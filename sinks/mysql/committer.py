@@ -1,11 +1,13 @@
 """Phase 2, on the driver: XA COMMIT, and the proof that it took effect.
 
-Neither reply proves anything. "OK" may come for a branch that its session has not released yet, with nothing
-committed (session_exit.py); "unknown branch" (1397) may mean committed before, rolled back by hand, never there, or held by
-a session. The row that the branch wrote into the ledger decides (H1, H4, H11, H49):
+Neither reply proves anything. "OK" may come for a branch that its session has not released yet,
+with nothing committed (session_exit.py); "unknown branch" (1397) may mean committed before, rolled
+back by hand, never there, or held by a session. The row that the branch wrote into the ledger
+decides (H1, H4, H11, H49):
 
     0. wait until the session that prepared the branch is gone; on a retry end it (H2)
-       the predecessor         its row or the mark, in the session of 1: a session never changes its server
+       the predecessor         its row or the mark, in the session of 1: a session never
+                               changes its server
     1. XA COMMIT               OK: committed if the row is there
     2. the row, with a lock    there: committed; locked by somebody: not yet
     3. the high-water mark     covers the checkpoint: committed
@@ -27,7 +29,13 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.protocol.sink import CommitRequest, Predecessor, predecessor_missing
 from twophase.sinks.mysql.bound_sink import BoundSink
-from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, NOT_NOW, XA_ROLLED_BACK, XAER_NOTA, code_of
+from twophase.sinks.mysql.client.codes import (
+    LOCK_WAIT_TIMEOUT,
+    NOT_NOW,
+    XA_ROLLED_BACK,
+    XAER_NOTA,
+    code_of,
+)
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.client.session_exit import wait_until_left
@@ -75,14 +83,20 @@ class Committer:
         for number, (request, xid) in enumerate(zip(requests, xids, strict=True)):
             failpoint("C13" if number else "C12")
             if xid in held:
-                outcomes.append(RetryLater(f"session {xid.session}, which prepared the branch {xid}, is still there"))
+                outcomes.append(
+                    RetryLater(
+                        f"session {xid.session}, which prepared the branch {xid}, is still there"
+                    )
+                )
             else:
                 outcomes.append(self._commit_one(request, xid))
         failpoint("C15")
         return outcomes
 
     def _decide_elsewhere(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
-        """Decide about pieces of another target. If this server has taken over from it, its ledger shows what is committed."""
+        """Decide about pieces of another target. If this server has taken over from it, its ledger
+        shows what is committed.
+        """
         outcomes: list[CommitOutcome] = []
         with self._link.session() as session:
             for request in requests:
@@ -92,29 +106,39 @@ class Committer:
         return outcomes
 
     def _proof(self, session: Session, committable: Committable) -> AlreadyCommitted | None:
-        """Return the proof of a piece that this call must not commit. It misses a commit in flight; then the job stops."""
-        if self._bound_sink.metadata.has_ledger(session, committable.transaction, committable.subtask, lock=False):
+        """Return the proof of a piece that this call must not commit. It misses a commit in flight;
+        then the job stops.
+        """
+        if self._bound_sink.metadata.has_ledger(
+            session, committable.transaction, committable.subtask, lock=False
+        ):
             return AlreadyCommitted("ledger row")
-        return AlreadyCommitted("high-water mark") if self._is_subsumed(session, committable) else None
+        return (
+            AlreadyCommitted("high-water mark") if self._is_subsumed(session, committable) else None
+        )
 
     def _target_changed(self, session: Session, committable: Committable) -> TargetChangedError:
         what = (
-            f"{committable.transaction} was pre-committed in {committable.target}, this sink is connected to "
-            f"{self._bound_sink.target}, whose ledger does not have it."
+            f"{committable.transaction} was pre-committed in {committable.target}, "
+            f"this sink is connected to {self._bound_sink.target}, whose ledger does not have it."
         )
         if (xid := xid_of(committable)) in prepared(session, self._bound_sink.owner):
             return TargetChangedError(
                 f"{what} The branch is prepared here too; it was not committed.",
-                remedy="point the sink at the target it was started with. If this server has taken over from it for good, "
-                f"commit the branch by hand (XA COMMIT {xid.sql}), then start the job again: the ledger proves it.",
+                remedy="point the sink at the target it was started with. "
+                "If this server has taken over from it for good, commit the branch by hand (XA "
+                f"COMMIT {xid.sql}), then start the job again: the ledger proves it.",
             )
         return TargetChangedError(
             f"{what} Nothing of it is committed here.",
-            remedy="point the sink at the target it was started with; after a failover, check what the new one has.",
+            remedy="point the sink at the target it was started with; "
+            "after a failover, check what the new one has.",
         )
 
     def _still_held(self, requests: Sequence[CommitRequest], xids: Collection[Xid]) -> set[Xid]:
-        """Return the branches whose sessions still exist. On the first try, sessions get time to close by themselves."""
+        """Return the branches whose sessions still exist. On the first try, sessions get time to
+        close by themselves.
+        """
         again = any(request.retries > 0 for request in requests)
         with self._link.session() as session:
             return wait_until_left(session, xids, time.monotonic() + _LEAVING_S, killing=again)
@@ -139,11 +163,17 @@ class Committer:
             return _retry_later(error)
 
     def _has_predecessor(self, session: Session, request: CommitRequest) -> bool:
-        """Return whether the predecessor is proven. Asked once per session: a proof does not go away while the session lives."""
+        """Return whether the predecessor is proven. Asked once per session: a proof does not go
+        away while the session lives.
+        """
         before, owner = request.predecessor, self._bound_sink.owner
         if before is None:
             return True
-        if self._verified is not None and self._verified[0] is session and self._verified[1] == before:
+        if (
+            self._verified is not None
+            and self._verified[0] is session
+            and self._verified[1] == before
+        ):
             return True
         if not self._bound_sink.metadata.has_checkpoint(
             session, owner.job, owner.sink, before.lineage, before.checkpoint
@@ -154,17 +184,22 @@ class Committer:
         return True
 
     def _check_table(self, session: Session, request: CommitRequest) -> None:
-        """Check that this table has the rows of the predecessor. A prepared branch keeps a table from being dropped."""
+        """Check that this table has the rows of the predecessor. A prepared branch keeps a table
+        from being dropped.
+        """
         now = read_identity(session, self.table.schema, self.table.name)
         if now is None or now == self.table:
             return  # no table: the reply to XA COMMIT tells what happens to the branch
         if reason := why_another(session, self.table, now):
             raise TargetChangedError(
-                f"{request.committable.transaction} is decided and is not committed to {self._bound_sink.target}: {reason}.",
+                f"{request.committable.transaction} is decided and is not committed to "
+                f"{self._bound_sink.target}: {reason}.",
                 remedy="restore the table as it was, then start the job again.",
             )
         self.table = now
-        self._bound_sink.targets.write(session, self._bound_sink.owner.job, self._bound_sink.owner.sink, now)
+        self._bound_sink.targets.write(
+            session, self._bound_sink.owner.job, self._bound_sink.owner.sink, now
+        )
 
     def _decide(self, session: Session, committable: Committable, xid: Xid) -> CommitOutcome:
         """Decide what an unknown branch means."""
@@ -174,16 +209,18 @@ class Committer:
                 return AlreadyCommitted("ledger row")
             if row is _Row.HELD:
                 return RetryLater(
-                    f"the ledger row of the branch {xid} is locked; if this goes on and XA RECOVER does not list the "
-                    "branch, only a restart of the server brings it back"
+                    f"the ledger row of the branch {xid} is locked; "
+                    "if this goes on and XA RECOVER does not list the branch, only a restart of "
+                    "the server brings it back"
                 )
             if self._is_subsumed(session, committable):
                 return AlreadyCommitted("high-water mark")
             if look == "first" and xid in prepared(session, self._bound_sink.owner):
                 return RetryLater(f"the branch {xid} is prepared, and the server did not commit it")
         return Lost(
-            f"branch {xid}: XA COMMIT does not know it, XA RECOVER does not list it, the ledger has no row of it (read "
-            "twice, with a lock), and the high-water mark of its lineage is below its checkpoint"
+            f"branch {xid}: XA COMMIT does not know it, XA RECOVER does not list it, "
+            "the ledger has no row of it (read twice, with a lock), and the high-water mark of "
+            "its lineage is below its checkpoint"
         )
 
     def _look_up_row(self, session: Session, committable: Committable) -> _Row:
@@ -199,7 +236,9 @@ class Committer:
 
     def _is_subsumed(self, session: Session, committable: Committable) -> bool:
         transaction = committable.transaction
-        mark = self._bound_sink.metadata.high_water(session, transaction.job, transaction.sink, transaction.lineage)
+        mark = self._bound_sink.metadata.high_water(
+            session, transaction.job, transaction.sink, transaction.lineage
+        )
         return transaction.checkpoint <= mark
 
 
@@ -215,9 +254,11 @@ def _xa_commit(session: Session, xid: Xid) -> bool:
 
 
 def _retry_later(error: TargetUnreachableError | pymysql.Error) -> RetryLater:
-    """Retry later: the branch is unchanged, or it is committed and the reply was lost (H4). The next call asks the ledger.
+    """Retry later: the branch is unchanged, or it is committed and the reply was lost (H4). The
+    next call asks the ledger.
 
-    The data is never written again. Any other error is a defect, or needs an operator, and is raised.
+    The data is never written again. Any other error is a defect, or needs an
+    operator, and is raised.
     """
     if isinstance(error, TargetUnreachableError):
         return RetryLater(str(error))

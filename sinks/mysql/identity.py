@@ -1,11 +1,13 @@
-"""The identity of the table that the proofs belong to; the ledger does not record it (docs/decisions/0026).
+"""The identity of the table that the proofs belong to; the ledger does not record it
+(docs/decisions/0026).
 
     twophase_target     per job and sink: the table's name and creation time
 
-`information_schema.TABLES.CREATE_TIME` changes when a table is dropped and recreated, but also when it is rebuilt: ALTER,
-OPTIMIZE, CREATE INDEX. TRUNCATE and EXCHANGE PARTITION keep it; so does RENAME on MySQL. So a table with the same name and
-a different time is another table if it is empty although rows were committed. A table with a different name is the same
-table if it has the same time and the old name is gone.
+`information_schema.TABLES.CREATE_TIME` changes when a table is dropped and recreated, but also when
+it is rebuilt: ALTER, OPTIMIZE, CREATE INDEX. TRUNCATE and EXCHANGE PARTITION keep it; so does
+RENAME on MySQL. So a table with the same name and a different time is another table if it is empty
+although rows were committed. A table with a different name is the same table if it has the same
+time and the old name is gone.
 """
 
 from __future__ import annotations
@@ -55,15 +57,23 @@ def why_another(session: Session, known: TableIdentity, now: TableIdentity) -> s
     if known == now:
         return ""
     if (known.schema, known.name) != (now.schema, now.name):
-        renamed = known.created == now.created and read_identity(session, known.schema, known.name) is None
+        renamed = (
+            known.created == now.created
+            and read_identity(session, known.schema, known.name) is None
+        )
         return "" if renamed else f"its rows were committed to {known}, and {now} is another table"
     if _has_rows(session, now):
         return ""
-    return f"its rows were committed to {known} and {now} is empty: it was dropped and recreated, or emptied while it was rebuilt"
+    return (
+        f"its rows were committed to {known} and {now} is empty: it was dropped and recreated, or "
+        "emptied while it was rebuilt"
+    )
 
 
 def _has_rows(session: Session, table: TableIdentity) -> bool:
-    """Return whether the table has a row that we can see; one that we may not read counts as empty."""
+    """Return whether the table has a row that we can see; one that we may not
+    read counts as empty.
+    """
     try:
         return bool(session.rows(f"SELECT 1 FROM {qualified(table.schema, table.name)} LIMIT 1"))
     except pymysql.Error as error:
@@ -74,7 +84,8 @@ def _has_rows(session: Session, table: TableIdentity) -> bool:
 
 @dataclass(frozen=True)
 class TargetTable:
-    """The metadata table that records the target of each job and sink. An account set up for an older version may lack it.
+    """The metadata table that records the target of each job and sink. An account set up for an
+    older version may lack it.
 
     Attributes:
         schema: the schema of the metadata tables.
@@ -83,10 +94,13 @@ class TargetTable:
     schema: str
 
     def read(self, session: Session, job: str, sink: str) -> TableIdentity | None:
-        """Return the table that the proofs of a job and sink belong to; None if it is not recorded."""
+        """Return the table that the proofs of a job and sink belong to; None if
+        it is not recorded.
+        """
         try:
             found = session.rows(
-                f"SELECT table_schema_name, table_name, created FROM {self._table} WHERE job = %s AND sink = %s",
+                f"SELECT table_schema_name, table_name, created FROM {self._table} WHERE job = %s "
+                "AND sink = %s",
                 (job, sink),
             )
         except pymysql.Error as error:
@@ -99,8 +113,10 @@ class TargetTable:
         """Record the table that the proofs belong to from now on."""
         try:
             session.run(
-                f"INSERT INTO {self._table} (job, sink, table_schema_name, table_name, created) VALUES (%s, %s, %s, %s, %s)"
-                " ON DUPLICATE KEY UPDATE table_schema_name = VALUES(table_schema_name), table_name = VALUES(table_name),"
+                f"INSERT INTO {self._table} (job, sink, table_schema_name, table_name, created) "
+                "VALUES (%s, %s, %s, %s, %s)"
+                " ON DUPLICATE KEY UPDATE table_schema_name = "
+                "VALUES(table_schema_name), table_name = VALUES(table_name),"
                 " created = VALUES(created)",
                 (job, sink, table.schema, table.name, table.created),
             )

@@ -1,12 +1,15 @@
-"""The metadata tables, on the target's server: they make "already committed" a fact instead of a guess (I4).
+"""The metadata tables, on the target's server: they make "already committed" a fact
+instead of a guess (I4).
 
     twophase_schema      one row: a random id of this set of tables
     twophase_fence       per job and sink: attempts below this one may not write
     twophase_ledger      per committed branch: a row written inside the branch itself
-    twophase_high_water  per job, sink and lineage: everything up to this checkpoint is committed; kept for ever (H50)
+    twophase_high_water  per job, sink and lineage: everything up to this checkpoint is committed;
+                         kept for ever (H50)
     twophase_target      per job and sink: the table that the rest describes (`identity`)
 
-Job names, sink names and lineage ids are ASCII, so the keys stay short whatever the schema's character set.
+Job names, sink names and lineage ids are ASCII, so the keys stay short whatever the
+schema's character set.
 """
 
 from __future__ import annotations
@@ -40,18 +43,24 @@ _LOCKED_TIMEOUT_S = 60.0
 
 _TABLES = {
     "twophase_schema": f"one TINYINT NOT NULL PRIMARY KEY, id {_LINEAGE}",
-    "twophase_fence": f"job {_NAME}, sink {_NAME}, generation {_NUMBER}, counter {_NUMBER}, PRIMARY KEY (job, sink)",
+    "twophase_fence": (
+        f"job {_NAME}, sink {_NAME}, generation {_NUMBER}, counter {_NUMBER}, PRIMARY KEY (job, "
+        "sink)"
+    ),
     "twophase_ledger": (
-        f"job {_NAME}, sink {_NAME}, lineage {_LINEAGE}, checkpoint {_NUMBER}, generation {_NUMBER},"
+        f"job {_NAME}, sink {_NAME}, lineage {_LINEAGE}, checkpoint {_NUMBER}, "
+        f"generation {_NUMBER},"
         f" counter {_NUMBER}, subtask {_NUMBER}, task_attempt {_NUMBER}, row_count {_NUMBER},"
         f" offsets_hash {_NAME}, written_at {_WHEN},"
         " PRIMARY KEY (job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt)"
     ),
     "twophase_high_water": (
-        f"job {_NAME}, sink {_NAME}, lineage {_LINEAGE}, checkpoint {_NUMBER}, PRIMARY KEY (job, sink, lineage)"
+        f"job {_NAME}, sink {_NAME}, lineage {_LINEAGE}, checkpoint {_NUMBER}, PRIMARY KEY (job, "
+        "sink, lineage)"
     ),
     "twophase_target": (
-        f"job {_NAME}, sink {_NAME}, table_schema_name {_IDENTIFIER}, table_name {_IDENTIFIER}, created {_NAME},"
+        f"job {_NAME}, sink {_NAME}, table_schema_name {_IDENTIFIER}, table_name {_IDENTIFIER}, "
+        f"created {_NAME},"
         " PRIMARY KEY (job, sink)"
     ),
 }
@@ -75,20 +84,24 @@ class MetadataTables:
         Other jobs may be creating the same tables, and lock them meanwhile.
 
         Raises:
-            PreflightError: privileges are missing; the message has the SQL that an administrator has to run.
+            PreflightError: privileges are missing; the message has the SQL that an
+                administrator has to run.
             TargetUnreachableError: somebody keeps the tables locked.
         """
         deadline_s = time.monotonic() + _LOCKED_TIMEOUT_S
         while True:
             try:
                 return self._create(session, user)
-            except pymysql.Error as error:  # each try has already waited for the session's lock timeout
+            except pymysql.Error as error:
+                # each try has already waited for the session's lock timeout
                 if code_of(error) != LOCK_WAIT_TIMEOUT:
                     raise
                 if time.monotonic() >= deadline_s:
                     raise TargetUnreachableError(
-                        f"The sink's own tables in {self.schema!r} have been locked for {_LOCKED_TIMEOUT_S:g} s.",
-                        remedy="find out by whom (performance_schema.metadata_locks, SHOW PROCESSLIST), then start again.",
+                        f"The sink's own tables in {self.schema!r} have been locked for "
+                        f"{_LOCKED_TIMEOUT_S:g} s.",
+                        remedy="find out by whom (performance_schema.metadata_locks, SHOW "
+                        "PROCESSLIST), then start again.",
                     ) from None
 
     def _create(self, session: Session, user: str) -> str:
@@ -96,15 +109,20 @@ class MetadataTables:
             present = {
                 str(name).lower()
                 for (name,) in session.rows(
-                    "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", (self.schema,)
+                    "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s",
+                    (self.schema,),
                 )
             }
             for name in _TABLES:
-                if name not in present:  # CREATE ... IF NOT EXISTS needs the privilege even if the table exists
-                    self._make(session, name, others_present=present >= {*_TABLES} - {_OPTIONAL}, user=user)
+                # CREATE ... IF NOT EXISTS needs the privilege even if the table exists
+                if name not in present:
+                    self._make(
+                        session, name, others_present=present >= {*_TABLES} - {_OPTIONAL}, user=user
+                    )
             if not session.rows(f"SELECT id FROM {self._table('schema')}"):
                 session.run(
-                    f"INSERT INTO {self._table('schema')} (one, id) VALUES (1, %s) ON DUPLICATE KEY UPDATE one = one",
+                    f"INSERT INTO {self._table('schema')} (one, id) VALUES (1, %s) "
+                    "ON DUPLICATE KEY UPDATE one = one",
                     (str(uuid.uuid4()),),
                 )
             [(number,)] = session.rows(f"SELECT id FROM {self._table('schema')}")
@@ -113,7 +131,8 @@ class MetadataTables:
             if code_of(error) not in DENIED:
                 raise
             raise PreflightError(
-                f"The sink may not keep its own tables in {self.schema!r}: {error.args[-1]} ({code_of(error)}).",
+                f"The sink may not keep its own tables in {self.schema!r}: "
+                f"{error.args[-1]} ({code_of(error)}).",
                 remedy="name a schema of the sink's own in bookkeeping_schema, or use this one; "
                 f"let an administrator run: {self.setup_sql(user)}",
             ) from None
@@ -126,7 +145,8 @@ class MetadataTables:
             if name != _OPTIONAL or not others_present or code_of(error) not in DENIED:
                 raise
             _log.warning(
-                "The account may not make %s.%s: a table that is dropped and recreated is not noticed. Let an administrator "
+                "The account may not make %s.%s: a table that is dropped and recreated is not "
+                "noticed. Let an administrator "
                 "run: %s",
                 self.schema,
                 name,
@@ -136,76 +156,101 @@ class MetadataTables:
     def setup_sql(self, user: str) -> str:
         """Return the SQL that creates the tables and grants privileges on them.
 
-        The grant is for the whole schema: with privileges on single tables MySQL 8.0.12 denies every locking read (1143).
+        The grant is for the whole schema: with privileges on single tables MySQL 8.0.12 denies
+        every locking read (1143).
         """
         account = "'" + user.replace("\\", "\\\\").replace("'", "''") + "'"
         grant = f"GRANT SELECT, INSERT, UPDATE, DELETE ON {quote(self.schema)}.* TO {account};"
         return " ".join([*(f"{self._ddl(name)};" for name in _TABLES), grant])
 
     def _try_locking_reads(self, session: Session) -> None:
-        """Locking reads need more privileges than plain ones: fail now rather than in the first writer."""
+        """Locking reads need more privileges than plain ones: fail now rather than
+        in the first writer.
+        """
         self.read_fence(session, "", "", shared=True)
         session.rows(
-            f"SELECT row_count FROM {self._table('ledger')} WHERE {_KEY} FOR UPDATE", ("", "", "", 0, 0, 0, 0, 0)
+            f"SELECT row_count FROM {self._table('ledger')} WHERE {_KEY} FOR UPDATE",
+            ("", "", "", 0, 0, 0, 0, 0),
         )
 
     def engines(self, session: Session) -> Sequence[str]:
         """Return the storage engines of the tables."""
         rows = session.rows(
-            "SELECT DISTINCT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN %s",
+            "SELECT DISTINCT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s "
+            "AND TABLE_NAME IN %s",
             (self.schema, tuple(_TABLES)),
         )
         return [str(engine) for (engine,) in rows]
 
-    # -- fence -------------------------------------------------------------------------------------------------------
+    # -- fence -------------------------------------------------------------------------------------
 
-    def read_fence(self, session: Session, job: str, sink: str, *, shared: bool = False) -> Attempt | None:
-        """Return the fence of a sink. With `shared`, lock it so that nobody can raise it until the transaction is prepared."""
+    def read_fence(
+        self, session: Session, job: str, sink: str, *, shared: bool = False
+    ) -> Attempt | None:
+        """Return the fence of a sink. With `shared`, lock it so that nobody can raise it until the
+        transaction is prepared.
+        """
         lock = " LOCK IN SHARE MODE" if shared else ""
         found = session.rows(
-            f"SELECT generation, counter FROM {self._table('fence')} WHERE job = %s AND sink = %s{lock}", (job, sink)
+            f"SELECT generation, counter FROM {self._table('fence')} WHERE job = %s "
+            f"AND sink = %s{lock}",
+            (job, sink),
         )
         return Attempt(*found[0]) if found else None
 
     def raise_fence(self, session: Session, job: str, sink: str, attempt: Attempt) -> None:
         """Raise the fence to `attempt`, unless it is already there or above."""
         session.run(
-            f"INSERT INTO {self._table('fence')} (job, sink, generation, counter) VALUES (%s, %s, %s, %s)"
-            # Counter first: MySQL assigns from left to right, and the test reads the old generation.
+            f"INSERT INTO {self._table('fence')} (job, sink, generation, counter) "
+            "VALUES (%s, %s, %s, %s)"
+            # Counter first: MySQL assigns from left to right, and the test reads
+            # the old generation.
             " ON DUPLICATE KEY UPDATE counter = IF(generation < VALUES(generation)"
-            " OR (generation = VALUES(generation) AND counter < VALUES(counter)), VALUES(counter), counter),"
+            " OR (generation = VALUES(generation) AND counter < VALUES(counter)), "
+            "VALUES(counter), counter),"
             " generation = GREATEST(generation, VALUES(generation))",
             (job, sink, attempt.generation, attempt.counter),
         )
 
-    # -- ledger ------------------------------------------------------------------------------------------------------
+    # -- ledger ------------------------------------------------------------------------------------
 
-    def write_ledger(self, session: Session, transaction: TransactionId, subtask: Subtask, rows: int) -> None:
+    def write_ledger(
+        self, session: Session, transaction: TransactionId, subtask: Subtask, rows: int
+    ) -> None:
         """Write the proof of a branch, inside the branch."""
         session.run(
-            f"INSERT INTO {self._table('ledger')} (job, sink, lineage, checkpoint, generation, counter, subtask,"
-            " task_attempt, row_count, offsets_hash) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            f"INSERT INTO {self._table('ledger')} (job, sink, lineage, checkpoint, generation, "
+            "counter, subtask,"
+            " task_attempt, row_count, offsets_hash) "
+            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             (*_key(transaction, subtask), rows, transaction.offsets_hash[:64]),
         )
 
-    def has_ledger(self, session: Session, transaction: TransactionId, subtask: Subtask, *, lock: bool) -> bool:
+    def has_ledger(
+        self, session: Session, transaction: TransactionId, subtask: Subtask, *, lock: bool
+    ) -> bool:
         """Return whether a branch is committed.
 
-        With `lock`, a missing row proves that it is not: the read sees the newest state and waits for whoever holds the
-        row, where a plain read would overlook a commit in flight (H49).
+        With `lock`, a missing row proves that it is not: the read sees the newest state and waits
+        for whoever holds the row, where a plain read would overlook a commit in flight (H49).
 
         Raises:
             pymysql.Error: 1205: a branch, prepared or open, still holds the row.
         """
         return bool(
             session.rows(
-                f"SELECT row_count FROM {self._table('ledger')} WHERE {_KEY}{' FOR UPDATE' if lock else ''}",
+                f"SELECT row_count FROM {self._table('ledger')} "
+                f"WHERE {_KEY}{' FOR UPDATE' if lock else ''}",
                 _key(transaction, subtask),
             )
         )
 
-    def has_checkpoint(self, session: Session, job: str, sink: str, lineage: str, checkpoint: int) -> bool:
-        """Return whether a row or the mark proves a checkpoint. One statement, so that no collapse can happen in between."""
+    def has_checkpoint(
+        self, session: Session, job: str, sink: str, lineage: str, checkpoint: int
+    ) -> bool:
+        """Return whether a row or the mark proves a checkpoint. One statement, so that no collapse
+        can happen in between.
+        """
         mine = (job, sink, lineage, checkpoint)
         [(there,)] = session.rows(
             f"SELECT EXISTS (SELECT 1 FROM {self._table('ledger')}"
@@ -227,7 +272,9 @@ class MetadataTables:
         )
         return [(int(row[0]), int(row[1]), int(row[2]), int(row[3])) for row in rows]
 
-    def highest_row(self, session: Session, job: str, sink: str, lineage: str, up_to: int) -> int | None:
+    def highest_row(
+        self, session: Session, job: str, sink: str, lineage: str, up_to: int
+    ) -> int | None:
         """Return the highest checkpoint up to `up_to` that has rows; None if there is none."""
         [(highest,)] = session.rows(
             f"SELECT MAX(checkpoint) FROM {self._table('ledger')}"
@@ -237,9 +284,12 @@ class MetadataTables:
         return None if highest is None else int(highest)
 
     def high_water(self, session: Session, job: str, sink: str, lineage: str) -> int:
-        """Return the checkpoint up to which all of a lineage is committed; -1 if there is no mark."""
+        """Return the checkpoint up to which all of a lineage is committed; -1
+        if there is no mark.
+        """
         found = session.rows(
-            f"SELECT checkpoint FROM {self._table('high_water')} WHERE job = %s AND sink = %s AND lineage = %s",
+            f"SELECT checkpoint FROM {self._table('high_water')} WHERE job = %s AND sink = %s "
+            "AND lineage = %s",
             (job, sink, lineage),
         )
         return int(found[0][0]) if found else -1
@@ -248,40 +298,52 @@ class MetadataTables:
         """Return, for each lineage, the highest checkpoint that is proven."""
         found = session.rows(
             "SELECT lineage, MAX(checkpoint) FROM ("
-            f" SELECT lineage, checkpoint FROM {self._table('ledger')} WHERE job = %s AND sink = %s UNION ALL"
-            f" SELECT lineage, checkpoint FROM {self._table('high_water')} WHERE job = %s AND sink = %s"
+            f" SELECT lineage, checkpoint FROM {self._table('ledger')} WHERE job = %s "
+            "AND sink = %s UNION ALL"
+            f" SELECT lineage, checkpoint FROM {self._table('high_water')} WHERE job = %s "
+            "AND sink = %s"
             ") proof GROUP BY lineage",
             (job, sink, job, sink),
         )
         return {str(lineage): int(checkpoint) for lineage, checkpoint in found}
 
-    def raise_high_water(self, session: Session, job: str, sink: str, lineage: str, checkpoint: int) -> None:
+    def raise_high_water(
+        self, session: Session, job: str, sink: str, lineage: str, checkpoint: int
+    ) -> None:
         """Raise the mark durably; only then may the rows that it replaces be deleted."""
         session.run(
-            f"INSERT INTO {self._table('high_water')} (job, sink, lineage, checkpoint) VALUES (%s, %s, %s, %s)"
+            f"INSERT INTO {self._table('high_water')} (job, sink, lineage, checkpoint) "
+            "VALUES (%s, %s, %s, %s)"
             " ON DUPLICATE KEY UPDATE checkpoint = GREATEST(checkpoint, VALUES(checkpoint))",
             (job, sink, lineage, checkpoint),
         )
 
-    def collapse_ledger(self, session: Session, job: str, sink: str, lineage: str, checkpoint: int) -> None:
+    def collapse_ledger(
+        self, session: Session, job: str, sink: str, lineage: str, checkpoint: int
+    ) -> None:
         """Delete the rows that the mark replaces, a bounded number at a time."""
         while True:
             keys = session.rows(
-                f"SELECT job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt"
-                f" FROM {self._table('ledger')} WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint <= %s"
+                "SELECT job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt"
+                f" FROM {self._table('ledger')} WHERE job = %s AND sink = %s AND lineage = %s "
+                "AND checkpoint <= %s"
                 f" LIMIT {_DELETE_ROWS}",
                 (job, sink, lineage, checkpoint),
             )
             if not keys:
                 return
-            # One by one: a range would also wait for the row after its end, which a prepared branch may hold.
+            # One by one: a range would also wait for the row after its end, which a
+            # prepared branch may hold.
             session.begin()
             for key in keys:
                 session.run(f"DELETE FROM {self._table('ledger')} WHERE {_KEY}", key)
             session.commit()
 
     def _ddl(self, name: str) -> str:
-        return f"CREATE TABLE IF NOT EXISTS {qualified(self.schema, name)} ({_TABLES[name]}) ENGINE = InnoDB"
+        return (
+            f"CREATE TABLE IF NOT EXISTS {qualified(self.schema, name)} ({_TABLES[name]}) "
+            "ENGINE = InnoDB"
+        )
 
     def _table(self, name: str) -> str:
         return qualified(self.schema, f"twophase_{name}")

@@ -20,7 +20,9 @@ from twophase.sinks.mysql.client.identifiers import quote
 
 _DEFAULT_PORT = 3306
 _URL_FORM = "mysql://user@host:3306/schema"
-_BY_REFERENCE = "leave the password out of the URL and name it by reference: password_env or password_file."
+_BY_REFERENCE = (
+    "leave the password out of the URL and name it by reference: password_env or password_file."
+)
 
 
 class Protocol(StrEnum):
@@ -63,7 +65,8 @@ class Secret:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The server, the account and every deadline of a connection. The opened sink carries it to the executors.
+    """The server, the account and every deadline of a connection. The opened sink carries
+    it to the executors.
 
     Attributes:
         host: name or address.
@@ -77,7 +80,8 @@ class Endpoint:
         connect_timeout_s: deadline of a connection attempt, handshake included.
         io_timeout_s: deadline of one wait for the server.
         lock_wait_timeout_s: how long a statement waits for a row or table lock; whole seconds.
-        server_uuid: the id of the server that was checked, which every later session must match; None if the server has none.
+        server_uuid: the id of the server that was checked, which every later session must match;
+            None if the server has none.
     """
 
     host: str
@@ -101,14 +105,22 @@ class MySqlOptions(Options):
     """The options of `MySqlSink`."""
 
     url: str = Field(
-        min_length=1, description="`mysql://user@host:port/schema`, without a password; port 3306 if none is given"
+        min_length=1,
+        description="`mysql://user@host:port/schema`, without a password; "
+        "port 3306 if none is given",
     )
     table: str = Field(min_length=1, description="the target table in that schema")
-    protocol: Protocol = Field(default=Protocol.AUTO, description="`xa`, or `auto`, which is `xa` today")
-    password_env: str | None = Field(
-        default=None, min_length=1, description="environment variable, on the driver, that holds the password; or"
+    protocol: Protocol = Field(
+        default=Protocol.AUTO, description="`xa`, or `auto`, which is `xa` today"
     )
-    password_file: str | None = Field(default=None, min_length=1, description="file, on the driver, that holds it")
+    password_env: str | None = Field(
+        default=None,
+        min_length=1,
+        description="environment variable, on the driver, that holds the password; or",
+    )
+    password_file: str | None = Field(
+        default=None, min_length=1, description="file, on the driver, that holds it"
+    )
     tls: Tls | None = Field(
         default=None,
         description="how the server is authenticated",
@@ -121,7 +133,9 @@ class MySqlOptions(Options):
         json_schema_extra={"default": "the system's"},
     )
     unix_socket: str | None = Field(
-        default=None, min_length=1, description="path of the server's socket; the executors must see it too"
+        default=None,
+        min_length=1,
+        description="path of the server's socket; the executors must see it too",
     )
     bookkeeping_schema: str | None = Field(
         default=None,
@@ -131,9 +145,12 @@ class MySqlOptions(Options):
     )
     load: Load = Field(
         default=Load.AUTO,
-        description="`local` (LOAD DATA LOCAL), `insert`, or `auto`: local where the server allows it",
+        description="`local` (LOAD DATA LOCAL), `insert`, or `auto`: "
+        "local where the server allows it",
     )
-    load_rows: int = Field(default=50_000, ge=1, le=1_000_000, description="rows in one statement, at the most")
+    load_rows: int = Field(
+        default=50_000, ge=1, le=1_000_000, description="rows in one statement, at the most"
+    )
     load_bytes: int = Field(
         default=8_000_000,
         ge=1_000,
@@ -168,7 +185,9 @@ class MySqlOptions(Options):
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], where: str) -> Self:
-        """See `Options.parse`. A URL that holds a password is refused before anything could show it."""
+        """See `Options.parse`. A URL that holds a password is refused before
+        anything could show it.
+        """
         url = options.get("url")
         if isinstance(url, str):
             _refuse_secrets(url, where)
@@ -196,7 +215,8 @@ class MySqlOptions(Options):
             raise ValueError("give password_env or password_file, not both")
         if self.io_timeout_s <= self.lock_wait_timeout_s:
             raise ValueError(
-                "io_timeout must be longer than lock_wait_timeout, or a lock wait looks like a dead server"
+                "io_timeout must be longer than lock_wait_timeout, "
+                "or a lock wait looks like a dead server"
             )
         return self
 
@@ -238,7 +258,8 @@ class MySqlOptions(Options):
             value = os.environ.get(self.password_env)
             if value is None:
                 raise ConfigError(
-                    f"The environment variable {self.password_env!r}, named by password_env, is not set.",
+                    f"The environment variable {self.password_env!r}, named by password_env, "
+                    "is not set.",
                     remedy="set it where the driver runs.",
                 )
             return Secret(value)
@@ -247,7 +268,8 @@ class MySqlOptions(Options):
                 return Secret(Path(self.password_file).read_text(encoding="utf-8").rstrip("\r\n"))
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(
-                    f"The file {self.password_file!r}, named by password_file, cannot be read: {type(error).__name__}.",
+                    f"The file {self.password_file!r}, named by password_file, cannot be read: "
+                    f"{type(error).__name__}.",
                     remedy="give a file with the password that the driver may read.",
                 ) from None
         return Secret("")
@@ -256,7 +278,11 @@ class MySqlOptions(Options):
 def _refuse_secrets(url: str, where: str) -> None:
     # Looser than the URL's grammar on purpose: a mistyped URL must not show its password either.
     account = url.rpartition("@")[0]
-    if ":" in re.sub(r"^\s*([\w+.-]+://|(mysql|mariadb):/*)", "", account) or "?" in url or "#" in url:
+    if (
+        ":" in re.sub(r"^\s*([\w+.-]+://|(mysql|mariadb):/*)", "", account)
+        or "?" in url
+        or "#" in url
+    ):
         raise ConfigError(
             f"{where}: option 'url' holds a password, '?' or '#'. It is not shown here.",
             remedy=f"write {_URL_FORM}; {_BY_REFERENCE}",
@@ -278,7 +304,12 @@ def _split(url: str) -> SplitResult:
         or not path
     ):
         raise ValueError(f"write it as {_URL_FORM}")
-    if parts.password is not None or parts.query or parts.fragment or "/" in parts.path.removeprefix("/"):
+    if (
+        parts.password is not None
+        or parts.query
+        or parts.fragment
+        or "/" in parts.path.removeprefix("/")
+    ):
         raise ValueError(f"write it as {_URL_FORM}; {_BY_REFERENCE}")
     return parts
 

@@ -11,7 +11,13 @@ from twophase.errors import PreflightError, StopJobError, TargetUnreachableError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.sinks.mysql.bound_sink import BoundSink
-from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT, XA_ROLLED_BACK, XAER_NOTA, XAER_RMERR, code_of
+from twophase.sinks.mysql.client.codes import (
+    LOCK_WAIT_TIMEOUT,
+    XA_ROLLED_BACK,
+    XAER_NOTA,
+    XAER_RMERR,
+    code_of,
+)
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.session import Row, Session
 from twophase.sinks.mysql.client.session_exit import wait_until_left
@@ -44,12 +50,15 @@ def list_branches(session: Session) -> list[Row]:
             raise
         raise PreflightError(
             "The account may not list prepared branches (XA RECOVER).",
-            remedy="let an administrator run: GRANT XA_RECOVER_ADMIN ON *.* TO the user of the sink.",
+            remedy="let an administrator run: GRANT XA_RECOVER_ADMIN "
+            "ON *.* TO the user of the sink.",
         ) from None
 
 
 def xid_of(committable: Committable) -> Xid:
-    """Return the branch of a committable. Text that is not in our format never reaches the server."""
+    """Return the branch of a committable. Text that is not in our format never
+    reaches the server.
+    """
     return Xid(str(committable.handle.get("gtrid", "")), str(committable.handle.get("bqual", "")))
 
 
@@ -71,7 +80,12 @@ class Orphans:
         with self._link.session() as session:
             found = prepared(session, owner)
         return [
-            Committable(*xid.identify(owner), self._bound_sink.target, 0, {"gtrid": xid.gtrid, "bqual": xid.bqual})
+            Committable(
+                *xid.identify(owner),
+                self._bound_sink.target,
+                0,
+                {"gtrid": xid.gtrid, "bqual": xid.bqual},
+            )
             for xid in found
         ]
 
@@ -94,18 +108,21 @@ class Orphans:
                         return
             if time.monotonic() >= deadline:
                 raise TargetUnreachableError(
-                    f"The branch {xid} of {committable.transaction} could not be rolled back within "
-                    f"{self._bound_sink.fence_timeout_s:g} s: "
-                    f"{f'session {xid.session} is still there' if held else 'its locks are still held'}.",
-                    remedy="end that session (SHOW PROCESSLIST, KILL); if XA RECOVER does not list the branch, restart "
+                    f"The branch {xid} of {committable.transaction} could "
+                    f"not be rolled back within {self._bound_sink.fence_timeout_s:g} s: "
+                    f"{f'session {xid.session} is still there' if held else 'its locks are still held'}.",  # noqa: E501
+                    remedy="end that session (SHOW PROCESSLIST, KILL); if XA RECOVER does not list "
+                    "the branch, restart "
                     "the server, which brings it back. Then restart the job.",
                 )
             time.sleep(_POLL_S)
 
     def _is_gone(self, session: Session, committable: Committable, xid: Xid) -> bool:
-        """Return whether nothing is left of a branch that the server no longer knows, or reports as rolled back.
+        """Return whether nothing is left of a branch that the server no longer knows, or
+        reports as rolled back.
 
-        A locked ledger row means that the engine still has the branch, whatever the server reports (session_exit.py).
+        A locked ledger row means that the engine still has the branch, whatever the server reports
+        (session_exit.py).
         """
         if xid in prepared(session, self._bound_sink.owner):
             return False
@@ -119,9 +136,11 @@ class Orphans:
             raise
         if committed:
             raise StopJobError(
-                f"The branch {xid} of {committable.transaction} was to be rolled back and is committed: "
+                f"The branch {xid} of {committable.transaction} was to be "
+                "rolled back and is committed: "
                 "its rows are visible.",
-                remedy="find out who committed it (any account can on MariaDB); then remove its rows by hand.",
+                remedy="find out who committed it (any account can on MariaDB); "
+                "then remove its rows by hand.",
             )
         return True
 

@@ -28,7 +28,8 @@ _OWN_SESSIONS = 3
 
 
 def check_server(server: Server, options: MySqlOptions, context: SinkContext | None = None) -> None:
-    """Refuse a server that may lose what it has acknowledged (H6), or that has too few connections (H38).
+    """Refuse a server that may lose what it has acknowledged (H6), or that has too few
+    connections (H38).
 
     Args:
         server: the server's description of itself.
@@ -38,11 +39,15 @@ def check_server(server: Server, options: MySqlOptions, context: SinkContext | N
     Raises:
         PreflightError: a setting is unsafe or too small; the message names each.
     """
-    problems = _version_problems(server) + (_connection_problems(server, context) if context else [])
+    problems = _version_problems(server) + (
+        _connection_problems(server, context) if context else []
+    )
     if not options.allow_unsafe_durability:
         unsafe = _durability_problems(server)
         if unsafe:
-            unsafe.append("allow_unsafe_durability accepts the loss of rows when the server's machine stops.")
+            unsafe.append(
+                "allow_unsafe_durability accepts the loss of rows when the server's machine stops."
+            )
         problems += unsafe
     if problems:
         raise PreflightError(f"{server.text}: {' '.join(problems)}")
@@ -52,7 +57,10 @@ def _version_problems(server: Server) -> list[str]:
     oldest = _OLDEST_MARIADB if server.is_mariadb else _OLDEST_MYSQL
     problems = []
     if server.version < oldest:
-        problems.append(f"It is older than {'.'.join(map(str, oldest))}: its XA branches do not outlive a crash.")
+        problems.append(
+            f"It is older than {'.'.join(map(str, oldest))}: "
+            "its XA branches do not outlive a crash."
+        )
     if server.is_on("wsrep_on"):
         problems.append("It is a Galera node (wsrep_on), which has no XA.")
     return problems
@@ -61,13 +69,17 @@ def _version_problems(server: Server) -> list[str]:
 def _durability_problems(server: Server) -> list[str]:
     problems = []
     if server.number("innodb_flush_log_at_trx_commit") != 1:
-        problems.append("innodb_flush_log_at_trx_commit is not 1: prepared branches are lost in a crash; set it to 1.")
+        problems.append(
+            "innodb_flush_log_at_trx_commit is not 1: prepared branches are lost in a crash; "
+            "set it to 1."
+        )
     if server.is_on("log_bin"):
         if server.number("sync_binlog") != 1:
             problems.append("sync_binlog is not 1 while the binary log is on; set it to 1.")
         if not server.is_mariadb and server.version < _FIRST_XA_WITH_BINLOG:
             problems.append(
-                "XA and the binary log are not crash-safe together before MySQL 8.0.30; upgrade or skip-log-bin."
+                "XA and the binary log are not crash-safe together before MySQL 8.0.30; "
+                "upgrade or skip-log-bin."
             )
     return problems
 
@@ -75,13 +87,18 @@ def _durability_problems(server: Server) -> list[str]:
 def _connection_problems(server: Server, context: SinkContext) -> list[str]:
     wanted = context.parallelism + _OWN_SESSIONS
     limits = [SLOTS]
-    limits += [number for name in ("max_connections", "max_user_connections") if (number := server.number(name))]
+    limits += [
+        number
+        for name in ("max_connections", "max_user_connections")
+        if (number := server.number(name))
+    ]
     if wanted <= min(limits):
         return []
     return [
         (
-            f"{context.parallelism} writers and {_OWN_SESSIONS} other sessions exceed the {min(limits)} connections "
-            "allowed; coalesce the rows before the sink, or raise max_connections."
+            f"{context.parallelism} writers and {_OWN_SESSIONS} other sessions exceed the "
+            f"{min(limits)} connections allowed; coalesce the rows before the sink, "
+            "or raise max_connections."
         )
     ]
 
@@ -101,13 +118,16 @@ def find_table(session: Session, options: MySqlOptions) -> Table:
         )
     if table.kind != "BASE TABLE" or table.engine.lower() != "innodb":
         raise PreflightError(
-            f"{table.sql} is a {table.kind} of the engine {table.engine or 'none'}: XA needs an InnoDB table.",
+            f"{table.sql} is a {table.kind} of the engine {table.engine or 'none'}: "
+            "XA needs an InnoDB table.",
             remedy=f"ALTER TABLE {table.sql} ENGINE = InnoDB, or name another table.",
         )
     return table
 
 
-def check_table(session: Session, options: MySqlOptions, context: SinkContext) -> tuple[Table, tuple[ColumnPlan, ...]]:
+def check_table(
+    session: Session, options: MySqlOptions, context: SinkContext
+) -> tuple[Table, tuple[ColumnPlan, ...]]:
     """Find the table and decide how each column is filled.
 
     Raises:
@@ -117,16 +137,19 @@ def check_table(session: Session, options: MySqlOptions, context: SinkContext) -
     table = find_table(session, options)
     if context.speculation and table.has_unique_key:
         raise PreflightError(
-            f"spark.speculation is on and {table.sql} has a unique key: two attempts of one task would wait for each "
+            f"spark.speculation is on and {table.sql} has a unique key: "
+            "two attempts of one task would wait for each "
             "other.",
             remedy="switch spark.speculation off for this job.",
         )
     if context.max_concurrent > 1 and (table.has_unique_key or table.has_foreign_key):
         keys = "unique" if table.has_unique_key else "foreign"
         raise PreflightError(
-            f"checkpoint.max_concurrent is {context.max_concurrent} and {table.sql} has a {keys} key: rows of a checkpoint "
-            "could wait for the locks of the one before it, which is prepared and not committed yet.",
-            remedy="leave checkpoint.max_concurrent at 1 for this job, or write to a table without such keys.",
+            f"checkpoint.max_concurrent is {context.max_concurrent} and {table.sql} has a {keys} "
+            "key: rows of a checkpoint could wait for the locks of the one before it, which is "
+            "prepared and not committed yet.",
+            remedy="leave checkpoint.max_concurrent at 1 for this job, "
+            "or write to a table without such keys.",
         )
     plans = _plan_columns(context.schema, table)
     _check_insert_right(session, table, [plan.column for plan in plans])
@@ -175,7 +198,8 @@ def _check_insert_right(session: Session, table: Table, columns: Sequence[str]) 
 
 
 def check_any_insert_right(session: Session, table: Table) -> None:
-    """Refuse an account that may not insert into any column; the columns of the rows are not known yet.
+    """Refuse an account that may not insert into any column; the columns of the rows
+    are not known yet.
 
     Raises:
         PreflightError: it may not.
@@ -190,9 +214,12 @@ def _denied_insert(session: Session, table: Table, columns: Sequence[str]) -> st
     nulls = ", ".join("NULL" for _ in columns)
     try:
         # EXPLAIN needs the privileges of the statement that it explains, and changes nothing.
-        session.run(f"EXPLAIN INSERT INTO {table.sql} ({names}) SELECT {nulls} FROM DUAL WHERE 1 = 0")
+        session.run(
+            f"EXPLAIN INSERT INTO {table.sql} ({names}) SELECT {nulls} FROM DUAL WHERE 1 = 0"
+        )
     except pymysql.Error as error:
-        if code_of(error) == NO_DEFAULT:  # of a column that is not named; the privileges were checked before that
+        # of a column that is not named; the privileges were checked before that
+        if code_of(error) == NO_DEFAULT:
             return None
         if code_of(error) not in DENIED:
             raise
@@ -210,6 +237,7 @@ def may_load_local(server: Server, options: MySqlOptions) -> bool:
     if options.load is Load.LOCAL and not allowed:
         raise PreflightError(
             "load='local', and the server forbids LOAD DATA LOCAL.",
-            remedy="let an administrator run SET PERSIST local_infile = 1, or use load='auto', which takes INSERT then",
+            remedy="let an administrator run "
+            "SET PERSIST local_infile = 1, or use load='auto', which takes INSERT then",
         )
     return allowed and options.load is not Load.INSERT

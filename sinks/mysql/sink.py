@@ -1,4 +1,6 @@
-"""The MySQL sink: appends rows to a table of MySQL 8 or MariaDB, exactly once, by XA transactions."""
+"""The MySQL sink: appends rows to a table of MySQL 8 or MariaDB, exactly once,
+by XA transactions.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,13 @@ from twophase.sinks.mysql.identity import TableIdentity, read_identity, why_anot
 from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.options import Endpoint, MySqlOptions
 from twophase.sinks.mysql.orphans import Orphans, list_branches, prepared
-from twophase.sinks.mysql.preflight import check_any_insert_right, check_server, check_table, find_table, may_load_local
+from twophase.sinks.mysql.preflight import (
+    check_any_insert_right,
+    check_server,
+    check_table,
+    find_table,
+    may_load_local,
+)
 from twophase.sinks.mysql.rows.loading import InsertLoader, LoadDataLoader, Loader
 from twophase.sinks.mysql.rows.types import ColumnPlan
 from twophase.sinks.mysql.table import Table
@@ -35,7 +43,8 @@ from twophase.sinks.mysql.xid import Owner
 _log = logging.getLogger("twophase.sinks.mysql")
 _STATEMENT_BYTES = 1_000_000
 _WITHOUT_PROCESS = (
-    "this account cannot see when a writer's session has let go of its branch. A commit that comes too early is noticed, and "
+    "this account cannot see when a writer's session has let go of its branch. A commit that comes "
+    "too early is noticed, and "
     "waits for a restart of the server. GRANT PROCESS ON *.* rules that out."
 )
 
@@ -43,7 +52,8 @@ _WITHOUT_PROCESS = (
 class MySqlSink(ArrowSink):
     """Appends to one table. Options: `twophase.sinks.mysql.options.MySqlOptions`.
 
-    `open` makes driver-side objects only; none of them is pickled, the executors get the `BoundSink`.
+    `open` makes driver-side objects only; none of them is pickled, the executors
+    get the `BoundSink`.
 
     Args:
         options: `url` and `table`, and any other option by its name.
@@ -83,7 +93,9 @@ class MySqlSink(ArrowSink):
         """See `twophase.protocol.sink.OpensForRepair`."""
         self._open(context, lambda session: (find_table(session, self._options), ()))
 
-    def _open(self, context: SinkContext, find: Callable[[Session], tuple[Table, tuple[ColumnPlan, ...]]]) -> None:
+    def _open(
+        self, context: SinkContext, find: Callable[[Session], tuple[Table, tuple[ColumnPlan, ...]]]
+    ) -> None:
         check_name("job", context.job)
         check_name("sink", context.sink)
         endpoint = self._options.endpoint()
@@ -102,8 +114,9 @@ class MySqlSink(ArrowSink):
     def target(self) -> str:
         """See `Sink.target`: server and table.
 
-        MySQL has an id of its server. MariaDB's server_uid is made from the network card's address and changes when a
-        container is recreated, so there the id of the metadata tables, which is stored with the data, is used instead.
+        MySQL has an id of its server. MariaDB's server_uid is made from the network card's address
+        and changes when a container is recreated, so there the id of the metadata tables, which is
+        stored with the data, is used instead.
         """
         return self._bound().target
 
@@ -127,15 +140,24 @@ class MySqlSink(ArrowSink):
         """See `NamesPieces`: the rows of the ledger."""
         bound = self._bound()
         with self._linked().session() as session:
-            keys = bound.metadata.ledger_of(session, bound.owner.job, bound.owner.sink, lineage, checkpoint_id)
-        return [f"{generation}.{counter}/{task}.{attempt}" for generation, counter, task, attempt in keys]
+            keys = bound.metadata.ledger_of(
+                session, bound.owner.job, bound.owner.sink, lineage, checkpoint_id
+            )
+        return [
+            f"{generation}.{counter}/{task}.{attempt}"
+            for generation, counter, task, attempt in keys
+        ]
 
     def fence(self, attempt: Attempt) -> None:
-        """See `Sink.fence`. From here on the proofs belong to this table: its history was accepted."""
+        """See `Sink.fence`. From here on the proofs belong to this table: its
+        history was accepted.
+        """
         bound = self._bound()
         Fence(bound, self._linked()).raise_to(attempt)
         with self._linked().session() as session:
-            bound.targets.write(session, bound.owner.job, bound.owner.sink, self._table or bound.table)
+            bound.targets.write(
+                session, bound.owner.job, bound.owner.sink, self._table or bound.table
+            )
 
     def writer(self, transaction: TransactionId, subtask: Subtask) -> MySqlWriter:
         """See `ArrowSink.writer`."""
@@ -182,7 +204,9 @@ class MySqlSink(ArrowSink):
         plans: tuple[ColumnPlan, ...],
     ) -> BoundSink:
         options = self._options
-        identity = read_identity(session, table.schema, table.name) or TableIdentity(table.schema, table.name, "")
+        identity = read_identity(session, table.schema, table.name) or TableIdentity(
+            table.schema, table.name, ""
+        )
         metadata = MetadataTables(options.metadata_schema)
         owner = Owner(metadata.create(session, endpoint.user), context.job, context.sink)
         foreign = [engine for engine in metadata.engines(session) if engine.lower() != "innodb"]
@@ -194,7 +218,9 @@ class MySqlSink(ArrowSink):
         prepared(session, owner)  # fails if the account may not
         local = may_load_local(server, options)
         if not local:
-            _log.warning("sink %s: rows go by INSERT, which is slower than LOAD DATA LOCAL", context.sink)
+            _log.warning(
+                "sink %s: rows go by INSERT, which is slower than LOAD DATA LOCAL", context.sink
+            )
         if server.is_mariadb and not may_list_transactions(session):
             _log.warning("sink %s: %s", context.sink, _WITHOUT_PROCESS)
         return BoundSink(
@@ -214,20 +240,25 @@ class MySqlSink(ArrowSink):
     def _bound(self) -> BoundSink:
         if self._bound_sink is None:
             raise StopJobError(
-                f"{self!r} is used before it is opened.", remedy="report this: it is a defect of twophase."
+                f"{self!r} is used before it is opened.",
+                remedy="report this: it is a defect of twophase.",
             )
         return self._bound_sink
 
     def _linked(self) -> DriverLink:
         if self._link is None:
-            raise StopJobError(f"{self!r} is not on the driver.", remedy="report this: it is a defect of twophase.")
+            raise StopJobError(
+                f"{self!r} is not on the driver.", remedy="report this: it is a defect of twophase."
+            )
         return self._link
 
 
 def _loader(server: Server, table: Table, plans: tuple[ColumnPlan, ...], *, local: bool) -> Loader:
     if local:
         return LoadDataLoader(table.sql, plans)
-    return InsertLoader(table.sql, plans, min(_STATEMENT_BYTES, server.number("max_allowed_packet", 1024) // 2))
+    return InsertLoader(
+        table.sql, plans, min(_STATEMENT_BYTES, server.number("max_allowed_packet", 1024) // 2)
+    )
 
 
 def _server_id(server: Server, owner: Owner) -> str:

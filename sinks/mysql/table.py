@@ -81,7 +81,8 @@ def read_table(session: Session, schema: str, name: str) -> Table | None:
         return None
     real_schema, real_name, kind, engine = found[0]
     columns = session.rows(
-        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, CHARACTER_MAXIMUM_LENGTH,"
+        "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, "
+        "CHARACTER_MAXIMUM_LENGTH,"
         " NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION FROM information_schema.COLUMNS"
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
         (schema, name),
@@ -96,21 +97,46 @@ def read_table(session: Session, schema: str, name: str) -> Table | None:
         " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND CONSTRAINT_TYPE = 'FOREIGN KEY'",
         (schema, name),
     )
-    return Table(real_schema, real_name, kind, engine or "", tuple(map(_column, columns)), unique > 0, foreign > 0)
+    return Table(
+        real_schema,
+        real_name,
+        kind,
+        engine or "",
+        tuple(map(_column, columns)),
+        unique > 0,
+        foreign > 0,
+    )
 
 
 def _column(row: tuple[object, ...]) -> Column:
-    name, data_type, column_type, is_nullable, default, extra, length, precision, scale, fraction = row
+    (
+        name,
+        data_type,
+        column_type,
+        is_nullable,
+        default,
+        extra,
+        length,
+        precision,
+        scale,
+        fraction,
+    ) = row
     extra_text = str(extra).lower()
-    # MySQL marks a default that is an expression with DEFAULT_GENERATED: such a column takes values like any other.
-    generated = "generated" in extra_text.replace("default_generated", "") or "row start" in extra_text
+    # MySQL marks a default that is an expression with DEFAULT_GENERATED: such a column takes
+    # values like any other.
+    generated = (
+        "generated" in extra_text.replace("default_generated", "") or "row start" in extra_text
+    )
     nullable = is_nullable == "YES"
     return Column(
         name=str(name),
         data_type=str(data_type).lower(),
         column_type=str(column_type).lower(),
         nullable=nullable,
-        required=not nullable and default is None and not generated and "auto_increment" not in extra_text,
+        required=not nullable
+        and default is None
+        and not generated
+        and "auto_increment" not in extra_text,
         generated=generated,
         length=_number(length),
         precision=_number(precision),

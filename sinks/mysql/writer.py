@@ -1,11 +1,13 @@
 """The writer, on the executor: one task attempt is one XA branch in one session.
 
 1. connect, take session locks   so that a later driver can find and end this session (H44)
-2. XA START, read the fence      shared lock: while we write, the fence cannot be raised past us (HD9)
+2. XA START, read the fence      shared lock: while we write, the fence cannot be
+                                 raised past us (HD9)
 3. LOAD DATA                     for each `load_rows` rows
 4. ledger row                    inside the branch: the proof that it was committed (I4)
 5. XA END, XA PREPARE            durable and invisible
-6. disconnect                    before MySQL 8.0.29 and on MariaDB only then can the driver commit the branch
+6. disconnect                    before MySQL 8.0.29 and on MariaDB only then can the
+                                 driver commit the branch
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from contextlib import contextmanager, suppress
 import pyarrow as pa
 import pymysql
 
-from twophase.errors import DeclinedError, FencedError, RejectedRowsError, TargetUnreachableError, TwoPhaseError
+from twophase.errors import (
+    DeclinedError,
+    FencedError,
+    RejectedRowsError,
+    TargetUnreachableError,
+    TwoPhaseError,
+)
 from twophase.failpoints import failpoint
 from twophase.ids import Subtask, TransactionId
 from twophase.protocol.committable import Committable
@@ -83,7 +91,9 @@ class MySqlWriter(SinkWriter):
         self._drop()
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Split a batch that is too large for one statement. Wide rows are counted by their average size."""
+        """Split a batch that is too large for one statement. Wide rows are counted by
+        their average size.
+        """
         row_bytes = max(batch.nbytes // max(batch.num_rows, 1), 1)
         step = max(min(self._bound_sink.load_rows, self._bound_sink.load_bytes // row_bytes), 1)
         for start in range(0, batch.num_rows, step):
@@ -105,7 +115,9 @@ class MySqlWriter(SinkWriter):
 
     def _begin(self) -> None:
         bound, transaction = self._bound_sink, self._transaction
-        self._session = session = open_writer_session(bound.endpoint, local_infile=bound.local_infile)
+        self._session = session = open_writer_session(
+            bound.endpoint, local_infile=bound.local_infile
+        )
         xid = Xid.of(bound.owner, transaction, self._subtask, session.id)
         bound.session_locks.take(session, xid, first=self._subtask.index)
         session.run(f"XA START {xid.sql}")
@@ -113,28 +125,37 @@ class MySqlWriter(SinkWriter):
         fence = bound.metadata.read_fence(session, transaction.job, transaction.sink, shared=True)
         if transaction.attempt.is_closed_by(fence):
             raise FencedError(
-                f"{transaction} is closed: sink {transaction.sink!r} of job {transaction.job!r} is at {fence}.",
+                f"{transaction} is closed: sink {transaction.sink!r} of job "
+                f"{transaction.job!r} is at {fence}.",
                 remedy="let the newer driver go on; find out why this one still runs.",
             )
 
     def _in_branch(self) -> Session:
         """Return the session, if the server still has our branch open on it (H39)."""
         if self._session is None or not self._session.in_transaction():
-            raise DeclinedError(f"{self._transaction}: the session is no longer inside the branch {self._xid}.")
+            raise DeclinedError(
+                f"{self._transaction}: the session is no longer inside the branch {self._xid}."
+            )
         return self._session
 
     def _prepare(self, session: Session, xid: Xid) -> None:
         self._in_branch()
-        self._bound_sink.metadata.write_ledger(session, self._transaction, self._subtask, self._loaded_rows)
-        # Without a branch this answers 1399, so rows that went elsewhere are never taken for prepared (H39).
+        self._bound_sink.metadata.write_ledger(
+            session, self._transaction, self._subtask, self._loaded_rows
+        )
+        # Without a branch this answers 1399, so rows that went elsewhere are never taken
+        # for prepared (H39).
         session.run(f"XA END {xid.sql}")
         failpoint("C04")
-        # A lost reply (H3) declines the attempt: the coordinator finds the branch in doubt and aborts it.
+        # A lost reply (H3) declines the attempt: the coordinator finds the branch in
+        # doubt and aborts it.
         session.run(f"XA PREPARE {xid.sql}")
 
     @contextmanager
     def _declining(self, doing: str) -> Iterator[None]:
-        """End the branch after any error in it: retrying a statement would commit part of the rows (H7)."""
+        """End the branch after any error in it: retrying a statement would commit
+        part of the rows (H7).
+        """
         try:
             yield
         except TargetUnreachableError as error:
@@ -165,13 +186,19 @@ def _decline(transaction: TransactionId, doing: str, error: pymysql.Error) -> De
     code = code_of(error)
     what = f"{transaction}: {doing} failed: {shown(error.args[-1])} ({code})."
     if code in REJECTED_ROWS:
-        return RejectedRowsError(what, remedy="correct the rows, drop them before the sink, or change the table.")
+        return RejectedRowsError(
+            what, remedy="correct the rows, drop them before the sink, or change the table."
+        )
     if code == LOCK_WAIT_TIMEOUT:
         return DeclinedError(
             what,
-            remedy="the attempt is retried; if this goes on, find who holds the rows or the table: a task of the same "
-            "checkpoint with the same keys, another writer, or DDL.",
+            remedy="the attempt is retried; if this goes on, find who holds the rows or the table: "
+            "a task of the same checkpoint with the same keys, another writer, or DDL.",
         )
     if code == DEADLOCK:
-        return DeclinedError(what, remedy="the attempt is retried; write rows of one key from one task only.")
-    return DeclinedError(what, remedy="the attempt is retried; look at the server's log if this goes on.")
+        return DeclinedError(
+            what, remedy="the attempt is retried; write rows of one key from one task only."
+        )
+    return DeclinedError(
+        what, remedy="the attempt is retried; look at the server's log if this goes on."
+    )

@@ -3,10 +3,11 @@
     gtrid   <job 12 hex>-<lineage 32 hex>-<checkpoint>
     bqual   <generation>.<counter>-<sink 12 hex>-<subtask>.<task attempt>-<offsets 8 hex>-<session>
 
-It holds everything that makes a piece unique (I5), MySQL requires gtrid + bqual to be unique (H36), and all of it but the
-names can be read back. The hashes of job and sink are salted with the id of the metadata tables: two jobs of the same name
-on one server with metadata tables of their own never see each other's branches. The session's number is there because
-nobody else may touch a branch before the session that prepared it is gone (session_exit.py).
+It holds everything that makes a piece unique (I5), MySQL requires gtrid + bqual to be unique (H36),
+and all of it but the names can be read back. The hashes of job and sink are salted with the id of
+the metadata tables: two jobs of the same name on one server with metadata tables of their own never
+see each other's branches. The session's number is there because nobody else may touch a branch
+before the session that prepared it is gone (session_exit.py).
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class Owner:
 
 @dataclass(frozen=True)
 class Xid:
-    """One branch. Only text that matches our own pattern becomes an `Xid`, so it needs no quoting in SQL."""
+    """One branch. Only text that matches our own pattern becomes an `Xid`, so it needs
+    no quoting in SQL.
+    """
 
     gtrid: str
     bqual: str
@@ -66,7 +69,8 @@ class Xid:
         for part, pattern in ((self.gtrid, _GTRID), (self.bqual, _BQUAL)):
             if len(part) > _MAX_BYTES or not part.isascii() or not pattern.fullmatch(part):
                 raise CorruptRecordError(
-                    f"{part!r} is not part of one of our XA ids, or is longer than {_MAX_BYTES} bytes.",
+                    f"{part!r} is not part of one of our XA ids, "
+                    f"or is longer than {_MAX_BYTES} bytes.",
                     remedy="find out who changed the committables of the checkpoint.",
                 )
 
@@ -75,12 +79,14 @@ class Xid:
         """Return the branch of one task attempt, written in the session with that number.
 
         Raises:
-            ConfigError: the lineage is no UUID in its usual form, or the offsets hash is not in hex.
+            ConfigError: the lineage is no UUID in its usual form, or the offsets
+                hash is not in hex.
         """
         lineage, offsets = transaction.lineage, transaction.offsets_hash[:8]
         if not _LINEAGE.fullmatch(lineage) or not re.fullmatch("[0-9a-f]{8}", offsets):
             raise ConfigError(
-                f"{transaction}: lineage {lineage!r} or offsets hash {offsets!r} does not fit into an XA id."
+                f"{transaction}: lineage {lineage!r} or offsets hash {offsets!r} "
+                "does not fit into an XA id."
             )
         return cls(
             gtrid=f"{owner.job_hash}-{lineage.replace('-', '')}-{transaction.checkpoint}",
@@ -101,10 +107,15 @@ class Xid:
 
     def belongs_to(self, owner: Owner) -> bool:
         """Return whether the branch belongs to this sink of this job."""
-        return self.gtrid.startswith(f"{owner.job_hash}-") and _match(_BQUAL, self.bqual)["sink"] == owner.sink_hash
+        return (
+            self.gtrid.startswith(f"{owner.job_hash}-")
+            and _match(_BQUAL, self.bqual)["sink"] == owner.sink_hash
+        )
 
     def identify(self, owner: Owner) -> tuple[TransactionId, Subtask]:
-        """Return the piece's transaction and subtask. The offsets hash is shortened: the id holds only its first digits."""
+        """Return the piece's transaction and subtask. The offsets hash is shortened: the id holds
+        only its first digits.
+        """
         gtrid, bqual = _match(_GTRID, self.gtrid), _match(_BQUAL, self.bqual)
         transaction = TransactionId(
             job=owner.job,

@@ -45,7 +45,10 @@ class JobFolder:
         attempt = Attempt(1, number + 1)
         offsets = FrozenOffsets((None,), (f'{{"n": {number}}}',))
         transaction = TransactionId("orders", LINEAGE, number, attempt, "facts", offsets.hash)
-        entries = [{"topic": "orders", "partition": index, "offset": 100 * number + index} for index in (0, 1)]
+        entries = [
+            {"topic": "orders", "partition": index, "offset": 100 * number + index}
+            for index in (0, 1)
+        ]
         return CompletedCheckpoint(
             job="orders",
             lineage=LINEAGE,
@@ -53,9 +56,14 @@ class JobFolder:
             attempt=attempt,
             trigger_time_ms=1_700_000_000_000,
             offsets=offsets,
-            operator_states={"sources": [{"format": "twophase-kafka", "scheme": "split", "entries": entries}]},
+            operator_states={
+                "sources": [{"format": "twophase-kafka", "scheme": "split", "entries": entries}]
+            },
             committables={
-                "facts": [Committable(transaction, Subtask(index, index), "t", 10 + 10 * index) for index in (0, 1)]
+                "facts": [
+                    Committable(transaction, Subtask(index, index), "t", 10 + 10 * index)
+                    for index in (0, 1)
+                ]
             },
             duration_ms=840,
         )

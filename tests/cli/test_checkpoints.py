@@ -35,13 +35,17 @@ def shown(folder: Path) -> list[dict[str, Any]]:
 def test_repairs_are_listed_with_who_and_why(job_folder: JobFolder) -> None:
     job_folder.commit(0)
     note = Note("ann@host", 1_700_000_000_000, "rolled back\x1b by hand")
-    loss = AcceptedLoss(note, LINEAGE, 0, "facts", ("0.0",), 10, (None,), ("e",), emptied=False, before=())
+    loss = AcceptedLoss(
+        note, LINEAGE, 0, "facts", ("0.0",), 10, (None,), ("e",), emptied=False, before=()
+    )
     job_folder.log.append(RepairedRecord(loss))
     adopted = Lineage("22222222-2222-3333-4444-555555555555", ancestors={LINEAGE: 0})
     head, *_ = lines = show(job_folder.root).stdout.splitlines()
     assert head.startswith("Job orders")
     (line,) = [line for line in lines if line.startswith("repaired: ")]
-    assert line.endswith("10 rows of checkpoint 0 given up in sink facts, by ann@host: rolled back by hand")
+    assert line.endswith(
+        "10 rows of checkpoint 0 given up in sink facts, by ann@host: rolled back by hand"
+    )
     (entry,) = shown(job_folder.root)
     assert entry["rows"] == 20, "what is given up is not counted"
     job_folder.log.append(RepairedRecord(Adoption(note, adopted)))
@@ -56,14 +60,22 @@ def test_what_was_written_again_is_listed(job_folder: JobFolder) -> None:
     (old,) = job_folder.log.history.decisions
     new = job_folder.store.prepare(replace(job_folder.checkpoint(0), attempt=Attempt(1, 7)))
     job_folder.log.append(RepairedRecord(Rewrite(note, new, old.attempt, "facts", ("1.201",), 15)))
-    (line,) = [line for line in show(job_folder.root).stdout.splitlines() if line.startswith("repaired: ")]
-    assert line.endswith("15 rows of checkpoint 0 written again to sink facts (1.7), by ann@host: rolled back by hand")
+    (line,) = [
+        line for line in show(job_folder.root).stdout.splitlines() if line.startswith("repaired: ")
+    ]
+    assert line.endswith(
+        "15 rows of checkpoint 0 written again to sink facts (1.7), by ann@host: "
+        "rolled back by hand"
+    )
     (entry,) = shown(job_folder.root)
     assert (entry["state"], entry["attempt"]) == ("decided", "1.7")
 
 
 def everything(folder: Path) -> dict[str, tuple[int, int]]:
-    return {str(path): (path.stat().st_mtime_ns, path.stat().st_ino) for path in [folder, *sorted(folder.rglob("*"))]}
+    return {
+        str(path): (path.stat().st_mtime_ns, path.stat().st_ino)
+        for path in [folder, *sorted(folder.rglob("*"))]
+    }
 
 
 def test_a_row_tells_all_of_a_checkpoint(job_folder: JobFolder) -> None:
@@ -72,7 +84,16 @@ def test_a_row_tells_all_of_a_checkpoint(job_folder: JobFolder) -> None:
     assert result.exit_code == 0
     head, columns, row, after = result.stdout.splitlines()
     assert head == f"Job orders, generation 1, lineage {LINEAGE}"
-    for part in ("11111111", "1.1", "committed", "2023-11-1", "0.84 s", " kB ", "30", "orders-0:0 orders-1:1"):
+    for part in (
+        "11111111",
+        "1.1",
+        "committed",
+        "2023-11-1",
+        "0.84 s",
+        " kB ",
+        "30",
+        "orders-0:0 orders-1:1",
+    ):
         assert part in row
     assert columns.split()[0] == "id"
     assert "goes on after checkpoint 0, without a restore" in after
@@ -80,9 +101,12 @@ def test_a_row_tells_all_of_a_checkpoint(job_folder: JobFolder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lake", "shown_rows"), [((10, 20), "30 each"), ((5,), "facts 30, lake 5"), ((), "facts 30, lake 0")]
+    ("lake", "shown_rows"),
+    [((10, 20), "30 each"), ((5,), "facts 30, lake 5"), ((), "facts 30, lake 0")],
 )
-def test_rows_are_shown_by_sink(job_folder: JobFolder, lake: tuple[int, ...], shown_rows: str) -> None:
+def test_rows_are_shown_by_sink(
+    job_folder: JobFolder, lake: tuple[int, ...], shown_rows: str
+) -> None:
     checkpoint = job_folder.checkpoint(0)
     facts = checkpoint.committables["facts"]
     pieces = [replace(piece, rows=rows) for piece, rows in zip(facts, lake, strict=False)]
@@ -90,7 +114,10 @@ def test_rows_are_shown_by_sink(job_folder: JobFolder, lake: tuple[int, ...], sh
     job_folder.store.decide(job_folder.store.prepare(several))
     assert f"  {shown_rows}  " in show(job_folder.root).stdout
     (entry,) = shown(job_folder.root)
-    assert (entry["rows"], entry["rows_by_sink"]) == (30 + sum(lake), {"facts": 30, "lake": sum(lake)})
+    assert (entry["rows"], entry["rows_by_sink"]) == (
+        30 + sum(lake),
+        {"facts": 30, "lake": sum(lake)},
+    )
 
 
 def test_a_decided_checkpoint_shows_its_pending_commits(job_folder: JobFolder) -> None:
@@ -107,7 +134,11 @@ def test_a_decided_checkpoint_shows_its_pending_commits(job_folder: JobFolder) -
 def test_what_newer_checkpoints_replaced_is_subsumed(job_folder: JobFolder) -> None:
     for number in range(3):
         job_folder.commit(number)
-    assert [entry["state"] for entry in shown(job_folder.root)] == ["subsumed", "subsumed", "committed"]
+    assert [entry["state"] for entry in shown(job_folder.root)] == [
+        "subsumed",
+        "subsumed",
+        "committed",
+    ]
 
 
 def test_a_body_without_a_decision_is_undecided(job_folder: JobFolder) -> None:
@@ -184,7 +215,8 @@ def test_a_log_of_a_newer_version_is_no_damage(job_folder: JobFolder) -> None:
     result = show(job_folder.root)
     assert result.exit_code == 3
     assert result.stderr.startswith(
-        "Error: The durable file log/0000000003 was written by a newer twophase (format 2; this one reads up to 1)."
+        "Error: The durable file log/0000000003 was written by a newer twophase (format 2; "
+        "this one reads up to 1)."
     )
     assert "No data is lost" in result.stderr
     assert "Next: start the newer version again." in result.stderr
@@ -205,7 +237,9 @@ def test_a_body_of_a_newer_version_is_told_beside_the_others(job_folder: JobFold
     assert [entry["state"] for entry in entries] == ["newer", "decided"]
 
 
-def test_a_driver_that_goes_on_meanwhile_is_no_damage(job_folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_goes_on_meanwhile_is_no_damage(
+    job_folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job_folder.commit(0)
     reads: list[Any] = []
     original = checkpoint_list._entry
@@ -224,7 +258,9 @@ def test_a_driver_that_goes_on_meanwhile_is_no_damage(job_folder: JobFolder, mon
 def test_a_body_that_is_subsumed_while_it_is_read_is_no_damage(
     job_folder: JobFolder, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """The driver has noted checkpoint 1 as committed already: the log tells nothing of what it deletes now."""
+    """The driver has noted checkpoint 1 as committed already: the log tells nothing of
+    what it deletes now.
+    """
     job_folder.commit(0)
     job_folder.decide(1)
     job_folder.log.append(CommittedRecord(LINEAGE, 1))

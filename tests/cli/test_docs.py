@@ -28,21 +28,34 @@ def test_every_failure_reason_is_documented_as_it_is() -> None:
     for reason in CheckpointFailureReason:
         message, counts, raised = documented[reason.name]
         assert (message, counts) == (reason.message, "yes" if reason.counts else "no")
-        assert raised.startswith("no: " if "not raised on Spark" in reason.message else ("yes: ", "no: "))
+        assert raised.startswith(
+            "no: " if "not raised on Spark" in reason.message else ("yes: ", "no: ")
+        )
 
 
 def test_the_reasons_that_are_raised_are_documented_as_raised() -> None:
     modules = (DOCS.parent / "twophase").rglob("*.py")
-    raised = {name for path in modules for name in re.findall(r"CheckpointFailureReason\.([A-Z_]+)", path.read_text())}
+    raised = {
+        name
+        for path in modules
+        for name in re.findall(r"CheckpointFailureReason\.([A-Z_]+)", path.read_text())
+    }
     assert {
-        name for name, cells in rows("failure-reasons.md", "reason").items() if cells[2].startswith("yes")
+        name
+        for name, cells in rows("failure-reasons.md", "reason").items()
+        if cells[2].startswith("yes")
     } == raised
 
 
 def test_every_option_of_every_command_is_documented() -> None:
     page = (DOCS / "cli.md").read_text()
     commands = [_command(name) for name in main.list_commands(click.Context(main))]
-    commands += [one for group in commands if isinstance(group, click.Group) for one in group.commands.values()]
+    commands += [
+        one
+        for group in commands
+        if isinstance(group, click.Group)
+        for one in group.commands.values()
+    ]
     assert {"run", "adopt-from-target"} <= {command.name for command in commands}
     for command in commands:
         for parameter in command.params:

@@ -13,7 +13,14 @@ from click.testing import CliRunner, Result
 
 from twophase.cli.main import Commands, main
 from twophase.cli.options import verbose_option
-from twophase.errors import ConfigError, FencedError, OffsetOutOfRangeError, PreflightError, StopJobError, TwoPhaseError
+from twophase.errors import (
+    ConfigError,
+    FencedError,
+    OffsetOutOfRangeError,
+    PreflightError,
+    StopJobError,
+    TwoPhaseError,
+)
 
 RAISED: list[tuple[Exception, int]] = [
     (ConfigError("a", remedy="b"), 2),
@@ -44,8 +51,12 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
-@pytest.mark.parametrize(("raised", "code"), RAISED, ids=[type(kind).__name__ for kind, _ in RAISED])
-def test_an_error_is_text_and_an_exit_code(error: list[Exception], raised: Exception, code: int) -> None:
+@pytest.mark.parametrize(
+    ("raised", "code"), RAISED, ids=[type(kind).__name__ for kind, _ in RAISED]
+)
+def test_an_error_is_text_and_an_exit_code(
+    error: list[Exception], raised: Exception, code: int
+) -> None:
     error.append(raised)
     result = run("fail")
     assert result.exit_code == code
@@ -80,7 +91,10 @@ def test_an_error_that_spark_carried_as_text_is_recognised(error: list[Exception
 
 def test_what_an_error_quotes_cannot_steer_the_terminal(error: list[Exception]) -> None:
     error.append(ConfigError("a \x1b[2J [bold]b[/bold] \r\nError: c", remedy="\x07d"))
-    assert run("fail").stderr.splitlines() == ["Error: a [2J [bold]b[/bold] Error: c [ConfigError]", "Next: d"]
+    assert run("fail").stderr.splitlines() == [
+        "Error: a [2J [bold]b[/bold] Error: c [ConfigError]",
+        "Next: d",
+    ]
 
 
 def test_the_version_is_shown() -> None:
@@ -98,12 +112,21 @@ def test_every_command_has_an_example_in_its_help() -> None:
 
 
 def test_a_command_imports_none_of_the_others() -> None:
-    """`twophase run` starts a JVM; what the other commands need would only be imported before it."""
-    asked = "import sys; from twophase.cli.main import main; main(['run', '--help'], standalone_mode=False); print(*sys.modules)"
+    """`twophase run` starts a JVM; what the other commands need would only be
+    imported before it.
+    """
+    asked = (
+        "import sys; from twophase.cli.main import main; main(['run', '--help'], "
+        "standalone_mode=False); print(*sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     loaded = done.stdout.splitlines()[-1].split()
     assert "twophase.cli.run" in loaded
-    assert not {"twophase.cli.repair", "twophase.cli.checkpoints", "twophase.cli.jobfile.pipeline"} & {*loaded}
+    assert not {
+        "twophase.cli.repair",
+        "twophase.cli.checkpoints",
+        "twophase.cli.jobfile.pipeline",
+    } & {*loaded}
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:
@@ -113,4 +136,7 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 def test_a_missing_job_file_is_a_twophase_error() -> None:
     result = run("run", "/no/such/job.yaml")
     assert result.exit_code == 2
-    assert "/no/such/job.yaml cannot be read: No such file or directory. [ConfigError]" in result.stderr
+    assert (
+        "/no/such/job.yaml cannot be read: No such file or directory. [ConfigError]"
+        in result.stderr
+    )

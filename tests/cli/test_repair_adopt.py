@@ -1,4 +1,6 @@
-"""What `twophase repair adopt-from-target` says and asks for; two folders of files, no server, no Spark."""
+"""What `twophase repair adopt-from-target` says and asks for; two folders of files,
+no server, no Spark.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Files:
         return self.root / "job"
 
     def driver(self) -> Driver:
-        sinks = {name: FileSink(path=str(self.root / name), format="json") for name in ("facts", "lake")}
+        sinks = {
+            name: FileSink(path=str(self.root / name), format="json") for name in ("facts", "lake")
+        }
         for sink in sinks.values():
             self.left.callback(sink.close)
         return Driver(self.folder, {}, sinks=sinks)  # type: ignore[arg-type]
@@ -50,12 +54,16 @@ class Files:
         return driver
 
     def in_commit(self) -> Driver:
-        """Restored, and killed when checkpoint 1 was committed in `facts`; Spark had planned it. Then the log is gone."""
+        """Restored, and killed when checkpoint 1 was committed in `facts`; Spark had planned it.
+        Then the log is gone.
+        """
         driver = self.restored()
         planned = self.folder / "spark" / driver.coordinator.lineage.id / "offsets"
         planned.mkdir(parents=True)
         for number in (0, 1):
-            (planned / str(number)).write_text("\n".join(["v1", "{}", *map(str, offsets(number).end)]))
+            (planned / str(number)).write_text(
+                "\n".join(["v1", "{}", *map(str, offsets(number).end)])
+            )
         decided(driver, 1)
         facts = driver.sinks["facts"]
         facts.commit([CommitRequest(piece) for piece in facts.in_doubt()])
@@ -69,9 +77,22 @@ class Files:
             for name in ("facts", "lake")
         }
         source = {"format": "twophase-kafka", "schema": "id long", "options": options}
-        job = {"name": JOB, "source": source, "sinks": sinks, "options": {"checkpointLocation": str(self.folder)}}
+        job = {
+            "name": JOB,
+            "source": source,
+            "sinks": sinks,
+            "options": {"checkpointLocation": str(self.folder)},
+        }
         (self.root / "job.yaml").write_text(yaml.safe_dump(job))
-        command = ["repair", "adopt-from-target", str(self.root / "job.yaml"), *arguments, "--yes", "--reason", "lost"]
+        command = [
+            "repair",
+            "adopt-from-target",
+            str(self.root / "job.yaml"),
+            *arguments,
+            "--yes",
+            "--reason",
+            "lost",
+        ]
         result = CliRunner().invoke(main, command)
         return result.exit_code, result.output
 
@@ -87,7 +108,9 @@ def files(tmp_path: Path) -> Iterator[Files]:
         yield Files(tmp_path, left)
 
 
-def test_a_job_that_was_restored_and_whose_log_is_damaged_goes_on_without_a_flag(files: Files) -> None:
+def test_a_job_that_was_restored_and_whose_log_is_damaged_goes_on_without_a_flag(
+    files: Files,
+) -> None:
     lineage = files.in_commit().coordinator.lineage
     code, output = files.adopt()
     assert code == 0, output
@@ -116,19 +139,26 @@ def staged_manifest(files: Files) -> Path:
 
 
 @pytest.mark.parametrize("newer", [newest_record, decided_body, staged_manifest])
-def test_what_a_newer_version_has_written_is_not_given_up(files: Files, newer: Callable[[Files], Path]) -> None:
+def test_what_a_newer_version_has_written_is_not_given_up(
+    files: Files, newer: Callable[[Files], Path]
+) -> None:
     path = newer(files)
     content = re.sub(rb"\A(twophase[a-z-]*)/1 ", rb"\1/2 ", path.read_bytes())
     path.write_bytes(content)
     before = {name for name, data in snapshot(files.root).items() if data}
     code, output = files.adopt()
     assert code == 3, output
-    assert "was written by a newer twophase (format 2; this one reads up to 1). [NewerFormatError]" in output
+    assert (
+        "was written by a newer twophase (format 2; this one reads up to 1). [NewerFormatError]"
+        in output
+    )
     assert "No data is lost: it was left as it is." in output
     assert "Next: start the newer version again." in output
     after = snapshot(files.root)
     left = {name for name in before if name not in after}
-    assert not {name for name in left if "/fence-" not in name}, "a fence is raised by renaming its folder"
+    assert not {name for name in left if "/fence-" not in name}, (
+        "a fence is raised by renaming its folder"
+    )
     assert content in after.values()
     assert len(after) >= len(before)
 
@@ -146,7 +176,9 @@ def test_pieces_of_several_lineages_are_shown_with_theirs(files: Files) -> None:
     lake, lineage = driver.sinks["lake"], driver.coordinator.lineage
     [old] = lineage.ancestors
     attempt = Attempt(driver.coordinator.generation, 99)
-    writer = lake.writer(TransactionId(JOB, old, 7, attempt, "lake", offsets(7).hash), Subtask(0, 900))
+    writer = lake.writer(
+        TransactionId(JOB, old, 7, attempt, "lake", offsets(7).hash), Subtask(0, 900)
+    )
     writer.write(pa.RecordBatch.from_pylist([{"id": 70}], schema=SCHEMA))
     writer.pre_commit()
     code, output = files.adopt()
@@ -163,17 +195,25 @@ def test_lineages_whose_order_nothing_tells_are_all_named(files: Files) -> None:
         sink.subsume(driver.coordinator.lineage.id, 1)
     shutil.rmtree(files.folder)
     code, refused = files.adopt()
-    assert (code, "nothing tells which is the newest" in refused, "--from-starting-offsets" in refused) == (
+    assert (
+        code,
+        "nothing tells which is the newest" in refused,
+        "--from-starting-offsets" in refused,
+    ) == (
         2,
         True,
         True,
     )
     code, adopted = files.adopt("--from-starting-offsets", startingOffsets='{"orders":{"0":20}}')
-    assert (code, "Nothing tells which of these lineages is the newest" in adopted) == (0, True), adopted
+    assert (code, "Nothing tells which of these lineages is the newest" in adopted) == (0, True), (
+        adopted
+    )
     for output in (refused, adopted):
         for lineage, newest in ((old, 0), (driver.coordinator.lineage.id, 1)):
             assert f"lineage {lineage} up to checkpoint {newest}" in output
-    assert "spark/<lineage>/offsets; in the plugin form `offsets` beside `metadata`" in " ".join(refused.split())
+    assert "spark/<lineage>/offsets; in the plugin form `offsets` beside `metadata`" in " ".join(
+        refused.split()
+    )
 
 
 def fence(files: Files) -> None:
@@ -188,7 +228,11 @@ def pre_commit(files: Files) -> None:
     ("before", "code", "says"),
     [
         (fence, 0, "none has rows of the job"),
-        (pre_commit, 2, "the targets have no rows of this job, but 4 pieces that were pre-committed"),
+        (
+            pre_commit,
+            2,
+            "the targets have no rows of this job, but 4 pieces that were pre-committed",
+        ),
     ],
 )
 def test_targets_without_rows_are_not_said_to_have_some(
@@ -206,17 +250,23 @@ def test_targets_without_rows_are_not_said_to_have_some(
 
 
 @pytest.mark.parametrize("offsets", ["latest", '{"orders":{"0":-1}}'])
-def test_sources_that_begin_at_the_end_need_the_flag_also_where_nothing_is_adopted(files: Files, offsets: str) -> None:
+def test_sources_that_begin_at_the_end_need_the_flag_also_where_nothing_is_adopted(
+    files: Files, offsets: str
+) -> None:
     """Otherwise what was written since the first start is skipped without a word."""
     fence(files)
     shutil.rmtree(files.folder)
     code, output = files.adopt(startingOffsets=offsets)
-    assert (code, "Records since then may be skipped" in output.replace("\n", " ")) == (2, True), output
+    assert (code, "Records since then may be skipped" in output.replace("\n", " ")) == (2, True), (
+        output
+    )
     code, output = files.adopt("--from-starting-offsets", startingOffsets=offsets)
     assert code == 0, output
 
 
-def test_a_log_with_a_committed_checkpoint_that_no_target_has_rows_of_continues_after_it(files: Files) -> None:
+def test_a_log_with_a_committed_checkpoint_that_no_target_has_rows_of_continues_after_it(
+    files: Files,
+) -> None:
     driver = files.driver().recover()
 
     def without_rows(pending: PendingCheckpoint) -> None:

@@ -1,4 +1,6 @@
-"""`twophase repair` of a job whose sink needs Spark to open, from the file that `twophase run` runs."""
+"""`twophase repair` of a job whose sink needs Spark to open, from the file that
+`twophase run` runs.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def job(tmp_path: Path) -> Iterator[Command]:
     folder = tmp_path / "in"
     folder.mkdir()
     for file in range(2):
-        (folder / f"{file}.json").write_text("".join(f'{{"id": {10 * file + step}}}\n' for step in range(10)))
+        (folder / f"{file}.json").write_text(
+            "".join(f'{{"id": {10 * file + step}}}\n' for step in range(10))
+        )
     options = {"path": str(folder), "maxFilesPerTrigger": 1}
     with ExitStack() as left:
         yield Command(tmp_path, left, {"format": "json", "schema": "id long", "options": options})
@@ -31,7 +35,11 @@ def test_a_job_whose_decided_piece_is_gone_goes_on_after_the_repair(job: Command
     code, _, err = job.run("--available-now", TWOPHASE_FAILPOINTS="C12=kill@2")
     first = job.ids()  # of either file: they are of the same second
     assert (code, len(first)) == (-signal.SIGKILL, 10), err
-    (piece,) = [path for path in (job.root / "facts").rglob("*") if path.is_file() and "prepared" in path.parts]
+    (piece,) = [
+        path
+        for path in (job.root / "facts").rglob("*")
+        if path.is_file() and "prepared" in path.parts
+    ]
     piece.unlink()
     code, _, err = job.run("--available-now")
     assert code == 3

@@ -14,7 +14,14 @@ import pytest
 import yaml
 
 from harness import delta_lake
-from harness.job_command import CONF, TIMEOUT_S, Command, two_batches, wait_for_a_commit, without_end
+from harness.job_command import (
+    CONF,
+    TIMEOUT_S,
+    Command,
+    two_batches,
+    wait_for_a_commit,
+    without_end,
+)
 from harness.selection import representatives
 from twophase.startup.java import pyspark_jars
 from twophase.testing.services.delta import delta_jars
@@ -40,10 +47,14 @@ def endless(tmp_path: Path, left: ExitStack) -> Command:
 
 
 @pytest.mark.proof
-def test_a_driver_killed_between_decision_and_commit_loses_and_repeats_nothing(files: Command) -> None:
+def test_a_driver_killed_between_decision_and_commit_loses_and_repeats_nothing(
+    files: Command,
+) -> None:
     code, _, err = files.run("--available-now", TWOPHASE_FAILPOINTS="C12=kill")
     assert (code, files.ids()) == (-signal.SIGKILL, []), err
-    assert [(entry["state"], entry["pending_commits"]) for entry in files.checkpoints()] == [("decided", {"facts": 1})]
+    assert [(entry["state"], entry["pending_commits"]) for entry in files.checkpoints()] == [
+        ("decided", {"facts": 1})
+    ]
 
     code, out, err = files.run("--available-now")
     assert (code, files.ids(), err) == (0, list(range(20)), "")
@@ -65,7 +76,9 @@ def test_sigterm_stops_the_job_cleanly(endless: Command) -> None:
 
 
 @pytest.mark.proof
-def test_a_reader_of_the_progress_that_goes_away_neither_stops_nor_hangs_the_job(endless: Command) -> None:
+def test_a_reader_of_the_progress_that_goes_away_neither_stops_nor_hangs_the_job(
+    endless: Command,
+) -> None:
     """`twophase run job.yaml --progress plain | head -3`."""
     process = endless.start()
     wait_for_a_commit(process)
@@ -83,7 +96,9 @@ def test_a_reader_of_the_progress_that_goes_away_neither_stops_nor_hangs_the_job
     assert endless.ids() == list(range(len(endless.ids())))
 
 
-@pytest.mark.parametrize("to", representatives(["process group", "every process"], {"process group"}))
+@pytest.mark.parametrize(
+    "to", representatives(["process group", "every process"], {"process group"})
+)
 def test_sigterm_to_all_of_us_stops_the_job_as_cleanly(endless: Command, to: str) -> None:
     """`timeout` signals the group, systemd by default every process of the unit."""
     process = endless.start()
@@ -104,10 +119,14 @@ def test_sigterm_to_all_of_us_stops_the_job_as_cleanly(endless: Command, to: str
 
 @pytest.mark.proof
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_the_middle_of_a_checkpoint_says_what_became_of_it(files: Command, number: signal.Signals) -> None:
+def test_a_signal_in_the_middle_of_a_checkpoint_says_what_became_of_it(
+    files: Command, number: signal.Signals
+) -> None:
     """Ctrl-C signals the group."""
     held = files.root / "points"
-    process = files.start(TWOPHASE_FAILPOINTS="C03=delay:3600000", TWOPHASE_FAILPOINTS_LOG=str(held))
+    process = files.start(
+        TWOPHASE_FAILPOINTS="C03=delay:3600000", TWOPHASE_FAILPOINTS_LOG=str(held)
+    )
     deadline_s = time.monotonic() + TIMEOUT_S
     while not held.exists():
         assert time.monotonic() < deadline_s, "no task has pre-committed"
@@ -117,7 +136,8 @@ def test_a_signal_in_the_middle_of_a_checkpoint_says_what_became_of_it(files: Co
     out, err = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, err, files.ids()) == (0, "", [])
     reported = (
-        "checkpoint 0 (1.1) was not decided before the stop: nothing of it is visible, the next start writes its rows"
+        "checkpoint 0 (1.1) was not decided before the stop: "
+        "nothing of it is visible, the next start writes its rows"
     )
     assert reported in out
     assert "declined" not in out
@@ -153,7 +173,12 @@ def test_the_loss_of_spark_ends_the_command(endless: Command) -> None:
 def test_a_target_that_is_not_there_is_reported_before_spark_starts(files: Command) -> None:
     """There is no Java here: a start of Spark would be another error."""
     job = yaml.safe_load((files.root / "job.yaml").read_text())
-    options = {"url": "mysql://app@127.0.0.1:1/shop", "table": "orders", "password_env": "SHOP_PASSWORD", "tls": "off"}
+    options = {
+        "url": "mysql://app@127.0.0.1:1/shop",
+        "table": "orders",
+        "password_env": "SHOP_PASSWORD",
+        "tls": "off",
+    }
     job["sinks"]["shop"] = {"type": "mysql", "options": options}
     (files.root / "job.yaml").write_text(yaml.safe_dump(job))
     code, _, err = files.run(SHOP_PASSWORD="secret", JAVA_HOME="/nowhere", PATH="/nowhere")
@@ -171,8 +196,9 @@ def test_a_folder_of_a_newer_version_is_refused_and_left_as_it_is(files: Command
     code, _, err = files.run("--available-now")
     assert (code, files.ids()) == (3, []), err
     assert (
-        "log/0000000001 was written by a newer twophase (format 2; this one reads up to 1). [NewerFormatError]" in err
-    )
+        "log/0000000001 was written by a newer twophase (format 2; this one reads up to 1). "
+        "[NewerFormatError]"
+    ) in err
     assert "No data is lost: it was left as it is." in err
     assert "Next: start the newer version again." in err
     assert "Traceback" not in err
@@ -192,8 +218,12 @@ def test_delta_that_is_installed_with_spark_is_not_fetched(tmp_path: Path, left:
         (home / "jars" / jar.name).symlink_to(jar)
     lake = {"type": "delta", "options": {"path": str(tmp_path / "lake"), "create": True}}
     conf = {**CONF, "spark.jars.ivy": str(tmp_path / "ivy")}
-    command = two_batches(tmp_path, left, sinks={"lake": lake}, spark={"master": "local[2]", "conf": conf})
-    code, out, err = command.run("--available-now", SPARK_HOME=str(home), TWOPHASE_QUICK_START="off")
+    command = two_batches(
+        tmp_path, left, sinks={"lake": lake}, spark={"master": "local[2]", "conf": conf}
+    )
+    code, out, err = command.run(
+        "--available-now", SPARK_HOME=str(home), TWOPHASE_QUICK_START="off"
+    )
     assert (code, err) == (0, ""), err
     assert "looks for" not in out
     assert not (tmp_path / "ivy").exists()

@@ -1,4 +1,6 @@
-"""The first signal stops the job, the second ends the process. In processes of their own, without Spark."""
+"""The first signal stops the job, the second ends the process. In processes of their
+own, without Spark.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def start() -> Iterator[Start]:
     with ExitStack() as left:
 
         def start(*arguments: str) -> subprocess.Popen[str]:
-            process = subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, text=True)
+            process = subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, text=True
+            )
             left.callback(process.kill)
             assert process.stdout is not None
             assert process.stdout.readline() == "running\n"
@@ -48,7 +52,9 @@ def start() -> Iterator[Start]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("argument", ["", "fail"])
-def test_the_first_signal_stops_cleanly(start: Start, number: signal.Signals, argument: str) -> None:
+def test_the_first_signal_stops_cleanly(
+    start: Start, number: signal.Signals, argument: str
+) -> None:
     process = start(argument)
     process.send_signal(number)
     assert process.communicate(timeout=60)[0].splitlines() == ["asked", "stopping", "ended"]
@@ -72,5 +78,7 @@ def test_a_stop_that_hangs_ends_the_process_and_says_so(start: Start, argument: 
     process.send_signal(signal.SIGTERM)
     lines = process.communicate(timeout=60)[0].splitlines()
     assert lines[:2] == ["asked", "stopping"]
-    assert lines[2].startswith("The job did not stop within 0.2 s, and is ended at once. No data is lost")
+    assert lines[2].startswith(
+        "The job did not stop within 0.2 s, and is ended at once. No data is lost"
+    )
     assert process.returncode == 1

@@ -34,7 +34,10 @@ def printed(conf: Mapping[str, str]) -> list[str]:
     """What is printed before the JVM is there."""
     lines: list[str] = []
     start = Start("orders", None, conf, quick=False, preload=(), verbose=False)
-    with pytest.raises(PreflightError, match="no JVM in this test"), spark_session(start, SparkOutput(lines.append)):
+    with (
+        pytest.raises(PreflightError, match="no JVM in this test"),
+        spark_session(start, SparkOutput(lines.append)),
+    ):
         pytest.fail("Spark has started")
     return lines
 

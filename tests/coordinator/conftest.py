@@ -38,8 +38,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def broken(driver: Driver, targets: dict[str, MemoryTarget], request: pytest.FixtureRequest) -> Driver:
-    """Checkpoint 0 is committed, 1 decided; of 1 the pieces that the test names are lost in `facts`."""
+def broken(
+    driver: Driver, targets: dict[str, MemoryTarget], request: pytest.FixtureRequest
+) -> Driver:
+    """Checkpoint 0 is committed, 1 decided; of 1 the pieces that the test names
+    are lost in `facts`.
+    """
     driver.run(0)
     decided(driver, 1)
     lose(targets["facts"], 1, *request.param)
@@ -47,4 +51,6 @@ def broken(driver: Driver, targets: dict[str, MemoryTarget], request: pytest.Fix
 
 
 in_part = pytest.mark.parametrize("broken", [(1,)], indirect=True, ids=["one piece"])
-each = pytest.mark.parametrize("broken", [(1,), (0, 1)], indirect=True, ids=["one piece", "all pieces"])
+each = pytest.mark.parametrize(
+    "broken", [(1,), (0, 1)], indirect=True, ids=["one piece", "all pieces"]
+)

@@ -1,4 +1,6 @@
-"""A loss is accepted: the job goes on without the lost pieces, the log says so for ever, and no later hole is hidden by it."""
+"""A loss is accepted: the job goes on without the lost pieces, the log says so for ever, and no
+later hole is hidden by it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from harness.memory_driver import JOB, NOTE, Driver, ManualClock, completed_of, decided, lose, restoring, visible
+from harness.memory_driver import (
+    JOB,
+    NOTE,
+    Driver,
+    ManualClock,
+    completed_of,
+    decided,
+    lose,
+    restoring,
+    visible,
+)
 from tests.coordinator.conftest import each, in_part
 from tests.coordinator.test_restored_target import backup, no_rows_for, restore_target
 from twophase.config import JobOptions
 from twophase.coordinator.accept_loss import LossPlan, LossRepair
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.errors import ConfigError, FencedError, LostCommittableError, StopJobError, TargetChangedError
+from twophase.errors import (
+    ConfigError,
+    FencedError,
+    LostCommittableError,
+    StopJobError,
+    TargetChangedError,
+)
 from twophase.events import Observers
 from twophase.ids import Subtask
 from twophase.protocol.sink import SinkContext, SinkHistory
@@ -33,14 +51,20 @@ def repair(folder: Path, targets: Targets) -> LossRepair:
     for name, sink in sinks.items():
         sink.open(SinkContext(JOB, name, None, 1))
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
-    return LossRepair(JobContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()))
+    return LossRepair(
+        JobContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock())
+    )
 
 
 whole = pytest.mark.parametrize("broken", [(0, 1)], indirect=True, ids=["all pieces"])
 
 
 def survivors(plan: LossPlan) -> list[int]:
-    return [10 * plan.number + 5 * piece.subtask.index + step for piece in plan.kept for step in range(5)]
+    return [
+        10 * plan.number + 5 * piece.subtask.index + step
+        for piece in plan.kept
+        for step in range(5)
+    ]
 
 
 @each
@@ -49,7 +73,9 @@ def test_the_error_names_the_command_and_the_command_leads_out(
 ) -> None:
     with pytest.raises(LostCommittableError) as caught:
         another().recover()
-    assert caught.value.remedy.endswith("twophase repair accept-loss JOB.yaml --checkpoint 1 --sink facts")
+    assert caught.value.remedy.endswith(
+        "twophase repair accept-loss JOB.yaml --checkpoint 1 --sink facts"
+    )
     repairing = repair(folder, targets)
     plan = repairing.plan(1, "facts")
     repairing.accept(plan, NOTE)
@@ -61,7 +87,11 @@ def test_the_error_names_the_command_and_the_command_leads_out(
 
 @each
 def test_the_record_says_what_is_lost_and_outlives_every_fold(
-    broken: Driver, targets: Targets, another: Another, folder: Path, monkeypatch: pytest.MonkeyPatch
+    broken: Driver,
+    targets: Targets,
+    another: Another,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     repairing = repair(folder, targets)
     plan = repairing.plan(1, "facts")
@@ -78,7 +108,9 @@ def test_the_record_says_what_is_lost_and_outlives_every_fold(
 
 
 @each
-def test_spark_may_replay_the_checkpoint(broken: Driver, targets: Targets, another: Another, folder: Path) -> None:
+def test_spark_may_replay_the_checkpoint(
+    broken: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
     repairing = repair(folder, targets)
     repairing.accept(repairing.plan(1, "facts"), NOTE)
     rows = visible(targets["facts"])
@@ -102,7 +134,9 @@ def test_the_checkpoint_before_is_what_the_target_must_prove_from_then_on(
 
 
 @each
-def test_a_target_restored_later_is_noticed(broken: Driver, targets: Targets, another: Another, folder: Path) -> None:
+def test_a_target_restored_later_is_noticed(
+    broken: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
     repairing = repair(folder, targets)
     repairing.accept(repairing.plan(1, "facts"), NOTE)
     driver = another().recover()
@@ -117,7 +151,9 @@ def test_a_target_restored_later_is_noticed(broken: Driver, targets: Targets, an
 def test_a_checkpoint_that_was_decided_after_the_lost_one_commits(
     driver: Driver, targets: Targets, another: Another, folder: Path, broken: Driver
 ) -> None:
-    """As with `checkpoint.max_concurrent`: its body, written before the loss, requires proof of the lost one."""
+    """As with `checkpoint.max_concurrent`: its body, written before the loss, requires
+    proof of the lost one.
+    """
     coordinator = another().coordinator
     coordinator.context.log.read()
     broken.coordinator.context.log.read()
@@ -132,7 +168,9 @@ def test_a_checkpoint_that_was_decided_after_the_lost_one_commits(
     assert visible(targets["lake"]) == list(range(40))
 
 
-def test_two_in_a_row_are_accepted_one_by_one(driver: Driver, targets: Targets, another: Another, folder: Path) -> None:
+def test_two_in_a_row_are_accepted_one_by_one(
+    driver: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
     driver.run(0)
     decided(driver, 1)
     with pytest.MonkeyPatch.context() as patch:
@@ -187,7 +225,7 @@ def test_a_restore_from_the_checkpoint_goes_on_too(
     assert visible(targets["lake"]) == sorted([*range(20), *range(10, 20)])
 
 
-# -- refused where going on by itself is right ---------------------------------------------------------------------------
+# -- refused where going on by itself is right -----------------------------------------------------
 
 
 def test_where_nothing_is_lost_there_is_nothing_to_accept(
@@ -214,13 +252,15 @@ def test_what_is_not_there_is_named_and_nothing_is_touched(
 
 
 @in_part
-def test_a_restored_target_is_not_repaired_away(broken: Driver, targets: Targets, folder: Path) -> None:
+def test_a_restored_target_is_not_repaired_away(
+    broken: Driver, targets: Targets, folder: Path
+) -> None:
     restore_target(targets["facts"], MemoryTarget())
     with pytest.raises(TargetChangedError):
         repair(folder, targets).plan(1, "facts")
 
 
-# -- a target that was restored from a backup ------------------------------------------------------------------------------
+# -- a target that was restored from a backup ------------------------------------------------------
 
 
 @pytest.mark.parametrize("had", [0, 1], ids=["nothing", "the first checkpoint"])
@@ -238,7 +278,9 @@ def test_what_a_restored_target_lacks_is_given_up(
     restore_target(targets["facts"], old)
     with pytest.raises(TargetChangedError) as caught:
         another().recover()
-    assert caught.value.remedy.endswith("twophase repair accept-loss JOB.yaml --checkpoint 2 --sink facts")
+    assert caught.value.remedy.endswith(
+        "twophase repair accept-loss JOB.yaml --checkpoint 2 --sink facts"
+    )
     repairing = repair(folder, targets)
     plan = repairing.plan(2, "facts")
     assert f"Checkpoints {'from 1' if had else 'up'} to 2 are missing in it" in plan.gap
@@ -275,11 +317,18 @@ def test_what_was_given_up_does_not_return_with_the_branches_of_the_backup(
     assert "Checkpoints from 1 to 2 are missing in it" in plan.gap
     repairing.accept(plan, NOTE)
     another(options=kept).recover().run(3)
-    assert (visible(targets["facts"]), targets["facts"].prepared) == ([*range(10), *range(30, 40)], {})
+    assert (visible(targets["facts"]), targets["facts"].prepared) == (
+        [*range(10), *range(30, 40)],
+        {},
+    )
 
 
 def test_rows_of_long_ago_are_given_up_too(
-    driver: Driver, targets: Targets, another: Another, folder: Path, monkeypatch: pytest.MonkeyPatch
+    driver: Driver,
+    targets: Targets,
+    another: Another,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither the decision nor the body of the checkpoint is kept any more."""
     monkeypatch.setattr("twophase.state.store._FOLD_AT", 3)
@@ -298,14 +347,20 @@ def test_rows_of_long_ago_are_given_up_too(
     assert visible(targets["facts"]) == list(range(50, 60))
 
 
-def test_another_target_is_not_taken_for_a_restored_one(driver: Driver, targets: Targets, folder: Path) -> None:
+def test_another_target_is_not_taken_for_a_restored_one(
+    driver: Driver, targets: Targets, folder: Path
+) -> None:
     driver.run(0)
     with pytest.raises(TargetChangedError):
         repair(folder, {**targets, "facts": MemoryTarget()}).plan(0, "facts")
 
 
 def test_a_checkpoint_that_another_driver_commits_meanwhile_is_not_taken_for_missing(
-    driver: Driver, targets: Targets, another: Another, folder: Path, monkeypatch: pytest.MonkeyPatch
+    driver: Driver,
+    targets: Targets,
+    another: Another,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is committed after the targets were asked and before the log is read."""
     driver.run(0)
@@ -327,7 +382,7 @@ def test_a_checkpoint_that_another_driver_commits_meanwhile_is_not_taken_for_mis
     assert visible(targets["facts"]) == list(range(20))
 
 
-# -- one driver writes -----------------------------------------------------------------------------------------------------
+# -- one driver writes -----------------------------------------------------------------------------
 
 
 @in_part
@@ -378,7 +433,9 @@ def test_what_two_restored_targets_lack_is_accepted_one_after_the_other(
     for name, target in targets.items():
         restore_target(target, before[name])
     for name in targets:
-        with pytest.raises(TargetChangedError, match=f"accept-loss JOB.yaml --checkpoint 0 --sink {name}"):
+        with pytest.raises(
+            TargetChangedError, match=f"accept-loss JOB.yaml --checkpoint 0 --sink {name}"
+        ):
             another().recover()
         repairing = repair(folder, targets)
         repairing.accept(repairing.plan(0, name), NOTE)

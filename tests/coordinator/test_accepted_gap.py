@@ -19,7 +19,9 @@ from twophase.testing.memory import MemoryTarget
 def test_a_restore_continues_after_an_accepted_gap_of_several_checkpoints(
     driver: Driver, targets: Targets, folder: Path, had: int
 ) -> None:
-    """The body of the newest names the one before it as what the target must prove, and the target lacks that too."""
+    """The body of the newest names the one before it as what the target must prove, and the
+    target lacks that too.
+    """
     run_all(driver, 0, had)
     old = backup(targets["facts"])
     run_all(driver, had, 5)
@@ -34,11 +36,15 @@ def test_a_restore_continues_after_an_accepted_gap_of_several_checkpoints(
     restored.coordinator.begin_lineage(restore.lineage)
     restored.run(1)
     Driver(folder, moved).recover()
-    assert visible(moved["facts"]) == sorted([*range(10 * had), *range(10, 20)]), "the same offsets, of another lineage"
+    assert visible(moved["facts"]) == sorted([*range(10 * had), *range(10, 20)]), (
+        "the same offsets, of another lineage"
+    )
     assert visible(moved["lake"]) == list(range(10, 20))
 
 
-@pytest.mark.parametrize("had", [0, 1, 2], ids=["nothing", "the first", "all of the lineage before"])
+@pytest.mark.parametrize(
+    "had", [0, 1, 2], ids=["nothing", "the first", "all of the lineage before"]
+)
 def test_a_restore_continues_after_a_gap_that_reaches_into_the_lineage_before(
     driver: Driver, targets: Targets, folder: Path, had: int
 ) -> None:
@@ -81,7 +87,9 @@ def continue_from(driver: Driver, restored: Driver) -> Driver:
 
 
 def held(driver: Driver, target: MemoryTarget, number: int) -> MemoryTarget:
-    """Runs a checkpoint; returns the target as a backup has it that was made when the checkpoint was prepared."""
+    """Runs a checkpoint; returns the target as a backup has it that was made when the
+    checkpoint was prepared.
+    """
     image = MemoryTarget()
 
     def backed_up(pending: PendingCheckpoint) -> None:
@@ -97,7 +105,9 @@ def held(driver: Driver, target: MemoryTarget, number: int) -> MemoryTarget:
 def test_what_was_given_up_of_a_lineage_before_does_not_return_with_the_branches_of_the_backup(
     targets: Targets, folder: Path, restores: int
 ) -> None:
-    """The backup has prepared pieces of a lineage that the lost checkpoint continues; they may have been written by hand since."""
+    """The backup has prepared pieces of a lineage that the lost checkpoint continues; they may have
+    been written by hand since.
+    """
     kept = {"checkpoint.num_retained": 9}
     driver = Driver(folder, targets, options=kept).recover()
     if restores > 1:

@@ -1,4 +1,6 @@
-"""The log takes over what the targets have proof of: nothing decided is lost, nothing is guessed, a death in between is safe."""
+"""The log takes over what the targets have proof of: nothing decided is lost, nothing is guessed, a
+death in between is safe.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ Targets = dict[str, MemoryTarget]
 Another = Callable[..., Driver]
 
 
-def repair(folder: Path, targets: Targets, found: Frozen = frozen, is_stuck: bool = False) -> AdoptionRepair:
+def repair(
+    folder: Path, targets: Targets, found: Frozen = frozen, is_stuck: bool = False
+) -> AdoptionRepair:
     sinks = {name: MemorySink(target) for name, target in targets.items()}
     for name, sink in sinks.items():
         sink.open(SinkContext(JOB, name, None, 1))
@@ -58,7 +62,9 @@ def repair(folder: Path, targets: Targets, found: Frozen = frozen, is_stuck: boo
 
 @pytest.fixture
 def behind(driver: Driver, targets: Targets, folder: Path) -> Driver:
-    """The folder is that of checkpoint 0; `facts` has committed 1 whole, `lake` one of its two pieces."""
+    """The folder is that of checkpoint 0; `facts` has committed 1 whole, `lake` one
+    of its two pieces.
+    """
     driver.run(0)
     backup = folder.with_name("backup")
     shutil.copytree(folder, backup)
@@ -153,7 +159,9 @@ def test_pieces_after_the_proven_ones_are_aborted_by_the_next_start(
 ) -> None:
     sink = behind.sinks["facts"]
     transaction = next(iter(targets["lake"].prepared.values()))[0].transaction
-    ahead = type(transaction)(JOB, transaction.lineage, 2, transaction.attempt, "facts", transaction.offsets_hash)
+    ahead = type(transaction)(
+        JOB, transaction.lineage, 2, transaction.attempt, "facts", transaction.offsets_hash
+    )
     sink.write_direct(ahead, Subtask(0, 900), [{"id": 20}])
     plan = repair(folder, targets).plan()
     assert [piece.transaction.checkpoint for piece in plan.sinks["facts"].aborts] == [2]
@@ -197,7 +205,9 @@ def test_two_pieces_of_one_task_of_which_neither_is_proven_are_not_guessed_at(
     assert len(targets["lake"].prepared) == 2
 
 
-def test_a_change_since_the_plan_was_shown_stops_it(behind: Driver, targets: Targets, folder: Path) -> None:
+def test_a_change_since_the_plan_was_shown_stops_it(
+    behind: Driver, targets: Targets, folder: Path
+) -> None:
     repairing = repair(folder, targets)
     plan = repairing.plan()
     lake = behind.sinks["lake"]
@@ -216,13 +226,17 @@ def test_where_the_folder_knows_everything_there_is_nothing_to_adopt(
         repair(folder, targets).plan()
 
 
-def test_a_target_that_lacks_something_is_not_adopted_from(behind: Driver, targets: Targets, folder: Path) -> None:
+def test_a_target_that_lacks_something_is_not_adopted_from(
+    behind: Driver, targets: Targets, folder: Path
+) -> None:
     restore_target(targets["lake"], MemoryTarget())
     with pytest.raises(TargetChangedError, match="sink 'lake'"):
         repair(folder, targets).plan()
 
 
-@pytest.mark.parametrize("is_loser", [False, True], ids=["the lost one", "another attempt of its task"])
+@pytest.mark.parametrize(
+    "is_loser", [False, True], ids=["the lost one", "another attempt of its task"]
+)
 @pytest.mark.parametrize("dies", ["", "R03"], ids=["committed", "not committed yet"])
 def test_a_piece_whose_loss_was_accepted_is_not_adopted_when_it_comes_back(
     driver: Driver, targets: Targets, another: Another, folder: Path, dies: str, is_loser: bool
@@ -296,7 +310,9 @@ def test_a_body_that_can_be_read_tells_a_superseded_task_attempt(
     """Of the checkpoint behind one whose body is gone."""
     two_decided(driver)
     transaction = next(
-        key[0].transaction for key in targets["lake"].prepared.values() if key[0].transaction.checkpoint == 2
+        key[0].transaction
+        for key in targets["lake"].prepared.values()
+        if key[0].transaction.checkpoint == 2
     )
     driver.sinks["lake"].write_direct(transaction, Subtask(0, 900), [{"id": 20}])
     remove_body(folder, 1)
@@ -309,7 +325,9 @@ def test_a_body_that_can_be_read_tells_a_superseded_task_attempt(
 def test_what_the_log_calls_committed_is_adopted_though_no_target_has_rows_of_it(
     driver: Driver, another: Another, folder: Path, found: Frozen
 ) -> None:
-    """Its rows were all filtered out, or given up; the log is restored to that point, and a driver has gone on since."""
+    """Its rows were all filtered out, or given up; the log is restored to that point, and a driver
+    has gone on since.
+    """
 
     def filtered(pending: PendingCheckpoint) -> None:
         for name in driver.sinks:
@@ -348,7 +366,9 @@ def test_a_lineage_without_checkpoints_begins_again_where_it_began(
 def test_of_a_checkpoint_of_which_only_a_mark_is_left_nothing_more_is_committed(
     driver: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
-    """A superseded task attempt that pre-commits when its checkpoint is committed and the ledger collapsed."""
+    """A superseded task attempt that pre-commits when its checkpoint is committed and
+    the ledger collapsed.
+    """
     driver.run(0)
     newest = completed_of(folder, 0)
     facts = driver.sinks["facts"]

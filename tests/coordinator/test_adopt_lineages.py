@@ -1,4 +1,6 @@
-"""An adoption by targets that know several lineages, as those of every job do that was ever restored: a mark stays for ever."""
+"""An adoption by targets that know several lineages, as those of every job do that was ever
+restored: a mark stays for ever.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def restored(another: Another, folder: Path, number: int, lineage: str) -> Drive
     """A driver that has restored the job from one of its checkpoints, as `load_restore` has it."""
     continued = JobLog(LocalStorage(folder), JOB).read().lineages[-1].ancestors
     restore = restoring(completed_of(folder, number), committed=True)
-    begins = replace(restore.lineage, id=lineage, ancestors={**continued, **restore.lineage.ancestors})
+    begins = replace(
+        restore.lineage, id=lineage, ancestors={**continued, **restore.lineage.ancestors}
+    )
     driver = another()
     driver.coordinator.recover(restore=replace(restore, lineage=begins))
     driver.coordinator.begin_lineage(begins)
@@ -73,7 +77,9 @@ def commit_in(driver: Driver, sink: str) -> None:
 
 @pytest.fixture
 def in_commit(another: Another, folder: Path) -> Driver:
-    """Restored once, killed with checkpoint 2 committed in `facts` and pre-committed in `lake`; then the log is gone."""
+    """Restored once, killed with checkpoint 2 committed in `facts` and pre-committed in `lake`;
+    then the log is gone.
+    """
     begun(another).run(0)
     driver = restored(another, folder, 0, NEW)
     driver.run(1)
@@ -83,8 +89,12 @@ def in_commit(another: Another, folder: Path) -> Driver:
     return driver
 
 
-@pytest.mark.parametrize("found", [frozen, only(NEW)], ids=["both of Spark's folders", "that of the newer one"])
-@pytest.mark.parametrize("names", [True, False], ids=["pieces are named", "only numbers are proven"])
+@pytest.mark.parametrize(
+    "found", [frozen, only(NEW)], ids=["both of Spark's folders", "that of the newer one"]
+)
+@pytest.mark.parametrize(
+    "names", [True, False], ids=["pieces are named", "only numbers are proven"]
+)
 def test_what_waits_is_committed_and_the_job_goes_on_where_spark_s_folder_says(
     in_commit: Driver,
     targets: Targets,
@@ -121,7 +131,9 @@ def test_spark_s_offsets_that_are_not_those_of_the_pieces_are_not_taken(
     assert len(plan.sinks["lake"].commits) == 2
 
 
-@pytest.mark.parametrize("found", [only(NEW), only(OLD), frozen, nothing], ids=["newer", "older", "both", "none"])
+@pytest.mark.parametrize(
+    "found", [only(NEW), only(OLD), frozen, nothing], ids=["newer", "older", "both", "none"]
+)
 def test_of_marks_alone_nothing_tells_which_is_newer_not_even_the_only_folder_of_spark_s(
     targets: Targets, another: Another, folder: Path, found: Frozen
 ) -> None:
@@ -139,7 +151,9 @@ def test_of_marks_alone_nothing_tells_which_is_newer_not_even_the_only_folder_of
 def test_nothing_is_written_twice_where_a_backup_has_spark_s_folder_of_an_older_lineage_only(
     targets: Targets, another: Another, folder: Path
 ) -> None:
-    """It is of the end of the second of three lineages, and its log is damaged: the targets have checkpoint 2 of the third."""
+    """It is of the end of the second of three lineages, and its log is damaged: the targets have
+    checkpoint 2 of the third.
+    """
     begun(another).run(0)
     restored(another, folder, 0, NEW).run(1)
     old = folder.with_name("backup")
@@ -160,7 +174,9 @@ def test_nothing_is_written_twice_where_a_backup_has_spark_s_folder_of_an_older_
 def test_where_what_waits_and_spark_s_folder_say_something_else_nothing_is_guessed(
     in_commit: Driver, targets: Targets, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with the folder that the job was restored from elsewhere: it has no more than the older lineage."""
+    """As with the folder that the job was restored from elsewhere: it has no more than
+    the older lineage.
+    """
     monkeypatch.setattr(MemorySink, "committed_pieces", lambda *_: ())
     in_doubt = len(targets["lake"].prepared)
     with pytest.raises(StopJobError, match="nothing tells which of the lineages") as caught:
@@ -171,16 +187,23 @@ def test_where_what_waits_and_spark_s_folder_say_something_else_nothing_is_guess
 
 
 def prepare(target: MemoryTarget, sink: str, lineage: str, number: int, attempt: Attempt) -> None:
-    """A piece with one row is pre-committed, whatever the fence says: it has come back, or its driver is in another folder."""
+    """A piece with one row is pre-committed, whatever the fence says: it has come back, or its
+    driver is in another folder.
+    """
     transaction = TransactionId(JOB, lineage, number, attempt, sink, offsets(number).hash)
     piece = Committable(transaction, Subtask(0, 900), f"memory:{target.name}", 1)
-    target.prepared[JOB, sink, lineage, number, attempt, piece.subtask] = (piece, [{"id": number * 10}])
+    target.prepared[JOB, sink, lineage, number, attempt, piece.subtask] = (
+        piece,
+        [{"id": number * 10}],
+    )
 
 
 def test_a_piece_of_a_lineage_that_a_newer_one_has_followed_is_not_committed(
     in_commit: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
-    """All that was decided of the older one is committed; otherwise no target would know the newer one."""
+    """All that was decided of the older one is committed; otherwise no target would
+    know the newer one.
+    """
     targets["facts"].high_water[JOB, "facts", OLD] = 3
     prepare(targets["lake"], "lake", OLD, 3, Attempt(1, 9))
     plan = repair(folder, targets).plan()
@@ -212,7 +235,9 @@ def test_what_another_driver_has_decided_beyond_an_adopted_end_is_committed(
 def test_what_a_body_that_is_gone_had_decided_before_a_restore_is_committed(
     another: Another, folder: Path, targets: Targets
 ) -> None:
-    """The lineage has begun, and the one before it waits for its commit: that is the older one's."""
+    """The lineage has begun, and the one before it waits for its commit: that
+    is the older one's.
+    """
     old = begun(another)
     old.run(0)
     decided(old, 1)
@@ -220,7 +245,11 @@ def test_what_a_body_that_is_gone_had_decided_before_a_restore_is_committed(
     history = JobLog(LocalStorage(folder), JOB)
     history.read()
     history.append(LineageRecord(Lineage(NEW, first_checkpoint=1, ancestors={OLD: 1})))
-    (folder / next(one for one in history.history.decisions if one.checkpoint == 1).folder / "_metadata").unlink()
+    (
+        folder
+        / next(one for one in history.history.decisions if one.checkpoint == 1).folder
+        / "_metadata"
+    ).unlink()
     with pytest.raises(CheckpointMissingError):
         another().recover()
     adopt(folder, targets)
@@ -229,15 +258,24 @@ def test_what_a_body_that_is_gone_had_decided_before_a_restore_is_committed(
 
 
 @pytest.mark.parametrize("last", range(1, 6))
-def test_what_waits_in_several_sinks_is_committed_oldest_first_though_the_repair_is_killed_in_between(
-    in_commit: Driver, targets: Targets, another: Another, folder: Path, monkeypatch: pytest.MonkeyPatch, last: int
+def test_what_waits_in_several_sinks_is_committed_oldest_first_though_the_repair_is_killed_in_between(  # noqa: E501
+    in_commit: Driver,
+    targets: Targets,
+    another: Another,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    last: int,
 ) -> None:
-    """`facts` waits for the newer of two checkpoints, `lake` was restored from a backup and waits for both; another sink has proof of them."""
+    """`facts` waits for the newer of two checkpoints, `lake` was restored from a backup and waits
+    for both; another sink has proof of them.
+    """
     targets["archive"] = MemoryTarget()
     targets["archive"].high_water[JOB, "archive", NEW] = 4
     for sink, numbers in (("facts", [4]), ("lake", [3, 4])):
         for number in numbers:
-            prepare(targets[sink], sink, NEW, number, Attempt(in_commit.coordinator.generation, number))
+            prepare(
+                targets[sink], sink, NEW, number, Attempt(in_commit.coordinator.generation, number)
+            )
     commit, done = MemorySink.commit, []
 
     def killed(sink: MemorySink, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
@@ -259,7 +297,7 @@ def test_what_waits_in_several_sinks_is_committed_oldest_first_though_the_repair
     assert not targets["lake"].prepared
 
 
-def test_pieces_of_a_lineage_with_a_mark_alone_are_committed_though_an_older_version_left_a_ledger_before_it(
+def test_pieces_of_a_lineage_with_a_mark_alone_are_committed_though_an_older_version_left_a_ledger_before_it(  # noqa: E501
     in_commit: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
     """What waits has a generation, and that tells the order, not the ledger."""
@@ -272,7 +310,7 @@ def test_pieces_of_a_lineage_with_a_mark_alone_are_committed_though_an_older_ver
     assert visible(targets["lake"]) == list(range(30))
 
 
-# -- what the targets have to have from then on ------------------------------------------------------------------------
+# -- what the targets have to have from then on ----------------------------------------------------
 
 
 def into_facts(driver: Driver, number: int) -> None:
@@ -280,7 +318,9 @@ def into_facts(driver: Driver, number: int) -> None:
 
     def write(pending: PendingCheckpoint) -> None:
         rows = [{"id": number * 10 + step} for step in range(10)]
-        piece = driver.sinks["facts"].write_direct(pending.transaction("facts"), Subtask(0, 900), rows)
+        piece = driver.sinks["facts"].write_direct(
+            pending.transaction("facts"), Subtask(0, 900), rows
+        )
         assert piece is not None
         pending.acknowledge("facts", [piece])
         pending.acknowledge("lake", [])
@@ -290,7 +330,9 @@ def into_facts(driver: Driver, number: int) -> None:
 
 @pytest.fixture
 def of_three(targets: Targets, another: Another, folder: Path) -> MemoryTarget:
-    """`facts` has three lineages, `lake` the first two; the folder is gone. Returns the lake as it was with the first."""
+    """`facts` has three lineages, `lake` the first two; the folder is gone. Returns the lake as it
+    was with the first.
+    """
     begun(another).run(0)
     old = backup(targets["lake"])
     restored(another, folder, 0, NEW).run(1)
@@ -312,7 +354,9 @@ def test_a_target_must_have_its_newest_lineage_from_then_on(
         targets["lake"].ledger.add((*mark, 1, Attempt(2, 1), Subtask(0, 201)))
     adopt(folder, targets)
     driver = another().recover()
-    required = {proof.lineage for proof in driver.coordinator.lineage.proofs or () if proof.sink == "lake"}
+    required = {
+        proof.lineage for proof in driver.coordinator.lineage.proofs or () if proof.sink == "lake"
+    }
     assert required == ({NEW} if lake_tells else {OLD, NEW})
     into_facts(driver, 1)  # a checkpoint without rows in the lake carries what the lake has to have
     restore_target(targets["lake"], of_three)
@@ -344,7 +388,9 @@ def test_either_of_two_lineages_is_missed_in_a_target_restored_under_the_running
     driver = another().recover()
     right = backup(targets["lake"])
     del targets["lake"].high_water[JOB, "lake", lacked]
-    with pytest.raises(TargetChangedError, match=f"of lineage {lacked} is committed, .*Checkpoint 1 is decided"):
+    with pytest.raises(
+        TargetChangedError, match=f"of lineage {lacked} is committed, .*Checkpoint 1 is decided"
+    ):
         driver.run(1)
     assert visible(targets["lake"]) == list(range(20))
     restore_target(targets["lake"], right)
@@ -364,13 +410,17 @@ def test_of_two_lineages_that_a_lineage_continues_the_one_that_the_target_has_is
 
 
 def decided_and_lost(driver: Driver, targets: Targets) -> None:
-    """Checkpoint 1, the first behind the adoption, is decided, and all its pieces in the lake are rolled back by hand."""
+    """Checkpoint 1, the first behind the adoption, is decided, and all its pieces in the lake are
+    rolled back by hand.
+    """
     decided(driver, 1)
     lose(targets["lake"], 1, 0, 1)
 
 
 def kept_as_they_were(driver: Driver, targets: Targets) -> MemoryTarget:
-    """Checkpoint 1 is committed, and then the lake is restored to just before it. Returns the lake as it was."""
+    """Checkpoint 1 is committed, and then the lake is restored to just before it. Returns
+    the lake as it was.
+    """
     right = backup(targets["lake"])
     driver.run(1)
     restore_target(targets["lake"], right)
@@ -378,7 +428,9 @@ def kept_as_they_were(driver: Driver, targets: Targets) -> MemoryTarget:
 
 
 @pytest.mark.parametrize("lacked", [NEW, OLD], ids=["the newer", "the older"])
-@pytest.mark.parametrize("lost", [decided_and_lost, kept_as_they_were], ids=["pieces", "all since a backup"])
+@pytest.mark.parametrize(
+    "lost", [decided_and_lost, kept_as_they_were], ids=["pieces", "all since a backup"]
+)
 @pytest.mark.parametrize("running", [False, True], ids=["at a start", "under the running job"])
 def test_after_an_accepted_loss_either_of_two_lineages_is_missed_in_a_restored_target(
     of_three: MemoryTarget,
@@ -389,7 +441,9 @@ def test_after_an_accepted_loss_either_of_two_lineages_is_missed_in_a_restored_t
     lost: Callable[[Driver, Targets], object],
     running: bool,
 ) -> None:
-    """What is to be proven in the place of the lost checkpoint is both, as it was for the lost one."""
+    """What is to be proven in the place of the lost checkpoint is both, as it
+    was for the lost one.
+    """
     adopt(folder, targets)
     lost(another().recover(), targets)
     accepting = accept_loss(folder, targets)
@@ -409,7 +463,9 @@ def test_after_an_accepted_loss_either_of_two_lineages_is_missed_in_a_restored_t
 def test_of_two_lineages_that_a_lineage_continues_what_the_target_lacks_is_given_up_by_name(
     of_three: MemoryTarget, targets: Targets, another: Another, folder: Path
 ) -> None:
-    """Otherwise its pieces would be committed if the backup has them prepared; they may have been written by hand since."""
+    """Otherwise its pieces would be committed if the backup has them prepared; they may have been
+    written by hand since.
+    """
     adopt(folder, targets)
     another().recover().run(1)
     restore_target(targets["lake"], of_three)

@@ -1,4 +1,6 @@
-"""Pieces whose writer died before it had pre-committed them, in an adoption that has no list of the decided pieces."""
+"""Pieces whose writer died before it had pre-committed them, in an adoption that has no list of
+the decided pieces.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, decided, dying, frozen, remove_body
+from harness.memory_driver import (
+    JOB,
+    NOTE,
+    SCHEMA,
+    Driver,
+    ManualClock,
+    decided,
+    dying,
+    frozen,
+    remove_body,
+)
 from twophase.config import JobOptions
 from twophase.coordinator.adopt import AdoptionRepair
 from twophase.coordinator.adoption_plan import AdoptionPlan
@@ -26,7 +38,9 @@ from twophase.testing.memory import MemorySink, MemoryTarget
 
 
 class World:
-    """A job with a table of files, `lake`, and one in memory, `facts`. Checkpoint 0 is committed, 1 is decided."""
+    """A job with a table of files, `lake`, and one in memory, `facts`. Checkpoint 0 is
+    committed, 1 is decided.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "job"
@@ -41,14 +55,22 @@ class World:
     def start(self) -> Driver:
         """A driver of the job."""
         self.lake = FileSink(path=str(self.table))
-        driver = Driver(self.folder, {"facts": self.facts}, sinks={"facts": MemorySink(self.facts), "lake": self.lake})  # type: ignore[dict-item]
+        driver = Driver(
+            self.folder,
+            {"facts": self.facts},
+            sinks={"facts": MemorySink(self.facts), "lake": self.lake},  # type: ignore[dict-item]
+        )
         return driver.recover()
 
     def begin(self, transaction: TransactionId, subtask: Subtask, *, whole: bool = False) -> None:
-        """A task attempt writes rows, and dies before it has pre-committed them, unless it is `whole`."""
+        """A task attempt writes rows, and dies before it has pre-committed them,
+        unless it is `whole`.
+        """
         writer = self.lake.writer(transaction, subtask)
         writer.write(
-            pa.RecordBatch.from_pylist([{"id": 10 + 5 * subtask.index + step} for step in range(5)], schema=SCHEMA)
+            pa.RecordBatch.from_pylist(
+                [{"id": 10 + 5 * subtask.index + step} for step in range(5)], schema=SCHEMA
+            )
         )
         if whole:
             writer.pre_commit()
@@ -69,7 +91,8 @@ class World:
             sink.open(SinkContext(JOB, name, SCHEMA, 2))
         options = JobOptions.parse({"checkpointLocation": str(self.folder)}, "job")
         repairing = AdoptionRepair(
-            JobContext(JOB, LocalStorage(self.folder), sinks, options, Observers(), ManualClock()), frozen
+            JobContext(JOB, LocalStorage(self.folder), sinks, options, Observers(), ManualClock()),
+            frozen,
         )
         return repairing, repairing.plan()
 
@@ -187,4 +210,6 @@ def test_what_the_log_lists_is_decided_though_its_manifest_is_gone(world: World)
     remove_body(world.folder, 1)
     _, plan = world.plan()
     assert last.subtask in [piece.subtask for piece in plan.sinks["lake"].commits]
-    assert [piece.subtask for piece in plan.sinks["lake"].aborts] == [Subtask(last.subtask.index, 900)]
+    assert [piece.subtask for piece in plan.sinks["lake"].aborts] == [
+        Subtask(last.subtask.index, 900)
+    ]

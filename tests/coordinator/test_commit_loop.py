@@ -1,4 +1,6 @@
-"""Phase 2: a decided checkpoint is committed until every piece is proven committed, never less (I2, I4)."""
+"""Phase 2: a decided checkpoint is committed until every piece is proven committed,
+never less (I2, I4).
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def completed(**pieces: int) -> CompletedCheckpoint:
     attempt = Attempt(2, 5)
     committables = {
         sink: tuple(
-            Committable(TransactionId(JOB, "a", 3, attempt, sink, "hash"), Subtask(index, 0), "memory:x", 2)
+            Committable(
+                TransactionId(JOB, "a", 3, attempt, sink, "hash"), Subtask(index, 0), "memory:x", 2
+            )
             for index in range(count)
         )
         for sink, count in pieces.items()
@@ -79,7 +83,11 @@ def test_every_piece_of_every_sink_is_committed_with_one_call_a_sink() -> None:
 def test_sinks_commit_in_the_order_of_the_job_whichever_acknowledged_first() -> None:
     bench = Bench(facts=Scripted(), lake=Scripted(), hive=Scripted())
     assert bench.commit(lake=1, hive=1, facts=1)
-    assert [event.sink for event in bench.events if isinstance(event, PieceCommitted)] == ["facts", "lake", "hive"]
+    assert [event.sink for event in bench.events if isinstance(event, PieceCommitted)] == [
+        "facts",
+        "lake",
+        "hive",
+    ]
 
 
 def test_h10_a_sink_without_pieces_is_not_asked() -> None:
@@ -119,7 +127,9 @@ def test_the_wait_doubles_up_to_its_maximum() -> None:
 def test_h5_each_retry_says_how_long_the_pieces_have_been_waiting() -> None:
     bench = Bench(facts=Scripted(*[[RetryLater("down")]] * 3))
     assert bench.commit(facts=1)
-    assert [vars(event)["waiting_s"] for event in bench.of(CommitRetried)] == pytest.approx([0.0, 0.1, 0.3])
+    assert [vars(event)["waiting_s"] for event in bench.of(CommitRetried)] == pytest.approx(
+        [0.0, 0.1, 0.3]
+    )
 
 
 def test_h15_a_commit_is_retried_far_beyond_any_patience() -> None:
@@ -137,7 +147,9 @@ def test_h15_a_sink_that_is_down_does_not_hold_up_the_others() -> None:
 
 
 @pytest.mark.parametrize("answer", [[Lost("gone")], TargetChangedError("another server")])
-def test_an_error_of_one_sink_that_stops_the_job_does_not_keep_the_others_from_committing(answer: Answer) -> None:
+def test_an_error_of_one_sink_that_stops_the_job_does_not_keep_the_others_from_committing(
+    answer: Answer,
+) -> None:
     lake = Scripted()
     bench = Bench(facts=Scripted(answer), lake=lake)
     with pytest.raises(StopJobError, match=r"neither prepared nor committed|another server"):
@@ -148,7 +160,9 @@ def test_an_error_of_one_sink_that_stops_the_job_does_not_keep_the_others_from_c
 @pytest.mark.parametrize(
     "error", [ConnectionError("gone"), TimeoutError("slow"), ValueError("odd"), KeyError("defect")]
 )
-def test_h4_whatever_a_sink_raises_the_decided_checkpoint_is_asked_for_again(error: Exception) -> None:
+def test_h4_whatever_a_sink_raises_the_decided_checkpoint_is_asked_for_again(
+    error: Exception,
+) -> None:
     facts = Scripted(error)
     bench = Bench(facts=facts)
     assert bench.commit(facts=2)
@@ -159,19 +173,26 @@ def test_h4_whatever_a_sink_raises_the_decided_checkpoint_is_asked_for_again(err
 
 
 @pytest.mark.parametrize("answer", [[], [Committed()], [Committed()] * 3])
-def test_a_wrong_number_of_outcomes_proves_nothing_and_is_asked_for_again(answer: list[CommitOutcome]) -> None:
+def test_a_wrong_number_of_outcomes_proves_nothing_and_is_asked_for_again(
+    answer: list[CommitOutcome],
+) -> None:
     facts = Scripted(answer)
     bench = Bench(facts=facts)
     assert bench.commit(facts=2)
     assert facts.asked == [[0, 1], [0, 1]]
-    assert bench.of(PieceCommitted)[0] == PieceCommitted(JOB, 3, "facts", f"{JOB}/a/3/2.5/facts/0.0", "")
+    assert bench.of(PieceCommitted)[0] == PieceCommitted(
+        JOB, 3, "facts", f"{JOB}/a/3/2.5/facts/0.0", ""
+    )
     assert [vars(event)["reason"] for event in bench.of(CommitRetried)] == [
         f"the sink answered {len(answer)} outcomes to 2 requests"
     ]
 
 
 def test_each_sink_that_must_wait_is_reported_with_its_own_reason() -> None:
-    bench = Bench(facts=Scripted([RetryLater("read only")]), lake=Scripted([Committed(), RetryLater("conflict")]))
+    bench = Bench(
+        facts=Scripted([RetryLater("read only")]),
+        lake=Scripted([Committed(), RetryLater("conflict")]),
+    )
     assert bench.commit(facts=1, lake=2)
     assert bench.of(CommitRetried) == [
         CommitRetried(JOB, 3, "facts", "read only", 1, 0.0, 0.1),
@@ -193,7 +214,7 @@ def test_a_job_that_is_stopping_commits_what_can_be_committed() -> None:
     assert bench.commit(facts=1)
 
 
-# -- what stops the job ------------------------------------------------------------------------------------------------
+# -- what stops the job ----------------------------------------------------------------------------
 
 
 def test_h1_a_piece_proven_absent_stops_with_its_evidence_and_the_rows_that_are_lost() -> None:
@@ -202,7 +223,10 @@ def test_h1_a_piece_proven_absent_stops_with_its_evidence_and_the_rows_that_are_
     with pytest.raises(LostCommittableError) as caught:
         bench.commit(facts=3)
     message = str(caught.value)
-    assert "Job 'orders': checkpoint 3 is decided, but 2 of its pieces are neither prepared nor committed" in message
+    assert (
+        "Job 'orders': checkpoint 3 is decided, but 2 of its pieces are "
+        "neither prepared nor committed"
+    ) in message
     assert "orders/a/3/2.5/facts/1.0 (2 rows): not listed, no ledger row" in message
     assert "4 rows are lost" in message
     assert "Next: find out who removed them" in message
@@ -214,7 +238,9 @@ def test_a_loss_is_reported_even_if_another_piece_could_be_retried() -> None:
         Bench(facts=Scripted([RetryLater("lock"), Lost("gone")])).commit(facts=2)
 
 
-@pytest.mark.parametrize("error", [TargetChangedError("another table."), FencedError("newer."), StopJobError("stop.")])
+@pytest.mark.parametrize(
+    "error", [TargetChangedError("another table."), FencedError("newer."), StopJobError("stop.")]
+)
 def test_a_sink_that_says_stop_stops_the_job_at_once(error: StopJobError) -> None:
     facts = Scripted(error)
     bench = Bench(facts=facts)
@@ -225,18 +251,25 @@ def test_a_sink_that_says_stop_stops_the_job_at_once(error: StopJobError) -> Non
 
 def test_i10_the_reference_sink_refuses_a_piece_of_another_target() -> None:
     sink = MemorySink(MemoryTarget())
-    commit_loop = CommitLoop({"facts": sink}, Observers(), ManualClock(), threading.Event(), 0.1, 1.0)
+    commit_loop = CommitLoop(
+        {"facts": sink}, Observers(), ManualClock(), threading.Event(), 0.1, 1.0
+    )
     with pytest.raises(TargetChangedError, match="was written to memory:x"):
         commit_loop.commit(completed(facts=1))
 
 
-def test_h52_a_sink_that_left_the_job_with_pieces_to_commit_stops_it_before_anything_is_committed() -> None:
+def test_h52_a_sink_that_left_the_job_with_pieces_to_commit_stops_it_before_anything_is_committed() -> (  # noqa: E501
+    None
+):
     facts = Scripted()
     with pytest.raises(StopJobError) as caught:
         Bench(facts=facts).commit(facts=1, lake=1, hive=2)
     message = str(caught.value)
     assert "has pieces to commit in lake, hive, which the job no longer has" in message
-    assert "No data is lost: they stay pre-committed. Next: put the sink back under its old name" in message
+    assert (
+        "No data is lost: they stay pre-committed. Next: put the sink back under its old name"
+        in message
+    )
     assert facts.asked == []
 
 
@@ -244,11 +277,15 @@ def test_h52_a_sink_that_left_the_job_with_nothing_to_commit_is_not_missed() -> 
     assert Bench(facts=Scripted()).commit(facts=1, lake=0)
 
 
-def test_a_listener_that_fails_does_not_disturb_the_commit(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listener_that_fails_does_not_disturb_the_commit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def fail(event: Event) -> None:
         raise RuntimeError("a metric")
 
     observe: Callable[[Event], None] = fail
-    commit_loop = CommitLoop({"facts": Scripted()}, Observers(observe), ManualClock(), threading.Event(), 0.1, 1.0)
+    commit_loop = CommitLoop(
+        {"facts": Scripted()}, Observers(observe), ManualClock(), threading.Event(), 0.1, 1.0
+    )
     assert commit_loop.commit(completed(facts=1))
     assert "An observer failed" in caplog.text

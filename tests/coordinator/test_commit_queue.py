@@ -1,6 +1,7 @@
 """Commits behind the next batch: ordered, bounded, recovered, and never in the way of an abort.
 
-The sink's commits wait until the test lets them go on, so what happens in between is no matter of luck.
+The sink's commits wait until the test lets them go on, so what happens in between is
+no matter of luck.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from harness.memory_driver import JOB, Driver, visible
 from twophase.coordinator.commit_queue import CommitQueue, plain_thread
 from twophase.coordinator.pending import PendingCheckpoint
 from twophase.errors import DeclinedError, InDoubtError, LostCommittableError
-from twophase.events import CheckpointCommitted, CheckpointDecided, CheckpointDeclined, CheckpointTriggered
+from twophase.events import (
+    CheckpointCommitted,
+    CheckpointDecided,
+    CheckpointDeclined,
+    CheckpointTriggered,
+)
 from twophase.ids import Attempt
 from twophase.protocol.outcome import CommitOutcome, RetryLater
 from twophase.protocol.sink import CommitRequest
@@ -33,7 +39,9 @@ Another = Callable[..., Driver]
 
 
 class Gated(MemorySink):
-    """Commits when it is let; notes in which thread its methods run, and what each found prepared."""
+    """Commits when it is let; notes in which thread its methods run, and what
+    each found prepared.
+    """
 
     def __init__(self, target: MemoryTarget) -> None:
         super().__init__(target)
@@ -134,7 +142,8 @@ def test_no_more_than_max_concurrent_are_under_way(driver: Driver, gated: Gated)
     thread, errors = in_thread(lambda: driver.run(3))
     gated.has_begun()
     thread.join(A_WHILE_S)
-    assert checkpoints(driver, CheckpointTriggered) == [0, 1, 2]  # of the three decided, none is committed yet
+    # of the three decided, none is committed yet
+    assert checkpoints(driver, CheckpointTriggered) == [0, 1, 2]
     gated.let()
     ends(thread)
     assert errors == []
@@ -142,16 +151,20 @@ def test_no_more_than_max_concurrent_are_under_way(driver: Driver, gated: Gated)
     assert checkpoints(driver, CheckpointCommitted) == [0]
 
 
-def test_i4_they_commit_in_the_order_of_their_decisions(driver: Driver, gated: Gated, targets: Targets) -> None:
+def test_i4_they_commit_in_the_order_of_their_decisions(
+    driver: Driver, gated: Gated, targets: Targets
+) -> None:
     gated.let(8)
     for number in range(8):
         driver.run(number)
     driver.coordinator.close()
     assert checkpoints(driver, CheckpointCommitted) == list(range(8))
-    assert [row["id"] // 10 for row in targets["facts"].visible] == [number // 10 for number in range(80)]
+    assert [row["id"] // 10 for row in targets["facts"].visible] == [
+        number // 10 for number in range(80)
+    ]
 
 
-def test_h48_a_driver_that_dies_with_several_decided_leaves_them_to_recovery_which_commits_the_oldest_first(
+def test_h48_a_driver_that_dies_with_several_decided_leaves_them_to_recovery_which_commits_the_oldest_first(  # noqa: E501
     driver: Driver, targets: Targets, another: Another
 ) -> None:
     driver.run(0)
@@ -225,7 +238,9 @@ def test_a_query_that_has_ended_waits_for_its_commits_as_long_as_it_takes(
     assert visible(targets["facts"]) == list(range(10))
 
 
-def test_a_job_that_stops_commits_what_can_be_committed(driver: Driver, gated: Gated, targets: Targets) -> None:
+def test_a_job_that_stops_commits_what_can_be_committed(
+    driver: Driver, gated: Gated, targets: Targets
+) -> None:
     for number in (0, 1, 2):
         driver.run(number)
     gated.let(3)
@@ -240,7 +255,8 @@ def test_h1_a_loss_found_by_a_queued_commit_stops_the_job_by_name(
     gated.has_begun()
     targets["facts"].prepared.clear()
     gated.let()
-    with pytest.raises(LostCommittableError):  # by the next checkpoint, or by the one that has to wait
+    # by the next checkpoint, or by the one that has to wait
+    with pytest.raises(LostCommittableError):
         run_all(driver, (1, 2, 3))
     assert isinstance(driver.coordinator.failure, LostCommittableError)
     assert checkpoints(driver, CheckpointCommitted) == []
@@ -302,7 +318,9 @@ class Listener:
         self._hear("subsumed", checkpoint_id)
 
 
-def test_listeners_hear_of_each_checkpoint_once_and_in_order(another: Another, targets: Targets) -> None:
+def test_listeners_hear_of_each_checkpoint_once_and_in_order(
+    another: Another, targets: Targets
+) -> None:
     listener = Listener()
     driver = another(listeners=[listener], options={"checkpoint.max_concurrent": 3}).recover()
     for number in range(20):
@@ -335,7 +353,7 @@ def test_no_state_is_taken_while_a_listener_hears(another: Another, targets: Tar
     assert overlaps == [False, False]
 
 
-# -- the log, when two threads write it --------------------------------------------------------------------------------
+# -- the log, when two threads write it ------------------------------------------------------------
 
 
 class Held(LocalStorage):
@@ -381,7 +399,9 @@ def test_while_a_decision_is_in_doubt_the_thread_that_commits_writes_nothing(
     """COMMITTED at the place of a decision that may be there would settle what nobody knows."""
     storage = Held(tmp_path / "job", b'"checkpoint":1')
     storage.unclear = True
-    driver = another(storage=storage, sinks={"facts": gated}, options={"checkpoint.max_concurrent": 2}).recover()
+    driver = another(
+        storage=storage, sinks={"facts": gated}, options={"checkpoint.max_concurrent": 2}
+    ).recover()
     driver.run(0)
     storage.go.set()
     with pytest.raises(InDoubtError):

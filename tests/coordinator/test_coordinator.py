@@ -1,4 +1,6 @@
-"""The coordinator when disks fail, sinks are down, jobs stop in the middle, and checkpoints are restored."""
+"""The coordinator when disks fail, sinks are down, jobs stop in the middle, and
+checkpoints are restored.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,7 @@ def decided(folder: Path) -> list[int]:
     return [found.checkpoint for found in JobLog(LocalStorage(folder), JOB).read().decisions]
 
 
-# -- disks that fail at the decision (hazard H21) ----------------------------------------------------------------------
+# -- disks that fail at the decision (hazard H21) --------------------------------------------------
 
 
 def nothing_was_touched_and_recovery_commits(targets: Targets, another: Another) -> None:
@@ -123,7 +125,9 @@ def test_i2_an_error_in_reading_the_log_after_the_decision_is_durable_aborts_not
 def test_i2_a_file_system_that_goes_read_only_after_the_decision_was_linked_aborts_nothing(
     driver: Driver, targets: Targets, another: Another, tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    """ext4 with errors=remount-ro: the folder's fsync fails with EIO, dropping the temporary name with EROFS."""
+    """ext4 with errors=remount-ro: the folder's fsync fails with EIO, dropping the
+    temporary name with EROFS.
+    """
     driver.run(0)
     fsync, unlink = os.fsync, os.unlink
     log = tmp_path / "job" / "log"
@@ -154,7 +158,9 @@ def test_i3_a_state_that_is_not_json_declines_the_attempt(driver: Driver, target
     assert [event.reason for event in driver.of(CheckpointDeclined)] == ["CHECKPOINT_DECLINED"]
 
 
-def test_i3_a_state_that_cannot_be_taken_declines_the_attempt_before_anything_is_written(driver: Driver) -> None:
+def test_i3_a_state_that_cannot_be_taken_declines_the_attempt_before_anything_is_written(
+    driver: Driver,
+) -> None:
     def snapshot(number: int, frozen: object) -> dict[str, Any]:
         raise KeyError("mine")
 
@@ -174,7 +180,7 @@ def test_a_sink_that_does_not_acknowledge_declines_the_attempt_by_name(driver: D
         driver.run(0, acknowledge_one)
 
 
-# -- a stop while a commit is outstanding ------------------------------------------------------------------------------
+# -- a stop while a commit is outstanding ----------------------------------------------------------
 
 
 @pytest.fixture
@@ -200,9 +206,12 @@ def test_a_decided_checkpoint_counts_as_done_for_spark_although_its_commit_waits
     assert stopping.of(CheckpointCommitted) == []
 
 
-def test_i2_no_checkpoint_begins_before_the_one_that_waits_is_committed(stopping: Driver, targets: Targets) -> None:
+def test_i2_no_checkpoint_begins_before_the_one_that_waits_is_committed(
+    stopping: Driver, targets: Targets
+) -> None:
     with pytest.raises(
-        DeclinedError, match="checkpoint 1 was not begun: checkpoint 0 is decided but not committed yet"
+        DeclinedError,
+        match="checkpoint 1 was not begun: checkpoint 0 is decided but not committed yet",
     ):
         stopping.run(1)
     assert decided(stopping.folder) == [0]
@@ -221,7 +230,9 @@ def test_i2_the_scan_for_losers_spares_pieces_of_an_older_checkpoint_that_waits(
     stopping: Driver, down: Down, targets: Targets, another: Another
 ) -> None:
     down.up = True
-    stopping.coordinator.context.completer.abort_superseded_attempts(Attempt(stopping.coordinator.generation, 9))
+    stopping.coordinator.context.completer.abort_superseded_attempts(
+        Attempt(stopping.coordinator.generation, 9)
+    )
     another().recover()
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10))
 
@@ -256,17 +267,23 @@ def test_a_start_commits_decided_checkpoints_then_aborts_the_others_then_begins_
     driver.run(0)
     dies_decided(driver, 1)
     transaction = next(iter(targets["facts"].prepared.values()))[0].transaction
-    driver.sinks["facts"].write_direct(replace(transaction, checkpoint=2), Subtask(0, 900), [{"id": 99}])
+    driver.sinks["facts"].write_direct(
+        replace(transaction, checkpoint=2), Subtask(0, 900), [{"id": 99}]
+    )
     second = another().recover()
     second.run(2)
     steps = (OrphansAborted, RecoveryFinished, CheckpointTriggered)
-    reported = [type(event) for event in second.events if isinstance(event, (PieceCommitted, *steps))]
+    reported = [
+        type(event) for event in second.events if isinstance(event, (PieceCommitted, *steps))
+    ]
     assert reported == [*[PieceCommitted] * 4, *steps, *[PieceCommitted] * 4]
     assert visible(targets["facts"]) == list(range(30))
 
 
 def test_i4_a_checkpoint_that_cannot_be_committed_holds_all_after_it() -> None:
-    decisions = tuple(Decision("a", number, Attempt(1, number), "hash", "digest") for number in range(4))
+    decisions = tuple(
+        Decision("a", number, Attempt(1, number), "hash", "digest") for number in range(4)
+    )
     tried: list[int] = []
 
     def commit(decision: Decision) -> bool:
@@ -277,7 +294,7 @@ def test_i4_a_checkpoint_that_cannot_be_committed_holds_all_after_it() -> None:
     assert tried == [0, 1]
 
 
-# -- recovery ----------------------------------------------------------------------------------------------------------
+# -- recovery --------------------------------------------------------------------------------------
 
 
 def test_a_recovery_that_fails_half_way_is_not_taken_for_a_rival_by_the_next(
@@ -325,14 +342,18 @@ def test_drivers_that_keep_taking_the_job_from_each_other_stop(tmp_path: Path) -
         rival.read()
         rival.append(FenceRecord(rival.history.generation + 1))
 
-    with pytest.raises(FencedError, match=r"took the job over 20 times.*Next: start one driver only"):
+    with pytest.raises(
+        FencedError, match=r"took the job over 20 times.*Next: start one driver only"
+    ):
         take_over(JobLog(storage, JOB), {}, check)
 
 
 def test_h17_a_clock_that_jumps_decides_nothing(
     another: Another, targets: Targets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Back by an hour, on by a year: generations, order and what is committed come from the log alone."""
+    """Back by an hour, on by a year: generations, order and what is committed come
+    from the log alone.
+    """
     hour_ms, year_ms = 3_600_000, 365 * 24 * 3_600_000
     for number, now_ms in enumerate((year_ms, year_ms - hour_ms, 2 * year_ms, 0)):
         driver = another()
@@ -342,7 +363,9 @@ def test_h17_a_clock_that_jumps_decides_nothing(
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(40))
 
 
-def test_h16_of_two_drivers_started_at_once_the_second_to_fence_has_the_job(driver: Driver, another: Another) -> None:
+def test_h16_of_two_drivers_started_at_once_the_second_to_fence_has_the_job(
+    driver: Driver, another: Another
+) -> None:
     first, second = another(), another()
     first.recover()
     second.recover()
@@ -353,7 +376,7 @@ def test_h16_of_two_drivers_started_at_once_the_second_to_fence_has_the_job(driv
         driver.run(0)
 
 
-# -- restore -----------------------------------------------------------------------------------------------------------
+# -- restore ---------------------------------------------------------------------------------------
 
 
 def test_h30_restoring_a_checkpoint_that_is_not_committed_yet_commits_it_before_orphans_are_aborted(
@@ -393,13 +416,14 @@ def test_h28_restoring_from_before_what_a_sink_has_committed_is_refused(
     driver.run(1)
     new = Driver(tmp_path / "new", targets)
     with pytest.raises(
-        RestoreRefusedError, match=r"has committed checkpoint 1 of lineage .*, the restore knows 0 of it"
+        RestoreRefusedError,
+        match=r"has committed checkpoint 1 of lineage .*, the restore knows 0 of it",
     ):
         new.coordinator.recover(restore=restoring(restored, committed=False))
     assert decided(tmp_path / "new") == []
 
 
-def test_h28_restoring_from_before_what_an_old_driver_over_another_folder_commits_meanwhile_is_refused(
+def test_h28_restoring_from_before_what_an_old_driver_over_another_folder_commits_meanwhile_is_refused(  # noqa: E501
     driver: Driver, targets: Targets, tmp_path: Path
 ) -> None:
     class Overtaken(MemorySink):
@@ -425,13 +449,16 @@ def test_h28_restoring_past_a_decided_uncommitted_checkpoint_is_refused(
     driver.run(0)
     restored = completed_of(tmp_path / "job", 0)
     dies_after_deciding(driver, 1)
-    with pytest.raises(RestoreRefusedError, match=r"checkpoint 1 of lineage .* is decided and must still be committed"):
+    with pytest.raises(
+        RestoreRefusedError,
+        match=r"checkpoint 1 of lineage .* is decided and must still be committed",
+    ):
         another().coordinator.recover(restore=restoring(restored, committed=False))
     assert len(targets["facts"].prepared) == 2
     assert JobLog(LocalStorage(tmp_path / "job"), JOB).read().generation == 1
 
 
-# -- micro-batches -----------------------------------------------------------------------------------------------------
+# -- micro-batches ---------------------------------------------------------------------------------
 
 
 def test_hd6_a_checkpoint_without_rows_is_decided_and_committed_like_any_other(
@@ -496,7 +523,9 @@ def test_listeners_hear_of_every_checkpoint_once_and_in_order(another: Another) 
     assert [event.checkpoint for event in driver.of(CheckpointSubsumed)] == [0, 1]
 
 
-def test_a_declined_attempt_leaves_no_body(another: Another, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_declined_attempt_leaves_no_body(
+    another: Another, tmp_path: Path, monkeypatch: Patch
+) -> None:
     driver = another(options={"checkpoint.tolerable_failures": 1}).recover()
     create, failed = LocalStorage.create, list[str]()
 

@@ -1,11 +1,15 @@
-"""The real coordinator and log with two sinks, under random crashes, rivals, zombies, late tasks and lost replies.
+"""The real coordinator and log with two sinks, under random crashes, rivals, zombies, late
+tasks and lost replies.
 
 The model is small: what the log has decided. After every step, whatever happened in it:
 
-- a row is visible only if its checkpoint is decided, under the decided attempt, and only once (I1, I3)
+- a row is visible only if its checkpoint is decided, under the decided attempt, and
+  only once (I1, I3)
 - a piece of a decided checkpoint is either visible or still pre-committed, in every sink (I2)
-- checkpoints become visible in their order (I4); a checkpoint that the log calls committed is visible whole
-- once a driver has recovered, nothing that an older driver left undecided is pre-committed, and nothing comes (I7)
+- checkpoints become visible in their order (I4); a checkpoint that the log calls
+  committed is visible whole
+- once a driver has recovered, nothing that an older driver left undecided is pre-committed, and
+  nothing comes (I7)
 - a checkpoint that is decided stays decided, by one attempt
 
 At the end one more driver recovers: everything is resolved and both sinks have the same rows.
@@ -47,7 +51,13 @@ from twophase.testing.memory import MemoryTarget
 SINKS = ("facts", "lake")
 STEPS = st.integers(0, 70)
 FEW = st.integers(1, 3)
-OVERTAKEN = (FencedError, CheckpointMissingError, RestoreRefusedError, OffsetMismatchError, DeclinedError)
+OVERTAKEN = (
+    FencedError,
+    CheckpointMissingError,
+    RestoreRefusedError,
+    OffsetMismatchError,
+    DeclinedError,
+)
 """What a driver may meet that another has overtaken; every other error is a defect."""
 
 
@@ -77,7 +87,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.patch.undo()
             shutil.rmtree(self.root)
 
-    # -- helpers -------------------------------------------------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------------------------------
 
     def new_driver(self) -> SteppingDriver:
         options: dict[str, Any] = {"checkpoint.tolerable_failures": 1}
@@ -121,7 +131,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
         return newest.checkpoint + 1 if newest else 0
 
     def run_next(
-        self, driver: SteppingDriver, pre_commit: Callable[[PendingCheckpoint], None] | None = None, times: int = 1
+        self,
+        driver: SteppingDriver,
+        pre_commit: Callable[[PendingCheckpoint], None] | None = None,
+        times: int = 1,
     ) -> None:
         for _ in range(times):
             number = self.next_of(driver)
@@ -131,7 +144,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
             assert newest.checkpoint == number, "it returned without a decision"
 
     def dies(self, driver: SteppingDriver, steps: int, work: Callable[[], object]) -> None:
-        """Do `work` and die after so many steps of it; a driver that is through before that lives on."""
+        """Do `work` and die after so many steps of it; a driver that is through
+        before that lives on.
+        """
 
         def die() -> None:
             raise Crash
@@ -149,11 +164,18 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def leave_torn_file(self) -> None:
         """A killed process leaves its temporary name behind."""
         self.torn += 1
-        for folder in ("log", *(f"chk/{path.name}" for path in (self.root / "job" / "chk").glob("*"))):
+        for folder in (
+            "log",
+            *(f"chk/{path.name}" for path in (self.root / "job" / "chk").glob("*")),
+        ):
             (self.root / "job" / folder / f".tmp-torn-{self.torn}").write_bytes(b"twophase/1 DEC")
 
     def interrupted(
-        self, driver: SteppingDriver, steps: int, action: Callable[[], object], work: Callable[[], object]
+        self,
+        driver: SteppingDriver,
+        steps: int,
+        action: Callable[[], object],
+        work: Callable[[], object],
     ) -> None:
         """Do `work` of `driver`, with `action` in its middle, which may overtake it."""
         driver.steps.plan(steps, action)
@@ -185,7 +207,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
             return
 
     def read_log(self) -> None:
-        """The model: which checkpoints are decided, by one attempt, for ever. Read whenever a record becomes durable."""
+        """The model: which checkpoints are decided, by one attempt, for ever. Read whenever a
+        record becomes durable.
+        """
         log = JobLog(LocalStorage(self.root / "job"), JOB)
         for decision in log.read().decisions:
             known = self.decided.setdefault(decision.checkpoint, decision)
@@ -195,7 +219,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             else:
                 assert decision.checkpoint not in self.committed
 
-    # -- what a driver does --------------------------------------------------------------------------------------------
+    # -- what a driver does ------------------------------------------------------------------------
 
     @initialize()
     def first_start(self) -> None:
@@ -239,7 +263,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 for name in SINKS[:sinks]:
                     transaction = pending.transaction(name)
                     self.driver.transactions.append(transaction)
-                    self.driver.stepping_sinks[name].write_direct(transaction, Subtask(0, 0), [{"declined": 1}])
+                    self.driver.stepping_sinks[name].write_direct(
+                        transaction, Subtask(0, 0), [{"declined": 1}]
+                    )
                 raise DeclinedError("no")
             self.driver.write(pending)
 
@@ -256,14 +282,18 @@ class CoordinatorMachine(RuleBasedStateMachine):
         with pytest.raises(DeclinedError):
             self.driver.run(number, fail)
         assert self.next_of(self.driver) == number
-        assert not [key for target in self.targets.values() for key in target.prepared if key[3] == number]
+        assert not [
+            key for target in self.targets.values() for key in target.prepared if key[3] == number
+        ]
 
     @rule(index=st.integers(0, 5))
     def a_task_attempt_loses_to_another(self, index: int) -> None:
         def with_loser(pending: PendingCheckpoint) -> None:
             name = SINKS[index % len(SINKS)]
             loser = Subtask(index % PIECES, 5000 + index)
-            self.driver.stepping_sinks[name].write_direct(pending.transaction(name), loser, [{"loser": 1}])
+            self.driver.stepping_sinks[name].write_direct(
+                pending.transaction(name), loser, [{"loser": 1}]
+            )
             self.driver.write(pending)
 
         self.run_next(self.driver, with_loser)
@@ -273,7 +303,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         log = self.driver.coordinator.context.log
         log.fold(log.history)
 
-    # -- what goes wrong -----------------------------------------------------------------------------------------------
+    # -- what goes wrong ---------------------------------------------------------------------------
 
     @rule(steps=STEPS)
     def crash_in_a_checkpoint(self, steps: int) -> None:
@@ -358,15 +388,19 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.driver.run(self.next_of(self.driver), fail)
         self.take_over()
 
-    # -- who interferes ------------------------------------------------------------------------------------------------
+    # -- who interferes ----------------------------------------------------------------------------
 
     @rule(steps=STEPS, times=st.integers(0, 3), fold=st.booleans(), nested=st.none() | STEPS)
     def a_rival_overtakes_in_the_middle_of_a_checkpoint(
         self, steps: int, times: int, fold: bool, nested: int | None
     ) -> None:
-        """The old driver then goes on as if nothing had happened; a second rival may overtake the first."""
+        """The old driver then goes on as if nothing had happened; a second rival may
+        overtake the first.
+        """
         driver = self.driver
-        self.interrupted(driver, steps, lambda: self.overtake(times, fold, nested), lambda: self.run_next(driver))
+        self.interrupted(
+            driver, steps, lambda: self.overtake(times, fold, nested), lambda: self.run_next(driver)
+        )
         self.settle()
 
     @rule(steps=STEPS, times=st.integers(0, 3), fold=st.booleans(), nested=st.none() | STEPS)
@@ -374,7 +408,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self, steps: int, times: int, fold: bool, nested: int | None
     ) -> None:
         driver = self.new_driver()
-        self.interrupted(driver, steps, lambda: self.overtake(times, fold, nested), lambda: self.recover(driver))
+        self.interrupted(
+            driver, steps, lambda: self.overtake(times, fold, nested), lambda: self.recover(driver)
+        )
         self.settle()
 
     def overtake(self, times: int, fold: bool, nested: int | None) -> None:
@@ -392,7 +428,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.interrupted(rival, nested, lambda: self.overtake(1, fold=True, nested=None), work)
 
     @rule(steps=STEPS, times=FEW, late=st.integers(0, 50))
-    def the_old_driver_works_on_while_a_new_one_recovers(self, steps: int, times: int, late: int) -> None:
+    def the_old_driver_works_on_while_a_new_one_recovers(
+        self, steps: int, times: int, late: int
+    ) -> None:
         old, new = self.driver, self.new_driver()
 
         def old_works_on() -> None:
@@ -452,7 +490,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         drivers = [*self.zombies, self.driver]
         self.late_task(drivers[which % len(drivers)], late)
 
-    # -- what must hold ------------------------------------------------------------------------------------------------
+    # -- what must hold ----------------------------------------------------------------------------
 
     @invariant()
     def everything_holds(self) -> None:
@@ -465,7 +503,11 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     def expected(self, checkpoint: int) -> list[dict[str, object]]:
         attempt = self.decided[checkpoint].attempt
-        return [row(checkpoint, index, attempt) for index in range(PIECES)] if checkpoint % 4 != 3 else []
+        return (
+            [row(checkpoint, index, attempt) for index in range(PIECES)]
+            if checkpoint % 4 != 3
+            else []
+        )
 
     def check_visible(self, target: MemoryTarget) -> None:
         """I1, I3: only decided checkpoints, once; in order."""
@@ -480,7 +522,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
         waiting = [found for _, found_rows in target.prepared.values() for found in found_rows]
         for checkpoint in self.decided:
             for found in self.expected(checkpoint):
-                assert found in target.visible or (found in waiting and checkpoint not in self.committed)
+                assert found in target.visible or (
+                    found in waiting and checkpoint not in self.committed
+                )
 
     def check_undecided(self, target: MemoryTarget) -> None:
         """I7: what older drivers left undecided is gone once a newer one has recovered."""
@@ -494,7 +538,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.take_over()
         self.everything_holds()
         assert self.committed == set(self.decided) == set(range(len(self.decided)))
-        everything = [found for checkpoint in sorted(self.decided) for found in self.expected(checkpoint)]
+        everything = [
+            found for checkpoint in sorted(self.decided) for found in self.expected(checkpoint)
+        ]
         for target in self.targets.values():
             assert target.prepared == {}
             assert sorted(target.visible, key=str) == sorted(everything, key=str)

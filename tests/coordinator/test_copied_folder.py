@@ -1,4 +1,6 @@
-"""A driver over a copy of the folder, beside the one over the original: no log fences them from each other."""
+"""A driver over a copy of the folder, beside the one over the original: no log fences
+them from each other.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class Down(MemorySink):
 
 
 class Interrupted(MemorySink):
-    """Something happens once: when it has said what it remembers, or when it is about to abort or to raise its fence."""
+    """Something happens once: when it has said what it remembers, or when it is about to abort or
+    to raise its fence.
+    """
 
     def __init__(self, target: MemoryTarget, at: str, action: Callable[[], None]) -> None:
         super().__init__(target)
@@ -112,7 +116,8 @@ def test_what_the_original_commits_before_the_fences_are_up_stops_the_copy(
     sinks = {"facts": Interrupted(targets["facts"], at, original.decides)}
     copy = Driver(tmp_path / ("new" if restores else "copy"), targets, sinks={**sinks})
     with pytest.raises(
-        RestoreRefusedError if restores else CheckpointMissingError, match=r"has committed checkpoint 1"
+        RestoreRefusedError if restores else CheckpointMissingError,
+        match=r"has committed checkpoint 1",
     ):
         copy.coordinator.recover(restore=copy_of(tmp_path) if restores else None)
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
@@ -128,7 +133,8 @@ def test_nothing_is_aborted_while_a_sink_is_ahead(
     sinks = {"facts": Interrupted(targets["facts"], at, original.decides)}
     copy = Driver(tmp_path / ("new" if restores else "copy"), targets, sinks={**sinks})
     with pytest.raises(
-        RestoreRefusedError if restores else CheckpointMissingError, match=r"has committed checkpoint 1"
+        RestoreRefusedError if restores else CheckpointMissingError,
+        match=r"has committed checkpoint 1",
     ):
         copy.coordinator.recover(restore=copy_of(tmp_path) if restores else None)
     assert not copy.of(OrphansAborted)
@@ -136,11 +142,15 @@ def test_nothing_is_aborted_while_a_sink_is_ahead(
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
-@pytest.mark.parametrize("fan_out", [sequentially, SideBySide(a_thread)], ids=["in turn", "side by side"])
+@pytest.mark.parametrize(
+    "fan_out", [sequentially, SideBySide(a_thread)], ids=["in turn", "side by side"]
+)
 def test_what_is_committed_in_one_sink_while_it_is_closed_is_not_aborted_in_the_next(
     tmp_path: Path, targets: Targets, fan_out: FanOut
 ) -> None:
-    """The original commits in the order of the job, and the copy aborts in it: it never aborts the rest of a checkpoint."""
+    """The original commits in the order of the job, and the copy aborts in it: it never aborts the
+    rest of a checkpoint.
+    """
     original = Original(tmp_path, targets, "facts", "lake")
     original.decides()
 
@@ -161,7 +171,9 @@ def test_what_is_committed_in_one_sink_while_it_is_closed_is_not_aborted_in_the_
 def test_what_no_sink_shows_is_written_again_and_the_original_says_that_it_lost_it(
     tmp_path: Path, targets: Targets
 ) -> None:
-    """Decided in a log that the copy does not know, and committed nowhere: no target tells it from what is undecided."""
+    """Decided in a log that the copy does not know, and committed nowhere: no target tells it from
+    what is undecided.
+    """
     original = Original(tmp_path, targets, "facts", "lake")
     original.decides()
     copy = Driver(tmp_path / "copy", targets).recover()
@@ -171,8 +183,12 @@ def test_what_no_sink_shows_is_written_again_and_the_original_says_that_it_lost_
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
-def test_a_mark_that_the_copy_has_raised_proves_nothing_to_the_original(tmp_path: Path, targets: Targets) -> None:
-    """Found by the simulation: the mark covers the number of its checkpoint, and is of the copy's, which has other rows."""
+def test_a_mark_that_the_copy_has_raised_proves_nothing_to_the_original(
+    tmp_path: Path, targets: Targets
+) -> None:
+    """Found by the simulation: the mark covers the number of its checkpoint, and is of the copy's,
+    which has other rows.
+    """
     original = Original(tmp_path, targets, "facts", "lake")
     original.decides()
     decided = completed_of(tmp_path / "job", 1)
@@ -184,21 +200,28 @@ def test_a_mark_that_the_copy_has_raised_proves_nothing_to_the_original(tmp_path
         sink.up = True
     original.driver.coordinator.context.stopping.clear()
     with pytest.raises(FencedError):
-        original.driver.coordinator.context.completer.commit(decided, Stopwatch(original.driver.clock))
-    assert original.driver.coordinator.context.log.history.uncommitted(), "it would tell what it does not know"
+        original.driver.coordinator.context.completer.commit(
+            decided, Stopwatch(original.driver.clock)
+        )
+    assert original.driver.coordinator.context.log.history.uncommitted(), (
+        "it would tell what it does not know"
+    )
 
 
-def test_an_orphan_that_the_original_commits_while_it_is_aborted_is_a_checkpoint_that_the_copy_lacks(
+def test_an_orphan_that_the_original_commits_while_it_is_aborted_is_a_checkpoint_that_the_copy_lacks(  # noqa: E501
     tmp_path: Path, targets: Targets
 ) -> None:
-    """Found by the simulation: the sink says that its rows are visible and to be removed by hand, but they were decided."""
+    """Found by the simulation: the sink says that its rows are visible and to be removed by hand,
+    but they were decided.
+    """
     original = Original(tmp_path, targets, "facts", "lake")
     original.decides()
 
     def is_committed() -> None:
         original.commits_the_rest()
         raise StopJobError(
-            "It was to be rolled back and is committed: its rows are visible.", remedy="remove its rows."
+            "It was to be rolled back and is committed: its rows are visible.",
+            remedy="remove its rows.",
         )
 
     sinks = {"facts": Interrupted(targets["facts"], "abort", is_committed)}
@@ -208,8 +231,12 @@ def test_an_orphan_that_the_original_commits_while_it_is_aborted_is_a_checkpoint
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
-def test_a_sink_that_does_not_answer_then_is_asked_by_the_next_start(tmp_path: Path, targets: Targets) -> None:
-    """Found by the simulation: until it answers, the error must not advise to remove rows that may be decided."""
+def test_a_sink_that_does_not_answer_then_is_asked_by_the_next_start(
+    tmp_path: Path, targets: Targets
+) -> None:
+    """Found by the simulation: until it answers, the error must not advise to remove rows
+    that may be decided.
+    """
     original = Original(tmp_path, targets, "facts", "lake")
     original.decides()
 
@@ -220,7 +247,8 @@ def test_a_sink_that_does_not_answer_then_is_asked_by_the_next_start(tmp_path: P
         original.commits_the_rest()
         sink._at, sink._action = "question", is_down
         raise StopJobError(
-            "It was to be rolled back and is committed: its rows are visible.", remedy="remove its rows."
+            "It was to be rolled back and is committed: its rows are visible.",
+            remedy="remove its rows.",
         )
 
     sink = Interrupted(targets["facts"], "abort", is_committed)

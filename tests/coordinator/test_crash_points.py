@@ -1,4 +1,6 @@
-"""The driver dies at every crash point of the protocol; the next one loses nothing, repeats nothing, leaves nothing."""
+"""The driver dies at every crash point of the protocol; the next one loses nothing, repeats
+nothing, leaves nothing.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def runs_until_it_dies(driver: Driver) -> int:
 
 
 def goes_on_as_if_nothing_had_happened(driver: Driver, targets: Targets) -> None:
-    """A new driver recovers, Spark replays the newest micro-batch, and the job goes on to checkpoint 4."""
+    """A new driver recovers, Spark replays the newest micro-batch, and the job goes
+    on to checkpoint 4.
+    """
     driver.recover()
     assert targets["facts"].prepared == targets["lake"].prepared == {}
     newest = driver.coordinator.newest()
@@ -92,7 +96,13 @@ def goes_on_as_if_nothing_had_happened(driver: Driver, targets: Targets) -> None
 @pytest.mark.parametrize("hit", [1, 2])
 @pytest.mark.parametrize("point", BEFORE)
 def test_a_crash_before_the_decision_leaves_the_checkpoint_undecided(
-    driver: Driver, targets: Targets, another: Another, points: CrashPoints, tmp_path: Path, point: str, hit: int
+    driver: Driver,
+    targets: Targets,
+    another: Another,
+    points: CrashPoints,
+    tmp_path: Path,
+    point: str,
+    hit: int,
 ) -> None:
     for number in (0, 1):
         driver.run(number)
@@ -107,7 +117,13 @@ def test_a_crash_before_the_decision_leaves_the_checkpoint_undecided(
 @pytest.mark.parametrize("hit", [1, 2])
 @pytest.mark.parametrize("point", AFTER)
 def test_a_crash_after_the_decision_is_committed_by_the_next_driver(
-    driver: Driver, targets: Targets, another: Another, points: CrashPoints, tmp_path: Path, point: str, hit: int
+    driver: Driver,
+    targets: Targets,
+    another: Another,
+    points: CrashPoints,
+    tmp_path: Path,
+    point: str,
+    hit: int,
 ) -> None:
     for number in (0, 1):
         driver.run(number)
@@ -140,7 +156,9 @@ def test_a_crash_in_recovery_is_finished_by_the_next_recovery(
     goes_on_as_if_nothing_had_happened(another(), targets)
 
 
-def test_every_crash_point_of_the_protocol_is_on_the_way(driver: Driver, another: Another, points: CrashPoints) -> None:
+def test_every_crash_point_of_the_protocol_is_on_the_way(
+    driver: Driver, another: Another, points: CrashPoints
+) -> None:
     """So that a test that arms one cannot pass without reaching it."""
     for number in range(3):
         driver.run(number)

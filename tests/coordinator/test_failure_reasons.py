@@ -17,8 +17,9 @@ from twophase.state.storage import LocalStorage
 
 ROOT = Path(__file__).parent.parent.parent
 
-# Flink's CheckpointFailureReason; EXCEPTION is of its older versions. Left out: the two of shared channel state
-# and of blocking edges, CHANNEL_STATE_SHARED_STREAM_EXCEPTION and BLOCKING_OUTPUT_EXIST.
+# Flink's CheckpointFailureReason; EXCEPTION is of its older versions. Left out: the two of shared
+# channel state and of blocking edges, CHANNEL_STATE_SHARED_STREAM_EXCEPTION and
+# BLOCKING_OUTPUT_EXIST.
 FLINK = {
     "PERIODIC_SCHEDULER_SHUTDOWN",
     "TOO_MANY_CHECKPOINT_REQUESTS",
@@ -58,15 +59,22 @@ def test_every_reason_has_a_message_of_its_own() -> None:
 
 
 def test_what_spark_cannot_raise_does_not_count_against_the_tolerable_failures() -> None:
-    assert not any(reason.counts for reason in CheckpointFailureReason if "not raised on Spark" in reason.message)
+    assert not any(
+        reason.counts
+        for reason in CheckpointFailureReason
+        if "not raised on Spark" in reason.message
+    )
 
 
 def test_every_reason_is_documented_with_its_message_and_whether_it_counts() -> None:
     rows = re.findall(
-        r"^\| `(\w+)` \| ([^|]+) \| (yes|no) \|", (ROOT / "docs/failure-reasons.md").read_text(), re.MULTILINE
+        r"^\| `(\w+)` \| ([^|]+) \| (yes|no) \|",
+        (ROOT / "docs/failure-reasons.md").read_text(),
+        re.MULTILINE,
     )
     assert sorted(rows) == sorted(
-        (reason.name, reason.message, "yes" if reason.counts else "no") for reason in CheckpointFailureReason
+        (reason.name, reason.message, "yes" if reason.counts else "no")
+        for reason in CheckpointFailureReason
     )
 
 

@@ -1,4 +1,6 @@
-"""The same step in every sink, one after the other or side by side: what is reported, returned and raised is in their order."""
+"""The same step in every sink, one after the other or side by side: what is reported, returned and
+raised is in their order.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_side_by_side_they_run_at_once_and_tell_in_their_order() -> None:
     assert reported == [orphan(name) for name in "abc"]
 
 
-@pytest.mark.parametrize("fan_out", [sequentially, SideBySide(plain)], ids=["in turn", "side by side"])
+@pytest.mark.parametrize(
+    "fan_out", [sequentially, SideBySide(plain)], ids=["in turn", "side by side"]
+)
 def test_the_first_error_in_their_order_is_raised(fan_out: FanOut) -> None:
     ended: list[str] = []
     steps: dict[str, Step[str]] = {
@@ -95,7 +99,10 @@ def test_side_by_side_an_error_waits_until_the_others_are_back() -> None:
         threads.append(Awaited(run))
         return threads[-1]
 
-    steps: dict[str, Step[str]] = {"a": partial(failing, KeyboardInterrupt(), [], "a"), "b": partial(telling, "b")}
+    steps: dict[str, Step[str]] = {
+        "a": partial(failing, KeyboardInterrupt(), [], "a"),
+        "b": partial(telling, "b"),
+    }
     with pytest.raises(KeyboardInterrupt):
         SideBySide(thread)(steps, Observers())
     assert [thread.is_alive() for thread in threads] == [False, False]

@@ -1,4 +1,6 @@
-"""Nothing grows for ever (hazard H68): whatever drivers die of, and whoever fails each time, folders and tables stay small."""
+"""Nothing grows for ever (hazard H68): whatever drivers die of, and whoever fails each time,
+folders and tables stay small.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def next_of(driver: Driver) -> int:
     return newest.checkpoint + 1 if newest else 0
 
 
-def test_records_of_folds_that_died_are_deleted(another: Another, points: CrashPoints, tmp_path: Path) -> None:
+def test_records_of_folds_that_died_are_deleted(
+    another: Another, points: CrashPoints, tmp_path: Path
+) -> None:
     for _ in range(6):
         driver = another().recover()
         while driver.coordinator.context.log.length() + 2 < _FOLD_AT:
@@ -75,7 +79,9 @@ class Failing:
         raise AssertionError
 
 
-def test_a_listener_that_fails_each_time_lets_nothing_grow(another: Another, targets: Targets, tmp_path: Path) -> None:
+def test_a_listener_that_fails_each_time_lets_nothing_grow(
+    another: Another, targets: Targets, tmp_path: Path
+) -> None:
     listener = Failing()
     for number in range(60):
         driver = another(listeners=[listener]).recover()
@@ -98,7 +104,9 @@ def test_drivers_that_die_in_each_commit_let_nothing_grow(
         points.arm(point)
         with pytest.raises(Crash):
             driver.run(number)
-        assert bodies(tmp_path) <= 3, "the newest committed, the one that recovery has just committed, the new one"
+        assert bodies(tmp_path) <= 3, (
+            "the newest committed, the one that recovery has just committed, the new one"
+        )
         assert records(tmp_path) <= _FOLD_AT + 2
         assert len(targets["facts"].ledger) <= 2 * 17
 
@@ -160,7 +168,9 @@ def test_what_a_lineage_leaves_in_the_ledger_is_collapsed_by_the_one_that_contin
     for number in range(20):
         driver.run(number)
     first = driver.coordinator.lineage.id
-    assert {key[2:4] for key in targets["facts"].ledger} == {(first, number) for number in range(16, 20)}
+    assert {key[2:4] for key in targets["facts"].ledger} == {
+        (first, number) for number in range(16, 20)
+    }
     restore = restoring(completed_of(tmp_path / "job", 19), committed=True)
     restored = another()
     restored.coordinator.recover(restore=restore)
@@ -172,7 +182,9 @@ def test_what_a_lineage_leaves_in_the_ledger_is_collapsed_by_the_one_that_contin
         assert restored.sinks[name].history().committed == {**before[name], restore.lineage.id: 1}
 
 
-@pytest.mark.parametrize("number", [1, 3, 16], ids=["at once", "before a mark", "after the mark of an older version"])
+@pytest.mark.parametrize(
+    "number", [1, 3, 16], ids=["at once", "before a mark", "after the mark of an older version"]
+)
 def test_what_a_lineage_left_behind_is_collapsed_by_the_next_start(
     driver: Driver,
     another: Another,
@@ -181,7 +193,9 @@ def test_what_a_lineage_left_behind_is_collapsed_by_the_next_start(
     monkeypatch: Patch,
     number: int,
 ) -> None:
-    """The driver that continued it died between its first checkpoint and the collapse, or did not collapse it."""
+    """The driver that continued it died between its first checkpoint and the collapse, or
+    did not collapse it.
+    """
     driver.run(0)
     ledger = targets["facts"].ledger
     left = set(ledger)

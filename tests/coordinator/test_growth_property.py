@@ -1,8 +1,10 @@
-"""Thousands of checkpoints of a job whose drivers die anywhere and whose listeners fail: all that it keeps stays small.
+"""Thousands of checkpoints of a job whose drivers die anywhere and whose listeners fail: all that
+it keeps stays small.
 
-A driver dies before or after any call of the job's folder or of a sink, at any crash point of the sink that writes files,
-often in recovery, or where it would clean up; a create that dies leaves its temporary name. Now and then the job is restored
-from its newest checkpoint, which begins another lineage.
+A driver dies before or after any call of the job's folder or of a sink, at any crash point of the
+sink that writes files, often in recovery, or where it would clean up; a create that dies leaves its
+temporary name. Now and then the job is restored from its newest checkpoint, which
+begins another lineage.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from harness.interleaving import PIECES, Crash, SteppingDriver, SteppingStorage, Steps, between_steps
+from harness.interleaving import (
+    PIECES,
+    Crash,
+    SteppingDriver,
+    SteppingStorage,
+    Steps,
+    between_steps,
+)
 from harness.memory_driver import JOB, SCHEMA, offsets, restoring
 from twophase.coordinator.checkpoint_completion import _SUBSUME_SINKS_EVERY
 from twophase.coordinator.pending import PendingCheckpoint
@@ -32,7 +41,8 @@ pytestmark = pytest.mark.part("coordinator")
 FILES = "files"
 """The sink that writes files, and its table beside the job's folder."""
 CRASH_POINTS = [
-    f"twophase.sinks.common.staging.{module}.failpoint" for module in ("committer", "disk", "orphans", "writer")
+    f"twophase.sinks.common.staging.{module}.failpoint"
+    for module in ("committer", "disk", "orphans", "writer")
 ]
 NUM_RETAINED = 2
 LOG_RECORDS = _FOLD_AT + 2
@@ -66,7 +76,9 @@ class TearingStorage(SteppingStorage):
         except Crash:
             final = self.root / name
             final.parent.mkdir(parents=True, exist_ok=True)
-            (final.parent / f".tmp-{final.name}-0011223344556677").write_bytes(data[: len(data) // 2])
+            (final.parent / f".tmp-{final.name}-0011223344556677").write_bytes(
+                data[: len(data) // 2]
+            )
             raise
 
 
@@ -133,11 +145,15 @@ class MortalDriver(SteppingDriver):
 
     def next_rows(self) -> int:
         newest, lineage = self.coordinator.newest(), self.coordinator.lineage
-        return self.base.setdefault(lineage.id, 0) + (newest.checkpoint + 1 if newest else lineage.first_checkpoint)
+        return self.base.setdefault(lineage.id, 0) + (
+            newest.checkpoint + 1 if newest else lineage.first_checkpoint
+        )
 
     def run_next(self) -> None:
         rows = self.next_rows()
-        self.coordinator.checkpoint(rows - self.base[self.coordinator.lineage.id], offsets(rows), self.write)
+        self.coordinator.checkpoint(
+            rows - self.base[self.coordinator.lineage.id], offsets(rows), self.write
+        )
 
     def write(self, pending: PendingCheckpoint) -> None:
         """One row a piece, which names the rows and the piece."""
@@ -145,7 +161,11 @@ class MortalDriver(SteppingDriver):
         for name, sink in self.stepping_sinks.items():
             transaction = pending.transaction(name)
             pieces = [
-                sink.write_direct(transaction, self.subtask(index, pending.attempt), [{"rows": rows, "piece": index}])
+                sink.write_direct(
+                    transaction,
+                    self.subtask(index, pending.attempt),
+                    [{"rows": rows, "piece": index}],
+                )
                 for index in range(PIECES)
             ]
             pending.acknowledge(name, [piece for piece in pieces if piece])
@@ -155,7 +175,9 @@ class MortalDriver(SteppingDriver):
         """The same rows, as numbers."""
         pieces = []
         for index in range(PIECES):
-            writer = self.sinks[FILES].writer(pending.transaction(FILES), self.subtask(index, pending.attempt))
+            writer = self.sinks[FILES].writer(
+                pending.transaction(FILES), self.subtask(index, pending.attempt)
+            )
             writer.write(pa.RecordBatch.from_pylist([{"id": PIECES * rows + index}], schema=SCHEMA))
             pieces.append(writer.pre_commit())
         pending.acknowledge(FILES, [piece for piece in pieces if piece])
@@ -166,7 +188,9 @@ class MortalDriver(SteppingDriver):
         if newest is None or not newest.committed:
             return
         restore = restoring(self.coordinator.context.store.read(newest), committed=True)
-        lineage = replace(restore.lineage, ancestors={**current.ancestors, **restore.lineage.ancestors})
+        lineage = replace(
+            restore.lineage, ancestors={**current.ancestors, **restore.lineage.ancestors}
+        )
         self.base[lineage.id] = self.base[current.id] + newest.checkpoint
         self.coordinator.begin_lineage(lineage)
 
@@ -231,14 +255,16 @@ class Life:
         """Nothing is larger than it may be.
 
         Args:
-            died: so many drivers have died since one got through its recovery or a checkpoint, each with a fence, a torn name,
-                and perhaps a fold behind it.
+            died: so many drivers have died since one got through its recovery or a checkpoint, each
+                with a fence, a torn name, and perhaps a fold behind it.
         """
         names = {folder: os.listdir(self._folder / folder) for folder in os.listdir(self._folder)}
         assert set(names) <= {"log", "chk"}
         torn = [name for name in names.get("log", []) if name.startswith(".tmp-")]
         assert len(torn) <= died
-        assert len(names.get("log", [])) - len(torn) <= LOG_RECORDS + (LOG_RECORDS + 2 * died if died else 0)
+        assert len(names.get("log", [])) - len(torn) <= LOG_RECORDS + (
+            LOG_RECORDS + 2 * died if died else 0
+        )
         assert len(names.get("chk", [])) <= NUM_RETAINED + 2
         for target in self.targets.values():
             assert len(target.ledger) <= LEDGER_ROWS
@@ -248,7 +274,9 @@ class Life:
         self._check_files(died)
 
     def _check_files(self, died: int) -> None:
-        """Of the table's hidden folder; its own has what readers see, which is looked at in the end."""
+        """Of the table's hidden folder; its own has what readers see, which is
+        looked at in the end.
+        """
         area = self.table / f"_twophase~{JOB}~{FILES}"
         [fence] = os.listdir(area)
         found = {folder: os.listdir(area / fence / folder) for folder in os.listdir(area / fence)}
@@ -260,7 +288,9 @@ class Life:
     def files(self) -> list[int]:
         """What readers of the files see. Beside its files the table has the hidden folder only."""
         names = [name for name in os.listdir(self.table) if name != f"_twophase~{JOB}~{FILES}"]
-        found: Sequence[int] = ds.dataset(self.table, SCHEMA, format="parquet").to_table()["id"].to_pylist()
+        found: Sequence[int] = (
+            ds.dataset(self.table, SCHEMA, format="parquet").to_table()["id"].to_pylist()
+        )
         assert len(names) == len(found)
         return sorted(found)
 

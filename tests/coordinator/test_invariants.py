@@ -40,13 +40,19 @@ class Crash(BaseException):
 
 
 def crash_at(driver: Driver, monkeypatch: pytest.MonkeyPatch, where: str, number: int) -> None:
-    """Run checkpoint `number` and die when `where`, a method of the coordinator or of an attempt, is entered."""
+    """Run checkpoint `number` and die when `where`, a method of the coordinator or of an
+    attempt, is entered.
+    """
 
     def die(*_: object, **__: object) -> None:
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(CheckpointAttempt if hasattr(CheckpointAttempt, where) else driver.coordinator, where, die)
+        patch.setattr(
+            CheckpointAttempt if hasattr(CheckpointAttempt, where) else driver.coordinator,
+            where,
+            die,
+        )
         with pytest.raises(Crash):
             driver.run(number)
 
@@ -90,10 +96,15 @@ def test_i2_a_commit_is_retried_until_it_is_done_and_the_other_sink_is_not_held_
                 raise ConnectionError("gone")
             return super().commit(requests)
 
-    driver = Driver(tmp_path / "job", targets, sinks={"facts": DownTwice(targets["facts"])}).recover()
+    driver = Driver(
+        tmp_path / "job", targets, sinks={"facts": DownTwice(targets["facts"])}
+    ).recover()
     driver.run(0)
     assert visible(targets["facts"]) == list(range(10))
-    assert [event.reason for event in driver.of(CommitRetried)] == ["read only", "ConnectionError: 'gone'"]
+    assert [event.reason for event in driver.of(CommitRetried)] == [
+        "read only",
+        "ConnectionError: 'gone'",
+    ]
     assert driver.clock.waits == [0.1, 0.2]
 
 
@@ -108,7 +119,9 @@ def test_i3_without_a_decision_everything_is_aborted_by_recovery(
     assert visible(targets["facts"]) == list(range(10))
 
 
-def test_i3_a_declined_attempt_is_aborted_in_every_sink_and_retried_whole(another: Another, targets: Targets) -> None:
+def test_i3_a_declined_attempt_is_aborted_in_every_sink_and_retried_whole(
+    another: Another, targets: Targets
+) -> None:
     driver = another(options={"checkpoint.tolerable_failures": 1}).recover()
     tried: list[Attempt] = []
 
@@ -125,7 +138,9 @@ def test_i3_a_declined_attempt_is_aborted_in_every_sink_and_retried_whole(anothe
     assert [event.will_retry for event in driver.of(CheckpointDeclined)] == [True]
 
 
-def test_i3_an_attempt_that_is_not_tolerated_raises_and_leaves_nothing(driver: Driver, targets: Targets) -> None:
+def test_i3_an_attempt_that_is_not_tolerated_raises_and_leaves_nothing(
+    driver: Driver, targets: Targets
+) -> None:
     def fail(pending: PendingCheckpoint) -> None:
         driver.write(pending)
         raise DeclinedError("a sink refused")
@@ -135,7 +150,9 @@ def test_i3_an_attempt_that_is_not_tolerated_raises_and_leaves_nothing(driver: D
     assert targets["facts"].prepared == targets["lake"].prepared == {}
 
 
-def test_i4_commit_again_is_recognised_by_proof(driver: Driver, targets: Targets, another: Another) -> None:
+def test_i4_commit_again_is_recognised_by_proof(
+    driver: Driver, targets: Targets, another: Another
+) -> None:
     driver.run(0)
     second = another().recover()
     found = second.coordinator.classify(0, offsets(0))
@@ -180,7 +197,9 @@ def test_i6_an_empty_store_with_a_sink_that_has_history_stops(
 ) -> None:
     driver.run(0)
     shutil.rmtree(tmp_path / "job")
-    with pytest.raises(CheckpointMissingError, match="is empty, but sink 'facts' has seen generation 1"):
+    with pytest.raises(
+        CheckpointMissingError, match="is empty, but sink 'facts' has seen generation 1"
+    ):
         another().recover()
     assert visible(targets["facts"]) == list(range(10))
 
@@ -193,7 +212,9 @@ def test_i6_an_old_copy_of_the_store_of_an_older_generation_stops(
     another().recover().run(1)
     shutil.rmtree(tmp_path / "job")
     (tmp_path / "old").rename(tmp_path / "job")
-    with pytest.raises(CheckpointMissingError, match="ends at generation 1, but sink 'facts' has seen generation 2"):
+    with pytest.raises(
+        CheckpointMissingError, match="ends at generation 1, but sink 'facts' has seen generation 2"
+    ):
         another().recover()
 
 
@@ -205,7 +226,10 @@ def test_i6_an_old_copy_of_the_store_of_the_same_generation_stops(
     driver.run(1)
     shutil.rmtree(tmp_path / "job")
     (tmp_path / "old").rename(tmp_path / "job")
-    with pytest.raises(CheckpointMissingError, match="has committed checkpoint 1, but the checkpoint store ends at 0"):
+    with pytest.raises(
+        CheckpointMissingError,
+        match="has committed checkpoint 1, but the checkpoint store ends at 0",
+    ):
         another().recover()
 
 
@@ -231,14 +255,19 @@ def test_i6_a_lineage_that_went_on_elsewhere_stops_the_store_that_continued_it(
     moved.coordinator.recover(restore=restore)
     moved.coordinator.begin_lineage(restore.lineage)
     for target in targets.values():
-        target.high_water[JOB, "facts" if target is targets["facts"] else "lake", driver.coordinator.lineage.id] = 1
+        target.high_water[
+            JOB, "facts" if target is targets["facts"] else "lake", driver.coordinator.lineage.id
+        ] = 1
     with pytest.raises(
-        CheckpointMissingError, match=r"has committed checkpoint 1 of lineage .* this job goes on from 0"
+        CheckpointMissingError,
+        match=r"has committed checkpoint 1 of lineage .* this job goes on from 0",
     ):
         Driver(tmp_path / "moved", targets).recover()
 
 
-def test_i7_a_driver_that_was_overtaken_cannot_decide(driver: Driver, another: Another, targets: Targets) -> None:
+def test_i7_a_driver_that_was_overtaken_cannot_decide(
+    driver: Driver, another: Another, targets: Targets
+) -> None:
     driver.run(0)
 
     def overtaken(pending: PendingCheckpoint) -> None:
@@ -251,7 +280,9 @@ def test_i7_a_driver_that_was_overtaken_cannot_decide(driver: Driver, another: A
     assert targets["facts"].prepared == {}
 
 
-def test_i7_late_tasks_of_a_fenced_driver_leave_nothing(driver: Driver, another: Another, targets: Targets) -> None:
+def test_i7_late_tasks_of_a_fenced_driver_leave_nothing(
+    driver: Driver, another: Another, targets: Targets
+) -> None:
     sink = driver.sinks["facts"]
     late: list[TransactionId] = []
 
@@ -267,13 +298,17 @@ def test_i7_late_tasks_of_a_fenced_driver_leave_nothing(driver: Driver, another:
     assert targets["facts"].prepared == {}
 
 
-def test_i7_a_driver_that_restarts_after_being_overtaken_stays_out(driver: Driver, another: Another) -> None:
+def test_i7_a_driver_that_restarts_after_being_overtaken_stays_out(
+    driver: Driver, another: Another
+) -> None:
     another().recover()
     with pytest.raises(FencedError):
         another().coordinator.recover(previous_generation=1)
 
 
-def test_i7_a_zombie_that_appends_after_a_folded_log_is_fenced(driver: Driver, another: Another) -> None:
+def test_i7_a_zombie_that_appends_after_a_folded_log_is_fenced(
+    driver: Driver, another: Another
+) -> None:
     driver.run(0)
 
     def overtaken(pending: PendingCheckpoint) -> None:
@@ -357,7 +392,9 @@ def test_i10_committing_against_another_target_stops(
         (2, replace(offsets(2), start=('{"next":7}',)), "does not begin where checkpoint 1 ended"),
     ],
 )
-def test_what_spark_replays_must_fit_the_store(driver: Driver, number: int, frozen: FrozenOffsets, match: str) -> None:
+def test_what_spark_replays_must_fit_the_store(
+    driver: Driver, number: int, frozen: FrozenOffsets, match: str
+) -> None:
     driver.run(0)
     driver.run(1)
     with pytest.raises(OffsetMismatchError, match=match):
@@ -366,7 +403,9 @@ def test_what_spark_replays_must_fit_the_store(driver: Driver, number: int, froz
 
 def test_h14_pieces_of_one_subtask_twice_are_refused(driver: Driver) -> None:
     def twice(pending: PendingCheckpoint) -> None:
-        piece = driver.sinks["facts"].write_direct(pending.transaction("facts"), Subtask(0, 1), [{"id": 1}])
+        piece = driver.sinks["facts"].write_direct(
+            pending.transaction("facts"), Subtask(0, 1), [{"id": 1}]
+        )
         assert piece is not None
         pending.acknowledge("facts", [piece, piece])
 
@@ -377,18 +416,26 @@ def test_h14_pieces_of_one_subtask_twice_are_refused(driver: Driver) -> None:
 def test_h48_all_decided_checkpoints_are_committed_oldest_first(
     driver: Driver, targets: Targets, another: Another, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver.coordinator, "_make_room", lambda number: None)  # as commits behind the next batch do
+    # as commits behind the next batch do
+    monkeypatch.setattr(driver.coordinator, "_make_room", lambda number: None)
     crash_at(driver, monkeypatch, "_finish", 0)
     crash_at(driver, monkeypatch, "_finish", 1)
-    assert [found.checkpoint for found in driver.coordinator.context.log.history.uncommitted()] == [0, 1]
+    assert [found.checkpoint for found in driver.coordinator.context.log.history.uncommitted()] == [
+        0,
+        1,
+    ]
     another().recover()
     assert visible(targets["facts"]) == list(range(20))
     assert [row["id"] // 10 for row in targets["facts"].visible] == [0] * 10 + [1] * 10
 
 
-def test_a_piece_of_a_task_attempt_that_lost_is_aborted_after_the_commit(driver: Driver, targets: Targets) -> None:
+def test_a_piece_of_a_task_attempt_that_lost_is_aborted_after_the_commit(
+    driver: Driver, targets: Targets
+) -> None:
     def with_loser(pending: PendingCheckpoint) -> None:
-        driver.sinks["facts"].write_direct(pending.transaction("facts"), Subtask(0, 7), [{"id": -1}])
+        driver.sinks["facts"].write_direct(
+            pending.transaction("facts"), Subtask(0, 7), [{"id": -1}]
+        )
         driver.write(pending)
 
     driver.run(0, with_loser)
@@ -396,7 +443,9 @@ def test_a_piece_of_a_task_attempt_that_lost_is_aborted_after_the_commit(driver:
     assert visible(targets["facts"]) == list(range(10))
 
 
-def test_the_store_stays_small_over_many_checkpoints(driver: Driver, targets: Targets, tmp_path: Path) -> None:
+def test_the_store_stays_small_over_many_checkpoints(
+    driver: Driver, targets: Targets, tmp_path: Path
+) -> None:
     for number in range(100):
         driver.run(number)
     assert len(list((tmp_path / "job" / "log").iterdir())) < 40
@@ -405,7 +454,9 @@ def test_the_store_stays_small_over_many_checkpoints(driver: Driver, targets: Ta
     assert len(targets["facts"].ledger) <= 2 * 16
 
 
-def test_a_restart_after_many_checkpoints_goes_on(driver: Driver, targets: Targets, another: Another) -> None:
+def test_a_restart_after_many_checkpoints_goes_on(
+    driver: Driver, targets: Targets, another: Another
+) -> None:
     for number in range(40):
         driver.run(number)
     second = another().recover()

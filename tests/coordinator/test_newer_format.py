@@ -43,10 +43,15 @@ def test_a_start_over_a_newer_log_writes_nothing_and_the_newer_version_goes_on(
     record = newest(folder)
     old = renew(record)
     before = snapshot(folder)
-    with pytest.raises(NewerFormatError, match=f"log/{record.name} was written by a newer twophase"):
+    with pytest.raises(
+        NewerFormatError, match=f"log/{record.name} was written by a newer twophase"
+    ):
         another().recover()
     assert snapshot(folder) == before
-    assert {name: sink.history().generation for name, sink in waiting.sinks.items()} == {"facts": 1, "lake": 1}
+    assert {name: sink.history().generation for name, sink in waiting.sinks.items()} == {
+        "facts": 1,
+        "lake": 1,
+    }
     record.write_bytes(old)
     another().recover()
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))

@@ -1,4 +1,6 @@
-"""Closing attempts: afterwards nothing of an older attempt is left in a sink, and nothing can come (hazard H44)."""
+"""Closing attempts: afterwards nothing of an older attempt is left in a sink, and nothing can
+come (hazard H44).
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def completed(*pieces: Committable) -> CompletedCheckpoint:
     )
 
 
-def test_what_an_older_attempt_left_is_aborted(sink: Sink, orphans: Orphans, target: MemoryTarget) -> None:
+def test_what_an_older_attempt_left_is_aborted(
+    sink: Sink, orphans: Orphans, target: MemoryTarget
+) -> None:
     pre_commit(sink, index=0)
     pre_commit(sink, index=1)
     assert orphans.close(NEW, frozenset()) == 2
@@ -131,7 +135,9 @@ def test_h44_a_sink_without_orphans_is_scanned_again_after_its_fence(
     assert len(target.prepared) == 1, "`close` has to follow, which asks before it aborts"
 
 
-def test_h44_a_sink_without_orphans_is_closed_by_its_fence(sink: Sink, orphans: Orphans, target: MemoryTarget) -> None:
+def test_h44_a_sink_without_orphans_is_closed_by_its_fence(
+    sink: Sink, orphans: Orphans, target: MemoryTarget
+) -> None:
     assert orphans.close_if_none(NEW, frozenset())
     with pytest.raises(FencedError):
         pre_commit(sink)
@@ -147,7 +153,9 @@ def test_h44_after_the_final_scan_a_late_task_can_leave_nothing(
     assert target.prepared == {}
 
 
-def test_i2_pieces_that_a_decision_lists_are_kept(sink: Sink, orphans: Orphans, target: MemoryTarget) -> None:
+def test_i2_pieces_that_a_decision_lists_are_kept(
+    sink: Sink, orphans: Orphans, target: MemoryTarget
+) -> None:
     decided, _ = pre_commit(sink, checkpoint=0), pre_commit(sink, checkpoint=1)
     assert orphans.close(NEW, pieces_of([completed(decided)])) == 1
     assert prepared(target) == [decided]
@@ -178,13 +186,17 @@ def test_pieces_of_the_attempt_that_stays_open_and_of_newer_ones_are_kept(
     assert prepared(target) == [open_, newer]
 
 
-def test_pieces_of_another_job_or_sink_are_not_touched(orphans: Orphans, target: MemoryTarget) -> None:
+def test_pieces_of_another_job_or_sink_are_not_touched(
+    orphans: Orphans, target: MemoryTarget
+) -> None:
     others = []
     for job, name in (("payments", "facts"), (JOB, "lake")):
         other = MemorySink(target)
         other.open(SinkContext(job, name, SCHEMA, 2))
         other.fence(Attempt(1, 0))
-        piece = other.write_direct(TransactionId(job, "a", 0, OLD, name, "hash"), Subtask(0, 0), [{"id": 1}])
+        piece = other.write_direct(
+            TransactionId(job, "a", 0, OLD, name, "hash"), Subtask(0, 0), [{"id": 1}]
+        )
         others.append(piece)
     assert orphans.close(NEW, frozenset()) == 0
     assert prepared(target) == others
@@ -196,7 +208,9 @@ def test_i7_a_fenced_driver_gets_a_fenced_error(sink: Sink, orphans: Orphans) ->
         orphans.close(NEW, frozenset())
 
 
-def test_an_abort_that_fails_leaves_the_attempt_open_for_the_next_recovery(sink: Sink, orphans: Orphans) -> None:
+def test_an_abort_that_fails_leaves_the_attempt_open_for_the_next_recovery(
+    sink: Sink, orphans: Orphans
+) -> None:
     pre_commit(sink)
 
     def fail() -> None:

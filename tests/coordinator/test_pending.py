@@ -1,4 +1,6 @@
-"""The pending checkpoint: complete when every sink has acknowledged pieces that belong together (hazard H14)."""
+"""The pending checkpoint: complete when every sink has acknowledged pieces that belong
+together (hazard H14).
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def pending(*sinks: str) -> PendingCheckpoint:
     return found
 
 
-def piece(found: PendingCheckpoint, sink: str, index: int = 0, task_attempt: int = 0) -> Committable:
+def piece(
+    found: PendingCheckpoint, sink: str, index: int = 0, task_attempt: int = 0
+) -> Committable:
     return Committable(found.transaction(sink), Subtask(index, task_attempt), "memory:x", 1)
 
 
@@ -50,8 +54,16 @@ def test_the_completed_checkpoint_holds_all_that_was_acknowledged() -> None:
     found.acknowledge("lake", [])
     completed = found.completed(duration_ms=12)
     assert completed.committables == {"facts": pieces, "lake": ()}
-    assert (completed.checkpoint, completed.attempt, completed.offsets) == (3, Attempt(2, 5), offsets(3))
-    assert (completed.operator_states, completed.trigger_time_ms, completed.duration_ms) == ({"source": [1]}, 7, 12)
+    assert (completed.checkpoint, completed.attempt, completed.offsets) == (
+        3,
+        Attempt(2, 5),
+        offsets(3),
+    )
+    assert (completed.operator_states, completed.trigger_time_ms, completed.duration_ms) == (
+        {"source": [1]},
+        7,
+        12,
+    )
     assert completed.rows == 2
 
 
@@ -76,7 +88,9 @@ def test_it_cannot_be_completed_before_every_sink_has_acknowledged() -> None:
 )
 def test_h14_a_piece_of_another_transaction_is_refused(other: dict[str, Any]) -> None:
     found = pending("facts", "lake")
-    foreign = replace(piece(found, "facts"), transaction=replace(found.transaction("facts"), **other))
+    foreign = replace(
+        piece(found, "facts"), transaction=replace(found.transaction("facts"), **other)
+    )
     with pytest.raises(DeclinedError, match="pieces that do not belong together"):
         found.acknowledge("facts", [piece(found, "facts", 1), foreign])
     assert found.missing() == ["facts", "lake"]

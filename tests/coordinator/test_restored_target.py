@@ -1,4 +1,6 @@
-"""A target that was restored from a backup, or is another one: it knows less than the log calls committed."""
+"""A target that was restored from a backup, or is another one: it knows less than the
+log calls committed.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def backup(target: MemoryTarget) -> MemoryTarget:
     return copy
 
 
-def test_a_restored_target_stops_the_job(driver: Driver, targets: Targets, another: Another) -> None:
+def test_a_restored_target_stops_the_job(
+    driver: Driver, targets: Targets, another: Another
+) -> None:
     driver.run(0)
     old = backup(targets["lake"])
     driver.run(1)
@@ -46,9 +50,14 @@ def test_a_restored_target_stops_the_job(driver: Driver, targets: Targets, anoth
     restore_target(targets["lake"], old)
     records = len(driver.coordinator.context.log.history.decisions)
     again = another()
-    with pytest.raises(TargetChangedError, match=r"checkpoint 2 .* sink 'lake' .* knows up to 0 of that lineage"):
+    with pytest.raises(
+        TargetChangedError, match=r"checkpoint 2 .* sink 'lake' .* knows up to 0 of that lineage"
+    ):
         again.recover()
-    assert (again.coordinator.generation, len(again.coordinator.context.log.history.decisions)) == (0, records)
+    assert (again.coordinator.generation, len(again.coordinator.context.log.history.decisions)) == (
+        0,
+        records,
+    )
 
 
 def test_an_empty_target_in_place_of_the_old_one_stops_the_job(
@@ -95,7 +104,10 @@ def test_a_sink_without_rows_in_the_newest_checkpoint_is_missed_too(
     driver.run(0)
     driver.run(1, no_rows_for("facts", driver))
     restore_target(targets["facts"], old)
-    with pytest.raises(TargetChangedError, match=r"checkpoint 0 .* sink 'facts' .* knows none .* Checkpoints up to 0"):
+    with pytest.raises(
+        TargetChangedError,
+        match=r"checkpoint 0 .* sink 'facts' .* knows none .* Checkpoints up to 0",
+    ):
         another().recover()
 
 
@@ -115,15 +127,21 @@ def test_what_a_sink_had_long_ago_outlives_every_fold_and_driver(
         another().recover()
 
 
-def test_a_sink_that_never_had_rows_proves_nothing(driver: Driver, targets: Targets, another: Another) -> None:
+def test_a_sink_that_never_had_rows_proves_nothing(
+    driver: Driver, targets: Targets, another: Another
+) -> None:
     driver.run(0, no_rows_for("facts", driver))
     restore_target(targets["facts"], MemoryTarget())
     another().recover().run(1)
     assert visible(targets["facts"]) == list(range(10, 20))
 
 
-def test_a_folder_and_its_targets_that_are_gone_together_are_a_fresh_start(driver: Driver, tmp_path: Path) -> None:
-    """Nothing is left that remembers the job: only an operator knows, and sets restore.error_if_no_checkpoint."""
+def test_a_folder_and_its_targets_that_are_gone_together_are_a_fresh_start(
+    driver: Driver, tmp_path: Path
+) -> None:
+    """Nothing is left that remembers the job: only an operator knows, and sets
+    restore.error_if_no_checkpoint.
+    """
     driver.run(0)
     empty = {"facts": MemoryTarget(), "lake": MemoryTarget()}
     afresh = Driver(tmp_path / "empty", empty).recover()
@@ -151,10 +169,13 @@ def test_a_target_restored_under_a_running_driver_gets_nothing_more(
     restore_target(targets["facts"], old)
     with pytest.raises(
         TargetChangedError,
-        match=r"Checkpoints from 1 to 2 are missing in it\. .*offsets/0 .*next\\?\":30.*Checkpoint 3 is decided",
+        match=r"Checkpoints from 1 to 2 are missing in it\. .*offsets/0 "
+        r".*next\\?\":30.*Checkpoint 3 is decided",
     ):
         driver.run(3)
-    assert visible(targets["facts"]) == list(range(10)), "3 would hide for ever that 1 and 2 are gone"
+    assert visible(targets["facts"]) == list(range(10)), (
+        "3 would hide for ever that 1 and 2 are gone"
+    )
     assert visible(targets["lake"]) == list(range(40)), "the others commit"
     with pytest.raises(TargetChangedError, match=r"checkpoint 2 .* knows up to 0"):
         another().recover()
@@ -163,7 +184,9 @@ def test_a_target_restored_under_a_running_driver_gets_nothing_more(
 def test_the_driver_that_folds_proofs_gives_none_to_a_restored_target(
     driver: Driver, targets: Targets, another: Another
 ) -> None:
-    """Checkpoint 15, in which the sinks are let collapse their proofs, has no rows: no commit looks for a predecessor."""
+    """Checkpoint 15, in which the sinks are let collapse their proofs, has no rows: no commit looks
+    for a predecessor.
+    """
     run_all(driver, 0, 13)
     old = backup(targets["facts"])
     run_all(driver, 13, 15)
@@ -181,7 +204,9 @@ def test_the_driver_that_folds_proofs_gives_none_to_a_restored_target(
         another().recover()
 
 
-def test_it_goes_on_when_the_target_is_as_it_was_again(driver: Driver, targets: Targets, another: Another) -> None:
+def test_it_goes_on_when_the_target_is_as_it_was_again(
+    driver: Driver, targets: Targets, another: Another
+) -> None:
     driver.run(0)
     old = backup(targets["facts"])
     driver.run(1)
@@ -195,8 +220,12 @@ def test_it_goes_on_when_the_target_is_as_it_was_again(driver: Driver, targets: 
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(40))
 
 
-def test_a_failover_to_a_lagging_replica_under_a_running_driver_is_one_too(tmp_path: Path, targets: Targets) -> None:
-    """As MariaDB's is: the same target by its name. The replica has the prepared branch of 2, and not the commit of 1."""
+def test_a_failover_to_a_lagging_replica_under_a_running_driver_is_one_too(
+    tmp_path: Path, targets: Targets
+) -> None:
+    """As MariaDB's is: the same target by its name. The replica has the prepared branch of 2, and
+    not the commit of 1.
+    """
     driver = Driver(tmp_path / "job", targets).recover()
     driver.run(0)
     replica = backup(targets["facts"])
@@ -211,13 +240,17 @@ def test_a_failover_to_a_lagging_replica_under_a_running_driver_is_one_too(tmp_p
     assert visible(targets["facts"]) == list(range(10))
 
 
-@pytest.mark.parametrize("why", [OSError("no such folder"), TargetUnreachableError("no answer")], ids=repr)
+@pytest.mark.parametrize(
+    "why", [OSError("no such folder"), TargetUnreachableError("no answer")], ids=repr
+)
 def test_a_sink_that_refuses_a_commit_and_cannot_be_asked_further_stops_the_job_by_what_it_said(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, why: Exception
 ) -> None:
     driver.run(0)
     sink = driver.sinks["facts"]
-    monkeypatch.setattr(sink, "commit", mock.Mock(side_effect=TargetChangedError("the disk is away")))
+    monkeypatch.setattr(
+        sink, "commit", mock.Mock(side_effect=TargetChangedError("the disk is away"))
+    )
     monkeypatch.setattr(sink, "history", mock.Mock(side_effect=why))
     with pytest.raises(TargetChangedError, match="the disk is away"):
         driver.run(1)
@@ -245,7 +278,9 @@ def test_a_queued_commit_requires_its_predecessor_too(targets: Targets, tmp_path
 def test_a_declined_attempt_does_not_abort_what_is_prepared_again_in_a_restored_target(
     tmp_path: Path, targets: Targets
 ) -> None:
-    driver = Driver(tmp_path / "job", targets, options={"checkpoint.tolerable_failures": 1}).recover()
+    driver = Driver(
+        tmp_path / "job", targets, options={"checkpoint.tolerable_failures": 1}
+    ).recover()
     driver.run(0)
     prepared = MemoryTarget()
 
@@ -299,7 +334,10 @@ def test_the_folder_of_an_older_version_goes_on_and_knows_from_its_newest_body(
     another().recover().run(1)
     decision = JobLog(LocalStorage(tmp_path / "job"), JOB).read().decisions[-1]
     assert decision.proofs is not None
-    assert [(proof.sink, proof.checkpoint) for proof in decision.proofs] == [("facts", 1), ("lake", 1)]
+    assert [(proof.sink, proof.checkpoint) for proof in decision.proofs] == [
+        ("facts", 1),
+        ("lake", 1),
+    ]
 
 
 def write_as_before(folder: Path) -> None:
@@ -321,7 +359,9 @@ def write_as_before(folder: Path) -> None:
 
 
 class Replaced(MemorySink):
-    """Its proofs are there, and the rows that they are of are in another table, which the next fence makes its own."""
+    """Its proofs are there, and the rows that they are of are in another table, which the next
+    fence makes its own.
+    """
 
     reason = "the table was dropped and created again"
 
@@ -344,7 +384,9 @@ def test_proofs_without_the_rows_that_they_are_of_stop_the_job(
 def test_they_stop_it_too_if_the_driver_died_before_the_log_said_committed(
     driver: Driver, targets: Targets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Found by the simulation: the log expected nothing of that sink, and a commit that is asked for again finds its proof."""
+    """Found by the simulation: the log expected nothing of that sink, and a commit that is asked
+    for again finds its proof.
+    """
     append = driver.coordinator.context.log.append
 
     def dies(record: Record) -> None:
@@ -355,16 +397,20 @@ def test_they_stop_it_too_if_the_driver_died_before_the_log_said_committed(
     monkeypatch.setattr(driver.coordinator.context.log, "append", dies)
     with pytest.raises(OSError, match="killed"):
         driver.run(0)
-    with pytest.raises(TargetChangedError, match=r"sink 'facts' .* checkpoint 0 .* dropped and created again"):
+    with pytest.raises(
+        TargetChangedError, match=r"sink 'facts' .* checkpoint 0 .* dropped and created again"
+    ):
         Driver(tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"])}).recover()
 
 
-def test_a_restore_says_that_another_table_is_meant(driver: Driver, targets: Targets, tmp_path: Path) -> None:
+def test_a_restore_says_that_another_table_is_meant(
+    driver: Driver, targets: Targets, tmp_path: Path
+) -> None:
     driver.run(0)
     restore = restoring(completed_of(tmp_path / "job", 0), committed=True)
-    Driver(tmp_path / "moved", targets, sinks={"facts": Replaced(targets["facts"])}).coordinator.recover(
-        restore=restore
-    )
+    Driver(
+        tmp_path / "moved", targets, sinks={"facts": Replaced(targets["facts"])}
+    ).coordinator.recover(restore=restore)
 
 
 def test_what_another_driver_commits_between_the_question_and_the_log_is_asked_for_again(
@@ -403,7 +449,9 @@ def test_a_restore_may_go_to_another_target_but_not_to_one_restored_from_a_backu
 
 
 def restore_target_in_commit(sink: Sink, target: MemoryTarget) -> None:
-    """Somebody puts the target back between two pieces of the sink's next commit: the first is prepared again."""
+    """Somebody puts the target back between two pieces of the sink's next commit: the first
+    is prepared again.
+    """
     commit = sink.commit
 
     def is_restored_after_one(requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
@@ -418,10 +466,12 @@ def restore_target_in_commit(sink: Sink, target: MemoryTarget) -> None:
     patched.start()
 
 
-def test_a_piece_that_is_prepared_again_while_its_checkpoint_commits_is_committed_again_and_not_aborted(
+def test_a_piece_that_is_prepared_again_while_its_checkpoint_commits_is_committed_again_and_not_aborted(  # noqa: E501
     driver: Driver, targets: Targets
 ) -> None:
-    """Found by the simulation: the target is restored from a backup between two pieces. The other one proves the checkpoint by its number."""
+    """Found by the simulation: the target is restored from a backup between two pieces. The other
+    one proves the checkpoint by its number.
+    """
     target = targets["facts"]
     restore_target_in_commit(driver.sinks["facts"], target)
     driver.run(0)
@@ -431,7 +481,9 @@ def test_a_piece_that_is_prepared_again_while_its_checkpoint_commits_is_committe
 def test_a_backup_made_in_the_middle_of_a_commit_is_not_noticed(
     driver: Driver, targets: Targets, another: Another
 ) -> None:
-    """Known limit: one piece proves its checkpoint. A dump has no prepared pieces, so that nothing is left to commit again."""
+    """Known limit: one piece proves its checkpoint. A dump has no prepared pieces, so that nothing
+    is left to commit again.
+    """
     target, sink = targets["facts"], driver.sinks["facts"]
     commit = sink.commit
     dumps: list[MemoryTarget] = []

@@ -1,4 +1,6 @@
-"""Lost pieces are written again: the checkpoint is exact after it, whenever the repair dies, and nothing is doubled."""
+"""Lost pieces are written again: the checkpoint is exact after it, whenever the repair dies, and
+nothing is doubled.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from harness.memory_driver import JOB, NOTE, SCHEMA, Driver, ManualClock, completed_of, decided, dying, lose, visible
+from harness.memory_driver import (
+    JOB,
+    NOTE,
+    SCHEMA,
+    Driver,
+    ManualClock,
+    completed_of,
+    decided,
+    dying,
+    lose,
+    visible,
+)
 from tests.coordinator.conftest import each, in_part
 from tests.coordinator.test_accept_loss import Another, Targets
 from tests.coordinator.test_accept_loss import repair as accepting
@@ -43,7 +56,9 @@ FIRST = 1000
 
 @dataclass
 class RereadRows:
-    """A plan that reads ids: subtask i of checkpoint n has the ids from 10 n + 5 i to 10 n + 5 i + 4."""
+    """A plan that reads ids: subtask i of checkpoint n has the ids from 10 n + 5 i
+    to 10 n + 5 i + 4.
+    """
 
     sinks: Mapping[str, MemorySink] = field(default_factory=dict)
     fewer: int = 0
@@ -61,7 +76,9 @@ class RereadRows:
         for index in indices:
             begin = 10 * transaction.checkpoint + 5 * index
             rows = [{"id": self.others + begin + step} for step in range(5 - self.fewer)]
-            piece = self.sinks[lost.sink].write_direct(transaction, Subtask(2 + index, FIRST + index), rows)
+            piece = self.sinks[lost.sink].write_direct(
+                transaction, Subtask(2 + index, FIRST + index), rows
+            )
             assert piece is not None
             found.setdefault(-1 if lost.whole else index, []).append(piece)
             if self.fails:
@@ -76,7 +93,9 @@ def repair(folder: Path, targets: Targets, reread: RereadRows | None = None) -> 
     options = JobOptions.parse({"checkpointLocation": str(folder)}, "job")
     reread = reread or RereadRows()
     reread.sinks = sinks
-    return RewriteRepair(JobContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()), reread)
+    return RewriteRepair(
+        JobContext(JOB, LocalStorage(folder), sinks, options, Observers(), ManualClock()), reread
+    )
 
 
 def rewrite(folder: Path, targets: Targets, reread: RereadRows | None = None) -> None:
@@ -139,7 +158,9 @@ def test_once_it_is_recorded_it_is_not_written_a_second_time(
 
 
 @each
-def test_the_new_pieces_may_be_lost_too(broken: Driver, targets: Targets, another: Another, folder: Path) -> None:
+def test_the_new_pieces_may_be_lost_too(
+    broken: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
     dying("R03", lambda: rewrite(folder, targets))
     for key in [key for key in targets["facts"].prepared if key[5].task_attempt >= FIRST]:
         del targets["facts"].prepared[key]
@@ -165,8 +186,13 @@ def test_a_lost_piece_that_comes_back_is_aborted_as_an_orphan(
 ) -> None:
     transaction = completed_of(folder, 1).committables["facts"][1].transaction
     dying("R03", lambda: rewrite(folder, targets))
-    fence, targets["facts"].fences[JOB, "facts"] = targets["facts"].fences[JOB, "facts"], transaction.attempt
-    assert broken.sinks["facts"].write_direct(transaction, Subtask(1, 201), [{"id": 15}]) is not None
+    fence, targets["facts"].fences[JOB, "facts"] = (
+        targets["facts"].fences[JOB, "facts"],
+        transaction.attempt,
+    )
+    assert (
+        broken.sinks["facts"].write_direct(transaction, Subtask(1, 201), [{"id": 15}]) is not None
+    )
     targets["facts"].fences[JOB, "facts"] = fence
     exact(targets, another)
 
@@ -215,7 +241,9 @@ def test_rows_that_were_given_up_before_are_not_written_again(
 def test_an_adoption_knows_the_attempt_that_the_other_pieces_have(
     broken: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
-    """The body of the rewritten checkpoint is gone before `lake` has committed: its pieces are of the old attempt."""
+    """The body of the rewritten checkpoint is gone before `lake` has committed: its pieces are
+    of the old attempt.
+    """
     dying("R03", lambda: rewrite(folder, targets))
     attempt = JobLog(LocalStorage(folder), JOB).read().decisions[-1]
     shutil.rmtree(folder / attempt.folder)
@@ -227,7 +255,9 @@ def test_an_adoption_knows_the_attempt_that_the_other_pieces_have(
 
 
 @in_part
-@pytest.mark.parametrize("is_loser", [False, True], ids=["the lost one", "another attempt of its task"])
+@pytest.mark.parametrize(
+    "is_loser", [False, True], ids=["the lost one", "another attempt of its task"]
+)
 def test_an_adoption_does_not_take_a_lost_piece_that_is_back(
     broken: Driver, targets: Targets, another: Another, folder: Path, is_loser: bool
 ) -> None:
@@ -236,7 +266,10 @@ def test_an_adoption_does_not_take_a_lost_piece_that_is_back(
     dying("C19", lambda: rewrite(folder, targets))
     decision = JobLog(LocalStorage(folder), JOB).read().decisions[-1]
     shutil.rmtree(folder / decision.folder)
-    fence, targets["facts"].fences[JOB, "facts"] = targets["facts"].fences[JOB, "facts"], lost.transaction.attempt
+    fence, targets["facts"].fences[JOB, "facts"] = (
+        targets["facts"].fences[JOB, "facts"],
+        lost.transaction.attempt,
+    )
     assert broken.sinks["facts"].write_direct(lost.transaction, back, [{"id": 15}]) is not None
     targets["facts"].fences[JOB, "facts"] = fence
     adopt(folder, targets)
@@ -257,10 +290,12 @@ def test_a_piece_that_is_lost_once_more_is_known_by_the_attempt_of_its_rewrite(
     assert plan.lost.rewritten == {new.attempt}
 
 
-# -- refused ------------------------------------------------------------------------------------------------------------
+# -- refused ---------------------------------------------------------------------------------------
 
 
-def test_where_nothing_is_lost_there_is_nothing_to_write(driver: Driver, targets: Targets, folder: Path) -> None:
+def test_where_nothing_is_lost_there_is_nothing_to_write(
+    driver: Driver, targets: Targets, folder: Path
+) -> None:
     driver.run(0)
     decided(driver, 1)
     with pytest.raises(StopJobError, match="nothing of checkpoint 1 is lost"):
@@ -279,7 +314,9 @@ def test_what_is_not_there_is_named_and_nothing_is_touched(
     assert JobLog(LocalStorage(folder), JOB).read() == before
 
 
-def test_a_restored_target_has_not_lost_pieces(driver: Driver, targets: Targets, folder: Path) -> None:
+def test_a_restored_target_has_not_lost_pieces(
+    driver: Driver, targets: Targets, folder: Path
+) -> None:
     driver.run(0)
     old = backup(targets["facts"])
     driver.run(1)
@@ -293,7 +330,10 @@ def test_a_restored_target_has_not_lost_pieces(driver: Driver, targets: Targets,
 def test_other_rows_than_were_lost_are_not_recorded(
     broken: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
-    with pytest.raises(StopJobError, match=r"5 rows of checkpoint 1 are lost in sink 'facts', and reading .* gave 4"):
+    with pytest.raises(
+        StopJobError,
+        match=r"5 rows of checkpoint 1 are lost in sink 'facts', and reading .* gave 4",
+    ):
         rewrite(folder, targets, RereadRows(fewer=1))
     assert not history(folder)
     assert not targets["facts"].prepared
@@ -303,21 +343,30 @@ def test_other_rows_than_were_lost_are_not_recorded(
 
 @in_part
 def test_as_many_other_rows_are_not_noticed(broken: Driver, targets: Targets, folder: Path) -> None:
-    """Another plan than the one that wrote the checkpoint: the rows that were lost are known by their number only."""
+    """Another plan than the one that wrote the checkpoint: the rows that were lost are known by
+    their number only.
+    """
     rewrite(folder, targets, RereadRows(others=100))
     assert visible(targets["facts"]) == [*range(15), *range(115, 120)]
     assert history(folder)
 
 
 @in_part
-def test_a_driver_that_has_stood_in_its_commit_since_before_the_repair_commits_a_piece_that_came_back(
+def test_a_driver_that_has_stood_in_its_commit_since_before_the_repair_commits_a_piece_that_came_back(  # noqa: E501
     broken: Driver, targets: Targets, folder: Path
 ) -> None:
-    """Nothing in a target tells this commit from a rightful one, as long as no start has aborted the piece."""
+    """Nothing in a target tells this commit from a rightful one, as long as no start has
+    aborted the piece.
+    """
     lost = completed_of(folder, 1).committables["facts"][1]
     rewrite(folder, targets)
-    fence, targets["facts"].fences[JOB, "facts"] = targets["facts"].fences[JOB, "facts"], lost.transaction.attempt
-    back = broken.sinks["facts"].write_direct(lost.transaction, lost.subtask, [{"id": 15 + step} for step in range(5)])
+    fence, targets["facts"].fences[JOB, "facts"] = (
+        targets["facts"].fences[JOB, "facts"],
+        lost.transaction.attempt,
+    )
+    back = broken.sinks["facts"].write_direct(
+        lost.transaction, lost.subtask, [{"id": 15 + step} for step in range(5)]
+    )
     assert back == lost
     targets["facts"].fences[JOB, "facts"] = fence
     assert broken.sinks["facts"].commit([CommitRequest(lost)]) == [Committed()]
@@ -336,7 +385,9 @@ def test_a_rewrite_that_fails_leaves_nothing_prepared(
 
 
 @in_part
-def test_pieces_of_a_later_checkpoint_wait_for_what_is_lost(broken: Driver, targets: Targets, folder: Path) -> None:
+def test_pieces_of_a_later_checkpoint_wait_for_what_is_lost(
+    broken: Driver, targets: Targets, folder: Path
+) -> None:
     """As with `checkpoint.max_concurrent`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broken.coordinator, "_make_room", lambda number: None)

@@ -27,7 +27,11 @@ def reachable(start: Phase) -> set[Phase]:
 
 
 def rows(phase: Phase) -> Iterator[tuple[Signal, Phase, Action]]:
-    return ((signal, after, action) for (found, signal), (after, action) in TRANSITIONS.items() if found is phase)
+    return (
+        (signal, after, action)
+        for (found, signal), (after, action) in TRANSITIONS.items()
+        if found is phase
+    )
 
 
 def test_every_phase_can_be_reached() -> None:
@@ -46,10 +50,14 @@ def test_every_phase_is_either_final_or_has_a_way_on() -> None:
 
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize("signal", Signal)
-def test_a_signal_is_answered_as_the_table_says_or_is_a_defect(phase: Phase, signal: Signal) -> None:
+def test_a_signal_is_answered_as_the_table_says_or_is_a_defect(
+    phase: Phase, signal: Signal
+) -> None:
     expected = TRANSITIONS.get((phase, signal))
     if expected is None:
-        with pytest.raises(AssertionError, match=f"^{signal.name} cannot occur in phase {phase.name}$"):
+        with pytest.raises(
+            AssertionError, match=f"^{signal.name} cannot occur in phase {phase.name}$"
+        ):
             step(phase, signal)
     else:
         assert step(phase, signal) == expected
@@ -72,10 +80,18 @@ def test_i2_a_decided_checkpoint_never_aborts() -> None:
 
 
 def test_i1_nothing_commits_before_the_decision_is_written() -> None:
-    entering = [(phase, signal) for (phase, signal), (after, _) in TRANSITIONS.items() if after is Phase.DECIDED]
-    assert [found for found in entering if found[0] is not Phase.DECIDED] == [(Phase.DECIDING, Signal.WRITTEN)]
+    entering = [
+        (phase, signal)
+        for (phase, signal), (after, _) in TRANSITIONS.items()
+        if after is Phase.DECIDED
+    ]
+    assert [found for found in entering if found[0] is not Phase.DECIDED] == [
+        (Phase.DECIDING, Signal.WRITTEN)
+    ]
     for phase in UNDECIDED:
-        assert all(after is Phase.DECIDED for _, after, action in rows(phase) if action is Action.COMMIT)
+        assert all(
+            after is Phase.DECIDED for _, after, action in rows(phase) if action is Action.COMMIT
+        )
 
 
 def test_i3_what_is_declined_never_commits() -> None:
@@ -88,7 +104,9 @@ def test_until_the_decision_is_tried_the_attempt_may_expire_and_be_declined(phas
         assert step(phase, signal) == (Phase.DECLINED, Action.ABORT)
 
 
-def test_from_the_moment_the_decision_is_tried_the_attempt_can_neither_expire_nor_be_declined() -> None:
+def test_from_the_moment_the_decision_is_tried_the_attempt_can_neither_expire_nor_be_declined() -> (
+    None
+):
     for signal in (Signal.EXPIRED, Signal.DECLINED):
         assert step(Phase.DECIDING, signal) == (Phase.DECIDING, Action.IGNORE)
 

@@ -1,4 +1,6 @@
-"""States in which a job refuses to start or stops: the message names what is wrong, and what it says leads out of it."""
+"""States in which a job refuses to start or stops: the message names what is wrong, and what it
+says leads out of it.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def failed_over(folder: Path, targets: Targets, *, commits_first: bool) -> Targe
     return {"facts": replica_of(targets["facts"]), "lake": targets["lake"]}
 
 
-def test_after_a_failover_a_piece_that_the_replica_proves_is_committed(targets: Targets, tmp_path: Path) -> None:
+def test_after_a_failover_a_piece_that_the_replica_proves_is_committed(
+    targets: Targets, tmp_path: Path
+) -> None:
     new = failed_over(tmp_path, targets, commits_first=True)
     driver = Driver(tmp_path / "job", new).recover()
     driver.run(2)
@@ -82,10 +86,14 @@ def test_after_a_failover_a_restore_goes_on_too(targets: Targets, tmp_path: Path
     driver.coordinator.recover(restore=restore)
     driver.coordinator.begin_lineage(restore.lineage)
     driver.run(1)
-    assert visible(new["facts"]) == sorted([*range(20), *range(10, 20)]), "the same offsets, of another lineage"
+    assert visible(new["facts"]) == sorted([*range(20), *range(10, 20)]), (
+        "the same offsets, of another lineage"
+    )
 
 
-def test_after_a_failover_a_piece_without_proof_is_not_committed_there(targets: Targets, tmp_path: Path) -> None:
+def test_after_a_failover_a_piece_without_proof_is_not_committed_there(
+    targets: Targets, tmp_path: Path
+) -> None:
     new = failed_over(tmp_path, targets, commits_first=False)
     with pytest.raises(TargetChangedError, match="was written to memory:"):
         Driver(tmp_path / "job", new).recover()
@@ -110,13 +118,17 @@ def test_an_undecided_piece_that_somebody_committed_by_hand_is_named_with_the_wa
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
-@pytest.mark.parametrize("error", [ConfigError("There is no table t."), PreflightError("The right is missing.")])
+@pytest.mark.parametrize(
+    "error", [ConfigError("There is no table t."), PreflightError("The right is missing.")]
+)
 def test_what_no_retry_mends_stops_the_job_by_name(
     error: TwoPhaseError, targets: Targets, another: Another, tmp_path: Path
 ) -> None:
     driver, sink = scripted(tmp_path, targets)
     sink.answer = error
-    with pytest.raises(StopJobError, match=rf"checkpoint 1 is decided, and sink 'facts' cannot .*{error.what}"):
+    with pytest.raises(
+        StopJobError, match=rf"checkpoint 1 is decided, and sink 'facts' cannot .*{error.what}"
+    ):
         driver.run(1)
     assert not driver.of(CommitRetried)
     assert visible(targets["lake"]) == list(range(20)), "the others commit"

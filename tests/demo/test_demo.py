@@ -18,7 +18,12 @@ NOTHING = {"facts": 0, "lake": 0, "hive": 0}
 
 
 def test_a_demo_without_a_fault_passes() -> None:
-    assert what_is_wrong(dict.fromkeys(NOTHING, EXACT), records=1000, waiting=NOTHING, kills=4, planned=4) == ""
+    assert (
+        what_is_wrong(
+            dict.fromkeys(NOTHING, EXACT), records=1000, waiting=NOTHING, kills=4, planned=4
+        )
+        == ""
+    )
 
 
 @pytest.mark.parametrize("sink", NOTHING)
@@ -37,7 +42,11 @@ def test_a_demo_with_a_fault_in_any_sink_fails(
     sink: str, verdict: Verdict, records: int, waiting: int, kills: int
 ) -> None:
     assert what_is_wrong(
-        dict.fromkeys(NOTHING, EXACT) | {sink: verdict}, records, NOTHING | {sink: waiting}, kills, len(PLAN)
+        dict.fromkeys(NOTHING, EXACT) | {sink: verdict},
+        records,
+        NOTHING | {sink: waiting},
+        kills,
+        len(PLAN),
     )
 
 
@@ -46,11 +55,19 @@ def test_at_least_three_kills_are_planned_at_three_points_and_one_at_random() ->
 
 
 def test_figures_add_up_over_all_drivers() -> None:
-    first = [Entry("RecoveryFinished", 12.0, {}), Entry("CheckpointDecided", 13.0, {"rows": 5, "checkpoint": 0})]
+    first = [
+        Entry("RecoveryFinished", 12.0, {}),
+        Entry("CheckpointDecided", 13.0, {"rows": 5, "checkpoint": 0}),
+    ]
     committed = {"rows": 5, "checkpoint": 1, "duration_s": 2.0, "protocol_s": 0.5}
     second = [Entry("RecoveryFinished", 21.0, {}), Entry("CheckpointCommitted", 23.0, committed)]
     figures = add_up([Life(10.0, 14.0, first, PLAN[0]), Life(14.0, 24.0, second, None)])
-    assert (figures.kills, figures.decided, figures.overall_s, figures.running_s) == (1, 1, 14.0, 5.0)
+    assert (figures.kills, figures.decided, figures.overall_s, figures.running_s) == (
+        1,
+        1,
+        14.0,
+        5.0,
+    )
     assert (figures.durations_s, figures.protocol_s, figures.rates) == ([2.0], [0.5], [2.5])
 
 

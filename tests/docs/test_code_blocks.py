@@ -1,4 +1,6 @@
-"""The code on the pages: every Python block compiles, and every job file is accepted. Nothing is started."""
+"""The code on the pages: every Python block compiles, and every job file is accepted.
+Nothing is started.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def blocks(language: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for page in PAGES:
         text = page.read_text()
-        for block in re.finditer(rf"^( *)```{language}\n(.*?)^\1```$", text, flags=re.MULTILINE | re.DOTALL):
+        for block in re.finditer(
+            rf"^( *)```{language}\n(.*?)^\1```$", text, flags=re.MULTILINE | re.DOTALL
+        ):
             line = text.count("\n", 0, block.start()) + 2
             found[f"{page.relative_to(ROOT)}:{line}"] = textwrap.dedent(block[2])
     return found
@@ -46,6 +50,14 @@ def test_every_job_file_is_accepted(place: str, tmp_path: Path) -> None:
 
 
 def test_every_block_is_closed_and_in_a_language_that_is_looked_at() -> None:
-    fences = {page: re.findall(r"^ *```(.*)$", page.read_text(), flags=re.MULTILINE) for page in PAGES}
+    fences = {
+        page: re.findall(r"^ *```(.*)$", page.read_text(), flags=re.MULTILINE) for page in PAGES
+    }
     assert not [page for page, found in fences.items() if len(found) % 2]
-    assert {language for found in fences.values() for language in found} <= {"", "python", "yaml", "sql", "toml"}
+    assert {language for found in fences.values() for language in found} <= {
+        "",
+        "python",
+        "yaml",
+        "sql",
+        "toml",
+    }

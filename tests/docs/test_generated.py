@@ -43,9 +43,13 @@ def test_every_generated_page_is_what_its_sources_say() -> None:
 def test_every_option_is_once_in_the_tables_of_its_group(group: type[Options]) -> None:
     name = re.escape(f"{group.__module__}.{group.__name__}")
     found = re.findall(
-        rf"<!-- options: {name}(?:: [^\n]+)? -->\n(.*?)<!-- end -->", (ROOT / "docs" / PAGE).read_text(), re.DOTALL
+        rf"<!-- options: {name}(?:: [^\n]+)? -->\n(.*?)<!-- end -->",
+        (ROOT / "docs" / PAGE).read_text(),
+        re.DOTALL,
     )
-    listed = [key for table in found for key in re.findall(r"^\| `([^`]+)`", table, flags=re.MULTILINE)]
+    listed = [
+        key for table in found for key in re.findall(r"^\| `([^`]+)`", table, flags=re.MULTILINE)
+    ]
     assert listed == group.keys()
 
 

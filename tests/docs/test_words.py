@@ -1,4 +1,6 @@
-"""Words that the glossary or the manuals of the field have a better one for. They stay out of code, tests and pages."""
+"""Words that the glossary or the manuals of the field have a better one for. They stay out of
+code, tests and pages.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ TREES = (
     *("twophase", "sinks", "docs", "tests", "integration", "verification"),
     *("harness", "benchmarks", "demo", "examples"),
 )
-# A blank stands for any white space, or for the underscore of a name. Written so that none matches itself.
+# A blank stands for any white space, or for the underscore of a name. Written so that
+# none matches itself.
 BETTER = {
     r"put(s|ting)? back": "restored, restored from a backup",
     r"(held|holds?|holding)( \w+)? against": "validated against, compared with",
@@ -25,7 +28,9 @@ BETTER = {
 
 
 def texts() -> list[Path]:
-    found = [path for tree in TREES for path in (ROOT / tree).rglob("*") if path.suffix in {".py", ".md"}]
+    found = [
+        path for tree in TREES for path in (ROOT / tree).rglob("*") if path.suffix in {".py", ".md"}
+    ]
     return [*ROOT.glob("*.md"), *found]
 
 

@@ -31,7 +31,9 @@ ALL = records(FIRST, SECOND, THIRD)
         (records(), 3, 0, 0),
     ],
 )
-def test_multiplicities_are_compared(stored: Records, lost: int, duplicated: int, foreign: int) -> None:
+def test_multiplicities_are_compared(
+    stored: Records, lost: int, duplicated: int, foreign: int
+) -> None:
     verdict = compare(ALL, stored)
     assert (verdict.lost, verdict.duplicated, verdict.foreign) == (lost, duplicated, foreign)
     assert (verdict.produced, verdict.stored) == (3, len(stored))

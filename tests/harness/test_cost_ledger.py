@@ -14,7 +14,8 @@ from harness.cost_ledger import FAILS, GREW, SLACK_S, Cost, Ledger, Report
 LOOP_S = 0.02
 ROOT = Path(__file__).parents[2]
 
-# A grandchild works, its parent is killed, then it is killed too. Its time belongs to the tree all the same.
+# A grandchild works, its parent is killed, then it is killed too. Its time belongs to the
+# tree all the same.
 ORPHAN = """
 import os, signal, subprocess, sys, time
 from harness.processes import adopt_orphans, tree_cpu_s
@@ -32,7 +33,7 @@ parent.kill()
 parent.wait()
 os.kill(worker, signal.SIGKILL)
 print(before, tree_cpu_s(os.getpid()))
-"""
+"""  # noqa: E501
 
 
 def ledger(**entries: float) -> Ledger:
@@ -59,7 +60,9 @@ def test_a_machine_that_is_half_as_fast_makes_nothing_grow() -> None:
 
 
 def test_what_costs_little_may_double_and_what_is_new_is_reported() -> None:
-    reported, refused = ledger(small=1.0).lines({"small": Cost(SLACK_S, LOOP_S), "new": Cost(SLACK_S + 1, LOOP_S)})
+    reported, refused = ledger(small=1.0).lines(
+        {"small": Cost(SLACK_S, LOOP_S), "new": Cost(SLACK_S + 1, LOOP_S)}
+    )
     assert (reported, refused) == ([f"new: {SLACK_S + 1:.1f} CPU s, not in the ledger yet"], [])
 
 
@@ -85,4 +88,7 @@ def test_the_parts_of_a_split_file_add_up_and_a_fixture_made_in_each_process_cou
     for name in ("file", "fixture kafka"):
         report.take(name, Cost(10.0, LOOP_S))
         report.take(name, Cost(10.0, 2 * LOOP_S))
-    assert {name: cost.scaled_s(LOOP_S) for name, cost in report.costs.items()} == {"file": 15.0, "fixture kafka": 5.0}
+    assert {name: cost.scaled_s(LOOP_S) for name, cost in report.costs.items()} == {
+        "file": 15.0,
+        "fixture kafka": 5.0,
+    }

@@ -13,7 +13,8 @@ from harness.distribution import SPLIT
 
 ROOT = Path(__file__).parents[2]
 
-# Each test notes its process. Those of the split file wait for one another, which they can only do in two processes.
+# Each test notes its process. Those of the split file wait for one another, which they can only
+# do in two processes.
 KEPT = """
 import os, pytest
 @pytest.mark.parametrize("number", range(4))
@@ -38,7 +39,18 @@ def test_a_file_stays_in_one_process_unless_it_is_split(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").touch()
     plugins = ["-p", "harness.distribution", "-p", "harness.cost_ledger", "-p", "harness.selection"]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *plugins, "-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            *plugins,
+            "-n",
+            "2",
+            "--dist",
+            "loadfile",
+            "--no-loadscope-reorder",
+        ],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -52,4 +64,6 @@ def test_a_file_stays_in_one_process_unless_it_is_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", sorted(SPLIT))
 def test_a_file_that_is_split_shares_nothing_among_its_tests(file: str) -> None:
     source = (ROOT / file).read_text()
-    assert not [word for word in ("mark.relay", 'scope="module"', 'scope="class"') if word in source]
+    assert not [
+        word for word in ("mark.relay", 'scope="module"', 'scope="class"') if word in source
+    ]

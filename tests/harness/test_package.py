@@ -33,7 +33,9 @@ def wheel(folder: Path, names: Iterable[str], description: str = DESCRIPTION) ->
     return path
 
 
-def sdist(folder: Path, names: Iterable[str], link: str = "", description: str = DESCRIPTION) -> Path:
+def sdist(
+    folder: Path, names: Iterable[str], link: str = "", description: str = DESCRIPTION
+) -> Path:
     path = folder / f"{PACKAGE}-0.1.0.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
         for name in names:
@@ -65,13 +67,18 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path, missing: str) -> None:
 @pytest.mark.parametrize(
     ("description", "error"),
     [
-        (DESCRIPTION.replace("https://example.com/", ""), r"relative links, .*: \['docs/limits\.md'\]"),
+        (
+            DESCRIPTION.replace("https://example.com/", ""),
+            r"relative links, .*: \['docs/limits\.md'\]",
+        ),
         (DESCRIPTION.replace("text/markdown", "text/plain"), "no description in Markdown"),
         (DESCRIPTION.partition("\n\n")[0] + "\n\n", "no description in Markdown"),
     ],
     ids=["a relative link", "not Markdown", "empty"],
 )
-def test_a_page_that_a_package_index_cannot_show_is_named(tmp_path: Path, description: str, error: str) -> None:
+def test_a_page_that_a_package_index_cannot_show_is_named(
+    tmp_path: Path, description: str, error: str
+) -> None:
     with pytest.raises(PackageError, match=rf"\.whl: .*{error}"):
         check_wheel(wheel(tmp_path, COMPLETE, description))
     with pytest.raises(PackageError, match=rf"\.tar\.gz: .*{error}"):

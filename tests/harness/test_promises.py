@@ -1,7 +1,8 @@
-"""Each promise of docs/reliability.md has a test in `make test` and one in `make proof`, and both are where the page says.
+"""Each promise of docs/reliability.md has a test in `make test` and one in `make proof`, and both
+are where the page says.
 
-Its first table says what backs a promise, its second what of that runs when: a row each, by the same name. What a run takes is
-asked of pytest, with the options of that run.
+Its first table says what backs a promise, its second what of that runs when: a row each, by the
+same name. What a run takes is asked of pytest, with the options of that run.
 """
 
 from __future__ import annotations
@@ -23,17 +24,28 @@ def table(section: str) -> list[list[str]]:
     """The rows of the one table in a section of the page."""
     page = (ROOT / "docs" / "reliability.md").read_text()
     text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
     return cells[2:]
 
 
 def rows() -> list[tuple[str, list[str], list[str]]]:
-    """Promise, tests in `make test`, tests in `make proof`: files, or tests as pytest names them, perhaps without their case."""
-    return [(promise, _TEST.findall(test), _TEST.findall(proof)) for promise, test, proof in table("What runs when")]
+    """Promise, tests in `make test`, tests in `make proof`: files, or tests as pytest names them,
+    perhaps without their case.
+    """
+    return [
+        (promise, _TEST.findall(test), _TEST.findall(proof))
+        for promise, test, proof in table("What runs when")
+    ]
 
 
 def promises() -> list[tuple[str, list[str]]]:
-    """Promise, files that back it, perhaps without their folder; folders only of a promise that names no file."""
+    """Promise, files that back it, perhaps without their folder; folders only of a promise
+    that names no file.
+    """
     found: list[tuple[str, list[str]]] = []
     for promise, _, backed_by in table("Promises"):
         names = _FILE_OR_FOLDER.findall(backed_by)
@@ -78,7 +90,9 @@ def in_proof() -> set[str]:
 
 
 def test_each_promise_has_one_row_of_what_runs_and_each_row_a_promise() -> None:
-    backed, run = (Counter(row[0] for row in table(section)) for section in ("Promises", "What runs when"))
+    backed, run = (
+        Counter(row[0] for row in table(section)) for section in ("Promises", "What runs when")
+    )
     assert backed == run
     assert {*run.values()} == {1}
 
@@ -92,11 +106,15 @@ def test_a_promise_is_backed_by_both(in_test: set[str], in_proof: set[str], row:
     assert not [name for name in proof if not _takes(in_proof, name)], "make proof leaves it out"
 
 
-@pytest.mark.parametrize(("promise", "files"), promises(), ids=[promise for promise, _ in promises()])
+@pytest.mark.parametrize(
+    ("promise", "files"), promises(), ids=[promise for promise, _ in promises()]
+)
 def test_what_runs_is_what_backs_the_promise(promise: str, files: list[str]) -> None:
     """Its row takes a file that the first table names for it."""
     [run] = [[*test, *proof] for name, test, proof in rows() if name == promise]
-    assert [file for file in files for other in run if _is(file, other)], f"its row takes none of {files}"
+    assert [file for file in files for other in run if _is(file, other)], (
+        f"its row takes none of {files}"
+    )
 
 
 def test_whatever_make_proof_takes_can_be_asked_for_by_its_part() -> None:
@@ -114,7 +132,11 @@ def test_of_what_a_run_takes_a_name_means_a_file_a_test_or_a_case() -> None:
     taken = {"tests/test_a.py::test_b[c]", "tests/test_a.py::test_d"}
     named = ["tests/test_a.py", *taken, "tests/test_a.py::test_b"]
     assert all(_takes(taken, name) for name in named)
-    assert not [name for name in ("tests/test.py", "test_a.py", "tests/test_a.py::test_b[d]") if _takes(taken, name)]
+    assert not [
+        name
+        for name in ("tests/test.py", "test_a.py", "tests/test_a.py::test_b[d]")
+        if _takes(taken, name)
+    ]
 
 
 def _takes(taken: set[str], name: str) -> bool:
@@ -123,10 +145,17 @@ def _takes(taken: set[str], name: str) -> bool:
 
 
 def _is(named: str, test: str) -> bool:
-    """Whether a name in the first table, perhaps without its folder, or of a folder, means the file of a test."""
+    """Whether a name in the first table, perhaps without its folder, or of a folder, means
+    the file of a test.
+    """
     file = test.partition("::")[0]
     return file == named or file.endswith(f"/{named}") or file.startswith(f"{named}/")
 
 
 def _has_proof(file: str) -> bool:
-    return re.search(r"mark\.proof|representatives\(|first_of\(|_in_proof\b", (ROOT / file).read_text()) is not None
+    return (
+        re.search(
+            r"mark\.proof|representatives\(|first_of\(|_in_proof\b", (ROOT / file).read_text()
+        )
+        is not None
+    )

@@ -1,4 +1,6 @@
-"""Tests that hand a job on: one that fails is one failure, and `-k` brings along what a link needs."""
+"""Tests that hand a job on: one that fails is one failure, and `-k` brings along
+what a link needs.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,17 @@ def test_alone():
 def outcomes(folder: Path, bad: object, *options: str) -> dict[str, str]:
     """What became of each test that was run."""
     (folder / "test_chain.py").write_text(MODULE.replace("{bad}", repr(bad)))
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "harness.relay_tests", "-p", "no:cacheprovider", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "-p",
+        "harness.relay_tests",
+        "-p",
+        "no:cacheprovider",
+        *options,
+    ]
     done = subprocess.run(
         [*command, "test_chain.py"],
         cwd=folder,
@@ -43,7 +55,9 @@ def outcomes(folder: Path, bad: object, *options: str) -> dict[str, str]:
         text=True,
         check=False,
     )
-    found = re.findall(r"^test_chain\.py::(\S+) (PASSED|FAILED|SKIPPED)", done.stdout, flags=re.MULTILINE)
+    found = re.findall(
+        r"^test_chain\.py::(\S+) (PASSED|FAILED|SKIPPED)", done.stdout, flags=re.MULTILINE
+    )
     assert found, done.stdout + done.stderr
     return dict(found)
 
@@ -62,5 +76,8 @@ def test_a_link_that_fails_is_one_failure_and_other_relays_go_on(tmp_path: Path)
 
 
 def test_a_chosen_link_brings_along_those_before_it(tmp_path: Path) -> None:
-    assert outcomes(tmp_path, None, "-k", "b-2") == {"test_link[b-1]": "PASSED", "test_link[b-2]": "PASSED"}
+    assert outcomes(tmp_path, None, "-k", "b-2") == {
+        "test_link[b-1]": "PASSED",
+        "test_link[b-2]": "PASSED",
+    }
     assert outcomes(tmp_path, None, "-k", "alone") == {"test_alone": "PASSED"}

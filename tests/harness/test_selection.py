@@ -47,14 +47,20 @@ def test_a_run_takes(tmp_path: Path, options: list[str], taken: set[str]) -> Non
 
 @pytest.mark.parametrize("options", [[], ["--rest"]])
 def test_the_shares_together_are_the_whole_proof(tmp_path: Path, options: list[str]) -> None:
-    found = [collected(tmp_path, "--proof", *options, "--share", f"{number}/3") for number in (1, 2, 3)]
+    found = [
+        collected(tmp_path, "--proof", *options, "--share", f"{number}/3") for number in (1, 2, 3)
+    ]
     whole = collected(tmp_path, "--proof", *options)
     assert set().union(*found) == whole
     assert sum(map(len, found)) == len(whole)
 
 
 def test_of_many_cases_those_that_are_chosen_stay() -> None:
-    assert [case.marks == [] for case in representatives(["a", "b", "c"], {"b"})] == [False, True, False]
+    assert [case.marks == [] for case in representatives(["a", "b", "c"], {"b"})] == [
+        False,
+        True,
+        False,
+    ]
     assert [(case.values, case.marks == []) for case in first_of(1, [("a", 1), ("b", 2)])] == [
         (("a", 1), True),
         (("b", 2), False),
@@ -71,7 +77,11 @@ def test_more_cases_than_there_are_cannot_be_chosen() -> None:
 
 def test_the_rest_has_relays_whole(tmp_path: Path) -> None:
     marked = FILES["test_both.py"].replace('part("mysql")', "relay")
-    assert collected(tmp_path, "--proof", "--rest", **{"test_handed_on.py": marked}) == {"two", "three", "four"}
+    assert collected(tmp_path, "--proof", "--rest", **{"test_handed_on.py": marked}) == {
+        "two",
+        "three",
+        "four",
+    }
 
 
 def test_a_part_that_does_not_exist_is_named(tmp_path: Path) -> None:
@@ -81,13 +91,21 @@ def test_a_part_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("share", ["0/10", "11/10", "3", "third"])
 def test_a_share_that_cannot_be_is_refused(tmp_path: Path, share: str) -> None:
-    with pytest.raises(AssertionError, match=f"{share!r} is no share: 3/10 is the third of ten sets"):
+    with pytest.raises(
+        AssertionError, match=f"{share!r} is no share: 3/10 is the third of ten sets"
+    ):
         collected(tmp_path, "--proof", "--share", share)
 
 
 def test_each_share_has_as_many_commits() -> None:
-    """The lines of `.ci/run`, asked by a shell for commits of any hash, also where it knows no other commit."""
-    lines = [line for line in (ROOT / ".ci" / "run").read_text().splitlines() if re.match("(commit|share)=", line)]
+    """The lines of `.ci/run`, asked by a shell for commits of any hash, also where it
+    knows no other commit.
+    """
+    lines = [
+        line
+        for line in (ROOT / ".ci" / "run").read_text().splitlines()
+        if re.match("(commit|share)=", line)
+    ]
     commits = [hashlib.sha1(str(number).encode()).hexdigest() for number in range(1000)]
     script = ["git() { echo $asked; }", "while read asked; do", *lines, "echo $share; done"]
     done = subprocess.run(
@@ -114,7 +132,9 @@ def collected(folder: Path, *options: str, **more: str) -> set[str]:
     for name, text in (FILES | more).items():
         (folder / name).write_text(text)
     plugins = [
-        word for name in ("harness.cost_ledger", "harness.relay_tests", "harness.selection") for word in ("-p", name)
+        word
+        for name in ("harness.cost_ledger", "harness.relay_tests", "harness.selection")
+        for word in ("-p", name)
     ]
     quiet = ["--collect-only", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}"]
     done = subprocess.run(
@@ -124,5 +144,7 @@ def collected(folder: Path, *options: str, **more: str) -> set[str]:
         text=True,
         check=False,
     )
-    assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED), done.stdout + done.stderr
+    assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED), (
+        done.stdout + done.stderr
+    )
     return {line.split("::test_")[1] for line in done.stdout.splitlines() if "::test_" in line}

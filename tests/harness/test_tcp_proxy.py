@@ -1,4 +1,6 @@
-"""The address that leads to another server after a failover: a server that does not answer ends one line, not the address."""
+"""The address that leads to another server after a failover: a server that does not answer ends one
+line, not the address.
+"""
 
 from __future__ import annotations
 

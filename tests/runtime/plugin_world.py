@@ -1,4 +1,6 @@
-"""Spark, as the plugin form sees it, without Spark: its folder, its applications, and the processes it starts."""
+"""Spark, as the plugin form sees it, without Spark: its folder, its applications, and the
+processes it starts.
+"""
 
 from __future__ import annotations
 
@@ -52,13 +54,15 @@ class World:
         self.target = FolderTarget(root / "facts")
         self._patch = monkeypatch
         self._tasks = 0
-        monkeypatch.setattr(sink_entry_points, "entry_points", lambda group: ENTRIES if group else [])
+        monkeypatch.setattr(
+            sink_entry_points, "entry_points", lambda group: ENTRIES if group else []
+        )
         for name in ("offsets", "commits"):
             (self.folder / name).mkdir(parents=True)
         (self.folder / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
         self.application("first")
 
-    # -- Spark ---------------------------------------------------------------------------------------------------------
+    # -- Spark -------------------------------------------------------------------------------------
 
     def application(self, name: str) -> None:
         """From here on this application calls us."""
@@ -84,14 +88,21 @@ class World:
     def arm(self, point: str = "") -> None:
         """Let the process be killed at one failpoint, once; none without a name."""
         self._patch.setattr(failpoints, "FailpointError", Killed)
-        self._patch.setattr(failpoints, "_rules", failpoints._parse(f"{point}=raise@1" if point else ""))
+        self._patch.setattr(
+            failpoints, "_rules", failpoints._parse(f"{point}=raise@1" if point else "")
+        )
         self._patch.setattr(failpoints, "_hits", {})
 
-    # -- our side, each call in a process of its own ---------------------------------------------------------------------
+    # -- our side, each call in a process of its own -----------------------------------------------
 
     def description(self, **options: str) -> PluginDescription:
         """The query."""
-        given = {"name": "orders", "checkpointlocation": str(self.folder), "path": str(self.target.root), **options}
+        given = {
+            "name": "orders",
+            "checkpointlocation": str(self.folder),
+            "path": str(self.target.root),
+            **options,
+        }
         return describe("twophase-folder", "folder", given, SCHEMA, ENVIRONMENT)
 
     def job(self, **options: str) -> PluginJob:
@@ -99,7 +110,9 @@ class World:
         self.new_process()
         return job_of(self.description(**options))
 
-    def write(self, plan: Plan, number: int, tasks: Sequence[int] = range(TASKS)) -> list[Acknowledged]:
+    def write(
+        self, plan: Plan, number: int, tasks: Sequence[int] = range(TASKS)
+    ) -> list[Acknowledged]:
         """The tasks of a micro-batch: ten rows, divided among them."""
         return [Acknowledged(plan.attempt, self._piece(plan, number, task)) for task in tasks]
 
@@ -120,7 +133,7 @@ class World:
         self.job().commit(number, acknowledged)
         self.finish(number)
 
-    # -- what is there -------------------------------------------------------------------------------------------------
+    # -- what is there -----------------------------------------------------------------------------
 
     def ids(self) -> list[int]:
         """What readers see."""

@@ -23,7 +23,8 @@ class SyncTape:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[str] = []
         self._fsync, self._link = os.fsync, os.link
-        self._syncfs = vars(spark_folder)["sync_file_system"]  # as it is then: a test may have replaced it
+        # as it is then: a test may have replaced it
+        self._syncfs = vars(spark_folder)["sync_file_system"]
         monkeypatch.setattr(os, "fsync", self._note_fsync)
         monkeypatch.setattr(os, "link", self._note_link)
         monkeypatch.setattr(spark_folder, "sync_file_system", self._note_syncfs)

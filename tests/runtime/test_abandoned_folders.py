@@ -13,7 +13,13 @@ import pytest
 from twophase.ids import Attempt
 from twophase.runtime.spark_folder import delete_abandoned
 from twophase.state.entries import Decision, Lineage, Proof
-from twophase.state.records import CommittedRecord, DecidedRecord, FenceRecord, History, LineageRecord
+from twophase.state.records import (
+    CommittedRecord,
+    DecidedRecord,
+    FenceRecord,
+    History,
+    LineageRecord,
+)
 
 
 def restored(history: History, root: Path, number: int) -> History:
@@ -33,7 +39,9 @@ def committed(history: History, *sinks: str) -> History:
     number = newest.checkpoint + 1 if newest else lineage.first_checkpoint
     known = {proof.sink: proof for proof in (newest or lineage).proofs or ()}
     proofs = known | {sink: Proof(sink, lineage.id, number, "memory:x") for sink in sinks}
-    decision = Decision(lineage.id, number, Attempt(history.generation, 1), "", "", proofs=tuple(proofs.values()))
+    decision = Decision(
+        lineage.id, number, Attempt(history.generation, 1), "", "", proofs=tuple(proofs.values())
+    )
     return history.apply(DecidedRecord(decision)).apply(CommittedRecord(lineage.id, number))
 
 
@@ -84,7 +92,9 @@ def test_the_folder_with_the_offsets_of_a_sink_s_newest_rows_is_kept(root: Path)
 
 
 def test_a_folder_that_the_log_does_not_know_is_left_alone(root: Path) -> None:
-    """A newer driver may have begun a lineage since this one read the log, or somebody keeps something there."""
+    """A newer driver may have begun a lineage since this one read the log, or somebody
+    keeps something there.
+    """
     *_, history = lives(root, 2)
     (root / "00000000-0000-4000-8000-000000000077").mkdir()
     delete_abandoned(root, committed(history, "facts"), 1)
@@ -93,7 +103,9 @@ def test_a_folder_that_the_log_does_not_know_is_left_alone(root: Path) -> None:
 
 def test_nothing_outside_is_deleted_whatever_a_log_calls_a_lineage(root: Path) -> None:
     history = committed(restored(History(), root, 0), "facts")
-    odd = tuple(Lineage(name) for name in ("..", ".", "", "../outside", str(root.parent / "outside")))
+    odd = tuple(
+        Lineage(name) for name in ("..", ".", "", "../outside", str(root.parent / "outside"))
+    )
     (root.parent / "outside").mkdir()
     delete_abandoned(root, replace(history, lineages=(*odd, *history.lineages)), 1)
     assert (root.parent / "outside").is_dir()

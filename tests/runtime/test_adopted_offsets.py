@@ -11,7 +11,13 @@ from twophase.ids import Attempt
 from twophase.runtime.adopted_offsets import begins_without_state, frozen_in
 from twophase.state.checkpoint import FrozenOffsets
 from twophase.state.entries import Adoption, Decision, Lineage, Note
-from twophase.state.records import DecidedRecord, FenceRecord, History, LineageRecord, RepairedRecord
+from twophase.state.records import (
+    DecidedRecord,
+    FenceRecord,
+    History,
+    LineageRecord,
+    RepairedRecord,
+)
 from twophase.state.storage import LocalStorage
 
 LINEAGE = "11111111-2222-3333-4444-555555555555"
@@ -26,7 +32,9 @@ def spark(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_offsets_of_a_micro_batch_are_those_that_spark_froze(spark: Path, tmp_path: Path) -> None:
+def test_the_offsets_of_a_micro_batch_are_those_that_spark_froze(
+    spark: Path, tmp_path: Path
+) -> None:
     assert frozen_in(LocalStorage(tmp_path))(LINEAGE, 1) == FrozenOffsets(("{n: 0}",), ("{n: 1}",))
 
 
@@ -35,7 +43,9 @@ def test_the_folder_may_be_named_by_its_url(spark: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("lineage", "batch"), [(LINEAGE, 2), ("another", 1)])
-def test_what_spark_does_not_have_is_not_known(spark: Path, tmp_path: Path, lineage: str, batch: int) -> None:
+def test_what_spark_does_not_have_is_not_known(
+    spark: Path, tmp_path: Path, lineage: str, batch: int
+) -> None:
     assert frozen_in(LocalStorage(tmp_path))(lineage, batch) is None
 
 

@@ -1,4 +1,6 @@
-"""Where a rehearsal lives, and what killed ones leave. The rehearsal itself: `integration/getting_started/test_first_runs.py`."""
+"""Where a rehearsal lives, and what killed ones leave. The rehearsal itself:
+`integration/getting_started/test_first_runs.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,13 @@ import pytest
 from twophase.runtime import class_archive_rehearsal
 
 
-def test_what_a_killed_one_has_left_is_deleted_a_day_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_killed_one_has_left_is_deleted_a_day_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    left, running, another_s, not_ours = (tmp_path / name for name in ("r-left", "r-running", "r-another", "left"))
+    left, running, another_s, not_ours = (
+        tmp_path / name for name in ("r-left", "r-running", "r-another", "left")
+    )
     monkeypatch.setattr(class_archive_rehearsal, "_PREFIX", "r-")
     for folder in (left, running, another_s, not_ours):
         folder.mkdir()
@@ -27,7 +33,10 @@ def test_what_a_killed_one_has_left_is_deleted_a_day_later(tmp_path: Path, monke
     os.utime(tmp_path / "r-link", (0, 0), follow_symlinks=False)
     class_archive_rehearsal._delete_abandoned()
     assert not left.exists()
-    assert {path.name for path in (running, not_ours) if (path / "file").exists()} == {"r-running", "left"}
+    assert {path.name for path in (running, not_ours) if (path / "file").exists()} == {
+        "r-running",
+        "left",
+    }
     assert another_s.exists() == (os.geteuid() == 0)
 
 

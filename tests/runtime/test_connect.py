@@ -12,12 +12,16 @@ from twophase.runtime.stream_writer import write_stream
 
 
 class Remote:
-    """A session or DataFrame of Spark Connect, which is a class of its own and has nothing of the JVM."""
+    """A session or DataFrame of Spark Connect, which is a class of its own and has
+    nothing of the JVM.
+    """
 
     isStreaming = True
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"[JVM_ATTRIBUTE_NOT_SUPPORTED] Attribute `{name}` is not supported in Spark Connect")
+        raise AttributeError(
+            f"[JVM_ATTRIBUTE_NOT_SUPPORTED] Attribute `{name}` is not supported in Spark Connect"
+        )
 
 
 def test_write_stream_points_to_the_plugin_form() -> None:

@@ -57,7 +57,9 @@ def test_it_is_decided_without_a_spark_job(spark: SparkSession, tmp_path: Path) 
     def count(event: Event) -> None:
         if isinstance(event, CheckpointDecided):
             jobs[event.checkpoint] = len(
-                context.statusTracker().getJobIdsForGroup(context.getLocalProperty("spark.jobGroup.id"))
+                context.statusTracker().getJobIdsForGroup(
+                    context.getLocalProperty("spark.jobGroup.id")
+                )
             )
 
     writer = write_stream(spark.readStream.format("late-start").load(), name="late").observer(count)
@@ -82,7 +84,10 @@ def test_it_is_decided_without_a_spark_job(spark: SparkSession, tmp_path: Path) 
 
 TRANSFORMS: dict[str, tuple[Callable[[DataFrame], DataFrame], bool]] = {
     "as it is": (lambda rows: rows, True),
-    "filtered and projected": (lambda rows: rows.where("id > 7").selectExpr("id + 1 AS more"), True),
+    "filtered and projected": (
+        lambda rows: rows.where("id > 7").selectExpr("id + 1 AS more"),
+        True,
+    ),
     "exploded": (lambda rows: rows.selectExpr("explode(array(id, id)) AS id"), True),
     "with itself": (lambda rows: rows.union(rows), True),
     "with other rows": (lambda rows: rows.union(rows.sparkSession.range(1)), False),
@@ -104,4 +109,6 @@ def test_what_a_sink_sees_of_it_is_known_to_be_empty(spark: SparkSession, name: 
 
 
 def test_a_batch_with_partitions_is_not_known_to_be_empty(spark: SparkSession) -> None:
-    assert not logical_plan.is_empty(spark.createDataFrame(spark.sparkContext.parallelize([], 1), "id long"))
+    assert not logical_plan.is_empty(
+        spark.createDataFrame(spark.sparkContext.parallelize([], 1), "id long")
+    )

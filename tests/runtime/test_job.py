@@ -69,7 +69,11 @@ class Pipeline:
         self.files += 1
 
     def frame(self) -> DataFrame:
-        return self.spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(self.input))
+        return (
+            self.spark.readStream.schema("id long")
+            .option("maxFilesPerTrigger", 1)
+            .json(str(self.input))
+        )
 
     def writer(
         self,
@@ -144,7 +148,9 @@ def test_two_sinks_commit_together_and_the_batch_is_computed_once(pipeline: Pipe
 def test_a_transform_is_what_its_sink_sees(pipeline: Pipeline) -> None:
     pipeline.add()
     writer = pipeline.writer()
-    writer.sink("lake", FolderSink(pipeline.root / "lake"), transform=lambda rows: rows.where("id >= 7"))
+    writer.sink(
+        "lake", FolderSink(pipeline.root / "lake"), transform=lambda rows: rows.where("id >= 7")
+    )
     pipeline.run(writer)
     assert pipeline.ids("facts") == list(range(10))
     assert pipeline.ids("lake") == [7, 8, 9]
@@ -167,7 +173,9 @@ def test_a_declined_attempt_is_retried_in_place(pipeline: Pipeline) -> None:
     pipeline.add()
     (pipeline.root / "fail").touch()
     frame = pipeline.frame().mapInArrow(fail_if(pipeline.root / "fail"), "id long")
-    pipeline.run(pipeline.writer(frame, ("facts", "lake"), options={"checkpoint.tolerable_failures": 1}))
+    pipeline.run(
+        pipeline.writer(frame, ("facts", "lake"), options={"checkpoint.tolerable_failures": 1})
+    )
     assert pipeline.ids("facts") == pipeline.ids("lake") == list(range(10))
     assert [event.will_retry for event in pipeline.of(CheckpointDeclined)] == [True]
     assert pipeline.of(JobRestarting) == []
@@ -177,13 +185,17 @@ def test_a_failure_that_is_not_tolerated_restarts_the_query(pipeline: Pipeline) 
     pipeline.add()
     (pipeline.root / "fail").touch()
     frame = pipeline.frame().mapInArrow(fail_if(pipeline.root / "fail"), "id long")
-    pipeline.run(pipeline.writer(frame, options={"restart.strategy": "fixed", "restart.delay": "100 ms"}))
+    pipeline.run(
+        pipeline.writer(frame, options={"restart.strategy": "fixed", "restart.delay": "100 ms"})
+    )
     assert pipeline.ids() == list(range(10))
     assert len(pipeline.of(JobRestarting)) == 1
 
 
 @pytest.mark.proof
-def test_a_restart_keeps_the_scheduler_pool_of_the_thread_that_started_the_job(pipeline: Pipeline) -> None:
+def test_a_restart_keeps_the_scheduler_pool_of_the_thread_that_started_the_job(
+    pipeline: Pipeline,
+) -> None:
     context = pipeline.spark.sparkContext
     pools: list[str | None] = []
 
@@ -195,7 +207,9 @@ def test_a_restart_keeps_the_scheduler_pool_of_the_thread_that_started_the_job(p
         return frame
 
     pipeline.add()
-    writer = pipeline.writer(sinks=(), options={"restart.strategy": "fixed", "restart.delay": "10 ms"})
+    writer = pipeline.writer(
+        sinks=(), options={"restart.strategy": "fixed", "restart.delay": "10 ms"}
+    )
     writer.sink("facts", FolderSink(pipeline.root / "facts"), transform=fail_once)
     context.setLocalProperty("spark.scheduler.pool", "orders")
     try:
@@ -211,7 +225,9 @@ def test_a_fence_of_its_own_whose_reply_was_lost_does_not_fence_a_job_out(
 ) -> None:
     create, fences = LocalStorage.create, list[str]()
 
-    def create_and_lose_the_second_reply(self: LocalStorage, name: str, data: bytes, *more: Any) -> None:
+    def create_and_lose_the_second_reply(
+        self: LocalStorage, name: str, data: bytes, *more: Any
+    ) -> None:
         create(self, name, data, *more)
         if codec.kind_of(data) == FenceRecord.kind:
             fences.append(name)
@@ -222,7 +238,9 @@ def test_a_fence_of_its_own_whose_reply_was_lost_does_not_fence_a_job_out(
     pipeline.add()
     (pipeline.root / "fail").touch()
     frame = pipeline.frame().mapInArrow(fail_if(pipeline.root / "fail"), "id long")
-    pipeline.run(pipeline.writer(frame, options={"restart.strategy": "fixed", "restart.delay": "100 ms"}))
+    pipeline.run(
+        pipeline.writer(frame, options={"restart.strategy": "fixed", "restart.delay": "100 ms"})
+    )
     assert len(fences) == 3
     assert pipeline.ids() == list(range(10))
 
@@ -247,7 +265,9 @@ def test_a_driver_that_is_overtaken_before_its_query_starts_is_told_that_it_is_f
 
 
 @pytest.mark.proof
-def test_without_restarts_the_error_names_the_cause_and_nothing_is_visible(pipeline: Pipeline) -> None:
+def test_without_restarts_the_error_names_the_cause_and_nothing_is_visible(
+    pipeline: Pipeline,
+) -> None:
     pipeline.add()
     (pipeline.root / "fail").touch()
     frame = pipeline.frame().mapInArrow(fail_if(pipeline.root / "fail"), "id long")
@@ -268,7 +288,9 @@ def slow(seconds: float) -> Callable[[Any], Any]:
     return apply
 
 
-def test_a_checkpoint_that_takes_too_long_expires_and_its_tasks_are_gone(pipeline: Pipeline) -> None:
+def test_a_checkpoint_that_takes_too_long_expires_and_its_tasks_are_gone(
+    pipeline: Pipeline,
+) -> None:
     pipeline.add()
     frame = pipeline.frame().mapInArrow(slow(60), "id long")
     with pytest.raises(CheckpointExpiredError, match=r"checkpoint\.timeout"):
@@ -301,7 +323,9 @@ def test_stop_in_the_middle_of_a_batch_does_not_count_it_as_done(pipeline: Pipel
     assert pipeline.ids() == list(range(10))
 
 
-def test_a_driver_that_is_overtaken_while_it_is_being_stopped_is_told_that_it_is_fenced(pipeline: Pipeline) -> None:
+def test_a_driver_that_is_overtaken_while_it_is_being_stopped_is_told_that_it_is_fenced(
+    pipeline: Pipeline,
+) -> None:
     """Spark's query ends cleanly then, and knows nothing of it."""
     started = threading.Event()
     stopping = threading.Thread(target=lambda: job.stop())
@@ -312,7 +336,8 @@ def test_a_driver_that_is_overtaken_while_it_is_being_stopped_is_told_that_it_is
             started.wait(60)
             stopping.start()
             wait_for(
-                lambda: job._run is not None and job._run._coordinator.context.stopping.is_set(), "the stop to begin"
+                lambda: job._run is not None and job._run._coordinator.context.stopping.is_set(),
+                "the stop to begin",
             )
 
     pipeline.add()
@@ -359,7 +384,9 @@ def test_sinks_are_opened_side_by_side(pipeline: Pipeline, monkeypatch: pytest.M
 
 def test_a_fresh_start_can_be_refused(pipeline: Pipeline) -> None:
     pipeline.add()
-    with pytest.raises(ConfigError, match=r"has no checkpoint, and restore\.error_if_no_checkpoint is set"):
+    with pytest.raises(
+        ConfigError, match=r"has no checkpoint, and restore\.error_if_no_checkpoint is set"
+    ):
         pipeline.run(pipeline.writer(options={"restore.error_if_no_checkpoint": True}))
     assert pipeline.ids() == []
     pipeline.run()
@@ -406,13 +433,16 @@ def to_an_old_copy(folder: Path) -> None:
 
 @pytest.mark.proof
 @pytest.mark.parametrize(
-    ("lose", "error"), [(shutil.rmtree, CheckpointMissingError), (to_an_old_copy, OffsetMismatchError)]
+    ("lose", "error"),
+    [(shutil.rmtree, CheckpointMissingError), (to_an_old_copy, OffsetMismatchError)],
 )
 def test_a_restore_from_the_newest_checkpoint_leads_out_where_spark_s_folder_is_gone_or_old(
     pipeline: Pipeline, lose: Callable[[Path], None], error: type[StopJobError]
 ) -> None:
     def counting(**options: Any) -> StreamWriter:
-        numbers = pipeline.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        numbers = (
+            pipeline.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        )
         return pipeline.writer(numbers.selectExpr("value as id"), options=options)
 
     pipeline.run(counting())
@@ -432,13 +462,17 @@ def test_a_restore_from_the_newest_checkpoint_leads_out_where_spark_s_folder_is_
 def test_a_file_of_spark_s_log_that_a_power_cut_emptied_is_deleted_and_the_job_goes_on(
     pipeline: Pipeline, name: str
 ) -> None:
-    """Of micro-batch 1 one of them was not on disk: it is planned and undecided, or finished and not noted."""
+    """Of micro-batch 1 one of them was not on disk: it is planned and undecided, or
+    finished and not noted.
+    """
     pipeline.add()
     pipeline.run()
     pipeline.add()
     if name == "offsets/1":
         with pytest.raises(DeclinedError):
-            pipeline.run(pipeline.writer(pipeline.frame().selectExpr("raise_error('poisoned') as id")))
+            pipeline.run(
+                pipeline.writer(pipeline.frame().selectExpr("raise_error('poisoned') as id"))
+            )
     else:
         pipeline.run()
     path = spark_folder(pipeline) / name
@@ -456,7 +490,9 @@ def test_a_file_of_spark_s_log_that_a_power_cut_emptied_is_deleted_and_the_job_g
 def test_the_folder_of_another_query_is_noticed(pipeline: Pipeline) -> None:
     pipeline.add()
     pipeline.run()
-    (spark_folder(pipeline) / "metadata").write_text('{"id":"11111111-2222-3333-4444-555555555555"}')
+    (spark_folder(pipeline) / "metadata").write_text(
+        '{"id":"11111111-2222-3333-4444-555555555555"}'
+    )
     (spark_folder(pipeline) / ".metadata.crc").unlink(missing_ok=True)
     with pytest.raises(OffsetMismatchError, match="belongs to query 11111111"):
         pipeline.run()
@@ -466,7 +502,9 @@ def test_what_spark_wrote_is_durable_before_the_decision_and_its_state_too(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[Path] = []
-    monkeypatch.setattr(folder_module, "sync_file_system", lambda path: found.extend(path.glob("state/*/*/*.delta")))
+    monkeypatch.setattr(
+        folder_module, "sync_file_system", lambda path: found.extend(path.glob("state/*/*/*.delta"))
+    )
     tape = SyncTape(monkeypatch)
     pipeline.add()
     pipeline.run(pipeline.writer(pipeline.frame().dropDuplicates(["id"])))
@@ -474,7 +512,9 @@ def test_what_spark_wrote_is_durable_before_the_decision_and_its_state_too(
     assert {path.name for path in found} == {"1.delta"}
 
 
-def test_offsets_that_a_power_cut_emptied_are_named_and_deleting_them_loses_nothing(pipeline: Pipeline) -> None:
+def test_offsets_that_a_power_cut_emptied_are_named_and_deleting_them_loses_nothing(
+    pipeline: Pipeline,
+) -> None:
     pipeline.add()
     pipeline.run()
     pipeline.add()
@@ -527,7 +567,9 @@ def test_a_committed_batch_that_spark_has_not_noted_is_not_run_again(pipeline: P
     assert pipeline.of(CheckpointReplayed) == []
 
 
-def test_a_committed_batch_of_a_plan_with_state_is_not_run_again_and_its_state_stays(pipeline: Pipeline) -> None:
+def test_a_committed_batch_of_a_plan_with_state_is_not_run_again_and_its_state_stays(
+    pipeline: Pipeline,
+) -> None:
     def deduplicated() -> StreamWriter:
         return pipeline.writer(pipeline.frame().selectExpr("id % 15 as id").dropDuplicates(["id"]))
 
@@ -554,14 +596,23 @@ def test_an_exit_in_spark_s_callback_is_a_failure_that_ends_the_job(pipeline: Pi
     assert pipeline.ids() == list(range(10))
 
 
-def test_a_stop_in_the_middle_of_a_checkpoint_declines_it_as_ended_by_the_stop(pipeline: Pipeline) -> None:
+def test_a_stop_in_the_middle_of_a_checkpoint_declines_it_as_ended_by_the_stop(
+    pipeline: Pipeline,
+) -> None:
     def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         time.sleep(600)
         yield from batches
 
     pipeline.add()
-    job = pipeline.writer(pipeline.frame().mapInArrow(slowly, "id long")).trigger(processingTime="0 seconds").start()
-    wait_for(lambda: bool(pipeline.spark.sparkContext.statusTracker().getActiveStageIds()), "the tasks to run")
+    job = (
+        pipeline.writer(pipeline.frame().mapInArrow(slowly, "id long"))
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    wait_for(
+        lambda: bool(pipeline.spark.sparkContext.statusTracker().getActiveStageIds()),
+        "the tasks to run",
+    )
     job.stop()
     job.await_termination(60)
     declined = pipeline.of(CheckpointDeclined)
@@ -601,7 +652,9 @@ class Counter:
 
 def restoring(pipeline: Pipeline) -> dict[str, str]:
     """Options for a restore of the newest checkpoint into another folder."""
-    newest = max((pipeline.root / "job" / "chk").iterdir(), key=lambda folder: folder.stat().st_mtime_ns)
+    newest = max(
+        (pipeline.root / "job" / "chk").iterdir(), key=lambda folder: folder.stat().st_mtime_ns
+    )
     return {"restore.path": str(newest), "checkpointLocation": str(pipeline.root / "again")}
 
 
@@ -611,7 +664,9 @@ def test_a_plan_that_may_keep_state_is_not_restored_without_it_unless_told_that_
     names = pipeline.spark.range(40).hint("broadcast")
 
     def joined(**options: Any) -> StreamWriter:
-        numbers = pipeline.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        numbers = (
+            pipeline.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        )
         return pipeline.writer(numbers.selectExpr("value as id").join(names, "id"), options=options)
 
     pipeline.run(joined())
@@ -624,12 +679,17 @@ def test_a_plan_that_may_keep_state_is_not_restored_without_it_unless_told_that_
 
 
 def test_a_restored_job_whose_first_micro_batch_fails_goes_on(pipeline: Pipeline) -> None:
-    """Spark plans it, and at the next start reads what is noted with the offsets that it begins at."""
+    """Spark plans it, and at the next start reads what is noted with the offsets
+    that it begins at.
+    """
 
     def counting(condition: str, **options: Any) -> StreamWriter:
-        numbers = pipeline.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        numbers = (
+            pipeline.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+        )
         return pipeline.writer(
-            numbers.selectExpr(f"if({condition}, raise_error('poisoned'), value) as id"), options=options
+            numbers.selectExpr(f"if({condition}, raise_error('poisoned'), value) as id"),
+            options=options,
         )
 
     pipeline.run(counting("value < 0"))
@@ -640,7 +700,9 @@ def test_a_restored_job_whose_first_micro_batch_fails_goes_on(pipeline: Pipeline
     assert pipeline.ids() == list(range(30)), "the micro-batch that failed, and one more"
 
 
-def test_a_source_whose_offsets_mean_nothing_without_spark_s_folder_is_not_restored(pipeline: Pipeline) -> None:
+def test_a_source_whose_offsets_mean_nothing_without_spark_s_folder_is_not_restored(
+    pipeline: Pipeline,
+) -> None:
     pipeline.add()
     pipeline.run()
     with pytest.raises(ConfigError, match="FileSource"):

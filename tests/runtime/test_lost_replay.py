@@ -1,4 +1,6 @@
-"""A committed micro-batch of `write_stream` runs once more for its watermark, and its records are gone (H62)."""
+"""A committed micro-batch of `write_stream` runs once more for its watermark, and its
+records are gone (H62).
+"""
 
 from __future__ import annotations
 
@@ -29,17 +31,28 @@ from twophase.runtime.spark_folder import SparkFolder
 from twophase.sources.kafka.loss import Topic, check_topic
 from twophase.sources.kafka.offsets import PartitionOffset
 
-GONE = [OffsetOutOfRangeError("gone.", remedy="raise it"), RangeChangedError("others.", remedy="delete it")]
+GONE = [
+    OffsetOutOfRangeError("gone.", remedy="raise it"),
+    RangeChangedError("others.", remedy="delete it"),
+]
 
 
 class Replay:
-    """A committed micro-batch with state, of two sources, and the handler that Spark calls for it."""
+    """A committed micro-batch with state, of two sources, and the handler that
+    Spark calls for it.
+    """
 
     def __init__(self, world: World) -> None:
         world.freeze(0)
         path = world.folder / "offsets" / "0"
         lines = [
-            json.dumps({"version": 1, "source": source, "partitions": [{**ENTRY.__dict__, "topic": source}]})
+            json.dumps(
+                {
+                    "version": 1,
+                    "source": source,
+                    "partitions": [{**ENTRY.__dict__, "topic": source}],
+                }
+            )
             for source in ("shop", "web")
         ]
         path.write_text(path.read_text().replace('{"next": 10}', "\n".join(lines)))
@@ -54,7 +67,9 @@ class Replay:
             "stateStoreInfo": [{"storeName": "default", "numPartitions": 1}],
         }
         (world.folder / "state" / "0" / "_metadata").mkdir()
-        (world.folder / "state" / "0" / "_metadata" / "metadata").write_text(f"v1\n{json.dumps(described)}")
+        (world.folder / "state" / "0" / "_metadata" / "metadata").write_text(
+            f"v1\n{json.dumps(described)}"
+        )
         history = world.history()
         assert history.lineage is not None
         newest = history.newest(history.lineage.id)
@@ -90,7 +105,9 @@ def test_it_is_noted_and_the_job_goes_on(replay: Replay, loss: SourceLossError) 
 
 
 @pytest.mark.parametrize("loss", GONE)
-def test_without_its_state_each_source_is_named_with_its_offsets(replay: Replay, loss: SourceLossError) -> None:
+def test_without_its_state_each_source_is_named_with_its_offsets(
+    replay: Replay, loss: SourceLossError
+) -> None:
     replay.state.rename(replay.state.with_name("1_ab12.delta"))
     error = replay.fails_for(loss)
     assert type(error) is type(loss)
@@ -101,7 +118,8 @@ def test_without_its_state_each_source_is_named_with_its_offsets(replay: Replay,
 
 @pytest.mark.parametrize("state_exists", [True, False])
 @pytest.mark.parametrize(
-    ("topic", "kind"), [(Topic("id-2", {0: 0}), TopicRecreatedError), (None, PartitionVanishedError)]
+    ("topic", "kind"),
+    [(Topic("id-2", {0: 0}), TopicRecreatedError), (None, PartitionVanishedError)],
 )
 def test_a_topic_that_is_gone_stops_the_job_and_no_offset_of_it_is_advised(
     replay: Replay, topic: Topic | None, kind: type[SourceLossError], state_exists: bool
@@ -130,7 +148,9 @@ class Tasks:
         found = SimpleNamespace(numActiveTasks=lambda: next(self._active), stageIds=lambda: [7])
         option = SimpleNamespace(isDefined=lambda: True, get=lambda: found)
         tracker = SimpleNamespace(
-            getJobIdsForTag=lambda _: [3], getJobInfo=lambda _: option, getStageInfo=lambda _: option
+            getJobIdsForTag=lambda _: [3],
+            getJobInfo=lambda _: option,
+            getStageInfo=lambda _: option,
         )
         self._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(statusTracker=lambda: tracker))
 
@@ -153,7 +173,9 @@ class Tasks:
 
 
 @pytest.mark.usefixtures("worker")
-def test_it_is_noted_when_none_of_its_tasks_runs_any_more(replay: Replay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_noted_when_none_of_its_tasks_runs_any_more(
+    replay: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A late task would write over state that the note relies on, and nobody would sync it."""
     monkeypatch.setattr(spark_jobs, "_POLL_S", 0)
     tasks: Any = Tasks(replay, OffsetOutOfRangeError("gone."))

@@ -1,4 +1,6 @@
-"""Spark's default file system is another one than the driver's: the job's folder stays on the driver's."""
+"""Spark's default file system is another one than the driver's: the job's folder
+stays on the driver's.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,14 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture
 def elsewhere(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
-    """A session whose paths without a scheme are those of another file system, with nothing of the driver's in it."""
+    """A session whose paths without a scheme are those of another file system, with nothing of
+    the driver's in it.
+    """
     configuration = spark.sparkContext._jsc.hadoopConfiguration()
     (tmp_path / "elsewhere").mkdir()
-    configuration.set("fs.viewfs.mounttable.cluster.link./elsewhere", f"file://{tmp_path / 'elsewhere'}")
+    configuration.set(
+        "fs.viewfs.mounttable.cluster.link./elsewhere", f"file://{tmp_path / 'elsewhere'}"
+    )
     before = configuration.get("fs.defaultFS")
     configuration.set("fs.defaultFS", "viewfs://cluster/")
     yield spark
@@ -32,4 +38,7 @@ def test_a_job_runs_and_goes_on(elsewhere: SparkSession, tmp_path: Path) -> None
         pipeline.add()
         pipeline.run(pipeline.writer(rows))
     assert pipeline.ids() == list(range(20))
-    assert {path.name for path in (tmp_path / "job" / "spark").glob("*/commits/[0-9]*")} == {"0", "1"}
+    assert {path.name for path in (tmp_path / "job" / "spark").glob("*/commits/[0-9]*")} == {
+        "0",
+        "1",
+    }

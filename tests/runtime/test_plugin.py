@@ -14,7 +14,21 @@ from twophase.runtime.plugin.job import Acknowledged
 from twophase.state.store import _FOLD_AT
 from twophase.testing.folder import FolderTarget
 
-IN_COMMIT = ["C01", "C02", "C06", "C07", "C08", "C09", "C10", "C11", "C12", "C13", "C14", "C16", "C17"]
+IN_COMMIT = [
+    "C01",
+    "C02",
+    "C06",
+    "C07",
+    "C08",
+    "C09",
+    "C10",
+    "C11",
+    "C12",
+    "C13",
+    "C14",
+    "C16",
+    "C17",
+]
 IN_RECOVERY = ["C18", "C19", "C22"]
 
 
@@ -23,7 +37,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path, monkeypatch)
 
 
-# -- runs --------------------------------------------------------------------------------------------------------------
+# -- runs ------------------------------------------------------------------------------------------
 
 
 def test_each_micro_batch_arrives_once_and_the_run_has_one_fence(world: World) -> None:
@@ -56,14 +70,18 @@ def test_the_next_application_has_a_fence_of_its_own(world: World) -> None:
     assert world.ids() == world.expected(3)
 
 
-def test_a_start_after_a_clean_stop_in_the_same_application_goes_on_as_the_same_driver(world: World) -> None:
+def test_a_start_after_a_clean_stop_in_the_same_application_goes_on_as_the_same_driver(
+    world: World,
+) -> None:
     world.run(0)
     world.run(1)
     assert [decision.attempt.counter for decision in world.history().decisions] == [1, 2]
     assert world.history().generation == 1
 
 
-def test_a_micro_batch_that_is_planned_again_is_a_new_run_and_its_old_pieces_are_aborted_first(world: World) -> None:
+def test_a_micro_batch_that_is_planned_again_is_a_new_run_and_its_old_pieces_are_aborted_first(
+    world: World,
+) -> None:
     world.run(0)
     world.freeze(1)
     stale = world.job().plan()
@@ -101,7 +119,7 @@ def test_the_log_is_folded_and_the_sink_subsumed_although_no_process_sees_more_t
     assert world.ids() == world.expected(_FOLD_AT)
 
 
-# -- what Spark does twice (H12, C16) -------------------------------------------------------------------------------------
+# -- what Spark does twice (H12, C16) --------------------------------------------------------------
 
 
 def test_a_decided_micro_batch_that_spark_runs_again_writes_nothing(world: World) -> None:
@@ -115,7 +133,9 @@ def test_a_decided_micro_batch_that_spark_runs_again_writes_nothing(world: World
     world.finish(1)
     world.run(2)
     assert world.ids() == world.expected(3)
-    assert [(found.checkpoint, found.attempt.generation) for found in world.history().decisions] == [
+    assert [
+        (found.checkpoint, found.attempt.generation) for found in world.history().decisions
+    ] == [
         (0, 1),
         (1, 1),
         (2, 2),
@@ -151,12 +171,14 @@ def test_a_task_attempt_that_lost_is_aborted_after_the_commit(world: World) -> N
     assert world.target.prepared() == []
 
 
-# -- failures ----------------------------------------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("point", IN_COMMIT)
 @pytest.mark.parametrize("aborted", [True, False], ids=["aborted by Spark", "the application dies"])
-def test_nothing_is_lost_or_twice_after_a_failure_at(world: World, point: str, aborted: bool) -> None:
+def test_nothing_is_lost_or_twice_after_a_failure_at(
+    world: World, point: str, aborted: bool
+) -> None:
     world.run(0)
     world.arm(point)
     world.freeze(1)
@@ -176,7 +198,9 @@ def test_nothing_is_lost_or_twice_after_a_failure_at(world: World, point: str, a
 
 @pytest.mark.parametrize("point", IN_RECOVERY)
 @pytest.mark.parametrize("before", ["C06", "C11"])
-def test_nothing_is_lost_or_twice_after_a_failure_in_recovery_at(world: World, point: str, before: str) -> None:
+def test_nothing_is_lost_or_twice_after_a_failure_in_recovery_at(
+    world: World, point: str, before: str
+) -> None:
     world.run(0)
     world.arm(before)
     world.freeze(1)
@@ -254,7 +278,7 @@ def test_a_failed_decision_is_declined(world: World) -> None:
     assert world.ids() == world.expected(2)
 
 
-# -- two applications ----------------------------------------------------------------------------------------------------
+# -- two applications ------------------------------------------------------------------------------
 
 
 def test_a_second_run_fences_the_first_whose_commit_is_refused(world: World) -> None:
@@ -299,10 +323,12 @@ def test_a_start_after_the_end_of_a_fenced_run_takes_over(world: World) -> None:
     assert world.ids() == world.expected(3)
 
 
-# -- another query in the same application -------------------------------------------------------------------------------
+# -- another query in the same application ---------------------------------------------------------
 
 
-def test_a_query_with_another_target_is_a_run_of_its_own_which_fences_that_target(world: World) -> None:
+def test_a_query_with_another_target_is_a_run_of_its_own_which_fences_that_target(
+    world: World,
+) -> None:
     world.freeze(0)
     world.job().plan()
     other = FolderTarget(world.root / "other")
@@ -323,7 +349,9 @@ def test_another_target_that_would_lack_what_is_committed_is_refused(world: Worl
     assert other.fence("orders", "folder").generation == 0
 
 
-def test_a_query_with_another_target_is_validated_against_what_that_target_remembers(world: World) -> None:
+def test_a_query_with_another_target_is_validated_against_what_that_target_remembers(
+    world: World,
+) -> None:
     world.run(0)
     other = FolderTarget(world.root / "other")
     with other.lock():
@@ -358,7 +386,9 @@ def test_the_note_of_a_run_holds_no_option_s_value(world: World) -> None:
 
 
 def test_the_tasks_are_told_whether_to_keep_or_to_compare_what_they_read(world: World) -> None:
-    """H35. The source's tasks see no plan of the writer, so a note in Spark's folder tells them, where the query keeps state."""
+    """H35. The source's tasks see no plan of the writer, so a note in Spark's folder tells them,
+    where the query keeps state.
+    """
     world.run(0)
     ranges = world.folder / "ranges"
     assert not ranges.exists()

@@ -1,4 +1,6 @@
-"""A query of the plugin form whose log is old, damaged or gone: `twophase repair adopt-from-target`, and it goes on. No Spark, no server."""
+"""A query of the plugin form whose log is old, damaged or gone:
+`twophase repair adopt-from-target`, and it goes on. No Spark, no server.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ class Query:
         self.lake.mkdir()
         self.application("first")
 
-    # -- Spark ---------------------------------------------------------------------------------------------------------
+    # -- Spark -------------------------------------------------------------------------------------
 
     def application(self, name: str) -> None:
         """From here on this application runs the query."""
@@ -70,14 +72,18 @@ class Query:
         self._patch.setenv("SPARK_LOCAL_DIRS", str(local))
 
     def run(self, batches: int = 1) -> None:
-        """A start, and so many micro-batches with records; first the one without, if the folder is new."""
+        """A start, and so many micro-batches with records; first the one without, if
+        the folder is new.
+        """
         self._open_folder()
         done = 0
         while done < batches:
             number = self._next()
             start, end = self._offsets(number - 1), self._offsets(number)
             plan = self._job().plan()
-            tasks = [Acknowledged(plan.attempt, self._piece(plan, range(start, end)))] if number else []
+            tasks = (
+                [Acknowledged(plan.attempt, self._piece(plan, range(start, end)))] if number else []
+            )
             self._job().commit(number, tasks)
             (self.folder / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
             done += number > 0
@@ -98,8 +104,12 @@ class Query:
             return planned
         number = planned + 1
         end = self._offsets(planned) + (self.records if number else 0)
-        header = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {PARTITIONS: "7", "other": "1"}})
-        (self.folder / "offsets" / str(number)).write_text("\n".join(["v1", header, self.line.format(end)]))
+        header = json.dumps(
+            {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {PARTITIONS: "7", "other": "1"}}
+        )
+        (self.folder / "offsets" / str(number)).write_text(
+            "\n".join(["v1", header, self.line.format(end)])
+        )
         return number
 
     def _offsets(self, number: int) -> int:
@@ -111,7 +121,12 @@ class Query:
     def _job(self) -> PluginJob:
         """In a process of its own."""
         job_module._jobs.clear()
-        options = {"name": "orders", "checkpointlocation": str(self.folder), "path": str(self.lake), "format": "json"}
+        options = {
+            "name": "orders",
+            "checkpointlocation": str(self.folder),
+            "path": str(self.lake),
+            "format": "json",
+        }
         self._jobs.append(job_of(describe("twophase-file", "file", options, SCHEMA, ENVIRONMENT)))
         return self._jobs[-1]
 
@@ -127,7 +142,7 @@ class Query:
         for job in self._jobs:
             job.close()
 
-    # -- the operator ----------------------------------------------------------------------------------------------------
+    # -- the operator ------------------------------------------------------------------------------
 
     def repair(self, *arguments: str, location: Path | None = None, **options: str) -> Result:
         """`twophase repair adopt-from-target`, said yes to."""
@@ -135,8 +150,18 @@ class Query:
         sinks = {"file": {"type": "file", "options": {"path": str(self.lake), "format": "json"}}}
         given = {"checkpointLocation": str(location or self.log)}
         job_file = self.root / "job.yaml"
-        job_file.write_text(yaml.safe_dump({"name": "orders", "source": source, "sinks": sinks, "options": given}))
-        command = ["repair", "adopt-from-target", str(job_file), *arguments, "--yes", "--reason", "lost"]
+        job_file.write_text(
+            yaml.safe_dump({"name": "orders", "source": source, "sinks": sinks, "options": given})
+        )
+        command = [
+            "repair",
+            "adopt-from-target",
+            str(job_file),
+            *arguments,
+            "--yes",
+            "--reason",
+            "lost",
+        ]
         return CliRunner().invoke(main, command)
 
     def repair_dies(self) -> None:
@@ -153,7 +178,7 @@ class Query:
         shutil.rmtree(self.log)
         backup.rename(self.log)
 
-    # -- what is there -------------------------------------------------------------------------------------------------
+    # -- what is there -----------------------------------------------------------------------------
 
     def ids(self) -> list[int]:
         """What readers see."""
@@ -233,7 +258,9 @@ def test_where_spark_s_folder_is_whole_the_query_goes_on_where_the_newest_checkp
 
 
 def lose_folder(query: Query) -> None:
-    """All of it; then a start, of which Spark has frozen the first offsets: those of the very beginning."""
+    """All of it; then a start, of which Spark has frozen the first offsets: those of
+    the very beginning.
+    """
     query.run(2)
     query.application("second")
     shutil.rmtree(query.folder)
@@ -241,17 +268,26 @@ def lose_folder(query: Query) -> None:
         query.run()
 
 
-def test_where_all_is_gone_the_query_begins_at_the_offsets_that_the_operator_gives(query: Query) -> None:
+def test_where_all_is_gone_the_query_begins_at_the_offsets_that_the_operator_gives(
+    query: Query,
+) -> None:
     lose_folder(query)
-    for number in (1, 2):  # as many micro-batches as were adopted, of another query: they tell nothing
+    # as many micro-batches as were adopted, of another query: they tell nothing
+    for number in (1, 2):
         shutil.copy(query.folder / "offsets" / "0", query.folder / "offsets" / str(number))
     assert query.repair().exit_code == 2
     result = query.repair("--from-starting-offsets", startingOffsets='{"orders":{"0":20}}')
-    assert (result.exit_code, "Set the same startingOffsets in the query itself." in result.output) == (0, True)
+    assert (
+        result.exit_code,
+        "Set the same startingOffsets in the query itself." in result.output,
+    ) == (0, True)
     query.starting = 20
     query.run(2)
     assert query.ids() == list(range(40))
-    kept = [json.loads(path.read_text().split("\n")[2]) for path in query.log.glob("replaced/*/offsets/0")]
+    kept = [
+        json.loads(path.read_text().split("\n")[2])
+        for path in query.log.glob("replaced/*/offsets/0")
+    ]
     assert kept == [{"next": 0}], "the micro-batch that would have been run otherwise"
 
 
@@ -266,7 +302,7 @@ def test_what_was_adopted_has_to_be_in_the_target_from_then_on(query: Query) -> 
         query.run()
 
 
-# -- a repair that is not whole -------------------------------------------------------------------------------------------
+# -- a repair that is not whole --------------------------------------------------------------------
 
 
 def dies_before_the_folder(query: Query) -> None:
@@ -287,8 +323,12 @@ def dies_before_spark_s_id(query: Query) -> None:
     (query.folder / "metadata").unlink()
 
 
-@pytest.mark.parametrize("provoke", [dies_before_the_folder, dies_within_the_folder, dies_before_spark_s_id])
-def test_a_repair_that_died_is_run_again_and_until_then_nothing_is_written(query: Query, provoke: object) -> None:
+@pytest.mark.parametrize(
+    "provoke", [dies_before_the_folder, dies_within_the_folder, dies_before_spark_s_id]
+)
+def test_a_repair_that_died_is_run_again_and_until_then_nothing_is_written(
+    query: Query, provoke: object
+) -> None:
     assert callable(provoke)
     provoke(query)
     query.application("second")
@@ -319,7 +359,9 @@ def test_a_repair_that_died_while_it_wrote_spark_s_folder_is_run_again(
 
         patch.setattr(Path, "rename", dies)
         if step == "prepare":
-            patch.setattr(SparkFolder, "prepare", lambda *_: dies(query.folder / step, query.folder))
+            patch.setattr(
+                SparkFolder, "prepare", lambda *_: dies(query.folder / step, query.folder)
+            )
         assert query.repair().exit_code == 1
     query.application("second")
     if is_started:
@@ -348,7 +390,9 @@ def test_a_repair_that_saw_no_folder_of_spark_is_run_again_after_a_start(query: 
     assert query.ids() == list(range(30))
 
 
-def test_a_folder_is_not_written_again_once_something_of_the_lineage_is_decided(query: Query) -> None:
+def test_a_folder_is_not_written_again_once_something_of_the_lineage_is_decided(
+    query: Query,
+) -> None:
     lose_log(query)
     assert query.repair().exit_code == 0
     query.application("second")
@@ -358,10 +402,12 @@ def test_a_folder_is_not_written_again_once_something_of_the_lineage_is_decided(
     assert (query.folder / "offsets" / "1").exists()
 
 
-# -- a log that was adopted, and is old itself -----------------------------------------------------------------------------
+# -- a log that was adopted, and is old itself -----------------------------------------------------
 
 
-def test_after_a_restore_of_an_adopted_log_everything_in_the_target_is_adopted(query: Query) -> None:
+def test_after_a_restore_of_an_adopted_log_everything_in_the_target_is_adopted(
+    query: Query,
+) -> None:
     lose_log(query)
     assert query.repair().exit_code == 0
     backup = query.back_up()
@@ -379,7 +425,9 @@ def test_after_a_restore_of_an_adopted_log_everything_in_the_target_is_adopted(q
 
 @pytest.mark.parametrize("records", [0, 10])
 def test_what_a_restored_log_does_not_know_as_decided_is_shown(query: Query, records: int) -> None:
-    """Micro-batch 1 of the new lineage is committed, with or without rows; 2 is decided and no more."""
+    """Micro-batch 1 of the new lineage is committed, with or without rows; 2 is
+    decided and no more.
+    """
     lose_log(query)
     assert query.repair().exit_code == 0
     backup = query.back_up()
@@ -395,7 +443,9 @@ def test_what_a_restored_log_does_not_know_as_decided_is_shown(query: Query, rec
         query.run()
     result = query.repair()
     assert result.exit_code == 0, result.output
-    assert re.search(r"file .* up to \d +- +2: \d+\.\d+/0", result.output), "what the next start aborts"
+    assert re.search(r"file .* up to \d +- +2: \d+\.\d+/0", result.output), (
+        "what the next start aborts"
+    )
     query.run(2)
     assert query.ids() == list(range(40 + records))
 
@@ -416,15 +466,19 @@ def test_pieces_that_wait_of_the_lineage_that_was_adopted_are_shown(query: Query
     assert query.ids() == list(range(30))
 
 
-# -- what is refused ------------------------------------------------------------------------------------------------------
+# -- what is refused -------------------------------------------------------------------------------
 
 
-def test_spark_s_folder_in_the_place_of_the_log_s_is_refused_and_the_right_one_named(query: Query) -> None:
+def test_spark_s_folder_in_the_place_of_the_log_s_is_refused_and_the_right_one_named(
+    query: Query,
+) -> None:
     query.run(2)
     for gone in (False, True):
         result = query.repair(location=query.folder)
         output = " ".join(result.output.split())
-        assert (result.exit_code, f"give checkpointLocation {query.log}." in output) == (2, True), output
+        assert (result.exit_code, f"give checkpointLocation {query.log}." in output) == (2, True), (
+            output
+        )
         assert not (query.folder / "log").exists()
         if not gone:
             shutil.rmtree(query.log)
@@ -434,12 +488,18 @@ def test_an_adoption_that_took_spark_s_folder_for_the_log_s_is_not_made_twice(qu
     query.run(2)
     shutil.rmtree(query.log)
     (query.folder / "log").mkdir()
-    result = query.repair("--from-starting-offsets", location=query.folder, startingOffsets='{"orders":{"0":20}}')
+    result = query.repair(
+        "--from-starting-offsets", location=query.folder, startingOffsets='{"orders":{"0":20}}'
+    )
     output = " ".join(result.output.split())
-    assert (result.exit_code, f"give checkpointLocation {query.log}." in output) == (2, True), output
+    assert (result.exit_code, f"give checkpointLocation {query.log}." in output) == (2, True), (
+        output
+    )
 
 
-def test_a_job_of_write_stream_whose_folder_is_called_like_the_log_is_none_of_this_form(query: Query) -> None:
+def test_a_job_of_write_stream_whose_folder_is_called_like_the_log_is_none_of_this_form(
+    query: Query,
+) -> None:
     query.run(2)
     (query.log / "spark").mkdir()
     shutil.rmtree(query.log / "log")
@@ -459,7 +519,9 @@ def test_a_query_that_keeps_state_does_not_begin_without_it(query: Query) -> Non
 
 
 @pytest.mark.parametrize("is_another", [False, True])
-def test_state_in_spark_s_folder_is_refused_before_anything_is_written(query: Query, is_another: bool) -> None:
+def test_state_in_spark_s_folder_is_refused_before_anything_is_written(
+    query: Query, is_another: bool
+) -> None:
     lose_log(query)
     (query.folder / "state" / "0" / "0").mkdir(parents=True)
     if is_another:

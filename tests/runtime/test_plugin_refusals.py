@@ -1,4 +1,6 @@
-"""What the plugin form refuses: folders that do not belong together, options and calls that cannot work."""
+"""What the plugin form refuses: folders that do not belong together, options and
+calls that cannot work.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return World(tmp_path, monkeypatch)
 
 
-# -- folders that do not belong together ---------------------------------------------------------------------------------
+# -- folders that do not belong together -----------------------------------------------------------
 
 
 def test_a_decided_micro_batch_with_other_offsets_stops_the_job(world: World) -> None:
@@ -92,7 +94,9 @@ def test_a_folder_that_is_gone_while_the_target_remembers_stops_the_job(world: W
 
 
 def test_a_decision_that_vanishes_between_plan_and_commit_stops_the_job(world: World) -> None:
-    """The tasks of a decided micro-batch write nothing: deciding what they report would lose its rows."""
+    """The tasks of a decided micro-batch write nothing: deciding what they report
+    would lose its rows.
+    """
     world.run(0)
     shutil.copytree(world.folder / "twophase", world.root / "old")
     world.freeze(1)
@@ -119,7 +123,7 @@ def test_a_commit_without_the_note_of_its_run_is_refused(world: World) -> None:
     assert world.ids() == world.expected(1)
 
 
-# -- what cannot work ----------------------------------------------------------------------------------------------------
+# -- what cannot work ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -137,7 +141,9 @@ def test_a_commit_without_the_note_of_its_run_is_refused(world: World) -> None:
         ({"sink_option": "1"}, "sink_option"),
     ],
 )
-def test_options_that_cannot_work_are_refused_by_name(world: World, options: dict[str, str], said: str) -> None:
+def test_options_that_cannot_work_are_refused_by_name(
+    world: World, options: dict[str, str], said: str
+) -> None:
     (world.folder / "offsets" / "0").write_text("v1\n{}\n{}")
     with pytest.raises((ConfigError, PreflightError), match=said):
         world.job(**options).plan()
@@ -154,12 +160,16 @@ def test_what_is_required_is_named(world: World, missing: str) -> None:
 
 def test_a_sink_that_is_not_written_by_tasks_is_refused(world: World) -> None:
     with pytest.raises(ConfigError, match="write_stream"):
-        source({"name": "orders", "checkpointLocation": str(world.folder)}, "whole").streamWriter(SCHEMA, False)
+        source({"name": "orders", "checkpointLocation": str(world.folder)}, "whole").streamWriter(
+            SCHEMA, False
+        )
 
 
 def test_the_mode_complete_is_refused(world: World) -> None:
     with pytest.raises(ConfigError, match="complete"):
-        source({"name": "orders", "checkpointLocation": str(world.folder)}).streamWriter(SCHEMA, overwrite=True)
+        source({"name": "orders", "checkpointLocation": str(world.folder)}).streamWriter(
+            SCHEMA, overwrite=True
+        )
 
 
 def test_a_batch_is_refused(world: World) -> None:
@@ -167,22 +177,34 @@ def test_a_batch_is_refused(world: World) -> None:
         source({}).writer(SCHEMA, overwrite=False)
 
 
-def test_a_process_that_spark_did_not_start_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_spark_did_not_start_is_refused(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SPARK_LOCAL_DIRS")
     with pytest.raises(PreflightError, match="SPARK_LOCAL_DIRS"):
         world.job()
 
 
 def test_shuffles_that_spark_would_not_look_at_are_refused(world: World) -> None:
-    options = {"name": "orders", "checkpointLocation": str(world.folder), "path": str(world.target.root)}
+    options = {
+        "name": "orders",
+        "checkpointLocation": str(world.folder),
+        "path": str(world.target.root),
+    }
     with pytest.raises(PreflightError, match="does not know whether its plan shuffles rows"):
-        source(options, environment=Environment(2, False, "UTC", Fault(PUSH, "false"))).streamWriter(SCHEMA, False)
+        source(
+            options, environment=Environment(2, False, "UTC", Fault(PUSH, "false"))
+        ).streamWriter(SCHEMA, False)
     assert not (world.folder / "twophase" / "log").exists()
 
 
 def test_only_the_source_that_spark_makes_for_a_micro_batch_plans(world: World) -> None:
     world.freeze(0)
-    options = {"name": "orders", "checkpointLocation": str(world.folder), "path": str(world.target.root)}
+    options = {
+        "name": "orders",
+        "checkpointLocation": str(world.folder),
+        "path": str(world.target.root),
+    }
     made = source(options)
     made.__class__ = SourceOfFolder  # as cloudpickle would give it back
     sent = pickle.loads(pickle.dumps(made))

@@ -1,4 +1,6 @@
-"""The plugin form on real Spark, with a file source and the file sink: what Spark calls, when, and what it carries out."""
+"""The plugin form on real Spark, with a file source and the file sink: what Spark calls, when, and
+what it carries out.
+"""
 
 from __future__ import annotations
 
@@ -53,19 +55,34 @@ class Query:
         self.files += 1
 
     def frame(self) -> DataFrame:
-        return self.spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(self.input))
+        return (
+            self.spark.readStream.schema("id long")
+            .option("maxFilesPerTrigger", 1)
+            .json(str(self.input))
+        )
 
     def start(
-        self, frame: DataFrame | None = None, form: str = "twophase-file", mode: str = "append", **options: Any
+        self,
+        frame: DataFrame | None = None,
+        form: str = "twophase-file",
+        mode: str = "append",
+        **options: Any,
     ) -> StreamingQuery:
         """Begin a run over what is there."""
-        return self.writer(frame if frame is not None else self.frame(), form, mode, **options).start()
+        return self.writer(
+            frame if frame is not None else self.frame(), form, mode, **options
+        ).start()
 
     def writer(
         self, frame: DataFrame, form: str = "twophase-file", mode: str = "append", **options: Any
     ) -> DataStreamWriter:
         """A run over what is there."""
-        given = {"name": "orders", "checkpointLocation": str(self.folder), "path": str(self.table), **options}
+        given = {
+            "name": "orders",
+            "checkpointLocation": str(self.folder),
+            "path": str(self.table),
+            **options,
+        }
         writer = frame.writeStream.format(form).outputMode(mode)
         return writer.options(**given).trigger(availableNow=True)
 
@@ -97,7 +114,9 @@ def query(spark: SparkSession, tmp_path: Path) -> Query:
     return Query(spark, tmp_path)
 
 
-def test_every_row_arrives_once_over_several_runs_however_the_folder_is_spelled(query: Query) -> None:
+def test_every_row_arrives_once_over_several_runs_however_the_folder_is_spelled(
+    query: Query,
+) -> None:
     for form in ("{}", "file://{}"):
         query.add()
         query.add()
@@ -108,7 +127,9 @@ def test_every_row_arrives_once_over_several_runs_however_the_folder_is_spelled(
     assert query.history().uncommitted() == []
 
 
-def test_a_decided_micro_batch_that_spark_runs_again_is_executed_and_writes_nothing(query: Query) -> None:
+def test_a_decided_micro_batch_that_spark_runs_again_is_executed_and_writes_nothing(
+    query: Query,
+) -> None:
     query.add()
     query.run()
     for path in (query.folder / "commits").glob("*0*"):
@@ -119,7 +140,7 @@ def test_a_decided_micro_batch_that_spark_runs_again_is_executed_and_writes_noth
     assert [found.checkpoint for found in query.history().decisions] == [0, 1]
 
 
-def test_a_committed_micro_batch_that_spark_has_not_noted_is_not_run_again_and_a_query_may_have_a_name(
+def test_a_committed_micro_batch_that_spark_has_not_noted_is_not_run_again_and_a_query_may_have_a_name(  # noqa: E501
     query: Query,
 ) -> None:
     def run() -> None:
@@ -136,12 +157,18 @@ def test_a_committed_micro_batch_that_spark_has_not_noted_is_not_run_again_and_a
     assert query.ids() == list(range(20))
 
 
-def test_what_a_failed_task_says_reaches_the_user_and_nothing_of_the_micro_batch_is_left(query: Query) -> None:
+def test_what_a_failed_task_says_reaches_the_user_and_nothing_of_the_micro_batch_is_left(
+    query: Query,
+) -> None:
     query.add()
     query.add()
     poisoned = query.frame().selectExpr("id", "if(id = 15, repeat('x', 300), 'good') as part")
     assert isinstance(query.fails(poisoned, partition_by="part"), RejectedRowsError)
-    assert not [path for path in query.table.rglob("*.parquet") if "1" in path.name and "staged" in path.parts]
+    assert not [
+        path
+        for path in query.table.rglob("*.parquet")
+        if "1" in path.name and "staged" in path.parts
+    ]
     query.run(query.frame().selectExpr("id", "'good' as part"), partition_by="part")
     found = [
         number
@@ -153,7 +180,9 @@ def test_what_a_failed_task_says_reaches_the_user_and_nothing_of_the_micro_batch
 
 
 @pytest.mark.proof
-def test_a_query_that_keeps_state_goes_on_after_its_decided_micro_batch_is_run_again(query: Query) -> None:
+def test_a_query_that_keeps_state_goes_on_after_its_decided_micro_batch_is_run_again(
+    query: Query,
+) -> None:
     query.add()
 
     def distinct() -> DataFrame:
@@ -206,30 +235,46 @@ def test_an_old_spark_folder_restored_from_a_backup_is_a_named_error(query: Quer
     assert query.ids() == list(range(30))
 
 
-def test_a_query_goes_on_after_an_adoption_where_the_newest_checkpoint_ended_or_where_the_operator_says(
+def test_a_query_goes_on_after_an_adoption_where_the_newest_checkpoint_ended_or_where_the_operator_says(  # noqa: E501
     query: Query,
 ) -> None:
     job_file = query.input.parent / "job.yaml"
     file = {"type": "file", "options": {"path": str(query.table)}}
-    source = {"format": "twophase-kafka", "schema": "id long", "options": {"startingOffsets": '{"numbers":{"0":20}}'}}
+    source = {
+        "format": "twophase-kafka",
+        "schema": "id long",
+        "options": {"startingOffsets": '{"numbers":{"0":20}}'},
+    }
     options = {"checkpointLocation": f"{query.folder}/twophase"}
     job = {"name": "orders", "source": source, "sinks": {"file": file}, "options": options}
     job_file.write_text(yaml.safe_dump(job))
 
     def frame(first: int = 0) -> DataFrame:
         """Each run reads ten numbers more, of a new folder from `first` on."""
-        rate = query.spark.readStream.format("rate-micro-batch").options(rowsPerBatch=10, numPartitions=1)
+        rate = query.spark.readStream.format("rate-micro-batch").options(
+            rowsPerBatch=10, numPartitions=1
+        )
         return rate.load().selectExpr(f"value + {first} as id")
 
     def adopt(*flags: str) -> None:
-        command = ["repair", "adopt-from-target", str(job_file), *flags, "--yes", "--reason", "it is gone"]
+        command = [
+            "repair",
+            "adopt-from-target",
+            str(job_file),
+            *flags,
+            "--yes",
+            "--reason",
+            "it is gone",
+        ]
         result = CliRunner().invoke(main, command)
         assert (result.exit_code, "Start the query." in result.output) == (0, True), result.output
 
     def is_refused(lost: Path) -> None:
-        """The application that has written the log takes whoever has emptied it for another driver, once.
+        """The application that has written the log takes whoever has emptied it for
+        another driver, once.
 
-        Its processes have made the folders of the log, and do not make them again: they stay, empty.
+        Its processes have made the folders of the log, and do not make them
+        again: they stay, empty.
         """
         shutil.rmtree(lost)
         for name in ("log", "chk"):

@@ -1,4 +1,6 @@
-"""A committed micro-batch that Spark has not noted as finished is noted before the next run (hazard H62)."""
+"""A committed micro-batch that Spark has not noted as finished is noted before the
+next run (hazard H62).
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,23 @@ def unfinished(world: World, number: int) -> None:
 
 
 def describe(
-    world: World, partitions: int, operator: str = "stateStoreSave", stores: Sequence[str] = ("default",)
+    world: World,
+    partitions: int,
+    operator: str = "stateStoreSave",
+    stores: Sequence[str] = ("default",),
 ) -> None:
-    """Spark's driver writes down which stores an operator has: before its tasks, and in 4.2 with the shuffle partitions of any plan."""
+    """Spark's driver writes down which stores an operator has: before its tasks, and in 4.2 with
+    the shuffle partitions of any plan.
+    """
     path = world.folder / "state" / "0" / "_metadata" / "metadata"
     path.parent.mkdir(parents=True, exist_ok=True)
-    info = [{"storeName": name, "numColsPrefixKey": 0, "numPartitions": partitions} for name in stores]
-    described = {"operatorInfo": {"operatorId": 0, "operatorName": operator}, "stateStoreInfo": info}
+    info = [
+        {"storeName": name, "numColsPrefixKey": 0, "numPartitions": partitions} for name in stores
+    ]
+    described = {
+        "operatorInfo": {"operatorId": 0, "operatorName": operator},
+        "stateStoreInfo": info,
+    }
     path.write_text(f"v1\n{json.dumps(described)}")
 
 
@@ -63,7 +75,9 @@ def test_a_committed_micro_batch_is_noted_with_the_watermark_it_ran_with(world: 
     world.run(0)
     world.freeze(1)
     offsets = world.folder / "offsets" / "1"
-    offsets.write_text(offsets.read_text().replace('"batchWatermarkMs": 0', '"batchWatermarkMs": 1700'))
+    offsets.write_text(
+        offsets.read_text().replace('"batchWatermarkMs": 0', '"batchWatermarkMs": 1700')
+    )
     unfinished(world, 1)
     assert start(world) == ["0", "1"]
     version, note = (world.folder / "commits" / "1").read_text().split("\n")
@@ -95,7 +109,9 @@ def test_what_is_not_decided_is_run_again(world: World) -> None:
     assert start(world) == ["0"]
 
 
-def test_a_micro_batch_with_other_offsets_is_left_for_spark_to_run_and_to_be_refused(world: World) -> None:
+def test_a_micro_batch_with_other_offsets_is_left_for_spark_to_run_and_to_be_refused(
+    world: World,
+) -> None:
     unfinished(world, 0)
     world.freeze(0, end=7)
     assert start(world) == []
@@ -116,8 +132,12 @@ def test_a_micro_batch_whose_state_exists_is_not_run_again(world: World, kind: s
     assert start(world) == ["0", "1"]
 
 
-@pytest.mark.parametrize("lacks", [Path.unlink, Path.touch, lambda file: file.rename(file.with_name("2_ab12.delta"))])
-def test_a_micro_batch_whose_state_is_not_all_there_is_run_again(world: World, lacks: Callable[[Path], object]) -> None:
+@pytest.mark.parametrize(
+    "lacks", [Path.unlink, Path.touch, lambda file: file.rename(file.with_name("2_ab12.delta"))]
+)
+def test_a_micro_batch_whose_state_is_not_all_there_is_run_again(
+    world: World, lacks: Callable[[Path], object]
+) -> None:
     world.run(0)
     keep_state(world, 0)
     unfinished(world, 1)
@@ -127,8 +147,12 @@ def test_a_micro_batch_whose_state_is_not_all_there_is_run_again(world: World, l
     assert start(world) == ["0"]
 
 
-def test_a_micro_batch_whose_other_partitions_were_on_another_disk_is_run_again(world: World) -> None:
-    """An executor that does not share the folder has kept its part to itself, beginning with the first version."""
+def test_a_micro_batch_whose_other_partitions_were_on_another_disk_is_run_again(
+    world: World,
+) -> None:
+    """An executor that does not share the folder has kept its part to itself, beginning with
+    the first version.
+    """
     unfinished(world, 0)
     first, _ = keep_state(world, 0)
     shutil.rmtree(first.parent)
@@ -151,7 +175,9 @@ def test_a_micro_batch_of_which_a_store_is_not_there_is_run_again(world: World) 
     ],
     ids=["limit", "no keys", "keys"],
 )
-def test_what_spark_runs_in_one_partition_has_one(world: World, operator: str, key: str, noted: bool) -> None:
+def test_what_spark_runs_in_one_partition_has_one(
+    world: World, operator: str, key: str, noted: bool
+) -> None:
     unfinished(world, 0)
     _, second = keep_state(world, 0)
     shutil.rmtree(second.parent)
@@ -198,12 +224,16 @@ def test_a_watermark_without_state_does_not_matter(world: World) -> None:
 
 
 def fails_again(world: World, error: SourceLossError | None) -> None:
-    """Spark runs the newest micro-batch once more for its state; a task finds that its records are gone, or something else fails."""
+    """Spark runs the newest micro-batch once more for its state; a task finds that its records are
+    gone, or something else fails.
+    """
     ranges = world.folder / range_digest.FOLDER
     ranges.mkdir(exist_ok=True)  # as the listener does when such a query starts
     world.application("second")
     assert world.job().plan().transaction is None
-    reported = RangeDigests._planned(ranges, str(json.loads((ranges / "plan").read_text())["checkpoint"]))
+    reported = RangeDigests._planned(
+        ranges, str(json.loads((ranges / "plan").read_text())["checkpoint"])
+    )
     assert reported is not None
     if error is not None:
         with pytest.raises(type(error), match="start the query again"):
@@ -221,7 +251,8 @@ def test_a_micro_batch_whose_records_are_gone_when_it_is_run_again_is_noted_at_t
     unfinished(world, 0)
     keep_state(world, 0)
     fails_again(world, GONE)
-    assert not (world.folder / "commits" / "0").exists()  # a task of the run that has failed may write yet
+    # a task of the run that has failed may write yet
+    assert not (world.folder / "commits" / "0").exists()
     assert start(world, has_watermark=True) == ["0"]
     assert "checkpoint 0 is committed" in caplog.text
     assert "It is noted as finished, with the watermark that it ran with" in caplog.text
@@ -270,7 +301,9 @@ def test_a_micro_batch_whose_records_and_state_are_gone_says_where_another_job_g
 
 
 def test_a_source_that_is_not_ours_is_named_by_its_offsets() -> None:
-    assert 'a source that begins after {"next": 10}.' in begin_afresh(0, FrozenOffsets((None,), ('{"next": 10}',)))
+    assert 'a source that begins after {"next": 10}.' in begin_afresh(
+        0, FrozenOffsets((None,), ('{"next": 10}',))
+    )
 
 
 def test_a_micro_batch_that_fails_when_it_runs_first_is_run_again(

@@ -1,4 +1,6 @@
-"""What a rewrite needs besides the records: the header of the micro-batch, and the task of each lost piece."""
+"""What a rewrite needs besides the records: the header of the micro-batch, and the task
+of each lost piece.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,13 @@ def of_task(index: int) -> Committable:
 
 
 def lost(*pieces: Committable, rewritten: Attempt | None = None) -> Lost:
-    return Lost(CHECKPOINT, "facts", pieces, whole=False, rewritten=frozenset({rewritten} if rewritten else ()))
+    return Lost(
+        CHECKPOINT,
+        "facts",
+        pieces,
+        whole=False,
+        rewritten=frozenset({rewritten} if rewritten else ()),
+    )
 
 
 @pytest.mark.parametrize("form", ["{}", "file://{}", "file:{}"])
@@ -43,7 +51,9 @@ def test_the_time_and_settings_are_those_of_the_micro_batch(noted: Path, form: s
     assert batch_header("orders", storage, CHECKPOINT) == HEADER
 
 
-@pytest.mark.parametrize("left", ["", "v1", "v1\n\n{}"], ids=["nothing", "a torn file", "no header"])
+@pytest.mark.parametrize(
+    "left", ["", "v1", "v1\n\n{}"], ids=["nothing", "a torn file", "no header"]
+)
 def test_without_them_nothing_is_written_again(noted: Path, left: str) -> None:
     path = noted / "spark" / LINEAGE / "offsets" / "1"
     path.write_text(left) if left else path.unlink()
@@ -57,26 +67,37 @@ def test_a_piece_belongs_to_the_task_that_wrote_it() -> None:
 
 
 def test_a_piece_that_was_written_again_in_part_is_refused_by_name() -> None:
-    with pytest.raises(StopJobError, match=r"was written again before.* is lost once more") as caught:
+    with pytest.raises(
+        StopJobError, match=r"was written again before.* is lost once more"
+    ) as caught:
         lost_tasks("orders", lost(of_task(2), rewritten=PIECES[1].transaction.attempt), 2)
     assert "twophase repair accept-loss" in caught.value.remedy
     assert "job file" not in caught.value.remedy
 
 
-@pytest.mark.parametrize("rewritten", [None, Attempt(9, 1)], ids=["never rewritten", "another piece was rewritten"])
-def test_a_piece_of_a_task_that_the_plan_does_not_have_is_of_another_job_file(rewritten: Attempt | None) -> None:
-    with pytest.raises(ConfigError, match="has a piece of task 2, and its records make 2 tasks") as caught:
+@pytest.mark.parametrize(
+    "rewritten", [None, Attempt(9, 1)], ids=["never rewritten", "another piece was rewritten"]
+)
+def test_a_piece_of_a_task_that_the_plan_does_not_have_is_of_another_job_file(
+    rewritten: Attempt | None,
+) -> None:
+    with pytest.raises(
+        ConfigError, match="has a piece of task 2, and its records make 2 tasks"
+    ) as caught:
         lost_tasks("orders", lost(of_task(2), rewritten=rewritten), 2)
     assert "job file that wrote the checkpoint" in caught.value.remedy
 
 
 @pytest.mark.parametrize(
-    ("tasks", "listed", "free"), [(2, (), 2), (2, (of_task(2), of_task(5)), 6), (9, (of_task(2),), 9)]
+    ("tasks", "listed", "free"),
+    [(2, (), 2), (2, (of_task(2), of_task(5)), 6), (9, (of_task(2),), 9)],
 )
 def test_new_pieces_are_of_no_task_that_the_checkpoint_has_pieces_of(
     tasks: int, listed: tuple[Committable, ...], free: int
 ) -> None:
-    """Those of an earlier rewrite among them: an adoption tells the pieces of a task apart by its index alone."""
+    """Those of an earlier rewrite among them: an adoption tells the pieces of a task apart
+    by its index alone.
+    """
     found = replace(CHECKPOINT, committables={"facts": (*PIECES, *listed)})
     assert first_free_task(Lost(found, "facts", PIECES[:1], whole=False), tasks) == free
 

@@ -1,4 +1,6 @@
-"""A lineage that has no checkpoint of its own reads the one that it was restored from, whatever its source has done since."""
+"""A lineage that has no checkpoint of its own reads the one that it was restored from, whatever its
+source has done since.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Source:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.driver = Driver(root, {"facts": MemoryTarget()}, {"checkpoint.num_retained": 2}).recover()
+        self.driver = Driver(
+            root, {"facts": MemoryTarget()}, {"checkpoint.num_retained": 2}
+        ).recover()
         self.driver.run(0)
         self.restored_from = root / self.decision.folder
 
@@ -78,7 +82,8 @@ GONE = pytest.mark.parametrize("remove", [remove_all, remove_body, remove_decisi
 def test_one_that_is_gone_is_named(source: Source, remove: Callable[[Source], None]) -> None:
     remove(source)
     with pytest.raises(
-        CheckpointMissingError, match="has no checkpoint of its own yet, and the one that it began with is"
+        CheckpointMissingError,
+        match="has no checkpoint of its own yet, and the one that it began with is",
     ) as caught:
         source.read()
     assert str(source.restored_from) in str(caught.value)
@@ -106,14 +111,20 @@ def test_a_folder_that_everybody_may_write_to_is_not_called_gone(source: Source)
 def test_a_restore_from_what_a_newer_version_has_written_is_refused_by_its_version(
     source: Source, tmp_path: Path, newer: str
 ) -> None:
-    path = source.restored_from / "_metadata" if newer == "body" else source.root / "log" / "0000000003"
+    path = (
+        source.restored_from / "_metadata"
+        if newer == "body"
+        else source.root / "log" / "0000000003"
+    )
     restored_from = source.restored_from
     path.write_bytes(path.read_bytes().replace(b"twophase/1 ", b"twophase/2 ", 1))
     before = snapshot(source.root)
     options = JobOptions.parse({"checkpointLocation": str(tmp_path / "job")}, "job")
     states = OperatorStates([], {})
     with pytest.raises(NewerFormatError, match=f"{path.name} was written by a newer twophase"):
-        load_restore(JOB, f"file://{restored_from}", LocalStorage(tmp_path / "job"), states, options)
+        load_restore(
+            JOB, f"file://{restored_from}", LocalStorage(tmp_path / "job"), states, options
+        )
     lineage = Lineage(new_lineage_id(), restored_from=str(restored_from))
     dropping = JobOptions.parse(
         {"checkpointLocation": str(source.root), "restore.allow_non_restored_state": True}, "job"

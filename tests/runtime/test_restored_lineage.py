@@ -1,4 +1,6 @@
-"""A restored lineage that dies before its first checkpoint: the functions still begin with the state of the restored one."""
+"""A restored lineage that dies before its first checkpoint: the functions still begin with the
+state of the restored one.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class Failing(Counter):
 
 
 class Restored(Pipeline):
-    """Two checkpoints of a function were taken, the newest is restored elsewhere, and no checkpoint is taken there."""
+    """Two checkpoints of a function were taken, the newest is restored elsewhere, and no
+    checkpoint is taken there.
+    """
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         super().__init__(spark, root)
@@ -50,11 +54,20 @@ def restored(spark: SparkSession, tmp_path: Path) -> Restored:
 
 @pytest.mark.parametrize(
     "keeps_the_option",
-    [pytest.param(True, id="restore.path is still set", marks=pytest.mark.proof), pytest.param(False, id="plain")],
+    [
+        pytest.param(True, id="restore.path is still set", marks=pytest.mark.proof),
+        pytest.param(False, id="plain"),
+    ],
 )
-def test_its_functions_begin_with_the_restored_state(restored: Restored, keeps_the_option: bool) -> None:
+def test_its_functions_begin_with_the_restored_state(
+    restored: Restored, keeps_the_option: bool
+) -> None:
     counter = Counter()
-    options = {key: value for key, value in restored.options.items() if keeps_the_option or key != "restore.path"}
+    options = {
+        key: value
+        for key, value in restored.options.items()
+        if keeps_the_option or key != "restore.path"
+    }
     restored.run(restored.counting(counter, **options))
     assert counter.restored == [True]
     assert counter.count > 2  # those before the restore are counted
@@ -65,9 +78,12 @@ def test_it_does_not_start_without_that_state(restored: Restored) -> None:
     shutil.rmtree(restored.root / "job")
     options = {key: value for key, value in restored.options.items() if key != "restore.path"}
     with pytest.raises(
-        CheckpointMissingError, match=r"has no checkpoint of its own yet, and the one that it began with"
+        CheckpointMissingError,
+        match=r"has no checkpoint of its own yet, and the one that it began with",
     ):
         restored.run(restored.counting(Counter(), **options))
     assert restored.ids() == list(range(20))
-    restored.run(restored.counting(Counter(), **options, **{"restore.allow_non_restored_state": True}))
+    restored.run(
+        restored.counting(Counter(), **options, **{"restore.allow_non_restored_state": True})
+    )
     assert restored.ids() == list(range(40)), "the micro-batch that failed, and one more"

@@ -1,4 +1,6 @@
-"""What Spark carries out of a worker: one of our errors is known by its seal, and a row that looks like one is a row."""
+"""What Spark carries out of a worker: one of our errors is known by its seal, and a row that looks
+like one is a row.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ from twophase.testing.harness import FIRST, JOB, SINK, transaction_id
 pytestmark = pytest.mark.spark
 
 NAMED = "x twophase.errors.FencedError: hello"
-TRACED = f'a\nTraceback (most recent call last):\n  File "x.py", line 1, in f\n    raise error\n{NAMED[2:]}\n\n\tat b'
+TRACED = (
+    'a\nTraceback (most recent call last):\n  File "x.py", line 1, in f\n    raise error\n'
+    f"{NAMED[2:]}\n\n\tat b"
+)
 
 
 class RefusingWriter(SinkWriter):
@@ -103,7 +108,9 @@ def quoted_by_spark(rows: DataFrame, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("quoted", [quoted_by_a_sink, quoted_by_spark])
-def test_a_value_is_in_the_error(spark: SparkSession, tmp_path: Path, quoted: Callable[[DataFrame, Path], str]) -> None:
+def test_a_value_is_in_the_error(
+    spark: SparkSession, tmp_path: Path, quoted: Callable[[DataFrame, Path], str]
+) -> None:
     assert SECRET in quoted(spark.createDataFrame([(SECRET,)], "value string"), tmp_path)
 
 

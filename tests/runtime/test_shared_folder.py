@@ -1,4 +1,6 @@
-"""Which plans keep state in Spark, and what asking executors for the job's folder costs in local mode: nothing."""
+"""Which plans keep state in Spark, and what asking executors for the job's folder costs in
+local mode: nothing.
+"""
 
 from __future__ import annotations
 
@@ -41,15 +43,23 @@ def test_a_task_that_can_write_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_task_says_why_it_cannot_write(tmp_path: Path) -> None:
-    assert list(_write(str(tmp_path / "gone"), 0, [])) == ["FileNotFoundError: No such file or directory"]
+    assert list(_write(str(tmp_path / "gone"), 0, [])) == [
+        "FileNotFoundError: No such file or directory"
+    ]
     (tmp_path / "closed").mkdir(mode=0o500)
     with permissions_checked():
-        assert list(_write(str(tmp_path / "closed"), 0, [])) == ["PermissionError: Permission denied"]
+        assert list(_write(str(tmp_path / "closed"), 0, [])) == [
+            "PermissionError: Permission denied"
+        ]
 
 
 @pytest.mark.parametrize("master", ["local[2]", "spark://driver:7077"])
-def test_what_a_driver_left_that_died_while_it_asked_is_deleted_a_day_later(tmp_path: Path, master: str) -> None:
-    left, asking, lineage = (tmp_path / name for name in (".probe-left", ".probe-asking", "lineage"))
+def test_what_a_driver_left_that_died_while_it_asked_is_deleted_a_day_later(
+    tmp_path: Path, master: str
+) -> None:
+    left, asking, lineage = (
+        tmp_path / name for name in (".probe-left", ".probe-asking", "lineage")
+    )
     for folder in (left, asking, lineage):
         folder.mkdir()
         (folder / "file").touch()
@@ -61,7 +71,9 @@ def test_what_a_driver_left_that_died_while_it_asked_is_deleted_a_day_later(tmp_
     SharedFolder("orders", context, tmp_path / "not there").delete_abandoned()
 
 
-def test_what_cannot_be_deleted_is_left_to_the_next_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_deleted_is_left_to_the_next_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / ".probe-left").mkdir()
     os.utime(tmp_path / ".probe-left", (0, 0))
     context: Any = SimpleNamespace(master="local")
@@ -93,7 +105,8 @@ def test_nothing_is_said_where_another_process_was_quicker(
 
 
 class Cluster:
-    """Stands in for what is asked of a Spark context whose executors are on several machines, each with one slot.
+    """Stands in for what is asked of a Spark context whose executors are on several machines,
+    each with one slot.
 
     Args:
         folder: the driver's.
@@ -126,7 +139,9 @@ class Cluster:
 
     def parallelize(self, _: range, tasks: int) -> Any:
         return SimpleNamespace(
-            mapPartitionsWithIndex=lambda ask: SimpleNamespace(collect=lambda: self._run(ask, tasks))
+            mapPartitionsWithIndex=lambda ask: SimpleNamespace(
+                collect=lambda: self._run(ask, tasks)
+            )
         )
 
     def _run(self, ask: partial[Iterator[str]], tasks: int) -> list[str]:
@@ -135,7 +150,9 @@ class Cluster:
         [probe] = ask.args
         assert Path(probe).parent == self._folder
         return [
-            next(ask.func(f"{probe}-elsewhere" if executor in self.other_disk else probe, index, []))
+            next(
+                ask.func(f"{probe}-elsewhere" if executor in self.other_disk else probe, index, [])
+            )
             for index, executor in enumerate(self.asked[-1])
         ]
 
@@ -145,11 +162,14 @@ class Cluster:
     def statusTracker(self) -> Any:
         stages = SimpleNamespace(get=lambda: SimpleNamespace(stageIds=lambda: [5]))
         return SimpleNamespace(
-            getJobIdsForTag=lambda tag: [3] if tag.startswith(".probe-") else [], getJobInfo={3: stages}.get
+            getJobIdsForTag=lambda tag: [3] if tag.startswith(".probe-") else [],
+            getJobInfo={3: stages}.get,
         )
 
     def statusStore(self) -> Any:
-        left = [self._task(index, executor, "SUCCESS") for index, executor in enumerate(self.asked[-1])]
+        left = [
+            self._task(index, executor, "SUCCESS") for index, executor in enumerate(self.asked[-1])
+        ]
         left.insert(0, self._task(0, "gone", "FAILED"))
         iterator = SimpleNamespace(hasNext=lambda: bool(left), next=lambda: left.pop())
         return SimpleNamespace(taskList=lambda *_: SimpleNamespace(iterator=lambda: iterator))
@@ -157,7 +177,10 @@ class Cluster:
     def _task(self, index: int, executor: str, status: str) -> Any:
         host = self.hosts.get(executor, "nowhere")
         return SimpleNamespace(
-            index=lambda: index, executorId=lambda: executor, host=lambda: host, status=lambda: status
+            index=lambda: index,
+            executorId=lambda: executor,
+            host=lambda: host,
+            status=lambda: status,
         )
 
 
@@ -185,7 +208,9 @@ def test_each_executor_is_asked_once_and_the_folder_is_left_empty(
     assert [*(tmp_path / "spark").iterdir()] == []
 
 
-def test_an_executor_without_a_free_slot_is_asked_the_next_time(cluster: Cluster, shared: SharedFolder) -> None:
+def test_an_executor_without_a_free_slot_is_asked_the_next_time(
+    cluster: Cluster, shared: SharedFolder
+) -> None:
     cluster.busy = {"1"}
     shared.check()
     cluster.busy, cluster.other_disk = set(), {"1"}
@@ -206,7 +231,8 @@ def test_the_machine_with_another_disk_is_named_each_time_and_the_probe_goes(
 
 
 class Micro:
-    """A micro-batch of two sinks, whose Spark jobs only say that they would run; and what is done for it, in its order.
+    """A micro-batch of two sinks, whose Spark jobs only say that they would run; and what is done
+    for it, in its order.
 
     Args:
         path: Spark's folder.
@@ -215,11 +241,17 @@ class Micro:
         keeps_state: whether the plan is known to keep some.
     """
 
-    def __init__(self, path: Path, patch: pytest.MonkeyPatch, *, has_state: bool, keeps_state: bool) -> None:
+    def __init__(
+        self, path: Path, patch: pytest.MonkeyPatch, *, has_state: bool, keeps_state: bool
+    ) -> None:
         self.done: list[str] = []
         shared: Any = SimpleNamespace(check=lambda: self.done.append("asked"))
         self.shared = shared
-        patch.setattr(batch, "SparkJobs", lambda *_: SimpleNamespace(run=lambda jobs, *_: self.done.extend(jobs)))
+        patch.setattr(
+            batch,
+            "SparkJobs",
+            lambda *_: SimpleNamespace(run=lambda jobs, *_: self.done.extend(jobs)),
+        )
         patch.setattr(logical_plan, "is_empty", lambda _: False)
         coordinator: Any = SimpleNamespace(
             generation=2,
@@ -228,7 +260,10 @@ class Micro:
             checkpoint=lambda number, _, pre_commit: pre_commit(mock.MagicMock(checkpoint=number)),
         )
         folder: Any = SimpleNamespace(
-            path=path, has_state=has_state, offsets=lambda _: None, sync=lambda _: self.done.append("synced")
+            path=path,
+            has_state=has_state,
+            offsets=lambda _: None,
+            sync=lambda _: self.done.append("synced"),
         )
         self._handler = batch.BatchHandler(
             coordinator,
@@ -280,7 +315,9 @@ PLANS: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], bool]] = {
         False,
     ),
     "a watermark": (
-        lambda rows, _: rows.select(functions.timestamp_millis("id").alias("at")).withWatermark("at", "1 second"),
+        lambda rows, _: rows.select(functions.timestamp_millis("id").alias("at")).withWatermark(
+            "at", "1 second"
+        ),
         False,
     ),
     "a shuffle": (lambda rows, _: rows.repartition(2), False),
@@ -290,8 +327,14 @@ PLANS: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], bool]] = {
     "rows of a static table": (lambda rows, static: rows.intersect(static), True),
     "rows of no static table": (lambda rows, static: rows.subtract(static), True),
     "the first rows": (lambda rows, _: rows.limit(2), True),
-    "a join of two streams": (lambda rows, _: rows.join(rows.withColumnRenamed("id", "other"), rows.id > 1), True),
-    "a union with groups": (lambda rows, _: rows.union(rows.groupBy("id").count().select("id")), True),
+    "a join of two streams": (
+        lambda rows, _: rows.join(rows.withColumnRenamed("id", "other"), rows.id > 1),
+        True,
+    ),
+    "a union with groups": (
+        lambda rows, _: rows.union(rows.groupBy("id").count().select("id")),
+        True,
+    ),
 }
 
 
@@ -299,7 +342,9 @@ PLANS: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], bool]] = {
 def test_a_plan_that_keeps_state_is_known(spark: SparkSession, tmp_path: Path, name: str) -> None:
     build, keeps_state = PLANS[name]
     rows = spark.readStream.schema("id long").json(f"file://{tmp_path}")
-    assert logical_plan.keeps_state(logical_plan.analyzed(build(rows, spark.range(3)))) is keeps_state
+    assert (
+        logical_plan.keeps_state(logical_plan.analyzed(build(rows, spark.range(3)))) is keeps_state
+    )
 
 
 def test_recovery_comes_before_the_question(

@@ -1,4 +1,6 @@
-"""Plans that shuffle, while Spark would not notice that a shuffle computed again has given other rows."""
+"""Plans that shuffle, while Spark would not notice that a shuffle computed again
+has given other rows.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from twophase.testing.folder import FolderSink, FolderTarget
 
 pytestmark = pytest.mark.spark
 
-ADAPTIVE = "spark.sql.adaptive.enabled"  # without it Spark drops the hint to rebalance, and does not shuffle
+# without it Spark drops the hint to rebalance, and does not shuffle
+ADAPTIVE = "spark.sql.adaptive.enabled"
 
 Change = Callable[[DataFrame], DataFrame]
 
@@ -88,7 +91,9 @@ def test_a_fault_is_named_with_what_is_right(spark: SparkSession) -> None:
 
 
 def settings(session: dict[str, str], application: dict[str, str]) -> Any:
-    """As much of a Spark session as has settings; those of an application cannot be changed under the tests."""
+    """As much of a Spark session as has settings; those of an application cannot be
+    changed under the tests.
+    """
     return SimpleNamespace(conf=session, sparkContext=SimpleNamespace(getConf=lambda: application))
 
 
@@ -100,7 +105,9 @@ def test_the_setting_is_what_spark_goes_by(spark: SparkSession, value: str) -> N
 
 
 def acts_on_checksums(rdd: Any) -> bool:
-    """Whether the shuffle below has Spark compute everything again that rests on rows which have changed."""
+    """Whether the shuffle below has Spark compute everything again that rests on rows
+    which have changed.
+    """
     dependency = rdd.dependencies().apply(0)
     if dependency.getClass().getSimpleName() == "ShuffleDependency":
         return bool(dependency.checksumMismatchFullRetryEnabled())
@@ -108,24 +115,32 @@ def acts_on_checksums(rdd: Any) -> bool:
 
 
 @pytest.mark.usefixtures("unnoticed")
-def test_a_plan_that_shuffles_is_refused_if_nobody_would_notice(rows: DataFrame, tmp_path: Path) -> None:
+def test_a_plan_that_shuffles_is_refused_if_nobody_would_notice(
+    rows: DataFrame, tmp_path: Path
+) -> None:
     with pytest.raises(PreflightError, match=shuffles.FULL_RETRY):
         job(SHUFFLING["by chance"](rows), tmp_path).start()
     assert not (tmp_path / "job" / "log").exists()
 
 
 @pytest.mark.usefixtures("unnoticed")
-def test_a_transform_that_shuffles_is_refused_if_nobody_would_notice(rows: DataFrame, tmp_path: Path) -> None:
+def test_a_transform_that_shuffles_is_refused_if_nobody_would_notice(
+    rows: DataFrame, tmp_path: Path
+) -> None:
     with pytest.raises(PreflightError, match=shuffles.FULL_RETRY):
         job(rows, tmp_path, SHUFFLING["round robin"]).start()
 
 
 @pytest.mark.usefixtures("unnoticed")
-def test_a_plan_that_does_not_shuffle_runs_whatever_the_setting(rows: DataFrame, tmp_path: Path) -> None:
+def test_a_plan_that_does_not_shuffle_runs_whatever_the_setting(
+    rows: DataFrame, tmp_path: Path
+) -> None:
     job(rows, tmp_path, STRAIGHT["coalesced"]).start().await_termination(120)
     assert ids(tmp_path) == [1, 2]
 
 
-def test_a_plan_that_shuffles_runs_with_the_settings_as_they_are(rows: DataFrame, tmp_path: Path) -> None:
+def test_a_plan_that_shuffles_runs_with_the_settings_as_they_are(
+    rows: DataFrame, tmp_path: Path
+) -> None:
     job(SHUFFLING["by chance"](rows), tmp_path).start().await_termination(120)
     assert ids(tmp_path) == [1, 2]

@@ -1,4 +1,6 @@
-"""`.sink("facts", "mysql", url=...)`: a sink by the name of its entry point, with its options beside it."""
+"""`.sink("facts", "mysql", url=...)`: a sink by the name of its entry point, with its
+options beside it.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,21 @@ def test_a_sink_is_made_of_its_type_and_its_options(writer: StreamWriter) -> Non
 
 
 def test_a_mysql_sink_is_made_of_its_type_and_its_options(writer: StreamWriter) -> None:
-    writer.sink("facts", "mysql", url="mysql://app@db/shop", table="orders", password_env="SHOP_PASSWORD")
+    writer.sink(
+        "facts", "mysql", url="mysql://app@db/shop", table="orders", password_env="SHOP_PASSWORD"
+    )
     [made] = writer._sinks.values()
     assert isinstance(made.sink, MySqlSink)
-    assert (made.sink._options.table, made.sink._options.password_env) == ("orders", "SHOP_PASSWORD")
+    assert (made.sink._options.table, made.sink._options.password_env) == (
+        "orders",
+        "SHOP_PASSWORD",
+    )
 
 
 def test_an_unknown_type_is_refused_with_the_known_ones(writer: StreamWriter) -> None:
-    with pytest.raises(ConfigError, match="sink 'facts': unknown sink type 'mysqll'; did you mean 'mysql'") as caught:
+    with pytest.raises(
+        ConfigError, match="sink 'facts': unknown sink type 'mysqll'; did you mean 'mysql'"
+    ) as caught:
         writer.sink("facts", "mysqll")
     assert "delta, file, hive, mysql" in str(caught.value)
 

@@ -1,4 +1,6 @@
-"""Spark's folder of a lineage: written whole, validated against the store, durable before a decision."""
+"""Spark's folder of a lineage: written whole, validated against the store, durable
+before a decision.
+"""
 
 from __future__ import annotations
 
@@ -38,15 +40,20 @@ def newest(world: World) -> Decision:
     return world.history().decisions[-1]
 
 
-# -- preparing ---------------------------------------------------------------------------------------------------------
+# -- preparing -------------------------------------------------------------------------------------
 
 
-def test_what_spark_was_writing_when_its_driver_died_is_gone_at_the_next_start(tmp_path: Path) -> None:
+def test_what_spark_was_writing_when_its_driver_died_is_gone_at_the_next_start(
+    tmp_path: Path,
+) -> None:
     folder = SparkFolder(tmp_path / FRESH.id, FRESH)
     folder.prepare(None)
     offsets = folder.path / "offsets"
     offsets.mkdir(exist_ok=True)
-    for name in (".0.f18df1e8-7b4a-47e0-be32-40b7291bec83.tmp", "..0.f18df1e8-7b4a-47e0-be32-40b7291bec83.tmp.crc"):
+    for name in (
+        ".0.f18df1e8-7b4a-47e0-be32-40b7291bec83.tmp",
+        "..0.f18df1e8-7b4a-47e0-be32-40b7291bec83.tmp.crc",
+    ):
         (offsets / name).touch()
     folder.prepare(None)
     assert [*offsets.iterdir()] == []
@@ -74,7 +81,9 @@ def test_a_kill_while_the_folder_is_written_leaves_one_that_the_next_start_goes_
     for kills in range(100):
         left = [kills]
 
-        def open_and_die(path: Any, flags: int, *more: Any, left: list[int] = left, **rest: Any) -> int:
+        def open_and_die(
+            path: Any, flags: int, *more: Any, left: list[int] = left, **rest: Any
+        ) -> int:
             descriptor = real(path, flags, *more, **rest)
             if flags & os.O_CREAT:
                 left[0] -= 1
@@ -99,18 +108,24 @@ def test_a_kill_while_the_folder_is_written_leaves_one_that_the_next_start_goes_
     assert kills == (3 if start else 1)
 
 
-# -- where a micro-batch begins -----------------------------------------------------------------------------------------
+# -- where a micro-batch begins --------------------------------------------------------------------
 
 
-def test_the_first_micro_batch_begins_where_its_end_says_and_others_where_the_one_before_ended(tmp_path: Path) -> None:
-    at = [SourceOffset.of("kafka", [PartitionOffset("t", "id-1", 0, offset)]) for offset in (5, 8, 9)]
+def test_the_first_micro_batch_begins_where_its_end_says_and_others_where_the_one_before_ended(
+    tmp_path: Path,
+) -> None:
+    at = [
+        SourceOffset.of("kafka", [PartitionOffset("t", "id-1", 0, offset)]) for offset in (5, 8, 9)
+    ]
     first = replace(at[1], begin=at[0].partitions).to_line()
     other = '{"logOffset":3}'
     note_offsets(tmp_path, 0, first, other, "-")
     note_offsets(tmp_path, 1, at[2].to_line(), other, first)
     folder = SparkFolder(tmp_path, FRESH)
     assert folder.offsets(0) == FrozenOffsets((at[0].to_line(), None, None), (first, other, None))
-    assert folder.offsets(1) == FrozenOffsets((first, other, at[0].to_line()), (at[2].to_line(), other, first))
+    assert folder.offsets(1) == FrozenOffsets(
+        (first, other, at[0].to_line()), (at[2].to_line(), other, first)
+    )
 
 
 def note_offsets(folder: Path, batch: int, *lines: str) -> None:
@@ -118,7 +133,7 @@ def note_offsets(folder: Path, batch: int, *lines: str) -> None:
     (folder / "offsets" / str(batch)).write_text("\n".join(["v1", "{}", *lines]))
 
 
-# -- durable before the decision -----------------------------------------------------------------------------------------
+# -- durable before the decision -------------------------------------------------------------------
 
 
 def test_what_spark_wrote_for_the_first_micro_batch_is_durable_before_it_is_decided(
@@ -126,7 +141,9 @@ def test_what_spark_wrote_for_the_first_micro_batch_is_durable_before_it_is_deci
 ) -> None:
     tape = SyncTape(monkeypatch)
     world.run(0)
-    assert {"chk/metadata", "offsets/0", "chk/offsets", "chk/commits"} <= set(tape.before_decision())
+    assert {"chk/metadata", "offsets/0", "chk/offsets", "chk/commits"} <= set(
+        tape.before_decision()
+    )
 
 
 def test_what_spark_wrote_for_each_next_micro_batch_is_durable_before_it_is_decided(
@@ -139,7 +156,9 @@ def test_what_spark_wrote_for_each_next_micro_batch_is_durable_before_it_is_deci
     assert "file system" not in tape.calls
 
 
-@pytest.mark.parametrize("kept", ["state/0/0/1.delta", "sources/0/0", f"{range_digest.FOLDER}/5-2/0"])
+@pytest.mark.parametrize(
+    "kept", ["state/0/0/1.delta", "sources/0/0", f"{range_digest.FOLDER}/5-2/0"]
+)
 def test_what_state_and_sources_have_written_is_durable_before_the_decision(
     world: World, monkeypatch: pytest.MonkeyPatch, kept: str
 ) -> None:
@@ -172,7 +191,7 @@ def test_nothing_is_decided_when_spark_s_log_cannot_be_made_durable(
     assert world.history().decisions == ()
 
 
-# -- what a power cut leaves ---------------------------------------------------------------------------------------------
+# -- what a power cut leaves -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text", ["", "\0" * 40])
@@ -190,12 +209,16 @@ def test_offsets_that_a_power_cut_emptied_are_named_and_can_go_when_nothing_was_
     folder_of(world).prepare(newest(world))
 
 
-def test_a_finished_micro_batch_whose_note_a_power_cut_emptied_is_named_and_can_be_run_again(world: World) -> None:
+def test_a_finished_micro_batch_whose_note_a_power_cut_emptied_is_named_and_can_be_run_again(
+    world: World,
+) -> None:
     world.run(0)
     world.run(1)
     path = world.folder / "commits" / "1"
     path.write_text("")
-    with pytest.raises(OffsetMismatchError, match=r"commits/1 is empty.*delete it .*commits/\.1\.crc"):
+    with pytest.raises(
+        OffsetMismatchError, match=r"commits/1 is empty.*delete it .*commits/\.1\.crc"
+    ):
         folder_of(world).prepare(newest(world))
     path.unlink()
     folder_of(world).prepare(newest(world))
@@ -213,7 +236,9 @@ def test_the_command_that_deletes_what_a_power_cut_emptied_deletes_that_alone(
     path.write_text("")
     with pytest.raises(OffsetMismatchError) as raised:
         folder_of(world).prepare(newest(world))
-    command = raised.value.remedy[raised.value.remedy.index("(rm -f ") + 1 : raised.value.remedy.rindex(")")]
+    command = raised.value.remedy[
+        raised.value.remedy.index("(rm -f ") + 1 : raised.value.remedy.rindex(")")
+    ]
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
     assert (path.exists(), (tmp_path / "my").exists()) == (False, True)
 

@@ -1,4 +1,6 @@
-"""A driver in a virtual environment that is not activated: the PATH has another python3, without twophase."""
+"""A driver in a virtual environment that is not activated: the PATH has another
+python3, without twophase.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ def run(other: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if name != "PYSPARK_PYTHON"}
     path = os.pathsep.join([str(other.parent), inherited["PATH"]])
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM], env={**inherited, "PATH": path, **environment}, capture_output=True, text=True
+        [sys.executable, "-c", PROGRAM],
+        env={**inherited, "PATH": path, **environment},
+        capture_output=True,
+        text=True,
     )
 
 
@@ -55,5 +60,7 @@ def test_a_python_without_twophase_is_named_at_once(other_python: Path) -> None:
     done = run(other_python, PYSPARK_PYTHON=str(other_python))
     last = done.stderr.splitlines()[-1]
     assert done.returncode == 1
-    assert last.startswith(f"PreflightError: Spark's workers run {other_python}, which cannot import twophase")
+    assert last.startswith(
+        f"PreflightError: Spark's workers run {other_python}, which cannot import twophase"
+    )
     assert last.endswith(f"Next: start the driver with PYSPARK_PYTHON={sys.executable}")

@@ -1,4 +1,6 @@
-"""Values of partition columns are values of rows: messages show them as such, also where they are in a path."""
+"""Values of partition columns are values of rows: messages show them as such, also where
+they are in a path.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def refused(sink: FileSink, piece: Committable) -> str:
     return str(caught.value)
 
 
-def moved(table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch) -> Path:
+def moved(
+    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """The file with the secret, where it is after a commit that has died."""
 
     def dies(point: str) -> None:
@@ -55,7 +59,9 @@ def moved(table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: p
     return path
 
 
-def foreign_file(table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch) -> str:
+def foreign_file(
+    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+) -> str:
     moved(table, sink, piece, monkeypatch).write_text("theirs")
     return refused(sink, piece)
 
@@ -65,20 +71,26 @@ def link(table: FileHarness, sink: FileSink, piece: Committable, _: pytest.Monke
     return refused(sink, piece)
 
 
-def link_beside_a_lost_piece(table: FileHarness, sink: FileSink, piece: Committable, _: pytest.MonkeyPatch) -> str:
+def link_beside_a_lost_piece(
+    table: FileHarness, sink: FileSink, piece: Committable, _: pytest.MonkeyPatch
+) -> str:
     (table.path / f"name={SECRET}").symlink_to(table.path)
     (table.staged()[0] / "manifest").unlink()
     return refused(sink, piece)
 
 
-def copy_of_a_lost_file(table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch) -> str:
+def copy_of_a_lost_file(
+    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+) -> str:
     path = moved(table, sink, piece, monkeypatch)
     (table.staged()[0] / "manifest").unlink()
     (table.path / path.name).write_bytes(path.read_bytes())
     return refused(sink, piece)
 
 
-def system_error(table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch) -> str:
+def system_error(
+    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+) -> str:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"name={SECRET}")
 
@@ -89,7 +101,9 @@ def system_error(table: FileHarness, sink: FileSink, piece: Committable, monkeyp
     return outcome.reason
 
 
-def orphan(table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch) -> str:
+def orphan(
+    table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+) -> str:
     moved(table, sink, piece, monkeypatch)
     again = table.opened(Attempt(1, 2))
     with pytest.raises(StopJobError) as caught:
@@ -118,7 +132,9 @@ def not_opened(table: FileHarness) -> str:
 
 
 def moved_partition(*_: object) -> str:
-    known, expected = (Place(f"/{folder}/name={SECRET}", Format.PARQUET) for folder in ("there", "here"))
+    known, expected = (
+        Place(f"/{folder}/name={SECRET}", Format.PARQUET) for folder in ("there", "here")
+    )
     with pytest.raises(StopJobError) as caught:
         check_places("orders", {f"name={SECRET}": known}, {f"name={SECRET}": expected})
     return str(caught.value)
@@ -147,7 +163,11 @@ PLACES: list[Provoke] = [
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_partition_value_is_quoted_on_one_line(
-    place: Provoke, table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+    place: Provoke,
+    table: FileHarness,
+    sink: FileSink,
+    piece: Committable,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     message = place(table, sink, piece, monkeypatch)
     assert "4111-1111" in message
@@ -156,7 +176,11 @@ def test_a_partition_value_is_quoted_on_one_line(
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_partition_value_is_left_out_where_the_application_says_so(
-    place: Provoke, table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+    place: Provoke,
+    table: FileHarness,
+    sink: FileSink,
+    piece: Committable,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(VARIABLE, "true")
     message = place(table, sink, piece, monkeypatch)
@@ -164,7 +188,11 @@ def test_a_partition_value_is_left_out_where_the_application_says_so(
     assert REDACTED in message
 
 
-def test_what_is_wrong_with_the_table_itself_is_said_openly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_with_the_table_itself_is_said_openly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(VARIABLE, "true")
     with pytest.raises(StopJobError, match="the table is at /there, its new files are in /here"):
-        check_places("orders", {"": Place("/there", Format.PARQUET)}, {"": Place("/here", Format.PARQUET)})
+        check_places(
+            "orders", {"": Place("/there", Format.PARQUET)}, {"": Place("/here", Format.PARQUET)}
+        )

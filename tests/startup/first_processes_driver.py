@@ -1,4 +1,6 @@
-"""A Spark of its own, with what a start does beforehand; prints what it saw as JSON. See `test_first_processes.py`."""
+"""A Spark of its own, with what a start does beforehand; prints what it saw as JSON. See
+`test_first_processes.py`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Other(Nothing):
 
 
 def main(folder: Path) -> None:
-    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    spark = (
+        SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    )
     spark.sparkContext.setLogLevel("OFF")
     gateway: Any = SparkContext._gateway
     seen: dict[str, Any] = {"before": _nice(gateway.proc.pid)}
@@ -62,7 +66,9 @@ def _nice(pid: int) -> dict[str, int]:
         with suppress(OSError):  # it has just ended
             kind = (thread / "comm").read_text()
             if "CompilerThre" in kind:
-                found[f"{kind.split()[0]} {thread.name}"] = os.getpriority(os.PRIO_PROCESS, int(thread.name))
+                found[f"{kind.split()[0]} {thread.name}"] = os.getpriority(
+                    os.PRIO_PROCESS, int(thread.name)
+                )
     return found
 
 
@@ -76,7 +82,9 @@ def _runs(name: str) -> bool:
 
 def _forget(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
-    kind = jvm.java.lang.Class.forName("org.apache.spark.sql.execution.datasources.DataSourceManager$")
+    kind = jvm.java.lang.Class.forName(
+        "org.apache.spark.sql.execution.datasources.DataSourceManager$"
+    )
     field = kind.getDeclaredField("dataSourceBuilders")
     field.setAccessible(True)
     field.set(None, getattr(jvm, "scala.Option").apply(None))

@@ -1,4 +1,6 @@
-"""When an archive is used, when it is recorded, and what becomes of old ones. Recording itself: tests/testing/test_spark_start.py."""
+"""When an archive is used, when it is recorded, and what becomes of old ones. Recording itself:
+tests/testing/test_spark_start.py.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ def overwrite(file: BinaryIO) -> None:
     ],
     ids=["cut in half", "a quarter overwritten", "another head", "another tail"],
 )
-def test_damage_of_a_large_archive_is_found_whatever_its_time(damage: Callable[[BinaryIO], object]) -> None:
+def test_damage_of_a_large_archive_is_found_whatever_its_time(
+    damage: Callable[[BinaryIO], object],
+) -> None:
     archive = ClassArchive()
     file = made(archive, b"classes." * (SIZE // 8))
     before = file.stat()
@@ -183,7 +187,9 @@ def test_a_cache_in_the_way_of_a_file_costs_the_quick_start_only(cache: Path) ->
     assert "PYSPARK_PYTHON" not in jvm_environment(None)
 
 
-def test_a_process_that_was_started_quickly_uses_the_same_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_was_started_quickly_uses_the_same_archive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     before = ClassArchive().folder
     for name, value in jvm_environment(None).items():
@@ -217,4 +223,7 @@ def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment["SPARK_SUBMIT_OPTS"].startswith("-Dmine=1 -XX:SharedArchiveFile=")
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:SharedArchiveFile=/mine.jsa")
     assert find_archive((), {}) is None
-    assert find_archive((), {"spark.driver.extraJavaOptions": "-XX:SharedArchiveFile=/mine.jsa"}) is None
+    assert (
+        find_archive((), {"spark.driver.extraJavaOptions": "-XX:SharedArchiveFile=/mine.jsa"})
+        is None
+    )

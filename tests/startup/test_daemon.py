@@ -16,15 +16,20 @@ daemon.preload([*daemon._MODULES, "twophase.sinks.mysql.sink", "module.that.is.n
 files = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
 print(daemon.threads(), any("socket" in file for file in files), "pyarrow.compute" in sys.modules, "pymysql" in sys.modules)
 print([name for name in ("pandas", "numpy.random") if name in sys.modules])
-"""
+"""  # noqa: E501
 # pyspark's daemon tells its port on standard output, and ends when its standard input does.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 
 
 def test_what_workers_need_is_imported_and_nothing_that_a_fork_would_break() -> None:
-    """Neither thread nor connection, not pandas, and no generator of numbers that every worker would begin alike."""
+    """Neither thread nor connection, not pandas, and no generator of numbers that every worker
+    would begin alike.
+    """
     found = subprocess.check_output(
-        [sys.executable, "-c", PROGRAM], stdin=subprocess.DEVNULL, env={**os.environ, **ENVIRONMENT}, text=True
+        [sys.executable, "-c", PROGRAM],
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **ENVIRONMENT},
+        text=True,
     )
     assert found == "1 False True True\n[]\n"
 
@@ -34,7 +39,10 @@ def serve(**environment: str) -> tuple[str, int]:
     command = [sys.executable, "-m", MODULE, "pyspark.worker"]
     inherited = {name: value for name, value in os.environ.items() if "NUM_THREADS" not in name}
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**inherited, **ENVIRONMENT, **environment}
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**inherited, **ENVIRONMENT, **environment},
     ) as daemon:
         assert daemon.stdout is not None
         port = daemon.stdout.read(4)

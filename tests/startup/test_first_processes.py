@@ -22,14 +22,20 @@ pytestmark = pytest.mark.spark
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """As the driver prints it."""
     folder = tmp_path_factory.mktemp("packages")
-    options = [option for option in shlex.split(os.environ["SPARK_SUBMIT_OPTS"]) if option not in SHORT_LIVED]
+    options = [
+        option
+        for option in shlex.split(os.environ["SPARK_SUBMIT_OPTS"])
+        if option not in SHORT_LIVED
+    ]
     environment = {
         **os.environ,
         "PYTHONPATH": f"{os.environ['PYTHONPATH']}:{folder}",
         "SPARK_SUBMIT_OPTS": shlex.join(options),
     }
     command = [sys.executable, first_processes_driver.__file__, str(folder)]
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=300)
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, text=True, check=True, timeout=300
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -38,7 +44,9 @@ def test_the_optimising_compiler_gives_way_to_the_job_and_nothing_else_does(seen
     still = [thread for thread in before if thread in after]  # idle ones end
     assert {thread.split()[0] for thread in still} == {"C1", "C2"}
     for thread in still:
-        assert after[thread] == (min(before[thread] + 10, 19) if thread.startswith("C2") else before[thread])
+        assert after[thread] == (
+            min(before[thread] + 10, 19) if thread.startswith("C2") else before[thread]
+        )
 
 
 def test_with_many_processors_it_need_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,6 @@
-"""What Spark found for its packages is handed to later starts, as long as it is what Spark found."""
+"""What Spark found for its packages is handed to later starts, as long as it
+is what Spark found.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,10 @@ def test_what_may_be_something_else_is_looked_for_again(tmp_path: Path, change: 
             note.chmod(0o666)
         case "damaged":
             note.write_text('{"')
-    assert known_jars({**CONF, "spark.jars.excludes": ""} if change == "other excludes" else CONF) is None
+    assert (
+        known_jars({**CONF, "spark.jars.excludes": ""} if change == "other excludes" else CONF)
+        is None
+    )
 
 
 @pytest.mark.parametrize("name", ["one_2.13-1.0.jar", "org.one_one_2.13-1.0.jar"])
@@ -73,18 +78,27 @@ def test_a_package_that_is_among_spark_s_jars_is_not_looked_for(
     jar(tmp_path / "jars", name)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     asked = "org.one:one_2.13:1.0"
-    assert without_installed({PACKAGES: asked, "spark.one": "1"}) == {PACKAGES: "", "spark.one": "1"}
-    assert without_installed({PACKAGES: f"org.two:two:1.0, {asked}"}) == {PACKAGES: "org.two:two:1.0"}
+    assert without_installed({PACKAGES: asked, "spark.one": "1"}) == {
+        PACKAGES: "",
+        "spark.one": "1",
+    }
+    assert without_installed({PACKAGES: f"org.two:two:1.0, {asked}"}) == {
+        PACKAGES: "org.two:two:1.0"
+    }
 
 
 @pytest.mark.parametrize("asked", ["org.one:one_2.13:1.1", "org.two:one:1.0", ""])
-def test_another_version_or_package_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+def test_another_version_or_package_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
     (tmp_path / "jars").mkdir()
     jar(tmp_path / "jars", "one_2.13-1.0.jar")
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     assert without_installed({PACKAGES: asked}) == {PACKAGES: asked}
 
 
-def test_without_a_spark_home_the_jars_of_the_installed_pyspark_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_spark_home_the_jars_of_the_installed_pyspark_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
     assert without_installed({PACKAGES: "org.apache.spark:spark-core_2.13:4.2.0"}) == {PACKAGES: ""}

@@ -20,7 +20,9 @@ from twophase.state.store import CompletedCheckpointStore
 
 JOB = "orders"
 REFUSED = (CorruptRecordError, NewerFormatError)
-"""Damage may happen to look like a newer version: then it is refused as that, and changes nothing either."""
+"""Damage may happen to look like a newer version: then it is refused as that, and
+changes nothing either.
+"""
 LINEAGE = "0f0e0d0c-0b0a-4908-8706-050403020100"
 
 

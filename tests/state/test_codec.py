@@ -68,7 +68,9 @@ def test_arbitrary_bytes_are_refused(data: bytes) -> None:
 
 
 @given(st.binary(max_size=100))
-def test_arbitrary_content_under_a_fitting_header_is_a_json_object_or_refused(payload: bytes) -> None:
+def test_arbitrary_content_under_a_fitting_header_is_a_json_object_or_refused(
+    payload: bytes,
+) -> None:
     try:
         expected = json.loads(payload)
     except ValueError:
@@ -137,7 +139,17 @@ class Bomb:
         b'{"a":1} {"b":2}',
         b'{"a":"\xff"}',
     ],
-    ids=["pickle", "deep object", "deep list", "long number", "list", "null", "empty", "two values", "no UTF-8"],
+    ids=[
+        "pickle",
+        "deep object",
+        "deep list",
+        "long number",
+        "list",
+        "null",
+        "empty",
+        "two values",
+        "no UTF-8",
+    ],
 )
 def test_hostile_content_under_a_fitting_header_is_refused_in_bounded_time(payload: bytes) -> None:
     with pytest.raises(CorruptRecordError):
@@ -165,10 +177,10 @@ def test_the_error_names_the_file_and_says_that_nothing_was_changed_and_what_to_
     with pytest.raises(CorruptRecordError) as caught:
         codec.decode("FENCE", b"", "log/0000000003")
     assert str(caught.value) == (
-        "The durable file log/0000000003 is damaged: it does not begin with a twophase/1 header. Nothing was written or "
-        "deleted. Next: restore this file from a backup of the job's folder. If there is none, run twophase repair "
-        "adopt-from-target JOB.yaml; for a damaged record of the log, move the folder log away first (mv log "
-        "log.damaged)."
+        "The durable file log/0000000003 is damaged: it does not begin with a twophase/1 header. "
+        "Nothing was written or deleted. Next: restore this file from a backup of the job's "
+        "folder. If there is none, run twophase repair adopt-from-target JOB.yaml; for a damaged "
+        "record of the log, move the folder log away first (mv log log.damaged)."
     )
 
 
@@ -178,4 +190,7 @@ def test_the_kind_is_what_the_header_claims() -> None:
 
 
 def test_the_text_is_ascii_so_that_no_editor_changes_it() -> None:
-    assert json.loads(codec.canonical_json("\u2028 ä \U0001f600").decode("ascii")) == "\u2028 ä \U0001f600"
+    assert (
+        json.loads(codec.canonical_json("\u2028 ä \U0001f600").decode("ascii"))
+        == "\u2028 ä \U0001f600"
+    )

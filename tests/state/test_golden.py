@@ -1,7 +1,8 @@
-"""What format version 1 has written is readable for ever: files that are checked in, against values that are written here.
+"""What format version 1 has written is readable for ever: files that are checked in, against values
+that are written here.
 
-`golden/make.py` tells how they were made. Where a test fails, the product has lost the ability to read an old folder; the
-files are never the ones to change.
+`golden/make.py` tells how they were made. Where a test fails, the product has lost the ability to
+read an old folder; the files are never the ones to change.
 """
 
 from __future__ import annotations
@@ -65,12 +66,14 @@ def golden(tmp_path: Path) -> Path:
     return tmp_path / "golden"
 
 
-# -- the expected values -----------------------------------------------------------------------------------------------
+# -- the expected values ---------------------------------------------------------------------------
 
 
 def line(first: int, second: int, more: str = "") -> str:
     """A line of the Kafka source, as it is in the files."""
-    entry = '{"topic": "orders", "topic_id": "id-1", "partition": %d, "offset": %d, "leader_epoch": %d}'
+    entry = (
+        '{"topic": "orders", "topic_id": "id-1", "partition": %d, "offset": %d, "leader_epoch": %d}'
+    )
     entries = f"[{entry % (0, first, 3)}, {entry % (1, second, 3)}]"
     return f'{{"version": 1, "source": "kafka", "partitions": {entries}{more}}}'
 
@@ -82,7 +85,9 @@ AT_ZERO = (
 NOTHING = f'{{"version": 1, "source": "kafka", "partitions": {AT_ZERO}}}'
 BEGIN = f', "begin": {AT_ZERO}'
 ENDS = [line(10, 11, BEGIN), line(20, 21), line(30, 31), line(40, 41), line(50, 51)]
-OFFSETS = [FrozenOffsets((start,), (end,)) for start, end in zip([NOTHING, *ENDS], ENDS, strict=False)]
+OFFSETS = [
+    FrozenOffsets((start,), (end,)) for start, end in zip([NOTHING, *ENDS], ENDS, strict=False)
+]
 HASHES = {
     0: "313884b8fae5131203b64254ed40d1b31d013fb93a2f44430fe22b49bc6b3a40",
     1: "19fc359a9d73a3c6054466792725cfad79cbf6efd4f50bc784c85b018937b4a7",
@@ -103,27 +108,69 @@ P2 = proofs(("facts", A, 2), ("lake", A, 2))
 P3 = proofs(("facts", B, 1), ("lake", B, 1))
 P4 = proofs(("facts", B, 1), ("lake", B, 2))
 D0 = Decision(
-    A, 0, Attempt(1, 1), HASHES[0], "5ca64ce90920565ac791494d52e04751e227bb89c0e43dd527dc66a5c9d695c3", proofs=P0
+    A,
+    0,
+    Attempt(1, 1),
+    HASHES[0],
+    "5ca64ce90920565ac791494d52e04751e227bb89c0e43dd527dc66a5c9d695c3",
+    proofs=P0,
 )
 D1 = Decision(
-    A, 1, Attempt(1, 3), HASHES[1], "74cb186244f0bc7fc6baf053077ef3d5aa2dbdce785e3c8b7b95eb8e5059e491", proofs=P1
+    A,
+    1,
+    Attempt(1, 3),
+    HASHES[1],
+    "74cb186244f0bc7fc6baf053077ef3d5aa2dbdce785e3c8b7b95eb8e5059e491",
+    proofs=P1,
 )
 D2 = Decision(
-    A, 2, Attempt(2, 1), HASHES[2], "6bcf5db92efb5e11a963261ac8a329af3eb56877e642d94395941d8b3bfb1a91", proofs=P2
+    A,
+    2,
+    Attempt(2, 1),
+    HASHES[2],
+    "6bcf5db92efb5e11a963261ac8a329af3eb56877e642d94395941d8b3bfb1a91",
+    proofs=P2,
 )
 D2_AGAIN = Decision(
-    A, 2, Attempt(2, 2), HASHES[2], "103196295ce537c7b581b33aac1d6b1dc8db75a10406541c49ee4456a2ef331a", proofs=P2
+    A,
+    2,
+    Attempt(2, 2),
+    HASHES[2],
+    "103196295ce537c7b581b33aac1d6b1dc8db75a10406541c49ee4456a2ef331a",
+    proofs=P2,
 )
 D3 = Decision(
-    B, 1, Attempt(3, 1), HASHES[3], "c428ae6848c288c2be9488266c2ae5840053215a34ca63dc50f299e4915d4dce", proofs=P3
+    B,
+    1,
+    Attempt(3, 1),
+    HASHES[3],
+    "c428ae6848c288c2be9488266c2ae5840053215a34ca63dc50f299e4915d4dce",
+    proofs=P3,
 )
 D4 = Decision(
-    B, 2, Attempt(3, 2), HASHES[4], "93cf18a6c848891333007b0dd443af3d513648c2e7e1f6a3145687fd745a92dc", proofs=P4
+    B,
+    2,
+    Attempt(3, 2),
+    HASHES[4],
+    "93cf18a6c848891333007b0dd443af3d513648c2e7e1f6a3145687fd745a92dc",
+    proofs=P4,
 )
 ADOPTED = Lineage(B, "", 1, (ENDS[2],), {A: 2}, P2)
 REPAIRS = (
     Rewrite(NOTE, D2_AGAIN, Attempt(2, 1), "facts", ("1.101",), 5),
-    AcceptedLoss(NOTE, A, 2, "lake", ("0.100",), 5, (ENDS[1],), (ENDS[2],), emptied=False, before=(), lacks=None),
+    AcceptedLoss(
+        NOTE,
+        A,
+        2,
+        "lake",
+        ("0.100",),
+        5,
+        (ENDS[1],),
+        (ENDS[2],),
+        emptied=False,
+        before=(),
+        lacks=None,
+    ),
     Adoption(NOTE, ADOPTED, (f"chk/{A}-2-2.2",)),
 )
 RECORDS: list[Record] = [
@@ -149,33 +196,65 @@ HISTORY = History(3, LINEAGES, (COMMITTED_D3, D4), REPAIRS)
 RESTORED = Lineage(C, f"/chk/orders/chk/{B}-2-3.2", 1, (ENDS[4],), {A: 2, B: 2}, P3)
 
 
-def piece(sink: str, lineage: str, number: int, at: int, attempt: Attempt, task: int) -> Committable:
+def piece(
+    sink: str, lineage: str, number: int, at: int, attempt: Attempt, task: int
+) -> Committable:
     handles: dict[str, dict[str, Any]] = {
         "facts": {"session": 17},
         "lake": {"manifest_sha256": "ab" * 32, "files": 1, "bytes": 970},
     }
     transaction = TransactionId("orders", lineage, number, attempt, sink, HASHES[at])
-    return Committable(transaction, Subtask(task, 100 + task), {"facts": FACTS, "lake": LAKE}[sink], 5, handles[sink])
+    return Committable(
+        transaction,
+        Subtask(task, 100 + task),
+        {"facts": FACTS, "lake": LAKE}[sink],
+        5,
+        handles[sink],
+    )
 
 
 def checkpoint(
-    lineage: str, number: int, at: int, attempt: Attempt, before: tuple[Proof, ...], **pieces: tuple[Committable, ...]
+    lineage: str,
+    number: int,
+    at: int,
+    attempt: Attempt,
+    before: tuple[Proof, ...],
+    **pieces: tuple[Committable, ...],
 ) -> CompletedCheckpoint:
     entries = [
-        {"topic": "orders", "topic_id": "id-1", "partition": index, "offset": 10 * at + 10 + index, "leader_epoch": 3}
+        {
+            "topic": "orders",
+            "topic_id": "id-1",
+            "partition": index,
+            "offset": 10 * at + 10 + index,
+            "leader_epoch": 3,
+        }
         for index in (0, 1)
     ]
     states = {
-        "sources": [{"format": "twophase-kafka", "scheme": "split", "source": "kafka", "entries": entries}],
+        "sources": [
+            {"format": "twophase-kafka", "scheme": "split", "source": "kafka", "entries": entries}
+        ],
         "functions": {"dedup": {"seen": ["ä", 7, None, 0.5]}},
     }
     time_ms = 1_700_000_000_000 + number
     return CompletedCheckpoint(
-        "orders", lineage, number, attempt, time_ms, OFFSETS[at], states, pieces, 840, predecessors=before
+        "orders",
+        lineage,
+        number,
+        attempt,
+        time_ms,
+        OFFSETS[at],
+        states,
+        pieces,
+        840,
+        predecessors=before,
     )
 
 
-def pieces(sink: str, lineage: str, number: int, at: int, attempt: Attempt, *tasks: int) -> tuple[Committable, ...]:
+def pieces(
+    sink: str, lineage: str, number: int, at: int, attempt: Attempt, *tasks: int
+) -> tuple[Committable, ...]:
     return tuple(piece(sink, lineage, number, at, attempt, task) for task in tasks)
 
 
@@ -186,26 +265,38 @@ BODIES = {
         facts=pieces("facts", A, 0, 0, Attempt(1, 1), 0, 1),
         lake=pieces("lake", A, 0, 0, Attempt(1, 1), 0),
     ),
-    f"{A}-1-1.3": checkpoint(A, 1, 1, Attempt(1, 3), P0, facts=pieces("facts", A, 1, 1, Attempt(1, 3), 0), lake=()),
+    f"{A}-1-1.3": checkpoint(
+        A, 1, 1, Attempt(1, 3), P0, facts=pieces("facts", A, 1, 1, Attempt(1, 3), 0), lake=()
+    ),
     f"{A}-2-2.1": checkpoint(
-        A, 2, 2, _2, P1, facts=pieces("facts", A, 2, 2, _2, 0, 1), lake=pieces("lake", A, 2, 2, _2, 0, 1)
+        A,
+        2,
+        2,
+        _2,
+        P1,
+        facts=pieces("facts", A, 2, 2, _2, 0, 1),
+        lake=pieces("lake", A, 2, 2, _2, 0, 1),
     ),
     f"{A}-2-2.2": checkpoint(
         *(A, 2, 2, Attempt(2, 2), P1),
         facts=(piece("facts", A, 2, 2, _2, 0), piece("facts", A, 2, 2, Attempt(2, 2), 2)),
         lake=pieces("lake", A, 2, 2, _2, 0, 1),
     ),
-    f"{A}-3-2.3": checkpoint(A, 3, 3, Attempt(2, 3), P2, facts=pieces("facts", A, 3, 3, Attempt(2, 3), 0)),
+    f"{A}-3-2.3": checkpoint(
+        A, 3, 3, Attempt(2, 3), P2, facts=pieces("facts", A, 3, 3, Attempt(2, 3), 0)
+    ),
     f"{B}-1-3.1": checkpoint(
         *(B, 1, 3, Attempt(3, 1), P2),
         facts=pieces("facts", B, 1, 3, Attempt(3, 1), 0),
         lake=pieces("lake", B, 1, 3, Attempt(3, 1), 0),
     ),
-    f"{B}-2-3.2": checkpoint(B, 2, 4, Attempt(3, 2), P3, facts=(), lake=pieces("lake", B, 2, 4, Attempt(3, 2), 1)),
+    f"{B}-2-3.2": checkpoint(
+        B, 2, 4, Attempt(3, 2), P3, facts=(), lake=pieces("lake", B, 2, 4, Attempt(3, 2), 1)
+    ),
 }
 
 
-# -- the job's folder --------------------------------------------------------------------------------------------------
+# -- the job's folder ------------------------------------------------------------------------------
 
 
 def read_record(path: Path) -> Record:
@@ -220,7 +311,11 @@ def test_each_record_is_what_it_was(sequence: int) -> None:
 
 
 def test_every_kind_of_record_is_there() -> None:
-    found = {read_record(path).kind for folder in ("job", "folded") for path in (GOLDEN / folder / "log").iterdir()}
+    found = {
+        read_record(path).kind
+        for folder in ("job", "folded")
+        for path in (GOLDEN / folder / "log").iterdir()
+    }
     assert found == {kind.kind for kind in Record.__args__}
 
 
@@ -238,7 +333,10 @@ def test_the_folded_log_is_what_it_was(golden: Path) -> None:
 
 @pytest.mark.parametrize("folder", BODIES)
 def test_each_body_is_what_it_was(folder: str) -> None:
-    assert decode_body((GOLDEN / "job/chk" / folder / "_metadata").read_bytes(), folder) == BODIES[folder]
+    assert (
+        decode_body((GOLDEN / "job/chk" / folder / "_metadata").read_bytes(), folder)
+        == BODIES[folder]
+    )
 
 
 def test_every_body_is_compared() -> None:
@@ -278,17 +376,21 @@ def test_a_job_restores_from_the_folder(golden: Path, tmp_path: Path) -> None:
     assert (lineage.start, lineage.ancestors, lineage.proofs) == ((ENDS[4],), {A: 2, B: 2}, P4)
 
 
-# -- what sources and sinks keep ---------------------------------------------------------------------------------------
+# -- what sources and sinks keep -------------------------------------------------------------------
 
 
 def test_the_offset_of_the_kafka_source_is_what_it_was() -> None:
     entries = tuple(PartitionOffset("orders", "id-1", index, 10 + index, 3) for index in (0, 1))
     begin = tuple(PartitionOffset("orders", "id-1", index, 0, -1) for index in (0, 1))
-    assert SourceOffset.parse(BODIES[f"{A}-0-1.1"].offsets.end[0] or "") == SourceOffset("kafka", entries, begin)
+    assert SourceOffset.parse(BODIES[f"{A}-0-1.1"].offsets.end[0] or "") == SourceOffset(
+        "kafka", entries, begin
+    )
 
 
 def test_the_digest_of_a_range_is_what_it_was() -> None:
-    assert _decoded((GOLDEN / "ranges/digest").read_bytes(), "here") == RangeDigest(100, 5_950, 3_735_928_559)
+    assert _decoded((GOLDEN / "ranges/digest").read_bytes(), "here") == RangeDigest(
+        100, 5_950, 3_735_928_559
+    )
 
 
 FIELDS = pa.schema([("id", pa.int64()), ("day", pa.string())])
@@ -297,8 +399,16 @@ FIELDS = pa.schema([("id", pa.int64()), ("day", pa.string())])
 def test_a_manifest_of_staged_files_is_what_it_was() -> None:
     [path] = GOLDEN.glob("files/_twophase~orders~lake/fence-1.3/staged/*/manifest")
     files = (
-        StagedFile(0, ("2026-08-01",), 1, 9, "1ca5c4db56f4d95854b8b9a5cef70bd3844b657b93cfebd6037221b1ae74c5d0"),
-        StagedFile(1, (None,), 1, 10, "1cd664b093c84348f1d04f58b1b3136225f0e781ec739075984372e186cd00e7"),
+        StagedFile(
+            0,
+            ("2026-08-01",),
+            1,
+            9,
+            "1ca5c4db56f4d95854b8b9a5cef70bd3844b657b93cfebd6037221b1ae74c5d0",
+        ),
+        StagedFile(
+            1, (None,), 1, 10, "1cd664b093c84348f1d04f58b1b3136225f0e781ec739075984372e186cd00e7"
+        ),
     )
     transaction = TransactionId("orders", A, 2, Attempt(1, 3), "lake", "2f" * 32)
     assert Manifest.decode(path.read_bytes()) == Manifest(transaction, Subtask(0, 102), files)
@@ -316,7 +426,10 @@ def test_a_table_of_files_goes_on(golden: Path) -> None:
     assert sink.commit([CommitRequest(waiting)]) == [AlreadyCommitted("done marker")]
     names = [path.name for path in sorted((golden / "files/day=2026-08-01").iterdir())]
     assert names == [
-        f"twophase-bb9828b81bc9-{A}-{number}-1.{number + 1}-0.{100 + number}-{f'{number}f' * 6}-0.json"
+        (
+            f"twophase-bb9828b81bc9-{A}-{number}-1.{number + 1}-0.{100 + number}-"
+            f"{f'{number}f' * 6}-0.json"
+        )
         for number in range(3)
     ]
 
@@ -360,13 +473,19 @@ def test_the_names_in_a_delta_table_are_what_they_were() -> None:
         "version": "42",
         "table": "0a1b2c3d-0000-4000-8000-000000000000",
     }
-    assert (fence_version(Attempt(2, 3)), fence_attempt(4_294_967_299)) == (4_294_967_299, Attempt(2, 3))
+    assert (fence_version(Attempt(2, 3)), fence_attempt(4_294_967_299)) == (
+        4_294_967_299,
+        Attempt(2, 3),
+    )
 
 
 def test_the_id_of_an_xa_branch_is_what_it_was() -> None:
     owner = MySqlOwner("0a1b2c3d-0000-4000-8000-000000000000", "orders", "facts")
     transaction = TransactionId("orders", A, 7, Attempt(2, 3), "facts", "ab" * 32)
-    gtrid, bqual = "63eea80b2e0d-aaaaaaaa000040008000000000000000-7", "2.3-5b744e6ea503-1.101-abababab-17"
+    gtrid, bqual = (
+        "63eea80b2e0d-aaaaaaaa000040008000000000000000-7",
+        "2.3-5b744e6ea503-1.101-abababab-17",
+    )
     xid = Xid.of(owner, transaction, Subtask(1, 101), 17)
     assert (FORMAT_ID, xid.gtrid, xid.bqual) == (1_953_984_616, gtrid, bqual)
     found = Xid.from_recover((1_953_984_616, len(gtrid), len(bqual), f"{gtrid}{bqual}".encode()))

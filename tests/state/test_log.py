@@ -1,4 +1,6 @@
-"""The job's log: one writer, totally ordered, and damaged nowhere without being noticed (invariants I7 and I9)."""
+"""The job's log: one writer, totally ordered, and damaged nowhere without being noticed
+(invariants I7 and I9).
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.selection import first_of
-from tests.state.conftest import JOB, LINEAGE, REFUSED, bit_flips, checkpoint, decide, snapshot, truncations
+from tests.state.conftest import (
+    JOB,
+    LINEAGE,
+    REFUSED,
+    bit_flips,
+    checkpoint,
+    decide,
+    snapshot,
+    truncations,
+)
 from tests.state.test_codec import BODIES, VALUES, framed
-from twophase.errors import CorruptRecordError, FencedError, InDoubtError, NewerFormatError, StopJobError
+from twophase.errors import (
+    CorruptRecordError,
+    FencedError,
+    InDoubtError,
+    NewerFormatError,
+    StopJobError,
+)
 from twophase.ids import Attempt
 from twophase.protocol.record import digest
 from twophase.state import codec
 from twophase.state.entries import Decision
 from twophase.state.log import JobLog
-from twophase.state.records import CommittedRecord, DecidedRecord, FenceRecord, History, record_to_json
+from twophase.state.records import (
+    CommittedRecord,
+    DecidedRecord,
+    FenceRecord,
+    History,
+    record_to_json,
+)
 from twophase.state.storage import CrashPoints, LocalStorage, Storage, UnclearOutcomeError
 from twophase.state.store import CompletedCheckpointStore
 
@@ -43,7 +66,9 @@ def record(folder: Path, sequence: int) -> Path:
 
 @pytest.fixture
 def full(folder: Path, log: JobLog, store: CompletedCheckpointStore) -> Path:
-    """A log with a record of every kind: 1 FENCE, 2 LINEAGE, 3 DECIDED, 4 COMMITTED, 5 FENCE, 6 DECIDED."""
+    """A log with a record of every kind: 1 FENCE, 2 LINEAGE, 3 DECIDED, 4 COMMITTED,
+    5 FENCE, 6 DECIDED.
+    """
     decide(store, 0)
     log.append(CommittedRecord(LINEAGE, 0))
     log.append(FenceRecord(2))
@@ -60,7 +85,7 @@ def folded(full: Path) -> Path:
     return full
 
 
-# -- one writer --------------------------------------------------------------------------------------------------------
+# -- one writer ------------------------------------------------------------------------------------
 
 
 def test_a_new_log_has_no_history(storage: LocalStorage) -> None:
@@ -73,7 +98,9 @@ def test_what_one_driver_appends_another_reads(folder: Path, log: JobLog) -> Non
 
 
 def test_records_are_files_numbered_from_1_without_gaps(full: Path) -> None:
-    assert [path.name for path in sorted((full / "log").iterdir())] == [f"{number:010d}" for number in range(1, 7)]
+    assert [path.name for path in sorted((full / "log").iterdir())] == [
+        f"{number:010d}" for number in range(1, 7)
+    ]
 
 
 def test_a_driver_that_meets_a_foreign_record_is_fenced(folder: Path, log: JobLog) -> None:
@@ -92,7 +119,9 @@ def test_a_fenced_driver_stays_fenced(folder: Path, log: JobLog) -> None:
             log.append(FenceRecord(9))
 
 
-def test_h43_a_driver_paused_between_reading_and_appending_is_fenced(folder: Path, log: JobLog) -> None:
+def test_h43_a_driver_paused_between_reading_and_appending_is_fenced(
+    folder: Path, log: JobLog
+) -> None:
     paused = again(folder)
     again(folder).append(FenceRecord(2))
     with pytest.raises(FencedError):
@@ -107,14 +136,20 @@ def test_a_record_that_contradicts_the_history_is_not_written(folder: Path, log:
     assert snapshot(folder) == before
 
 
-# -- fold --------------------------------------------------------------------------------------------------------------
+# -- fold ------------------------------------------------------------------------------------------
 
 
 def test_a_folded_log_has_the_same_history(folded: Path) -> None:
     history = again(folded).history
     assert (history.generation, len(history.lineages)) == (3, 1)
-    assert [(found.checkpoint, found.committed) for found in history.decisions] == [(0, True), (1, False)]
-    assert [path.name for path in sorted((folded / "log").iterdir())] == ["0000000007", "0000000008"]
+    assert [(found.checkpoint, found.committed) for found in history.decisions] == [
+        (0, True),
+        (1, False),
+    ]
+    assert [path.name for path in sorted((folded / "log").iterdir())] == [
+        "0000000007",
+        "0000000008",
+    ]
 
 
 def test_records_are_deleted_oldest_first(full: Path, monkeypatch: Patch) -> None:
@@ -171,7 +206,9 @@ def test_the_stray_record_of_one_fenced_driver_does_not_let_another_in(full: Pat
     assert again(full).history == third.history
 
 
-def test_a_log_that_is_folded_while_it_is_read_is_read_again(full: Path, monkeypatch: Patch) -> None:
+def test_a_log_that_is_folded_while_it_is_read_is_read_again(
+    full: Path, monkeypatch: Patch
+) -> None:
     owner, reader = again(full), JobLog(LocalStorage(full), JOB)
     read, left = LocalStorage.read, [1]
 
@@ -186,7 +223,7 @@ def test_a_log_that_is_folded_while_it_is_read_is_read_again(full: Path, monkeyp
     assert left == [0]
 
 
-# -- the outcome of an append ------------------------------------------------------------------------------------------
+# -- the outcome of an append ----------------------------------------------------------------------
 
 
 class Unreliable(Storage):
@@ -233,7 +270,9 @@ def unreliable(full: Path) -> tuple[Unreliable, JobLog]:
     return storage, log
 
 
-def test_an_error_before_the_create_is_certain(unreliable: tuple[Unreliable, JobLog], full: Path) -> None:
+def test_an_error_before_the_create_is_certain(
+    unreliable: tuple[Unreliable, JobLog], full: Path
+) -> None:
     storage, log = unreliable
     storage.before_create = OSError(28, "No space left on device")
     with pytest.raises(OSError, match="No space left"):
@@ -243,7 +282,9 @@ def test_an_error_before_the_create_is_certain(unreliable: tuple[Unreliable, Job
     assert again(full).history.generation == 3
 
 
-def test_a_lost_reply_is_in_doubt_and_names_the_record(unreliable: tuple[Unreliable, JobLog], full: Path) -> None:
+def test_a_lost_reply_is_in_doubt_and_names_the_record(
+    unreliable: tuple[Unreliable, JobLog], full: Path
+) -> None:
     storage, log = unreliable
     storage.after_create = UnclearOutcomeError("reply lost")
     with pytest.raises(InDoubtError, match="log record 7 is unknown: reply lost") as caught:
@@ -253,7 +294,9 @@ def test_a_lost_reply_is_in_doubt_and_names_the_record(unreliable: tuple[Unrelia
     assert again(full).history.generation == 3
 
 
-def test_after_a_lost_reply_nobody_appends_until_the_log_is_read_again(unreliable: tuple[Unreliable, JobLog]) -> None:
+def test_after_a_lost_reply_nobody_appends_until_the_log_is_read_again(
+    unreliable: tuple[Unreliable, JobLog],
+) -> None:
     """Another thread may be about to append: whether the place is taken is what nobody knows."""
     storage, log = unreliable
     storage.after_create = UnclearOutcomeError("reply lost")
@@ -266,7 +309,9 @@ def test_after_a_lost_reply_nobody_appends_until_the_log_is_read_again(unreliabl
     log.append(FenceRecord(4))
 
 
-def test_exists_already_is_settled_by_reading_the_nonce_back(full: Path, monkeypatch: Patch) -> None:
+def test_exists_already_is_settled_by_reading_the_nonce_back(
+    full: Path, monkeypatch: Patch
+) -> None:
     """A storage that repeats a request whose reply was lost finds its own record."""
     log, create = again(full), LocalStorage.create
 
@@ -279,7 +324,9 @@ def test_exists_already_is_settled_by_reading_the_nonce_back(full: Path, monkeyp
     assert log.history.generation == again(full).history.generation == 3
 
 
-@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), OSError(24, "Too many open files")])
+@pytest.mark.parametrize(
+    "error", [OSError(5, "Input/output error"), OSError(24, "Too many open files")]
+)
 def test_an_error_after_the_record_is_durable_is_in_doubt_never_certain(
     unreliable: tuple[Unreliable, JobLog], full: Path, error: OSError
 ) -> None:
@@ -290,7 +337,9 @@ def test_an_error_after_the_record_is_durable_is_in_doubt_never_certain(
     assert again(full).history.generation == 3
 
 
-def test_a_record_that_was_in_the_way_and_is_folded_means_fenced(full: Path, monkeypatch: Patch) -> None:
+def test_a_record_that_was_in_the_way_and_is_folded_means_fenced(
+    full: Path, monkeypatch: Patch
+) -> None:
     zombie, rival = again(full), again(full)
     rival.append(FenceRecord(3))
     read = LocalStorage.read
@@ -324,10 +373,12 @@ def test_what_cannot_be_synced_is_not_returned(full: Path, monkeypatch: Patch) -
     assert log.history == History()
 
 
-# -- damage ------------------------------------------------------------------------------------------------------------
+# -- damage ----------------------------------------------------------------------------------------
 
 
-def refuses(folder: Path, match: str | None = None, error: type[StopJobError] = CorruptRecordError) -> StopJobError:
+def refuses(
+    folder: Path, match: str | None = None, error: type[StopJobError] = CorruptRecordError
+) -> StopJobError:
     """Reading refuses the log, as damaged unless another error is expected, and writes nothing."""
     before = snapshot(folder)
     with pytest.raises(error, match=match) as caught:
@@ -339,13 +390,17 @@ def refuses(folder: Path, match: str | None = None, error: type[StopJobError] = 
 @pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize("damage", [truncations, bit_flips])
 @pytest.mark.parametrize("sequence", first_of(4, range(1, 7)))
-def test_i9_no_truncation_and_no_changed_bit_of_any_record_is_accepted(full: Path, sequence: int, damage: Any) -> None:
+def test_i9_no_truncation_and_no_changed_bit_of_any_record_is_accepted(
+    full: Path, sequence: int, damage: Any
+) -> None:
     refuses_all(full, sequence, damage)
 
 
 @pytest.mark.usefixtures("no_sync")
 @pytest.mark.parametrize("damage", [truncations, bit_flips])
-def test_i9_no_truncation_and_no_changed_bit_of_a_folded_history_is_accepted(folded: Path, damage: Any) -> None:
+def test_i9_no_truncation_and_no_changed_bit_of_a_folded_history_is_accepted(
+    folded: Path, damage: Any
+) -> None:
     refuses_all(folded, 7, damage)
 
 
@@ -362,7 +417,9 @@ class Damaged(LocalStorage):
 
 
 def refuses_all(folder: Path, sequence: int, damage: Callable[[bytes], Any]) -> None:
-    """Reading refuses the log with every damage to one record; it writes nothing and keeps to what it had read."""
+    """Reading refuses the log with every damage to one record; it writes nothing and keeps
+    to what it had read.
+    """
     storage = Damaged(folder, f"log/{sequence:010d}")
     log = JobLog(storage, JOB)
     healthy, before = log.read(), snapshot(folder)
@@ -438,7 +495,17 @@ def test_a_record_of_an_older_copy_with_another_history_stops(full: Path) -> Non
 
 @pytest.mark.parametrize(
     "name",
-    ["notes.txt", "000000001", "00000000001", "-000000001", "0000000000", "000000000x", "٠٠٠٠٠٠٠٠٠١", "1", ".hidden"],
+    [
+        "notes.txt",
+        "000000001",
+        "00000000001",
+        "-000000001",
+        "0000000000",
+        "000000000x",
+        "٠٠٠٠٠٠٠٠٠١",
+        "1",
+        ".hidden",
+    ],
 )
 def test_a_foreign_name_stops(full: Path, name: str) -> None:
     (full / "log" / name).write_bytes(b"")
@@ -478,7 +545,9 @@ def test_an_oversized_record_stops_without_being_read(full: Path) -> None:
 def test_an_unknown_kind_stops_and_names_the_version_as_remedy(full: Path) -> None:
     path = record(full, 6)
     path.write_bytes(path.read_bytes().replace(b" DECIDED ", b" RESCALE ", 1))
-    assert "start the newer version again" in str(refuses(full, "unknown kind 'RESCALE'", NewerFormatError))
+    assert "start the newer version again" in str(
+        refuses(full, "unknown kind 'RESCALE'", NewerFormatError)
+    )
 
 
 def body(record: FenceRecord, sequence: int) -> dict[str, Any]:
@@ -486,7 +555,9 @@ def body(record: FenceRecord, sequence: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("missing", ["job", "sequence", "nonce", "record"])
-def test_a_record_without_one_of_its_fields_is_refused_or_harmless(folder: Path, log: JobLog, missing: str) -> None:
+def test_a_record_without_one_of_its_fields_is_refused_or_harmless(
+    folder: Path, log: JobLog, missing: str
+) -> None:
     fields = body(FenceRecord(2), 3)
     del fields[missing]
     record(folder, 3).write_bytes(codec.encode("FENCE", fields))
@@ -521,9 +592,14 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(
     kind=st.sampled_from(KINDS),
     content=VALUES
-    | st.dictionaries(st.sampled_from(FIELDS), VALUES | st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4)),
+    | st.dictionaries(
+        st.sampled_from(FIELDS),
+        VALUES | st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4),
+    ),
 )
-def test_whatever_a_whole_record_holds_it_is_understood_or_refused(hostile: Path, kind: str, content: Any) -> None:
+def test_whatever_a_whole_record_holds_it_is_understood_or_refused(
+    hostile: Path, kind: str, content: Any
+) -> None:
     fields = {"job": JOB, "sequence": 1, "nonce": "0", "record": content}
     record(hostile, 1).write_bytes(codec.encode(kind, fields))
     try:
@@ -542,14 +618,18 @@ def test_whatever_json_stands_in_for_a_record_is_refused_as_damaged(
 
 
 @given(st.binary(max_size=200))
-def test_whatever_bytes_stand_in_for_a_record_are_refused_as_damaged(hostile: Path, data: bytes) -> None:
+def test_whatever_bytes_stand_in_for_a_record_are_refused_as_damaged(
+    hostile: Path, data: bytes
+) -> None:
     for content in (data, framed(data)):
         record(hostile, 1).write_bytes(content)
         with pytest.raises(CorruptRecordError):
             again(hostile)
 
 
-def test_the_digest_in_the_log_is_that_of_the_body(folder: Path, store: CompletedCheckpointStore) -> None:
+def test_the_digest_in_the_log_is_that_of_the_body(
+    folder: Path, store: CompletedCheckpointStore
+) -> None:
     decision = decide(store, 0)
     assert decision.body_digest == digest((folder / decision.folder / "_metadata").read_bytes())
     assert again(folder).history.decisions == (decision,)

@@ -1,4 +1,6 @@
-"""What a newer version of twophase has written is refused by its version, and nothing deletes or replaces it."""
+"""What a newer version of twophase has written is refused by its version, and nothing
+deletes or replaces it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from twophase.state.store import CompletedCheckpointStore
 
 FORMS = {
     "the same frame": lambda data: data.replace(b"twophase/1 ", b"twophase/2 ", 1),
-    "another checksum": lambda data: b"twophase/2 " + data.split(b" ", 2)[1] + b" crc32c 00c0ffee\n" + data,
+    "another checksum": lambda data: (
+        b"twophase/2 " + data.split(b" ", 2)[1] + b" crc32c 00c0ffee\n" + data
+    ),
     "no text": lambda data: b"twophase/17 \x28\xb5\x2f\xfd" + digest(data).encode(),
 }
 forms = pytest.mark.parametrize("form", FORMS)
@@ -44,16 +48,19 @@ def full(log: JobLog, store: CompletedCheckpointStore, folder: Path) -> Path:
     return folder
 
 
-# -- told apart from damage --------------------------------------------------------------------------------------------
+# -- told apart from damage ------------------------------------------------------------------------
 
 
 def test_the_error_says_which_version_and_what_to_do() -> None:
     with pytest.raises(NewerFormatError) as caught:
-        codec.decode("FENCE", FORMS["another checksum"](codec.encode("FENCE", {})), "log/0000000003")
+        codec.decode(
+            "FENCE", FORMS["another checksum"](codec.encode("FENCE", {})), "log/0000000003"
+        )
     assert str(caught.value) == (
-        "The durable file log/0000000003 was written by a newer twophase (format 2; this one reads up to 1). No data is "
-        "lost: it was left as it is. Next: start the newer version again. If none has ever run here, it is damaged: restore "
-        "it from a backup; do not delete it."
+        "The durable file log/0000000003 was written by a newer twophase (format 2; "
+        "this one reads up to 1). No data is lost: it was left as it is. Next: start the newer "
+        "version again. If none has ever run here, it is damaged: restore it from a backup; "
+        "do not delete it."
     )
     assert (caught.value.exit_code, caught.value.restartable) == (3, False)
 
@@ -78,19 +85,25 @@ def test_each_format_has_versions_of_its_own() -> None:
     assert newer_version("twophase-files/1", data) == 2
     assert newer_version("twophase-files/2", data) is None
     assert newer_version("twophase-delta/1", data) is None
-    with pytest.raises(NewerFormatError, match=r"The durable file /t/manifest .*format 2; this one reads up to 1"):
+    with pytest.raises(
+        NewerFormatError, match=r"The durable file /t/manifest .*format 2; this one reads up to 1"
+    ):
         unframe("twophase-files/1", "manifest", data, "/t/manifest")
 
 
-# -- the log -----------------------------------------------------------------------------------------------------------
+# -- the log ---------------------------------------------------------------------------------------
 
 
 @forms
 @pytest.mark.parametrize("sequence", range(1, 6))
-def test_a_newer_record_of_the_log_stops_the_start_and_nothing_is_written(full: Path, sequence: int, form: str) -> None:
+def test_a_newer_record_of_the_log_stops_the_start_and_nothing_is_written(
+    full: Path, sequence: int, form: str
+) -> None:
     renew(full / f"log/{sequence:010d}", form)
     before = snapshot(full)
-    with pytest.raises(NewerFormatError, match=f"log/{sequence:010d} was written by a newer twophase"):
+    with pytest.raises(
+        NewerFormatError, match=f"log/{sequence:010d} was written by a newer twophase"
+    ):
         JobLog(LocalStorage(full), JOB).read()
     assert snapshot(full) == before
 
@@ -99,7 +112,9 @@ def test_a_flipped_version_digit_costs_nothing_either(full: Path) -> None:
     record = full / "log/0000000003"
     data = record.read_bytes()
     record.write_bytes(data.replace(b"twophase/1 ", b"twophase/3 ", 1))
-    with pytest.raises(NewerFormatError, match="If none has ever run here, it is damaged: restore it from a backup"):
+    with pytest.raises(
+        NewerFormatError, match="If none has ever run here, it is damaged: restore it from a backup"
+    ):
         JobLog(LocalStorage(full), JOB).read()
     record.write_bytes(data)
     assert len(JobLog(LocalStorage(full), JOB).read().decisions) == 2
@@ -136,7 +151,7 @@ def test_a_fold_deletes_no_newer_record(full: Path, log: JobLog) -> None:
     again.append(FenceRecord(2))
 
 
-# -- bodies ------------------------------------------------------------------------------------------------------------
+# -- bodies ----------------------------------------------------------------------------------------
 
 
 @forms
@@ -146,12 +161,16 @@ def test_a_newer_body_is_told_before_its_digest_is_judged(
     decision = log.history.decisions[1]
     renew(body(full, decision), form)
     before = snapshot(full)
-    with pytest.raises(NewerFormatError, match=f"{decision.folder}/_metadata was written by a newer twophase"):
+    with pytest.raises(
+        NewerFormatError, match=f"{decision.folder}/_metadata was written by a newer twophase"
+    ):
         store.read(decision)
     assert snapshot(full) == before
 
 
-def test_a_newer_body_that_an_older_record_has_decided_is_newer(storage: LocalStorage, log: JobLog) -> None:
+def test_a_newer_body_that_an_older_record_has_decided_is_newer(
+    storage: LocalStorage, log: JobLog
+) -> None:
     data = FORMS["another checksum"](codec.encode("CHECKPOINT", checkpoint(0).to_json()))
     decision = Decision(LINEAGE, 0, checkpoint(0).attempt, checkpoint(0).offsets.hash, digest(data))
     storage.create(f"{decision.folder}/_metadata", data)
@@ -184,7 +203,9 @@ def test_retention_deletes_no_newer_body(
     assert body(full, first).read_bytes() == content
 
 
-def test_a_discarded_attempt_of_this_version_still_goes(full: Path, store: CompletedCheckpointStore) -> None:
+def test_a_discarded_attempt_of_this_version_still_goes(
+    full: Path, store: CompletedCheckpointStore
+) -> None:
     decision = store.prepare(checkpoint(2))
     store.discard(LINEAGE, 2, decision.attempt)
     assert not body(full, decision).exists()

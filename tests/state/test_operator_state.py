@@ -38,11 +38,15 @@ def test_split_is_even_within_one_entry(states: list[list[int]], q: int) -> None
 
 @given(STATES, PARALLELISM, PARALLELISM)
 def test_split_twice_is_split_once(states: list[list[int]], q: int, between: int) -> None:
-    assert redistribute(SPLIT, redistribute(SPLIT, states, between), q) == redistribute(SPLIT, states, q)
+    assert redistribute(SPLIT, redistribute(SPLIT, states, between), q) == redistribute(
+        SPLIT, states, q
+    )
 
 
 @given(STATES, PARALLELISM)
-def test_union_hands_all_entries_to_every_subtask_in_their_order(states: list[list[int]], q: int) -> None:
+def test_union_hands_all_entries_to_every_subtask_in_their_order(
+    states: list[list[int]], q: int
+) -> None:
     assert redistribute(UNION, states, q) == [flat(states)] * q
 
 

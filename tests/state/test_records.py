@@ -14,7 +14,16 @@ from twophase.errors import NewerFormatError
 from twophase.ids import Attempt
 from twophase.state import codec
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
-from twophase.state.entries import AcceptedLoss, Adoption, Decision, Lineage, Note, Proof, Repair, Rewrite
+from twophase.state.entries import (
+    AcceptedLoss,
+    Adoption,
+    Decision,
+    Lineage,
+    Note,
+    Proof,
+    Repair,
+    Rewrite,
+)
 from twophase.state.records import (
     CommittedRecord,
     DecidedRecord,
@@ -37,7 +46,17 @@ BEFORE = Proof("facts", "a", 1, "t")
 NOTE = Note("ann@host", 7, "by hand")
 LACKS = (Proof("facts", "a", 3, "t"),)
 LOSS = AcceptedLoss(
-    NOTE, "a", 3, "facts", ("0.1", "1.2"), 10, (None,), ("e",), emptied=True, before=(BEFORE,), lacks=LACKS
+    NOTE,
+    "a",
+    3,
+    "facts",
+    ("0.1", "1.2"),
+    10,
+    (None,),
+    ("e",),
+    emptied=True,
+    before=(BEFORE,),
+    lacks=LACKS,
 )
 
 
@@ -53,13 +72,32 @@ def logs(draw: st.DrawFn, max_size: int = 25) -> list[Record]:
     for _ in range(draw(st.integers(0, max_size))):
         lineage, waiting = history.lineage, history.uncommitted()
         match draw(
-            st.sampled_from(["fence", "lineage", "decide", "decide", "decide", "commit", "commit", "loss", "rewrite"])
+            st.sampled_from(
+                [
+                    "fence",
+                    "lineage",
+                    "decide",
+                    "decide",
+                    "decide",
+                    "commit",
+                    "commit",
+                    "loss",
+                    "rewrite",
+                ]
+            )
         ):
             case "fence":
-                history = add(history, FenceRecord(history.generation + draw(st.integers(1, 3))), records)
+                history = add(
+                    history, FenceRecord(history.generation + draw(st.integers(1, 3))), records
+                )
             case "lineage":
                 number = len(history.lineages)
-                began = Lineage(f"lineage-{number}", draw(st.text(max_size=5)), draw(st.integers(0, 1)), draw(LINES))
+                began = Lineage(
+                    f"lineage-{number}",
+                    draw(st.text(max_size=5)),
+                    draw(st.integers(0, 1)),
+                    draw(LINES),
+                )
                 history = add(history, LineageRecord(began), records)
             case "decide" if lineage is not None and history.generation:
                 newest = history.newest(lineage.id)
@@ -76,11 +114,18 @@ def logs(draw: st.DrawFn, max_size: int = 25) -> list[Record]:
                 history = add(history, CommittedRecord(found.lineage, found.checkpoint), records)
             case "loss" if history.decisions:
                 found = draw(st.sampled_from(history.decisions))
-                lost = replace(LOSS, lineage=found.lineage, checkpoint=found.checkpoint, emptied=draw(st.booleans()))
+                lost = replace(
+                    LOSS,
+                    lineage=found.lineage,
+                    checkpoint=found.checkpoint,
+                    emptied=draw(st.booleans()),
+                )
                 history = add(history, RepairedRecord(lost), records)
             case "rewrite" if waiting:
                 found = draw(st.sampled_from(waiting))
-                written = replace(found, attempt=Attempt(history.generation, len(records)), body_digest=draw(HEX))
+                written = replace(
+                    found, attempt=Attempt(history.generation, len(records)), body_digest=draw(HEX)
+                )
                 again = Rewrite(NOTE, written, found.attempt, "facts", ("0.1",), 5)
                 history = add(history, RepairedRecord(again), records)
             case _:
@@ -100,7 +145,9 @@ def histories() -> st.SearchStrategy[History]:
 
 
 @given(logs(), st.data())
-def test_folding_the_log_anywhere_changes_nothing(records: list[Record], data: st.DataObject) -> None:
+def test_folding_the_log_anywhere_changes_nothing(
+    records: list[Record], data: st.DataObject
+) -> None:
     cut = data.draw(st.integers(0, len(records)))
     subsumed = SubsumedRecord(fold(records[:cut]))
     assert fold([subsumed, *records[cut:]]) == fold(records)
@@ -114,7 +161,11 @@ def test_folding_to_what_is_retained_keeps_all_that_is_needed(
     before = fold(records[:cut])
     pruned = replace(before, decisions=tuple(retained(before, num_retained)))
     full, folded = fold(records), fold(records[cut:], fold([SubsumedRecord(pruned)]))
-    assert (folded.generation, folded.lineages, folded.repairs) == (full.generation, full.lineages, full.repairs)
+    assert (folded.generation, folded.lineages, folded.repairs) == (
+        full.generation,
+        full.lineages,
+        full.repairs,
+    )
     assert folded.uncommitted() == full.uncommitted()
     current = full.lineage
     if current is not None:
@@ -140,13 +191,19 @@ def test_a_generation_only_grows_and_decisions_stay_in_their_order(records: list
         after = history.apply(record)
         assert after.generation >= history.generation
         numbers = [(found.lineage, found.checkpoint) for found in after.decisions]
-        assert numbers[: len(history.decisions)] == [(found.lineage, found.checkpoint) for found in history.decisions]
+        assert numbers[: len(history.decisions)] == [
+            (found.lineage, found.checkpoint) for found in history.decisions
+        ]
         history = after
 
 
 @given(logs())
-def test_uncommitted_checkpoints_are_the_decided_ones_without_a_committed_record(records: list[Record]) -> None:
-    decided = {(r.decision.lineage, r.decision.checkpoint) for r in records if isinstance(r, DecidedRecord)}
+def test_uncommitted_checkpoints_are_the_decided_ones_without_a_committed_record(
+    records: list[Record],
+) -> None:
+    decided = {
+        (r.decision.lineage, r.decision.checkpoint) for r in records if isinstance(r, DecidedRecord)
+    }
     committed = {(r.lineage, r.checkpoint) for r in records if isinstance(r, CommittedRecord)}
     uncommitted = fold(records).uncommitted()
     assert {(found.lineage, found.checkpoint) for found in uncommitted} == decided - committed
@@ -154,19 +211,22 @@ def test_uncommitted_checkpoints_are_the_decided_ones_without_a_committed_record
 
 
 DECISION = Decision("a", 0, Attempt(1, 1), "hash", "digest")
-# -- durable text ------------------------------------------------------------------------------------------------------
+# -- durable text ----------------------------------------------------------------------------------
 
 PROOF = '{"checkpoint":3,"lineage":"a","sink":"facts","target":"mysql:u/shop.orders"}'
 WITH_PROOFS = (
-    '{"decision":{"attempt":{"counter":4,"generation":2},"body_digest":"d","checkpoint":3,"committed":false,"lineage":"a",'
+    '{"decision":{"attempt":{"counter":4,"generation":2},"body_digest":"d","checkpoint":3,'
+    '"committed":false,"lineage":"a",'
     f'"offsets_hash":"o","proofs":[{PROOF}]}}}}'
 )
 WITHOUT_PROOFS = (
-    '{"decision":{"attempt":{"counter":4,"generation":2},"body_digest":"d","checkpoint":3,"committed":false,"lineage":"a",'
+    '{"decision":{"attempt":{"counter":4,"generation":2},"body_digest":"d","checkpoint":3,'
+    '"committed":false,"lineage":"a",'
     '"offsets_hash":"o"}}'
 )
 LINEAGE_WITHOUT_PROOFS = (
-    '{"lineage":{"ancestors":{"z":7},"first_checkpoint":1,"id":"a","restored_from":"/x","start":["s"]}}'
+    '{"lineage":{"ancestors":{"z":7},"first_checkpoint":1,"id":"a",'
+    '"restored_from":"/x","start":["s"]}}'
 )
 
 
@@ -186,22 +246,31 @@ def test_records_of_a_version_without_proofs_are_read() -> None:
 
 
 LOSS_TEXT = (
-    '{"repair":{"action":"accept-loss","before":[{"checkpoint":1,"lineage":"a","sink":"facts","target":"t"}],"checkpoint":3,'
-    '"emptied":true,"end":["e"],"lacks":[{"checkpoint":3,"lineage":"a","sink":"facts","target":"t"}],"lineage":"a","note":{"at_ms":7,"by":"ann@host","reason":"by hand"},"pieces":["0.1","1.2"],'
+    '{"repair":{"action":"accept-loss","before":[{"checkpoint":1,"lineage":"a","sink":"facts",'
+    '"target":"t"}],"checkpoint":3,'
+    '"emptied":true,"end":["e"],"lacks":[{"checkpoint":3,"lineage":"a","sink":"facts",'
+    '"target":"t"}],"lineage":"a","note":{"at_ms":7,"by":"ann@host","reason":"by '
+    'hand"},"pieces":["0.1","1.2"],'
     '"rows":10,"sink":"facts","start":[null]}}'
 )
 ADOPTION = Adoption(NOTE, Lineage("b", "", 1, ("e",), {"a": 3}, (BEFORE,)), ("chk/a-3-1.4",))
 ADOPTION_TEXT = (
-    '{"repair":{"action":"adopt-from-target","gave_up":["chk/a-3-1.4"],"lineage":{"ancestors":{"a":3},"first_checkpoint":1,'
-    '"id":"b","proofs":[{"checkpoint":1,"lineage":"a","sink":"facts","target":"t"}],"restored_from":"","start":["e"]},'
+    '{"repair":{"action":"adopt-from-target","gave_up":["chk/a-3-1.4"],'
+    '"lineage":{"ancestors":{"a":3},"first_checkpoint":1,'
+    '"id":"b","proofs":[{"checkpoint":1,"lineage":"a","sink":"facts","target":"t"}],'
+    '"restored_from":"","start":["e"]},'
     '"note":{"at_ms":7,"by":"ann@host","reason":"by hand"}}}'
 )
 
 
-REWRITE = Rewrite(NOTE, Decision("a", 0, Attempt(1, 5), "hash", "other"), Attempt(1, 1), "facts", ("0.1",), 5)
+REWRITE = Rewrite(
+    NOTE, Decision("a", 0, Attempt(1, 5), "hash", "other"), Attempt(1, 1), "facts", ("0.1",), 5
+)
 REWRITE_TEXT = (
-    '{"repair":{"action":"rewrite","decision":{"attempt":{"counter":5,"generation":1},"body_digest":"other","checkpoint":0,'
-    '"committed":false,"lineage":"a","offsets_hash":"hash","proofs":null},"note":{"at_ms":7,"by":"ann@host","reason":"by hand"},'
+    '{"repair":{"action":"rewrite","decision":{"attempt":{"counter":5,"generation":1},'
+    '"body_digest":"other","checkpoint":0,'
+    '"committed":false,"lineage":"a","offsets_hash":"hash","proofs":null},"note":{"at_ms":7,'
+    '"by":"ann@host","reason":"by hand"},'
     '"pieces":["0.1"],"replaced":{"counter":1,"generation":1},"rows":5,"sink":"facts"}}'
 )
 
@@ -223,9 +292,18 @@ def test_a_loss_of_a_version_that_named_no_other_lineages_is_read_and_means_what
     old = replace(LOSS, lacks=None)
     assert record == RepairedRecord(old)
     asked = [("a", 1), ("a", 2), ("a", 4), ("b", 2)]
-    assert [old.covers(*one) for one in asked] == [LOSS.covers(*one) for one in asked] == [False, True, False, False]
+    assert (
+        [old.covers(*one) for one in asked]
+        == [LOSS.covers(*one) for one in asked]
+        == [False, True, False, False]
+    )
     older = replace(old, before=(Proof("facts", "z", 1, "t"),))
-    assert [older.covers(*one) for one in [("z", 1), ("z", 2), ("a", 0), ("y", 2)]] == [False, True, True, False]
+    assert [older.covers(*one) for one in [("z", 1), ("z", 2), ("a", 0), ("y", 2)]] == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_loss_of_a_version_that_named_one_checkpoint_before_is_read() -> None:
@@ -246,7 +324,11 @@ def test_a_loss_puts_every_proof_before_in_the_place_of_the_lost_one() -> None:
 
 
 def test_a_loss_covers_what_a_target_lacks_of_each_lineage() -> None:
-    lost = replace(LOSS, before=(Proof("facts", "z", 1, "t"),), lacks=(*LACKS, Proof("facts", "y", 2, "t"), BEFORE))
+    lost = replace(
+        LOSS,
+        before=(Proof("facts", "z", 1, "t"),),
+        lacks=(*LACKS, Proof("facts", "y", 2, "t"), BEFORE),
+    )
     asked = [("z", 1), ("z", 2), ("y", 2), ("y", 3), ("a", 3)]
     assert [lost.covers(*one) for one in asked] == [False, False, True, False, True]
 
@@ -257,20 +339,28 @@ def test_a_folded_log_of_a_version_without_repairs_is_read() -> None:
 
 def test_an_adoption_begins_a_lineage_and_forgets_the_decisions() -> None:
     history = BASE.apply(RepairedRecord(ADOPTION))
-    assert (history.lineage, history.decisions, history.repairs) == (ADOPTION.lineage, (), (ADOPTION,))
+    assert (history.lineage, history.decisions, history.repairs) == (
+        ADOPTION.lineage,
+        (),
+        (ADOPTION,),
+    )
 
 
 def test_a_rewrite_puts_its_decision_in_the_place_of_the_one_before() -> None:
     history = BASE.apply(RepairedRecord(REWRITE))
     assert (history.decisions, history.repairs) == ((REWRITE.decision,), (REWRITE,))
-    assert history.apply(CommittedRecord("a", 0)).decisions == (replace(REWRITE.decision, committed=True),)
+    assert history.apply(CommittedRecord("a", 0)).decisions == (
+        replace(REWRITE.decision, committed=True),
+    )
 
 
 def test_a_loss_puts_the_proof_before_in_the_place_of_the_lost_one_and_only_there() -> None:
     other = Proof("lake", "a", 3, "u")
     assert LOSS.amend((Proof("facts", "a", 3, "t"), other)) == (BEFORE, other)
     assert replace(LOSS, before=()).amend((Proof("facts", "a", 3, "t"), other)) == (other,)
-    assert replace(LOSS, emptied=False).amend((Proof("facts", "a", 3, "t"),)) == (Proof("facts", "a", 3, "t"),)
+    assert replace(LOSS, emptied=False).amend((Proof("facts", "a", 3, "t"),)) == (
+        Proof("facts", "a", 3, "t"),
+    )
     assert LOSS.amend(None) is None
 
 
@@ -283,12 +373,18 @@ def test_a_loss_of_several_checkpoints_replaces_the_proof_of_each() -> None:
     )
     assert LOSS.amend((Proof("facts", "a", 2, "t"), *kept)) == kept, "its first is the proof before"
     assert replace(LOSS, before=()).amend((Proof("facts", "a", 0, "t"), *kept[1:])) == kept[1:]
-    assert replace(LOSS, emptied=False).amend((Proof("facts", "a", 2, "t"),)) == (Proof("facts", "a", 2, "t"),)
+    assert replace(LOSS, emptied=False).amend((Proof("facts", "a", 2, "t"),)) == (
+        Proof("facts", "a", 2, "t"),
+    )
 
 
 def test_a_loss_puts_the_proof_before_in_the_place_of_two_once() -> None:
     two = (Proof("facts", "a", 2, "t"), Proof("facts", "a", 3, "t"))
-    assert LOSS.amend(two) == LOSS.amend_checkpoint("a", 3, (*two, Proof("facts", "z", 1, "t"))) == (BEFORE,)
+    assert (
+        LOSS.amend(two)
+        == LOSS.amend_checkpoint("a", 3, (*two, Proof("facts", "z", 1, "t")))
+        == (BEFORE,)
+    )
 
 
 BASE = fold([FenceRecord(1), LineageRecord(Lineage("a")), DecidedRecord(DECISION)])
@@ -301,15 +397,24 @@ BASE = fold([FenceRecord(1), LineageRecord(Lineage("a")), DecidedRecord(DECISION
         (FenceRecord(0), "fence 0 after 1"),
         (LineageRecord(Lineage("a")), "lineage a begins twice"),
         (DecidedRecord(replace(DECISION, lineage="b")), "decision in lineage b"),
-        (DecidedRecord(replace(DECISION, checkpoint=1, attempt=Attempt(2, 1))), "decision of generation 2"),
-        (DecidedRecord(replace(DECISION, checkpoint=1, attempt=Attempt(0, 1))), "decision of generation 0"),
+        (
+            DecidedRecord(replace(DECISION, checkpoint=1, attempt=Attempt(2, 1))),
+            "decision of generation 2",
+        ),
+        (
+            DecidedRecord(replace(DECISION, checkpoint=1, attempt=Attempt(0, 1))),
+            "decision of generation 0",
+        ),
         (DecidedRecord(DECISION), "checkpoint 0 out of order"),
         (DecidedRecord(replace(DECISION, checkpoint=2)), "checkpoint 2 out of order"),
         (CommittedRecord("a", 1), "checkpoint 1 committed without a decision"),
         (CommittedRecord("b", 0), "checkpoint 0 committed without a decision"),
         (RepairedRecord(replace(LOSS, lineage="b")), "loss in lineage b"),
         (RepairedRecord(replace(ADOPTION, lineage=Lineage("a"))), "lineage a begins twice"),
-        (RepairedRecord(replace(REWRITE, replaced=Attempt(1, 2))), "checkpoint 0 written again without a decision"),
+        (
+            RepairedRecord(replace(REWRITE, replaced=Attempt(1, 2))),
+            "checkpoint 0 written again without a decision",
+        ),
         (
             RepairedRecord(replace(REWRITE, decision=replace(DECISION, attempt=Attempt(2, 1)))),
             "rewrite of generation 2",
@@ -346,10 +451,22 @@ def test_the_folder_of_a_body_names_lineage_checkpoint_and_attempt() -> None:
     [
         ("FENCE", {}, "lacks or has unknown fields"),
         ("FENCE", None, "lacks or has unknown fields"),
-        ("DECIDED", {"decision": {**record_to_json(DecidedRecord(DECISION))["decision"], "more": 1}}, "unknown fields"),
+        (
+            "DECIDED",
+            {"decision": {**record_to_json(DecidedRecord(DECISION))["decision"], "more": 1}},
+            "unknown fields",
+        ),
         ("LINEAGE", {"lineage": "a"}, "unknown fields"),
-        ("SUBSUMED", {"history": {"generation": 1, "lineages": [1], "decisions": []}}, "unknown fields"),
-        ("REPAIRED", {"repair": {**json.loads(LOSS_TEXT)["repair"], "action": "undo"}}, "unknown action 'undo'"),
+        (
+            "SUBSUMED",
+            {"history": {"generation": 1, "lineages": [1], "decisions": []}},
+            "unknown fields",
+        ),
+        (
+            "REPAIRED",
+            {"repair": {**json.loads(LOSS_TEXT)["repair"], "action": "undo"}},
+            "unknown action 'undo'",
+        ),
         ("REPAIRED", {"repair": {**json.loads(LOSS_TEXT)["repair"], "more": 1}}, "unknown fields"),
         ("RESCALED", {"n": 1}, "unknown kind 'RESCALED'"),
     ],
@@ -363,20 +480,29 @@ def test_a_record_that_this_version_does_not_know_is_refused_with_the_version_as
 
 
 @given(LINES, LINES)
-def test_the_hash_of_offsets_tells_start_from_end(start: tuple[str | None, ...], end: tuple[str | None, ...]) -> None:
+def test_the_hash_of_offsets_tells_start_from_end(
+    start: tuple[str | None, ...], end: tuple[str | None, ...]
+) -> None:
     found = FrozenOffsets(start, end)
     assert found.hash == FrozenOffsets(tuple(start), tuple(end)).hash
     assert (found.hash == FrozenOffsets(end, start).hash) == (start == end)
 
 
 def test_the_hash_of_offsets_tells_nothing_from_an_empty_line() -> None:
-    hashes = {FrozenOffsets((start,), (end,)).hash for start in (None, "", "None") for end in (None, "")}
+    hashes = {
+        FrozenOffsets((start,), (end,)).hash for start in (None, "", "None") for end in (None, "")
+    }
     assert len(hashes) == 6
 
 
-@given(states=st.dictionaries(st.text(max_size=5), st.lists(st.integers(), max_size=3), max_size=3), lines=LINES)
+@given(
+    states=st.dictionaries(st.text(max_size=5), st.lists(st.integers(), max_size=3), max_size=3),
+    lines=LINES,
+)
 def test_a_completed_checkpoint_is_the_same_after_json(
     states: dict[str, list[int]], lines: tuple[str | None, ...]
 ) -> None:
-    done = CompletedCheckpoint("orders", "a", 3, Attempt(2, 5), 99, FrozenOffsets(lines, lines), states, {}, 12)
+    done = CompletedCheckpoint(
+        "orders", "a", 3, Attempt(2, 5), 99, FrozenOffsets(lines, lines), states, {}, 12
+    )
     assert CompletedCheckpoint.from_json(json.loads(codec.canonical_json(done.to_json()))) == done

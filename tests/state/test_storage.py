@@ -1,4 +1,6 @@
-"""The durable local writer: a name is created at most once, whole, durable and for its owner only (hazard rule HD1)."""
+"""The durable local writer: a name is created at most once, whole, durable and for its owner only
+(hazard rule HD1).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def umask(mask: int) -> Iterator[None]:
         os.umask(before)
 
 
-# -- create and read ---------------------------------------------------------------------------------------------------
+# -- create and read -------------------------------------------------------------------------------
 
 
 def test_what_is_created_is_read(storage: LocalStorage) -> None:
@@ -99,7 +101,9 @@ def test_torn_temporary_names_are_no_names(storage: LocalStorage, folder: Path) 
     storage.create("log/0000000002", b"data")
 
 
-def test_more_than_can_be_read_back_is_not_written(storage: LocalStorage, folder: Path, monkeypatch: Patch) -> None:
+def test_more_than_can_be_read_back_is_not_written(
+    storage: LocalStorage, folder: Path, monkeypatch: Patch
+) -> None:
     monkeypatch.setattr(module, "MAX_BYTES", 10)
     with pytest.raises(OSError, match="11 bytes, more than 10"):
         storage.create(NAME, b"x" * 11)
@@ -161,13 +165,15 @@ def test_of_racing_processes_exactly_one_creates_a_name(folder: Path) -> None:
             for racer in racers:
                 assert racer.stdin is not None
                 racer.stdin.write(f"log/{turn}\n")
-            replies = [racer.stdout.readline().strip() for racer in racers if racer.stdout is not None]
+            replies = [
+                racer.stdout.readline().strip() for racer in racers if racer.stdout is not None
+            ]
             assert sorted(replies) == ["lost", "lost", "won"]
             assert storage.read(f"log/{turn}") == str(replies.index("won")).encode()
     assert temporaries(folder) == []
 
 
-# -- rights ------------------------------------------------------------------------------------------------------------
+# -- rights ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o777])
@@ -188,7 +194,9 @@ def test_a_folder_that_everybody_may_write_to_is_refused(tmp_path: Path, rights:
         LocalStorage(folder)
 
 
-def test_a_folder_whose_parent_lets_everybody_replace_it_is_refused_and_not_made(tmp_path: Path) -> None:
+def test_a_folder_whose_parent_lets_everybody_replace_it_is_refused_and_not_made(
+    tmp_path: Path,
+) -> None:
     tmp_path.chmod(0o777)
     with pytest.raises(ConfigError, match="is writable by everyone"):
         LocalStorage(tmp_path / "job")
@@ -200,8 +208,12 @@ def test_a_folder_below_one_with_the_sticky_bit_is_accepted(tmp_path: Path) -> N
     LocalStorage(tmp_path / "job").create(NAME, b"data")
 
 
-def in_group(monkeypatch: pytest.MonkeyPatch, folder: Path, listed: list[str], primary: list[str]) -> None:
-    """Let the machine know these accounts: listed in the folder's group, or with it as their own."""
+def in_group(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, listed: list[str], primary: list[str]
+) -> None:
+    """Let the machine know these accounts: listed in the folder's group, or
+    with it as their own.
+    """
     found = folder.stat()
     users = [SimpleNamespace(pw_name=name, pw_uid=70_000, pw_gid=1) for name in listed]
     users += [SimpleNamespace(pw_name=name, pw_uid=70_001, pw_gid=found.st_gid) for name in primary]
@@ -213,19 +225,26 @@ def in_group(monkeypatch: pytest.MonkeyPatch, folder: Path, listed: list[str], p
 @pytest.mark.parametrize("rights", [0o770, 0o2775, 0o720])
 @pytest.mark.parametrize(("listed", "primary"), [(["mallory"], []), ([], ["mallory"])])
 def test_a_folder_that_a_group_of_several_may_write_to_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rights: int, listed: list[str], primary: list[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rights: int,
+    listed: list[str],
+    primary: list[str],
 ) -> None:
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(rights)
     in_group(monkeypatch, folder, listed, primary)
     with pytest.raises(
-        ConfigError, match=r"writable by its group, whose members include mallory: .*Next: run: chmod g-w"
+        ConfigError,
+        match=r"writable by its group, whose members include mallory: .*Next: run: chmod g-w",
     ):
         LocalStorage(folder)
 
 
-def test_a_group_that_is_the_user_s_alone_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_is_the_user_s_alone_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As with umask 002, where each user has a group of the same name."""
     folder = tmp_path / "own"
     folder.mkdir()
@@ -234,7 +253,9 @@ def test_a_group_that_is_the_user_s_alone_may_write(tmp_path: Path, monkeypatch:
     LocalStorage(folder).create(NAME, b"data")
 
 
-def test_a_group_without_a_name_has_nobody_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_without_a_name_has_nobody_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As Kubernetes mounts a volume with fsGroup."""
     folder = tmp_path / "volume"
     folder.mkdir()
@@ -252,7 +273,7 @@ def test_a_folder_below_one_that_a_group_administers_is_accepted(
     LocalStorage(tmp_path / "job").create(NAME, b"data")
 
 
-# -- where the folder may be -------------------------------------------------------------------------------------------
+# -- where the folder may be -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -274,7 +295,9 @@ def test_another_storage_is_refused_because_its_create_is_not_proven_atomic(
     url: str, tmp_path: Path, monkeypatch: Patch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="is not supported: its create-if-absent is not proven to be atomic"):
+    with pytest.raises(
+        ConfigError, match="is not supported: its create-if-absent is not proven to be atomic"
+    ):
         LocalStorage(url)
     assert list(tmp_path.iterdir()) == []
 
@@ -285,7 +308,9 @@ def test_a_local_folder_may_be_given_as_path_or_file_url(tmp_path: Path, prefix:
 
 
 @pytest.mark.parametrize("url", ["file://host/job", "file://job"])
-def test_a_file_url_of_another_machine_is_refused(url: str, tmp_path: Path, monkeypatch: Patch) -> None:
+def test_a_file_url_of_another_machine_is_refused(
+    url: str, tmp_path: Path, monkeypatch: Patch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="is on another machine"):
         LocalStorage(url)
@@ -310,7 +335,7 @@ def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         LocalStorage(tmp_path / "job")
 
 
-# -- what is found there -----------------------------------------------------------------------------------------------
+# -- what is found there ---------------------------------------------------------------------------
 
 
 def link(path: Path) -> None:
@@ -340,7 +365,10 @@ def test_only_a_plain_file_of_bounded_size_is_read(
 ) -> None:
     storage.create("log/other", b"")
     place(folder / NAME)
-    with pytest.raises(CorruptRecordError, match=r"is (a symbolic link|not a regular file|1099511627776 bytes long)"):
+    with pytest.raises(
+        CorruptRecordError,
+        match=r"is (a symbolic link|not a regular file|1099511627776 bytes long)",
+    ):
         storage.read(NAME)
 
 
@@ -353,7 +381,9 @@ def test_only_plain_files_are_synced(storage: LocalStorage, folder: Path, kind: 
         storage.sync("log")
 
 
-def test_a_file_in_the_place_of_a_folder_is_named_as_such(storage: LocalStorage, folder: Path) -> None:
+def test_a_file_in_the_place_of_a_folder_is_named_as_such(
+    storage: LocalStorage, folder: Path
+) -> None:
     (folder / "log").write_bytes(b"")
     with pytest.raises(CorruptRecordError, match="log is not a folder"):
         storage.names("log")
@@ -366,7 +396,7 @@ def test_a_linked_log_folder_is_refused(storage: LocalStorage, folder: Path) -> 
         storage.sync("log")
 
 
-# -- durability and errors ---------------------------------------------------------------------------------------------
+# -- durability and errors -------------------------------------------------------------------------
 
 
 class Tape:
@@ -376,7 +406,10 @@ class Tape:
         self.calls: list[str] = []
         self.fail: dict[str, int] = {}
         self._paths: dict[int, str] = {}
-        self._real = {name: getattr(os, name) for name in ("open", "write", "fsync", "link", "mkdir", "unlink")}
+        self._real = {
+            name: getattr(os, name)
+            for name in ("open", "write", "fsync", "link", "mkdir", "unlink")
+        }
         for name in self._real:
             monkeypatch.setattr(os, name, getattr(self, f"_{name}"))
 
@@ -422,7 +455,9 @@ def tape(storage: LocalStorage, monkeypatch: Patch) -> Tape:
     return Tape(monkeypatch)
 
 
-def test_a_name_is_written_synced_linked_and_its_folder_synced_in_this_order(storage: LocalStorage, tape: Tape) -> None:
+def test_a_name_is_written_synced_linked_and_its_folder_synced_in_this_order(
+    storage: LocalStorage, tape: Tape
+) -> None:
     storage.create(NAME, b"data")
     assert tape.calls == [
         "create temporary",
@@ -435,20 +470,26 @@ def test_a_name_is_written_synced_linked_and_its_folder_synced_in_this_order(sto
     ]
 
 
-def test_a_new_folder_is_durable_before_anything_is_written_into_it(storage: LocalStorage, tape: Tape) -> None:
+def test_a_new_folder_is_durable_before_anything_is_written_into_it(
+    storage: LocalStorage, tape: Tape
+) -> None:
     storage.create("chk/a/_metadata", b"data")
     assert tape.calls[:4] == ["mkdir chk", "fsync job", "mkdir a", "fsync chk"]
     assert tape.calls[4] == "create temporary"
 
 
-def test_a_reader_syncs_every_file_and_the_folders_that_lead_to_them(storage: LocalStorage, tape: Tape) -> None:
+def test_a_reader_syncs_every_file_and_the_folders_that_lead_to_them(
+    storage: LocalStorage, tape: Tape
+) -> None:
     storage.create(NAME, b"data")
     tape.calls.clear()
     storage.sync("log")
     assert tape.calls == ["fsync 0000000001", "fsync other", "fsync log", "fsync job"]
 
 
-def test_a_name_that_vanishes_while_it_is_synced_is_not_missed(storage: LocalStorage, monkeypatch: Patch) -> None:
+def test_a_name_that_vanishes_while_it_is_synced_is_not_missed(
+    storage: LocalStorage, monkeypatch: Patch
+) -> None:
     storage.create(NAME, b"data")
     monkeypatch.setattr(storage, "names", lambda folder: ["0000000000", "0000000001"])
     storage.sync("log")
@@ -509,7 +550,9 @@ def test_h21_an_unclear_outcome_stays_unclear_on_a_file_system_that_went_read_on
         storage.create(NAME, b"data")
 
 
-def test_a_temporary_name_that_cannot_be_dropped_does_not_undo_the_creation(storage: LocalStorage, tape: Tape) -> None:
+def test_a_temporary_name_that_cannot_be_dropped_does_not_undo_the_creation(
+    storage: LocalStorage, tape: Tape
+) -> None:
     tape.fail["unlink temporary"] = errno.EIO
     storage.create(NAME, b"data")
     assert storage.read(NAME) == b"data"

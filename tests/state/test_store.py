@@ -1,4 +1,6 @@
-"""The store of completed checkpoints: a body is read only if it is the very one that was decided (invariant I9)."""
+"""The store of completed checkpoints: a body is read only if it is the very one that was
+decided (invariant I9).
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.state.conftest import JOB, LINEAGE, REFUSED, bit_flips, checkpoint, decide, snapshot, truncations
+from tests.state.conftest import (
+    JOB,
+    LINEAGE,
+    REFUSED,
+    bit_flips,
+    checkpoint,
+    decide,
+    snapshot,
+    truncations,
+)
 from tests.state.test_codec import VALUES, framed
 from tests.state.test_records import histories
-from twophase.errors import CheckpointMissingError, CorruptRecordError, DeclinedError, NewerFormatError
+from twophase.errors import (
+    CheckpointMissingError,
+    CorruptRecordError,
+    DeclinedError,
+    NewerFormatError,
+)
 from twophase.ids import Attempt
 from twophase.state import codec
 from twophase.state import store as module
@@ -36,14 +52,16 @@ def body(folder: Path, decision: Decision) -> Path:
 
 def bodies(folder: Path) -> list[int]:
     """The checkpoints whose bodies are there."""
-    return sorted(int(path.parent.name.rsplit("-", 2)[1]) for path in (folder / "chk").glob("*/_metadata"))
+    return sorted(
+        int(path.parent.name.rsplit("-", 2)[1]) for path in (folder / "chk").glob("*/_metadata")
+    )
 
 
 def commit(log: JobLog, decision: Decision) -> None:
     log.append(CommittedRecord(decision.lineage, decision.checkpoint))
 
 
-# -- write and read ----------------------------------------------------------------------------------------------------
+# -- write and read --------------------------------------------------------------------------------
 
 
 def test_decided_checkpoints_are_read(store: CompletedCheckpointStore, log: JobLog) -> None:
@@ -58,7 +76,9 @@ def test_a_body_alone_decides_nothing(store: CompletedCheckpointStore, folder: P
     assert JobLog(LocalStorage(folder), JOB).read().decisions == ()
 
 
-def test_the_body_is_durable_before_the_record_is_tried(store: CompletedCheckpointStore, monkeypatch: Patch) -> None:
+def test_the_body_is_durable_before_the_record_is_tried(
+    store: CompletedCheckpointStore, monkeypatch: Patch
+) -> None:
     created: list[str] = []
     create = LocalStorage.create
 
@@ -76,18 +96,22 @@ def test_a_state_that_is_not_json_is_declined_before_anything_is_written(
     store: CompletedCheckpointStore, folder: Path, value: object
 ) -> None:
     before = snapshot(folder)
-    with pytest.raises(DeclinedError, match="checkpoint 0 holds an operator state or a handle that is not JSON"):
+    with pytest.raises(
+        DeclinedError, match="checkpoint 0 holds an operator state or a handle that is not JSON"
+    ):
         store.prepare(replace(checkpoint(0), operator_states={"mine": value}))
     assert snapshot(folder) == before
 
 
-def test_a_body_that_could_not_be_read_back_is_not_written(store: CompletedCheckpointStore, folder: Path) -> None:
+def test_a_body_that_could_not_be_read_back_is_not_written(
+    store: CompletedCheckpointStore, folder: Path
+) -> None:
     with pytest.raises(OSError, match="too large to be read back"):
         store.prepare(replace(checkpoint(0), operator_states={"mine": "x" * codec.MAX_BYTES}))
     assert not (folder / "chk").exists()
 
 
-# -- damage ------------------------------------------------------------------------------------------------------------
+# -- damage ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("no_sync")
@@ -111,12 +135,18 @@ def test_h20_a_damaged_body_is_never_replaced_by_an_older_one(
     commit(log, decide(store, 0))
     newest = decide(store, 1)
     body(folder, newest).write_bytes(b"")
-    with pytest.raises(CorruptRecordError, match=r"body of checkpoint 1 .* is not the one that was decided") as caught:
+    with pytest.raises(
+        CorruptRecordError, match=r"body of checkpoint 1 .* is not the one that was decided"
+    ) as caught:
         store.read(newest)
-    assert "Nothing was written or deleted. Next: restore this file from a backup" in str(caught.value)
+    assert "Nothing was written or deleted. Next: restore this file from a backup" in str(
+        caught.value
+    )
 
 
-def test_the_body_of_another_checkpoint_is_refused(store: CompletedCheckpointStore, log: JobLog, folder: Path) -> None:
+def test_the_body_of_another_checkpoint_is_refused(
+    store: CompletedCheckpointStore, log: JobLog, folder: Path
+) -> None:
     first, second = decide(store, 0), decide(store, 1)
     shutil.copy(body(folder, first), body(folder, second))
     with pytest.raises(CorruptRecordError, match="its SHA-256 differs from the log"):
@@ -134,14 +164,20 @@ def test_the_body_of_a_declined_attempt_is_refused_in_the_place_of_the_decided_o
         store.read(decision)
 
 
-def test_a_body_that_is_gone_is_named_as_missing(store: CompletedCheckpointStore, folder: Path) -> None:
+def test_a_body_that_is_gone_is_named_as_missing(
+    store: CompletedCheckpointStore, folder: Path
+) -> None:
     decision = decide(store, 0)
     body(folder, decision).unlink()
-    with pytest.raises(CheckpointMissingError, match=r"body of the decided checkpoint 0 .* is gone"):
+    with pytest.raises(
+        CheckpointMissingError, match=r"body of the decided checkpoint 0 .* is gone"
+    ):
         store.read(decision)
 
 
-def test_a_folder_that_is_gone_is_named_as_missing(store: CompletedCheckpointStore, folder: Path) -> None:
+def test_a_folder_that_is_gone_is_named_as_missing(
+    store: CompletedCheckpointStore, folder: Path
+) -> None:
     decision = decide(store, 0)
     shutil.rmtree(folder / "chk")
     with pytest.raises(CheckpointMissingError):
@@ -173,21 +209,30 @@ def test_what_is_no_plain_file_or_too_large_is_refused(
         store.read(decision)
 
 
-def test_a_torn_temporary_name_beside_the_body_is_ignored(store: CompletedCheckpointStore, folder: Path) -> None:
+def test_a_torn_temporary_name_beside_the_body_is_ignored(
+    store: CompletedCheckpointStore, folder: Path
+) -> None:
     decision = decide(store, 0)
-    (body(folder, decision).parent / ".tmp-_metadata-0011223344556677").write_bytes(b"twophase/1 CH")
+    (body(folder, decision).parent / ".tmp-_metadata-0011223344556677").write_bytes(
+        b"twophase/1 CH"
+    )
     assert store.read(decision) == checkpoint(0)
 
 
 @given(VALUES)
 def test_whatever_stands_in_for_a_body_is_refused(value: Any) -> None:
-    for data in (codec.encode("CHECKPOINT", {"body": value}), framed(codec.canonical_json(value), "CHECKPOINT")):
+    for data in (
+        codec.encode("CHECKPOINT", {"body": value}),
+        framed(codec.canonical_json(value), "CHECKPOINT"),
+    ):
         with pytest.raises(REFUSED):
             decode_body(data, "here")
 
 
 @given(field=st.sampled_from(sorted(checkpoint(0).to_json())), value=VALUES)
-def test_a_body_with_one_field_of_another_form_is_understood_or_refused(field: str, value: Any) -> None:
+def test_a_body_with_one_field_of_another_form_is_understood_or_refused(
+    field: str, value: Any
+) -> None:
     data = codec.encode("CHECKPOINT", {**checkpoint(0).to_json(), field: value})
     try:
         assert isinstance(decode_body(data, "here"), CompletedCheckpoint)
@@ -207,7 +252,7 @@ def test_a_body_without_a_field_is_refused_unless_it_has_a_default(field: str) -
         decode_body(data, "here")
 
 
-# -- what is kept ------------------------------------------------------------------------------------------------------
+# -- what is kept ----------------------------------------------------------------------------------
 
 
 @given(history=histories(), num_retained=st.integers(1, 4))
@@ -222,7 +267,9 @@ def test_retained_are_all_uncommitted_and_the_newest_committed_in_their_order(
 
 
 @given(history=histories(), num_retained=st.integers(1, 4))
-def test_the_newest_checkpoint_of_the_current_lineage_is_always_retained(history: History, num_retained: int) -> None:
+def test_the_newest_checkpoint_of_the_current_lineage_is_always_retained(
+    history: History, num_retained: int
+) -> None:
     newest = history.newest(history.lineage.id) if history.lineage else None
     assert newest is None or newest in retained(history, num_retained)
 
@@ -256,7 +303,9 @@ def test_a_checkpoint_is_subsumed_once(store: CompletedCheckpointStore, log: Job
     assert gone == list(range(39))
 
 
-def test_the_log_is_folded_once_in_a_while(store: CompletedCheckpointStore, log: JobLog, folder: Path) -> None:
+def test_the_log_is_folded_once_in_a_while(
+    store: CompletedCheckpointStore, log: JobLog, folder: Path
+) -> None:
     folded = []
     for number in range(33):
         commit(log, decide(store, number))
@@ -269,7 +318,9 @@ def test_the_log_is_folded_once_in_a_while(store: CompletedCheckpointStore, log:
     assert [decision.checkpoint for decision in history.decisions] == [31, 32]
 
 
-def test_a_log_of_many_drivers_that_commit_once_each_is_folded_too(storage: LocalStorage, folder: Path) -> None:
+def test_a_log_of_many_drivers_that_commit_once_each_is_folded_too(
+    storage: LocalStorage, folder: Path
+) -> None:
     """A job that is started each hour, for what there is by then."""
     for number in range(module._FOLD_AT):
         log = JobLog(storage, JOB)
@@ -287,7 +338,11 @@ def test_a_log_of_many_drivers_that_commit_once_each_is_folded_too(storage: Loca
 
 
 def test_a_crash_while_bodies_are_deleted_is_harmless(
-    store: CompletedCheckpointStore, log: JobLog, storage: LocalStorage, folder: Path, monkeypatch: Patch
+    store: CompletedCheckpointStore,
+    log: JobLog,
+    storage: LocalStorage,
+    folder: Path,
+    monkeypatch: Patch,
 ) -> None:
     for number in range(4):
         commit(log, decide(store, number))
@@ -313,12 +368,16 @@ def test_a_discarded_attempt_leaves_no_body(store: CompletedCheckpointStore, fol
     assert list((folder / "chk").iterdir()) == []
 
 
-# -- sweep -------------------------------------------------------------------------------------------------------------
+# -- sweep -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def restarted(store: CompletedCheckpointStore, log: JobLog, storage: LocalStorage) -> CompletedCheckpointStore:
-    """The store of a new driver, after one that has decided checkpoint 0 and left an undecided body of 1."""
+def restarted(
+    store: CompletedCheckpointStore, log: JobLog, storage: LocalStorage
+) -> CompletedCheckpointStore:
+    """The store of a new driver, after one that has decided checkpoint 0 and left an
+    undecided body of 1.
+    """
     commit(log, decide(store, 0))
     store.prepare(checkpoint(1))
     again = JobLog(storage, JOB)
@@ -327,13 +386,17 @@ def restarted(store: CompletedCheckpointStore, log: JobLog, storage: LocalStorag
     return CompletedCheckpointStore(storage, again, 1)
 
 
-def test_bodies_of_dead_attempts_are_swept(restarted: CompletedCheckpointStore, folder: Path) -> None:
+def test_bodies_of_dead_attempts_are_swept(
+    restarted: CompletedCheckpointStore, folder: Path
+) -> None:
     assert bodies(folder) == [0, 1]
     restarted.sweep()
     assert bodies(folder) == [0]
 
 
-def test_a_torn_body_of_a_dead_attempt_is_swept(restarted: CompletedCheckpointStore, folder: Path) -> None:
+def test_a_torn_body_of_a_dead_attempt_is_swept(
+    restarted: CompletedCheckpointStore, folder: Path
+) -> None:
     torn = folder / "chk" / f"{LINEAGE}-1-1.9"
     torn.mkdir()
     (torn / ".tmp-_metadata-0011223344556677").write_bytes(b"twophase/1 CH")
@@ -357,7 +420,9 @@ def test_h40_a_driver_that_was_overtaken_does_not_sweep_what_the_newer_one_has_w
 
 
 @pytest.mark.parametrize("name", ["notes", "copy of 1-2", "0-1.1"])
-def test_what_is_not_ours_is_not_swept(restarted: CompletedCheckpointStore, folder: Path, name: str) -> None:
+def test_what_is_not_ours_is_not_swept(
+    restarted: CompletedCheckpointStore, folder: Path, name: str
+) -> None:
     (folder / "chk" / name).mkdir()
     (folder / "chk" / name / "_metadata").write_bytes(b"mine")
     (folder / "chk" / "file").write_bytes(b"mine")

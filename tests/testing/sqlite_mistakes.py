@@ -1,4 +1,6 @@
-"""The SQLite sink with one mistake each: those that authors of sinks make, each in one step of the sink."""
+"""The SQLite sink with one mistake each: those that authors of sinks make, each in
+one step of the sink.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import CommitOutcome, Committed
 from twophase.protocol.sink import CommitRequest, Predecessor, SinkContext
 
-# -- abort -------------------------------------------------------------------------------------------------------------
+# -- abort -----------------------------------------------------------------------------------------
 
 
 class AbortsByCheckpoint(SqliteSink):
@@ -52,24 +54,30 @@ class AbortTakesBack(SqliteSink):
 
 
 class AbortTakesBackTheCheckpoint(AbortTakesBack):
-    """Abort deletes all rows of the piece's checkpoint, also those that another attempt has committed."""
+    """Abort deletes all rows of the piece's checkpoint, also those that another
+    attempt has committed.
+    """
 
     def drop(self, connection: sqlite3.Connection, committable: Committable) -> None:
         super().drop(connection, committable)
         connection.execute(f"DELETE FROM {self.database.table}")
 
 
-# -- identity ----------------------------------------------------------------------------------------------------------
+# -- identity --------------------------------------------------------------------------------------
 
 
 class WriterWithoutTaskAttempt(SqliteWriter):
     def stage(self, connection: sqlite3.Connection) -> None:
-        connection.execute("DELETE FROM twophase_piece WHERE subtask = ?", (self.piece.subtask.index,))
+        connection.execute(
+            "DELETE FROM twophase_piece WHERE subtask = ?", (self.piece.subtask.index,)
+        )
         super().stage(connection)
 
 
 class WithoutTaskAttempt(SqliteSink):
-    """A piece is named by its task; the second attempt of the task replaces what the first has written."""
+    """A piece is named by its task; the second attempt of the task replaces what the
+    first has written.
+    """
 
     writer_class = WriterWithoutTaskAttempt
 
@@ -81,7 +89,7 @@ class OneTargetForAll(SqliteSink):
         return "sqlite"
 
 
-# -- fence -------------------------------------------------------------------------------------------------------------
+# -- fence -----------------------------------------------------------------------------------------
 
 
 def drop_fence(connection: sqlite3.Connection) -> None:
@@ -174,12 +182,15 @@ class ChecksInAnotherTransaction(SqliteSink):
     writer_class = CheckingFirstWriter
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------------------
 
 
 class EmptyForNullWriter(SqliteWriter):
     def stage_rows(self, connection: sqlite3.Connection, piece: int | None) -> None:
-        self.rows = [{name: "" if value is None else value for name, value in row.items()} for row in self.rows]
+        self.rows = [
+            {name: "" if value is None else value for name, value in row.items()}
+            for row in self.rows
+        ]
         super().stage_rows(connection, piece)
 
 
@@ -189,7 +200,10 @@ class NullIsEmpty(SqliteSink):
 
 class NullForEmptyWriter(SqliteWriter):
     def stage_rows(self, connection: sqlite3.Connection, piece: int | None) -> None:
-        self.rows = [{name: None if value == "" else value for name, value in row.items()} for row in self.rows]
+        self.rows = [
+            {name: None if value == "" else value for name, value in row.items()}
+            for row in self.rows
+        ]
         super().stage_rows(connection, piece)
 
 
@@ -200,7 +214,8 @@ class EmptyIsNull(SqliteSink):
 class PositionalWriter(SqliteWriter):
     def stage_rows(self, connection: sqlite3.Connection, piece: int | None) -> None:
         connection.executemany(
-            f"INSERT INTO {self.database.staged} VALUES (?, ?, ?, ?)", [(piece, *row.values()) for row in self.rows]
+            f"INSERT INTO {self.database.staged} VALUES (?, ?, ?, ?)",
+            [(piece, *row.values()) for row in self.rows],
         )
 
 
@@ -208,7 +223,7 @@ class ColumnsByPosition(SqliteSink):
     writer_class = PositionalWriter
 
 
-# -- proof -------------------------------------------------------------------------------------------------------------
+# -- proof -----------------------------------------------------------------------------------------
 
 
 class ProofAfterTheRows(SqliteSink):
@@ -233,7 +248,9 @@ class ProofBeforeTheRows(SqliteSink):
             outcome = self.known(connection, request)
             if isinstance(outcome, CommitOutcome):
                 return outcome
-            connection.execute("UPDATE twophase_piece SET committed = TRUE WHERE piece = ?", (outcome,))
+            connection.execute(
+                "UPDATE twophase_piece SET committed = TRUE WHERE piece = ?", (outcome,)
+            )
         with self.database.transaction() as connection:
             self.move_rows(connection, outcome)
             self.prove(connection, outcome)
@@ -241,7 +258,9 @@ class ProofBeforeTheRows(SqliteSink):
 
 
 class ProofDroppedBeforeTheMark(SqliteSink):
-    """Subsume deletes proofs in one transaction and raises the mark to what they proved in the next."""
+    """Subsume deletes proofs in one transaction and raises the mark to what they
+    proved in the next.
+    """
 
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
         with self.database.transaction() as connection:
@@ -263,7 +282,9 @@ class MarkAheadOfTheProof(SqliteSink):
         set_mark(self, connection, lineage, checkpoint)
 
 
-def set_mark(sink: SqliteSink, connection: sqlite3.Connection, lineage: str, checkpoint: int) -> None:
+def set_mark(
+    sink: SqliteSink, connection: sqlite3.Connection, lineage: str, checkpoint: int
+) -> None:
     """Raise the mark, whatever is proven by now."""
     connection.execute(
         "INSERT INTO twophase_mark VALUES (?, ?, ?, ?)"
@@ -272,7 +293,7 @@ def set_mark(sink: SqliteSink, connection: sqlite3.Connection, lineage: str, che
     )
 
 
-# -- predecessor -------------------------------------------------------------------------------------------------------
+# -- predecessor -----------------------------------------------------------------------------------
 
 
 class AsksForNoPredecessor(SqliteSink):
@@ -305,5 +326,7 @@ class AsksForTheTargetFirst(SqliteSink):
 
     def known(self, connection: sqlite3.Connection, request: CommitRequest) -> CommitOutcome | int:
         if request.committable.target != self.target():
-            raise TargetChangedError(f"{request.committable.transaction} is in {request.committable.target}.")
+            raise TargetChangedError(
+                f"{request.committable.transaction} is in {request.committable.target}."
+            )
         return super().known(connection, request)

@@ -1,12 +1,15 @@
-"""A sink for SQLite, written from docs/writing-a-sink.md: pieces are staged beside the table, and a commit moves them into it.
+"""A sink for SQLite, written from docs/writing-a-sink.md: pieces are staged beside the table, and a
+commit moves them into it.
 
     twophase_target      a token that tells this database from every other
     twophase_fence       per job and sink, the attempt that may write
     twophase_piece       pieces; those that are committed are the proof, until they are subsumed
-    twophase_mark        per job, sink and lineage, the checkpoint up to which all is committed; kept for ever
+    twophase_mark        per job, sink and lineage, the checkpoint up to which all is
+                         committed; kept for ever
     staged_<table>       the rows of pieces that are pre-committed
 
-The steps that a mistake can spoil are methods of their own, so that `test_contract_mutants.py` can spoil one.
+The steps that a mistake can spoil are methods of their own, so that
+`test_contract_mutants.py` can spoil one.
 """
 
 from __future__ import annotations
@@ -36,21 +39,39 @@ from twophase.protocol.sink import (
 from twophase.protocol.writer import SinkWriter
 from twophase.testing.harness import Row
 
-IDENTITY = ("job", "sink", "lineage", "checkpoint", "generation", "counter", "subtask", "task_attempt")
+IDENTITY = (
+    "job",
+    "sink",
+    "lineage",
+    "checkpoint",
+    "generation",
+    "counter",
+    "subtask",
+    "task_attempt",
+)
 THIS_PIECE = " AND ".join(f"{column} = ?" for column in IDENTITY)
 TABLES = (
     "CREATE TABLE IF NOT EXISTS twophase_target (token TEXT)",
-    "CREATE TABLE IF NOT EXISTS twophase_fence (job, sink, generation, counter, PRIMARY KEY (job, sink))",
     (
-        f"CREATE TABLE IF NOT EXISTS twophase_piece (piece INTEGER PRIMARY KEY, {', '.join(IDENTITY)}, offsets_hash, rows,"
+        "CREATE TABLE IF NOT EXISTS twophase_fence (job, sink, generation, counter, "
+        "PRIMARY KEY (job, sink))"
+    ),
+    (
+        "CREATE TABLE IF NOT EXISTS twophase_piece (piece INTEGER "
+        f"PRIMARY KEY, {', '.join(IDENTITY)}, offsets_hash, rows,"
         f" committed, UNIQUE ({', '.join(IDENTITY)}))"
     ),
-    "CREATE TABLE IF NOT EXISTS twophase_mark (job, sink, lineage, checkpoint, PRIMARY KEY (job, sink, lineage))",
+    (
+        "CREATE TABLE IF NOT EXISTS twophase_mark (job, sink, lineage, checkpoint, "
+        "PRIMARY KEY (job, sink, lineage))"
+    ),
 )
 
 
 class Database:
-    """One file and one table in it. A connection lives as long as a transaction, so that this can be pickled."""
+    """One file and one table in it. A connection lives as long as a transaction, so that
+    this can be pickled.
+    """
 
     def __init__(self, path: Path, table: str) -> None:
         self.path = path
@@ -73,7 +94,9 @@ class Database:
 class SqliteWriter(SinkWriter):
     """Holds the rows of one task attempt until they are pre-committed."""
 
-    def __init__(self, database: Database, target: str, transaction: TransactionId, subtask: Subtask) -> None:
+    def __init__(
+        self, database: Database, target: str, transaction: TransactionId, subtask: Subtask
+    ) -> None:
         self.database = database
         self.transaction = transaction
         self.piece = Committable(transaction, subtask, target, 0)
@@ -95,7 +118,10 @@ class SqliteWriter(SinkWriter):
 
     def check_fence(self, connection: sqlite3.Connection) -> None:
         """No fence, and any other generation, refuses too."""
-        fence, ours = read_fence(connection, self.transaction.job, self.transaction.sink), self.transaction.attempt
+        fence, ours = (
+            read_fence(connection, self.transaction.job, self.transaction.sink),
+            self.transaction.attempt,
+        )
         if ours.is_closed_by(fence):
             raise FencedError(f"{self.transaction} is closed: the sink is at {fence}.")
 
@@ -146,12 +172,18 @@ class SqliteSink(ArrowSink):
         with self.database.transaction() as connection:
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
             if columns != set(context.schema.names):
-                raise ConfigError(f"Table {table} has the columns {sorted(columns)}, the rows {context.schema.names}.")
+                raise ConfigError(
+                    f"Table {table} has the columns {sorted(columns)}, "
+                    f"the rows {context.schema.names}."
+                )
             for statement in TABLES:
                 connection.execute(statement)
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {staged} AS SELECT 0 AS piece, * FROM {table} WHERE 0")
             connection.execute(
-                "INSERT INTO twophase_target SELECT ? WHERE NOT EXISTS (SELECT * FROM twophase_target)",
+                f"CREATE TABLE IF NOT EXISTS {staged} AS SELECT 0 AS piece, * FROM {table} WHERE 0"
+            )
+            connection.execute(
+                "INSERT INTO twophase_target SELECT ? WHERE NOT EXISTS (SELECT * "
+                "FROM twophase_target)",
                 (uuid.uuid4().hex,),
             )
             [(self.token,)] = connection.execute("SELECT token FROM twophase_target")
@@ -164,8 +196,10 @@ class SqliteSink(ArrowSink):
         with self.database.transaction() as connection:
             fence = read_fence(connection, *owner)
             committed = connection.execute(
-                "SELECT lineage, MAX(checkpoint) FROM (SELECT job, sink, lineage, checkpoint FROM twophase_mark UNION ALL"
-                " SELECT job, sink, lineage, checkpoint FROM twophase_piece WHERE committed) WHERE job = ? AND sink = ?"
+                "SELECT lineage, MAX(checkpoint) FROM (SELECT job, sink, lineage, checkpoint "
+                "FROM twophase_mark UNION ALL"
+                " SELECT job, sink, lineage, checkpoint FROM twophase_piece WHERE committed) "
+                "WHERE job = ? AND sink = ?"
                 " GROUP BY lineage",
                 owner,
             ).fetchall()
@@ -175,7 +209,10 @@ class SqliteSink(ArrowSink):
         with self.database.transaction() as connection:
             fence = read_fence(connection, self.job, self.sink) or attempt
             if fence.generation > attempt.generation:
-                raise FencedError(f"Sink {self.sink!r} of job {self.job!r} is at {fence}, this driver at {attempt}.")
+                raise FencedError(
+                    f"Sink {self.sink!r} of job {self.job!r} is at {fence}, "
+                    f"this driver at {attempt}."
+                )
             highest = max(fence, attempt)
             connection.execute(
                 "REPLACE INTO twophase_fence VALUES (?, ?, ?, ?)",
@@ -211,7 +248,8 @@ class SqliteSink(ArrowSink):
         """
         committable = request.committable
         found = connection.execute(
-            f"SELECT piece, committed FROM twophase_piece WHERE {THIS_PIECE}", identity_of(committable)
+            f"SELECT piece, committed FROM twophase_piece WHERE {THIS_PIECE}",
+            identity_of(committable),
         ).fetchone()
         if found is not None and found[1]:
             return AlreadyCommitted("ledger row")
@@ -224,7 +262,9 @@ class SqliteSink(ArrowSink):
         if request.predecessor is not None and not self.has(connection, request.predecessor):
             raise predecessor_missing(request, self.target())
         if found is None:
-            return Lost(f"{transaction} is neither staged nor in the ledger; the high-water mark is {mark}.")
+            return Lost(
+                f"{transaction} is neither staged nor in the ledger; the high-water mark is {mark}."
+            )
         return int(found[0])
 
     def mark(self, connection: sqlite3.Connection, lineage: str) -> int:
@@ -238,16 +278,20 @@ class SqliteSink(ArrowSink):
     def has(self, connection: sqlite3.Connection, before: Predecessor) -> bool:
         """Whether there is proof of a checkpoint."""
         piece = connection.execute(
-            "SELECT 1 FROM twophase_piece WHERE job = ? AND sink = ? AND lineage = ? AND checkpoint = ? AND committed",
+            "SELECT 1 FROM twophase_piece WHERE job = ? AND sink = ? AND lineage = ? "
+            "AND checkpoint = ? AND committed",
             (self.job, self.sink, before.lineage, before.checkpoint),
         ).fetchone()
         return piece is not None or self.mark(connection, before.lineage) >= before.checkpoint
 
     def move_rows(self, connection: sqlite3.Connection, piece: int) -> None:
         """From the staging table into the table, by the names of the columns."""
-        names = ", ".join(f'"{row[1]}"' for row in connection.execute(f"PRAGMA table_info({self.database.table})"))
+        names = ", ".join(
+            f'"{row[1]}"' for row in connection.execute(f"PRAGMA table_info({self.database.table})")
+        )
         connection.execute(
-            f"INSERT INTO {self.database.table} ({names}) SELECT {names} FROM {self.database.staged} WHERE piece = ?",
+            f"INSERT INTO {self.database.table} ({names}) SELECT {names} "
+            f"FROM {self.database.staged} WHERE piece = ?",
             (piece,),
         )
 
@@ -266,7 +310,8 @@ class SqliteSink(ArrowSink):
         """One piece, if it is not committed."""
         where = f"FROM twophase_piece WHERE {THIS_PIECE} AND NOT committed"
         connection.execute(
-            f"DELETE FROM {self.database.staged} WHERE piece IN (SELECT piece {where})", identity_of(committable)
+            f"DELETE FROM {self.database.staged} WHERE piece IN (SELECT piece {where})",
+            identity_of(committable),
         )
         connection.execute(f"DELETE {where}", identity_of(committable))
 
@@ -279,12 +324,14 @@ class SqliteSink(ArrowSink):
             ).fetchall()
         return [
             Committable(
-                TransactionId(job, lineage, checkpoint, Attempt(generation, counter), sink, offsets_hash),
+                TransactionId(
+                    job, lineage, checkpoint, Attempt(generation, counter), sink, offsets_hash
+                ),
                 Subtask(subtask, task_attempt),
                 self.target(),
                 rows,
             )
-            for job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt, offsets_hash, rows in found
+            for job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt, offsets_hash, rows in found  # noqa: E501
         ]
 
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
@@ -295,8 +342,10 @@ class SqliteSink(ArrowSink):
     def raise_mark(self, connection: sqlite3.Connection, lineage: str, checkpoint: int) -> None:
         """The mark of a lineage, to what is proven and never backwards."""
         connection.execute(
-            "INSERT INTO twophase_mark SELECT job, sink, lineage, MAX(checkpoint) FROM twophase_piece"
-            " WHERE job = ? AND sink = ? AND lineage = ? AND checkpoint <= ? AND committed GROUP BY job, sink, lineage"
+            "INSERT INTO twophase_mark SELECT job, sink, lineage, MAX(checkpoint) "
+            "FROM twophase_piece"
+            " WHERE job = ? AND sink = ? AND lineage = ? AND checkpoint <= ? AND committed "
+            "GROUP BY job, sink, lineage"
             " ON CONFLICT DO UPDATE SET checkpoint = MAX(checkpoint, excluded.checkpoint)",
             (self.job, self.sink, lineage, checkpoint),
         )
@@ -304,7 +353,8 @@ class SqliteSink(ArrowSink):
     def drop_proofs(self, connection: sqlite3.Connection, lineage: str, checkpoint: int) -> None:
         """Of the pieces that the mark proves now."""
         connection.execute(
-            "DELETE FROM twophase_piece WHERE job = ? AND sink = ? AND lineage = ? AND checkpoint <= ? AND committed",
+            "DELETE FROM twophase_piece WHERE job = ? AND sink = ? AND lineage = ? "
+            "AND checkpoint <= ? AND committed",
             (self.job, self.sink, lineage, checkpoint),
         )
 

@@ -1,4 +1,6 @@
-"""Containers without an engine: which image is meant, how it is configured, and what is said where none can be started."""
+"""Containers without an engine: which image is meant, how it is configured, and what is said where
+none can be started.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from pathlib import Path
 import pytest
 
 from twophase.errors import ServiceError
-from twophase.testing.containers import KafkaContainer, MariaDbContainer, MySqlContainer, engine_problem
+from twophase.testing.containers import (
+    KafkaContainer,
+    MariaDbContainer,
+    MySqlContainer,
+    engine_problem,
+)
 from twophase.testing.containers.kafka import variable_of
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +34,7 @@ def test_kafka(kafka_container): ...
 def test_mysql(mysql_container): ...
 def test_mariadb(mariadb_container): ...
 def test_engine(docker_engine): ...
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -42,7 +49,17 @@ def run_suite(folder: Path, **environment: str) -> subprocess.CompletedProcess[s
     """A suite of a user, in a pytest of its own."""
     (folder / "test_suite.py").write_text(SUITE)
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-ra", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-ra",
+            "-p",
+            "no:cacheprovider",
+            "--rootdir",
+            str(folder),
+            str(folder),
+        ],
         env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         cwd=folder,
         capture_output=True,
@@ -74,9 +91,13 @@ def test_a_key_of_kafka_becomes_the_variable_that_its_image_reads(key: str, vari
 
 
 @pytest.mark.parametrize("kind", [kind for kind, _, _ in KINDS])
-def test_without_an_engine_a_start_says_what_to_do(kind: Callable[..., KafkaContainer], no_engine: str) -> None:
+def test_without_an_engine_a_start_says_what_to_do(
+    kind: Callable[..., KafkaContainer], no_engine: str
+) -> None:
     container = kind()
-    with pytest.raises(ServiceError, match=r"(?s)No Docker engine answers.*Next: start one .*DOCKER_HOST"):
+    with pytest.raises(
+        ServiceError, match=r"(?s)No Docker engine answers.*Next: start one .*DOCKER_HOST"
+    ):
         container.start()
     container.stop()
 
@@ -88,7 +109,9 @@ def test_without_an_engine_the_problem_is_a_text() -> None:
     assert problem.startswith("No Docker engine answers")
 
 
-def test_without_an_engine_the_tests_of_a_suite_are_skipped_and_say_why(tmp_path: Path, no_engine: str) -> None:
+def test_without_an_engine_the_tests_of_a_suite_are_skipped_and_say_why(
+    tmp_path: Path, no_engine: str
+) -> None:
     done = run_suite(tmp_path, DOCKER_HOST=no_engine, TWOPHASE_DOCKER="")
     assert done.returncode == 0, done.stdout
     assert "4 skipped" in done.stdout
@@ -106,7 +129,9 @@ def test_a_required_engine_that_is_away_fails_them(tmp_path: Path, no_engine: st
 @pytest.mark.parametrize("absent", ["testcontainers", "docker"])
 def test_without_its_packages_the_module_says_what_to_install(absent: str) -> None:
     code = f"import sys; sys.modules[{absent!r}] = None; import twophase.testing.containers"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert "Next: pip install 'twophase[testing]'" in done.stderr
 

@@ -1,4 +1,6 @@
-"""What authors of sinks get wrong: each mistake, put into the SQLite sink, is found by the test that is there for it."""
+"""What authors of sinks get wrong: each mistake, put into the SQLite sink, is found by the test
+that is there for it.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,10 @@ class Mistake:
     sink: type[SqliteSink]
     test: Callable[..., None]
     arguments: dict[str, Any] = field(default_factory=dict)
-    failure: type[BaseException] | tuple[type[BaseException], ...] = (AssertionError, pytest.fail.Exception)
+    failure: type[BaseException] | tuple[type[BaseException], ...] = (
+        AssertionError,
+        pytest.fail.Exception,
+    )
     lines: int = LINES_AT_MOST
 
     def __str__(self) -> str:
@@ -76,12 +81,21 @@ KILLS = SinkKillContract
 MISSING = SUITE.test_a_piece_whose_predecessor_is_missing_is_refused
 FENCE_DOWN = SUITE.test_no_other_call_takes_the_fence_down
 MISTAKES = [
-    Mistake(AbortsByCheckpoint, SUITE.test_abort_of_a_loser_leaves_what_is_pre_committed_of_its_checkpoint),
+    Mistake(
+        AbortsByCheckpoint,
+        SUITE.test_abort_of_a_loser_leaves_what_is_pre_committed_of_its_checkpoint,
+    ),
     Mistake(AbortsByCheckpoint, SUITE.test_abort_of_one_piece_leaves_the_others_of_its_attempt),
     Mistake(AbortsByAttempt, SUITE.test_abort_of_one_piece_leaves_the_others_of_its_attempt),
     Mistake(AbortTakesBack, SUITE.test_abort_never_takes_back_what_is_committed),
-    Mistake(AbortTakesBackTheCheckpoint, SUITE.test_abort_of_a_loser_leaves_what_is_committed_of_its_checkpoint),
-    Mistake(AbortTakesBackTheCheckpoint, SUITE.test_abort_of_one_piece_leaves_what_is_committed_of_its_attempt),
+    Mistake(
+        AbortTakesBackTheCheckpoint,
+        SUITE.test_abort_of_a_loser_leaves_what_is_committed_of_its_checkpoint,
+    ),
+    Mistake(
+        AbortTakesBackTheCheckpoint,
+        SUITE.test_abort_of_one_piece_leaves_what_is_committed_of_its_attempt,
+    ),
     Mistake(WithoutTaskAttempt, SUITE.test_attempts_of_one_task_are_pieces_apart),
     Mistake(OneTargetForAll, SUITE.test_each_target_has_a_name_of_its_own),
     Mistake(AbortDropsTheFence, FENCE_DOWN, {"call": "abort"}),
@@ -90,25 +104,49 @@ MISTAKES = [
     Mistake(InDoubtDropsTheFence, FENCE_DOWN, {"call": "in_doubt"}),
     Mistake(OpenDropsTheFence, FENCE_DOWN, {"call": "open"}),
     Mistake(RefusesLowerOnly, SUITE.test_without_a_fence_nobody_can_begin),
-    Mistake(RefusesLowerOnly, SUITE.test_another_generation_than_the_fences_cannot_begin, {"generation": 3}),
-    Mistake(RefusesGenerationsOnly, SUITE.test_raising_the_fence_again_is_a_no_op_and_never_lowers_it),
-    Mistake(RefusesLaterAttempts, SUITE.test_the_fenced_generations_later_attempts_begin, failure=FencedError),
-    Mistake(ChecksInAnotherTransaction, SUITE.test_a_fence_between_any_two_lines_of_pre_commit_counts),
+    Mistake(
+        RefusesLowerOnly,
+        SUITE.test_another_generation_than_the_fences_cannot_begin,
+        {"generation": 3},
+    ),
+    Mistake(
+        RefusesGenerationsOnly, SUITE.test_raising_the_fence_again_is_a_no_op_and_never_lowers_it
+    ),
+    Mistake(
+        RefusesLaterAttempts,
+        SUITE.test_the_fenced_generations_later_attempts_begin,
+        failure=FencedError,
+    ),
+    Mistake(
+        ChecksInAnotherTransaction, SUITE.test_a_fence_between_any_two_lines_of_pre_commit_counts
+    ),
     Mistake(NullIsEmpty, SUITE.test_null_stays_null_and_an_empty_text_empty),
     Mistake(EmptyIsNull, SUITE.test_null_stays_null_and_an_empty_text_empty),
     Mistake(ColumnsByPosition, SUITE.test_columns_go_by_name_after_a_restart_with_another_order),
     Mistake(AsksForNoPredecessor, MISSING, {"predecessor": (LINEAGE, 4)}),
     Mistake(AsksForNoPredecessor, SUITE.test_a_predecessor_of_another_sink_is_none),
     Mistake(AsksAnySinkForThePredecessor, SUITE.test_a_predecessor_of_another_sink_is_none),
-    Mistake(AsksForTheMarkOnly, SUITE.test_a_piece_is_committed_after_its_predecessor, failure=TargetChangedError),
+    Mistake(
+        AsksForTheMarkOnly,
+        SUITE.test_a_piece_is_committed_after_its_predecessor,
+        failure=TargetChangedError,
+    ),
     Mistake(
         AsksForTheTargetFirst,
         SUITE.test_a_piece_that_is_committed_needs_its_target_no_more,
         failure=TargetChangedError,
     ),
     Mistake(MarkAheadOfTheProof, SUITE.test_subsume_proves_no_more_than_the_target_had_proof_of),
-    Mistake(ProofAfterTheRows, KILLS.test_a_kill_at_any_line_neither_loses_nor_repeats, {"method": "commit"}),
-    Mistake(ProofBeforeTheRows, KILLS.test_a_kill_at_any_line_neither_loses_nor_repeats, {"method": "commit"}),
+    Mistake(
+        ProofAfterTheRows,
+        KILLS.test_a_kill_at_any_line_neither_loses_nor_repeats,
+        {"method": "commit"},
+    ),
+    Mistake(
+        ProofBeforeTheRows,
+        KILLS.test_a_kill_at_any_line_neither_loses_nor_repeats,
+        {"method": "commit"},
+    ),
     Mistake(
         ProofDroppedBeforeTheMark,
         KILLS.test_a_kill_at_any_line_neither_loses_nor_repeats,
@@ -136,7 +174,10 @@ DEAR = (ProofAfterTheRows, ProofBeforeTheRows)
 
 @pytest.mark.parametrize(
     "mistake",
-    [pytest.param(mistake, marks=[pytest.mark.proof] if mistake.sink in DEAR else []) for mistake in MISTAKES],
+    [
+        pytest.param(mistake, marks=[pytest.mark.proof] if mistake.sink in DEAR else [])
+        for mistake in MISTAKES
+    ],
     ids=str,
 )
 def test_the_mistake_is_found(mistake: Mistake, tmp_path: Path) -> None:

@@ -17,7 +17,13 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from twophase.errors import ServiceError
-from twophase.testing.services import KafkaService, MariaDbService, MySqlService, ServiceNotOwnedError, local_server
+from twophase.testing.services import (
+    KafkaService,
+    MariaDbService,
+    MySqlService,
+    ServiceNotOwnedError,
+    local_server,
+)
 from twophase.testing.services.kafka import BOOTSTRAP_VARIABLE
 from twophase.testing.services.ports import free_ports
 
@@ -43,7 +49,9 @@ def kafka() -> Iterator[KafkaService]:
         yield service
 
 
-@pytest.fixture(scope="module", params=[MySqlService, pytest.param(MariaDbService, marks=pytest.mark.proof)])
+@pytest.fixture(
+    scope="module", params=[MySqlService, pytest.param(MariaDbService, marks=pytest.mark.proof)]
+)
 def kind(request: pytest.FixtureRequest) -> SqlKind:
     chosen: SqlKind = request.param
     return chosen
@@ -51,7 +59,9 @@ def kind(request: pytest.FixtureRequest) -> SqlKind:
 
 @pytest.fixture(scope="module")
 def sql(kind: SqlKind) -> Iterator[MySqlService | MariaDbService]:
-    with kind(own=True, local_infile=True, server_options=["--innodb-lock-wait-timeout=7"]) as service:
+    with kind(
+        own=True, local_infile=True, server_options=["--innodb-lock-wait-timeout=7"]
+    ) as service:
         service.create_database("shop")
         yield service
 
@@ -87,7 +97,8 @@ def test_a_transaction_of_kafka_survives_a_restart_in_order(kafka: KafkaService)
     producer.commit_transaction()
     producer.close()
     kafka.restart()
-    while not (found := records(kafka, "transactional")):  # it is decided; its marker may be written after the restart
+    # it is decided; its marker may be written after the restart
+    while not (found := records(kafka, "transactional")):
         pass
     assert found == [b"committed"]
 
@@ -115,10 +126,13 @@ def test_a_prepared_branch_survives_a_kill(sql: MySqlService | MariaDbService) -
         assert cursor.fetchall() == ((1,), (2,))
 
 
-def test_the_server_has_the_settings_that_the_protocol_needs(sql: MySqlService | MariaDbService) -> None:
+def test_the_server_has_the_settings_that_the_protocol_needs(
+    sql: MySqlService | MariaDbService,
+) -> None:
     with sql.connect() as connection, connection.cursor() as cursor:
         cursor.execute(
-            "SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@local_infile, @@innodb_lock_wait_timeout, @@port"
+            "SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@local_infile, "
+            "@@innodb_lock_wait_timeout, @@port"
         )
         assert cursor.fetchone() == (1, 0, 1, 7, sql.port)
 
@@ -135,13 +149,21 @@ def test_the_url_names_everything_but_the_password(sql: MySqlService | MariaDbSe
     assert sql.password not in sql.url("shop")
 
 
-def test_a_suspended_server_answers_only_after_it_is_resumed(sql: MySqlService | MariaDbService) -> None:
+def test_a_suspended_server_answers_only_after_it_is_resumed(
+    sql: MySqlService | MariaDbService,
+) -> None:
     with sql.connect() as connection, connection.cursor() as cursor:
         sql.suspend()
         try:
             assert psutil.Process(sql.pid).status() == psutil.STATUS_STOPPED
             with pytest.raises(pymysql.err.OperationalError):
-                pymysql.connect(host=sql.host, port=sql.port, user=sql.user, password=sql.password, read_timeout=1)
+                pymysql.connect(
+                    host=sql.host,
+                    port=sql.port,
+                    user=sql.user,
+                    password=sql.password,
+                    read_timeout=1,
+                )
         finally:
             sql.resume()
         cursor.execute("SELECT 1")
@@ -149,7 +171,9 @@ def test_a_suspended_server_answers_only_after_it_is_resumed(sql: MySqlService |
 
 
 @pytest.mark.proof
-def test_two_servers_are_strangers_to_each_other(kind: SqlKind, sql: MySqlService | MariaDbService) -> None:
+def test_two_servers_are_strangers_to_each_other(
+    kind: SqlKind, sql: MySqlService | MariaDbService
+) -> None:
     with kind(own=True) as other:
         assert other.port != sql.port
         assert other.password != sql.password
@@ -218,7 +242,9 @@ def test_a_port_that_is_taken_between_choice_and_bind_is_replaced(
 ) -> None:
     really_free = free_ports
     answers = iter([[sql.port]])
-    monkeypatch.setattr(local_server, "free_ports", lambda count: next(answers, None) or really_free(count))
+    monkeypatch.setattr(
+        local_server, "free_ports", lambda count: next(answers, None) or really_free(count)
+    )
     with kind(own=True) as other:
         assert other.port != sql.port
 
@@ -230,13 +256,17 @@ def test_a_broker_of_somebody_else_on_our_port_is_not_taken_for_ours(
     really_free = free_ports
     taken = int(kafka.bootstrap_servers.partition(":")[2])
     answers = iter([[taken, really_free(1)[0]]])
-    monkeypatch.setattr(local_server, "free_ports", lambda count: next(answers, None) or really_free(count))
+    monkeypatch.setattr(
+        local_server, "free_ports", lambda count: next(answers, None) or really_free(count)
+    )
     with KafkaService(own=True) as other:
         assert other.bootstrap_servers != kafka.bootstrap_servers
 
 
 def runs(pid: int) -> bool:
-    """Whether a process runs; one that has ended is a zombie as long as its new parent does not ask for it."""
+    """Whether a process runs; one that has ended is a zombie as long as its new parent
+    does not ask for it.
+    """
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -265,7 +295,13 @@ def test_the_environment_can_name_a_kafka_of_the_users_own(
     monkeypatch.setenv(BOOTSTRAP_VARIABLE, kafka.bootstrap_servers)
     with KafkaService() as named:
         assert named.bootstrap_servers == kafka.bootstrap_servers
-        for forbidden in (named.kill, named.restart, named.suspend, named.resume, lambda: named.pid):
+        for forbidden in (
+            named.kill,
+            named.restart,
+            named.suspend,
+            named.resume,
+            lambda: named.pid,
+        ):
             with pytest.raises(ServiceNotOwnedError, match=BOOTSTRAP_VARIABLE):
                 forbidden()
     assert psutil.pid_exists(kafka.pid)
@@ -287,15 +323,21 @@ def test_the_environment_can_name_a_server_of_the_users_own(
         assert local.port != sql.port
 
 
-@pytest.mark.parametrize("url", ["root@127.0.0.1", "mysql://127.0.0.1/shop", "mysql://root:secret@127.0.0.1"])
-def test_a_wrong_url_in_the_environment_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "url", ["root@127.0.0.1", "mysql://127.0.0.1/shop", "mysql://root:secret@127.0.0.1"]
+)
+def test_a_wrong_url_in_the_environment_is_refused(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TWOPHASE_MYSQL_URL", url)
     with pytest.raises(ServiceError, match="TWOPHASE_MYSQL_PASSWORD") as caught:
         MySqlService()
     assert "secret" not in str(caught.value)
 
 
-def test_a_server_of_the_users_own_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_of_the_users_own_that_does_not_answer_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     [unused] = free_ports(1)
     monkeypatch.setenv("TWOPHASE_MYSQL_URL", f"mysql://root@127.0.0.1:{unused}")
     with pytest.raises(ServiceError, match="TWOPHASE_MYSQL_URL does not answer"):
@@ -316,7 +358,9 @@ def send(kafka: KafkaService, topic: str, values: list[bytes]) -> None:
 
 
 def records(kafka: KafkaService, topic: str) -> list[bytes]:
-    consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed")
+    consumer = KafkaConsumer(
+        bootstrap_servers=kafka.bootstrap_servers, isolation_level="read_committed"
+    )
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
     consumer.seek_to_beginning(partition)

@@ -60,14 +60,21 @@ def test_what_a_killed_build_left_is_removed(cache: Path) -> None:
 def test_two_processes_build_an_entry_once(tmp_path: Path) -> None:
     root = str(Path(__file__).parents[2])
     command = [sys.executable, "-c", BUILD_SLOWLY]
-    pair = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, env=environment(root)) for _ in range(2)]
+    pair = [
+        subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, env=environment(root))
+        for _ in range(2)
+    ]
     assert [process.communicate()[0] for process in pair] == [b"whole\n", b"whole\n"]
     assert (tmp_path / "built").read_text() == "x"
 
 
 def test_an_entry_that_is_not_whole_is_replaced() -> None:
     target = cached("thing-1", lambda folder: (folder / "damaged").touch())
-    cached("thing-1", lambda folder: (folder / "whole").touch(), lambda folder: (folder / "whole").exists())
+    cached(
+        "thing-1",
+        lambda folder: (folder / "whole").touch(),
+        lambda folder: (folder / "whole").exists(),
+    )
     assert [path.name for path in target.iterdir()] == ["whole"]
 
 
@@ -78,7 +85,9 @@ def test_what_another_process_has_built_meanwhile_is_kept() -> None:
     assert (target / "theirs").exists()
 
 
-def test_without_apt_the_error_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_apt_the_error_names_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ServiceError, match=r"no mariadbd here.*apt-get install -y mariadb-server"):
         cached("mariadb", mariadb.fetch_packages)

@@ -1,4 +1,6 @@
-"""`python -m twophase.testing.services up`: servers to try things with, whose addresses are printed as lines for a shell."""
+"""`python -m twophase.testing.services up`: servers to try things with, whose addresses are printed
+as lines for a shell.
+"""
 
 from __future__ import annotations
 
@@ -59,12 +61,16 @@ class Up:
     def exported(self) -> dict[str, str]:
         """The variables that a shell has after the lines were pasted into it."""
         script = "".join(self.lines) + "env -0"
-        done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=True, env={})
+        done = subprocess.run(
+            ["bash", "-euc", script], capture_output=True, text=True, check=True, env={}
+        )
         return dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
 
     def shown(self, what: str) -> str:
         """What a comment says of an option."""
-        (found,) = re.findall(rf"^# .*\b{re.escape(what)} is (\S+)$", "".join(self.lines), flags=re.MULTILINE)
+        (found,) = re.findall(
+            rf"^# .*\b{re.escape(what)} is (\S+)$", "".join(self.lines), flags=re.MULTILINE
+        )
         return str(found)
 
     def signal(self, number: signal.Signals) -> None:
@@ -104,7 +110,9 @@ def test_the_lines_lead_to_servers_with_what_the_quick_start_needs(up: Up, tmp_p
     assert up.shown("url") == f"{exported['TWOPHASE_MYSQL_URL']}/shop"
     host, port = up.shown("url").partition("@")[2].removesuffix("/shop").split(":")
     password = exported["SHOP_PASSWORD"]
-    with pymysql.connect(host=host, port=int(port), user="root", password=password, database="shop") as connection:
+    with pymysql.connect(
+        host=host, port=int(port), user="root", password=password, database="shop"
+    ) as connection:
         cursor = connection.cursor()
         cursor.execute("DESCRIBE orders")
         assert [(name, kind.partition("(")[0]) for name, kind, *_ in cursor.fetchall()] == [
@@ -129,7 +137,9 @@ def test_a_second_signal_does_not_disturb_the_stop(up: Up, tmp_path: Path) -> No
 
 
 @pytest.mark.proof
-def test_a_server_that_ends_by_itself_ends_the_command_and_the_others(up: Up, tmp_path: Path) -> None:
+def test_a_server_that_ends_by_itself_ends_the_command_and_the_others(
+    up: Up, tmp_path: Path
+) -> None:
     (server,) = [process for process in up.family if process.name() == "mysqld"]
     server.terminate()
     code, said = up.end()
@@ -141,6 +151,8 @@ def test_a_server_that_ends_by_itself_ends_the_command_and_the_others(up: Up, tm
 
 
 def test_a_name_of_no_service_is_refused_with_those_that_there_are() -> None:
-    done = subprocess.run([*COMMAND, "oracle"], capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run(
+        [*COMMAND, "oracle"], capture_output=True, text=True, cwd=ROOT, check=False
+    )
     assert done.returncode == 2
     assert "'oracle' is not one of 'kafka', 'mysql', 'mariadb'" in done.stderr

@@ -39,7 +39,9 @@ def test_the_workers_python_is_this_one_without_sparks_zips_on_its_path() -> Non
 
 def test_the_workers_import_the_installed_pyspark() -> None:
     program = spark_environment()["PYSPARK_PYTHON"]
-    printed = subprocess.check_output([program, "-c", "import pyspark; print(pyspark.__file__)"], text=True)
+    printed = subprocess.check_output(
+        [program, "-c", "import pyspark; print(pyspark.__file__)"], text=True
+    )
     assert printed.startswith(sysconfig.get_path("purelib"))
 
 
@@ -53,9 +55,21 @@ def test_the_archive_was_recorded_and_is_used(tmp_path: Path) -> None:
     loaded = tmp_path / "loaded"
     environment = spark_environment({"spark.ui.enabled": "false"})
     environment["SPARK_SUBMIT_OPTS"] += f" -Xlog:class+load:file={loaded}"
-    program = "from pyspark.sql import SparkSession; SparkSession.builder.master('local[1]').getOrCreate().stop()"
-    subprocess.run([sys.executable, "-c", program], env=os.environ | environment, check=True, capture_output=True)
-    [line] = [line for line in loaded.read_text().splitlines() if " org.apache.spark.SparkContext source: " in line]
+    program = (
+        "from pyspark.sql import SparkSession; "
+        "SparkSession.builder.master('local[1]').getOrCreate().stop()"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | environment,
+        check=True,
+        capture_output=True,
+    )
+    [line] = [
+        line
+        for line in loaded.read_text().splitlines()
+        if " org.apache.spark.SparkContext source: " in line
+    ]
     assert line.endswith("shared objects file (top)")
 
 

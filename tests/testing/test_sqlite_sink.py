@@ -1,4 +1,6 @@
-"""A sink written from the docs alone passes the whole suite, and loses nothing wherever it is killed."""
+"""A sink written from the docs alone passes the whole suite, and loses nothing
+wherever it is killed.
+"""
 
 from __future__ import annotations
 

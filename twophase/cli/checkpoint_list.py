@@ -1,4 +1,6 @@
-"""Reads the checkpoints in a job's folder without changing anything in it, even while the job runs."""
+"""Reads the checkpoints in a job's folder without changing anything in it, even
+while the job runs.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ class Entry:
 
     Attributes:
         decision: its decision in the log.
-        state: committed; decided, that is still to be committed; subsumed, its body is deleted; damaged; or newer, its
-            body is one of a newer version of twophase.
+        state: committed; decided, that is still to be committed; subsumed, its body is deleted;
+            damaged; or newer, its body is one of a newer version of twophase.
         path: the folder of its body, as `restore.path` takes it.
         body: its content; None if it cannot be read.
         size: the size of the body in bytes; None likewise.
@@ -59,7 +61,8 @@ class CheckpointList:
         job: the job's name.
         history: the job's history from its log.
         entries: the decided checkpoints in the log, oldest first.
-        undecided: folders of bodies that no decision names: from attempts in progress, declined or cut short.
+        undecided: folders of bodies that no decision names: from attempts in progress,
+            declined or cut short.
     """
 
     job: str
@@ -82,14 +85,17 @@ def read_checkpoints(folder: str) -> CheckpointList:
     Raises:
         ConfigError: it is not the folder of a job.
         CorruptRecordError: the log is damaged. Damaged bodies are reported by their entries.
-        NewerFormatError: a newer version of twophase has written the log. Its bodies are reported by their entries.
+        NewerFormatError: a newer version of twophase has written the log. Its bodies are
+            reported by their entries.
     """
     storage = ReadOnlyStorage(folder)
     return _steadily(storage, lambda: _read(storage))
 
 
 def _steadily(storage: ReadOnlyStorage, read: Callable[[], CheckpointList]) -> CheckpointList:
-    """Read again if the job's driver has written meanwhile: what looks damaged may just have been deleted by it."""
+    """Read again if the job's driver has written meanwhile: what looks damaged may just have
+    been deleted by it.
+    """
     for _ in range(_TRIES - 1):
         before = storage.names(LOG_FOLDER)
         try:
@@ -106,12 +112,17 @@ def _steadily(storage: ReadOnlyStorage, read: Callable[[], CheckpointList]) -> C
 def _read(storage: ReadOnlyStorage) -> CheckpointList:
     job = job_of(storage)
     if job is None:
-        raise ConfigError(f"{storage.root} is not the folder of a job.", remedy="name the job's checkpointLocation.")
+        raise ConfigError(
+            f"{storage.root} is not the folder of a job.",
+            remedy="name the job's checkpointLocation.",
+        )
     log = JobLog(storage, job)
     history = log.read()
     store = CompletedCheckpointStore(storage, log, num_retained=1)
     bodies = set(storage.names(BODY_FOLDER))
-    newest = next((decision for decision in reversed(history.decisions) if decision.committed), None)
+    newest = next(
+        (decision for decision in reversed(history.decisions) if decision.committed), None
+    )
     entries = []
     for decision in history.decisions:
         entries.append(_entry(storage, store, decision, decision.committed and decision != newest))
@@ -119,8 +130,12 @@ def _read(storage: ReadOnlyStorage) -> CheckpointList:
     return CheckpointList(job, history, entries, sorted(bodies))
 
 
-def _entry(storage: ReadOnlyStorage, store: CompletedCheckpointStore, decision: Decision, replaced: bool) -> Entry:
-    """Read one entry; if it is `replaced` by a newer committed one, its body may be gone, or go while it is read."""
+def _entry(
+    storage: ReadOnlyStorage, store: CompletedCheckpointStore, decision: Decision, replaced: bool
+) -> Entry:
+    """Read one entry; if it is `replaced` by a newer committed one, its body may be gone, or
+    go while it is read.
+    """
     path = storage.root / decision.folder
     try:
         body = store.read(decision)
@@ -136,7 +151,8 @@ def _entry(storage: ReadOnlyStorage, store: CompletedCheckpointStore, decision: 
 
 
 def offsets_of(body: CompletedCheckpoint) -> list[tuple[str, list[Any]]]:
-    """Return where each source stands after a checkpoint, from the operator state: its format and its entries.
+    """Return where each source stands after a checkpoint, from the operator state: its
+    format and its entries.
 
     An entry of `twophase-kafka` is a partition; other sources have one entry, their offset.
     """

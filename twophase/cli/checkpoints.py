@@ -48,7 +48,8 @@ _RIGHT = ("id", "duration", "size", "rows")
 @click.argument("folder", metavar="FOLDER")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with full paths and offsets.")
 @verbose_option
-def checkpoints(folder: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG001 verbose is for the display of errors
+# verbose is for the display of errors
+def checkpoints(folder: str, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
     """List the decided checkpoints in FOLDER, a job's checkpointLocation.
 
     Only reads, so it can be used while the job runs. Exits with 3 if something in the folder
@@ -93,22 +94,32 @@ def _print(found: CheckpointList) -> None:
         console.print(Text(f"repaired: {clean(_repair(repair))}", style="yellow"), soft_wrap=True)
     whole = [entry for entry in found.entries if entry.body is not None]
     if whole:
-        after = f"`twophase run JOB.yaml` goes on after checkpoint {whole[-1].decision.checkpoint}, without a restore."
+        after = (
+            f"`twophase run JOB.yaml` goes on after checkpoint {whole[-1].decision.checkpoint}, "
+            "without a restore."
+        )
         console.print(Text(f"{after} Its path: {whole[-1].path}"), soft_wrap=True)
 
 
 def _repair(repair: Repair) -> str:
     match repair:
         case AcceptedLoss():
-            rows = f"at least {count(repair.rows, 'row')}" if repair.emptied else count(repair.rows, "row")
+            rows = (
+                f"at least {count(repair.rows, 'row')}"
+                if repair.emptied
+                else count(repair.rows, "row")
+            )
             what = f"{rows} of checkpoint {repair.checkpoint} given up in sink {repair.sink}"
         case Adoption():
-            adopted = ", ".join(f"{lineage[:8]} up to {last}" for lineage, last in repair.lineage.ancestors.items())
+            adopted = ", ".join(
+                f"{lineage[:8]} up to {last}" for lineage, last in repair.lineage.ancestors.items()
+            )
             what = f"adopted from the targets: {adopted}"
         case Rewrite(decision=decision):
             rows = count(repair.rows, "row")
             what = (
-                f"{rows} of checkpoint {decision.checkpoint} written again to sink {repair.sink} ({decision.attempt})"
+                f"{rows} of checkpoint {decision.checkpoint} written again to sink "
+                f"{repair.sink} ({decision.attempt})"
             )
     return f"{local_time(repair.note.at_ms)} {what}, by {repair.note.by}: {repair.note.reason}"
 
@@ -137,11 +148,16 @@ def _cells(entry: Entry) -> Iterable[str | Text]:
     yield size(entry.size or 0)
     yield Text(_rows(body.rows_by_sink))
     yield Text("; ".join(_compact(entries) for _, entries in offsets_of(body)) or "-")
-    yield Text(", ".join(f"{count(pieces, 'piece')} of {sink}" for sink, pieces in entry.pending.items()) or "-")
+    yield Text(
+        ", ".join(f"{count(pieces, 'piece')} of {sink}" for sink, pieces in entry.pending.items())
+        or "-"
+    )
 
 
 def _rows(by_sink: Mapping[str, int]) -> str:
-    """Return the row counts as text: '1,000', '1,000 each' for several sinks, or 'facts 1,000, lake 310'."""
+    """Return the row counts as text: '1,000', '1,000 each' for several sinks, or
+    'facts 1,000, lake 310'.
+    """
     numbers = {*by_sink.values()}
     if len(numbers) > 1:
         return clean(", ".join(f"{sink} {rows:,}" for sink, rows in by_sink.items()))
@@ -191,7 +207,9 @@ def _entry_to_json(entry: Entry) -> dict[str, Any]:
         value["problem"] = str(entry.problem)
     if body is not None:
         value |= {
-            "trigger_time": datetime.fromtimestamp(body.trigger_time_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+            "trigger_time": datetime.fromtimestamp(body.trigger_time_ms / 1000, UTC).isoformat(
+                timespec="milliseconds"
+            ),
             "duration_ms": body.duration_ms,
             "size_bytes": entry.size,
             "rows": body.rows,

@@ -1,11 +1,13 @@
-"""Starts Spark's JVM like `pyspark.java_gateway.launch_gateway`, but shielded from signals and from its own compiler.
+"""Starts Spark's JVM like `pyspark.java_gateway.launch_gateway`, but shielded from signals and
+from its own compiler.
 
-When SIGTERM is sent to our process group, or to every process of a systemd unit, this process must handle it: it stops
-the job, and then Spark. A JVM that handled it too would tear down Spark under the job. So the JVM ignores SIGINT and
-SIGTERM, runs in its own session, and ends when we do: its standard input is a pipe from us.
+When SIGTERM is sent to our process group, or to every process of a systemd unit, this process must
+handle it: it stops the job, and then Spark. A JVM that handled it too would tear down Spark under
+the job. So the JVM ignores SIGINT and SIGTERM, runs in its own session, and ends when we do: its
+standard input is a pipe from us.
 
-Half of the JVM's processor time in a start goes to HotSpot's optimising compiler (C2). `slow_down_optimiser` lets the
-job's own threads go first when both want a processor.
+Half of the JVM's processor time in a start goes to HotSpot's optimising compiler (C2).
+`slow_down_optimiser` lets the job's own threads go first when both want a processor.
 """
 
 from __future__ import annotations
@@ -30,14 +32,19 @@ _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 _NOTE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 _POLL_S = 0.02
 _OPTIMISER, _OPTIMISER_NICE = "C2 CompilerThre", 10  # as Linux cuts the thread's name
-# Up to here HotSpot has one C1 thread from the start. With more, a C2 thread may start others, which inherit its nice.
+# Up to here HotSpot has one C1 thread from the start. With more, a C2 thread may start others,
+# which inherit its nice.
 _FEW_PROCESSORS = 4
-# Signals that a shell ignores stay ignored in what it runs, and HotSpot does not handle these two if they are ignored.
+# Signals that a shell ignores stay ignored in what it runs, and HotSpot does not handle these two
+# if they are ignored.
 _DEAF = 'trap "" INT TERM; exec "$@"'
 
 
 def start_jvm(
-    conf: SparkConf, environment: Mapping[str, str], output: IO[bytes], meanwhile: Callable[[], object] = lambda: None
+    conf: SparkConf,
+    environment: Mapping[str, str],
+    output: IO[bytes],
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Any:
     """Start Spark's JVM.
 
@@ -77,7 +84,8 @@ def start_jvm(
 
 
 def slow_down_optimiser(pid: int) -> None:
-    """Lower the priority of a JVM's C2 threads on a machine with few processors; with more, they have their own.
+    """Lower the priority of a JVM's C2 threads on a machine with few processors; with more,
+    they have their own.
 
     Args:
         pid: the JVM's process id.
@@ -88,7 +96,11 @@ def slow_down_optimiser(pid: int) -> None:
         with suppress(OSError):
             if (thread / "comm").read_text().startswith(_OPTIMISER):
                 number = int(thread.name)
-                os.setpriority(os.PRIO_PROCESS, number, os.getpriority(os.PRIO_PROCESS, number) + _OPTIMISER_NICE)
+                os.setpriority(
+                    os.PRIO_PROCESS,
+                    number,
+                    os.getpriority(os.PRIO_PROCESS, number) + _OPTIMISER_NICE,
+                )
 
 
 def _command(conf: SparkConf) -> list[str]:
@@ -99,7 +111,9 @@ def _command(conf: SparkConf) -> list[str]:
 
 
 def _wait_for(note: Path, process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Wait until the JVM has noted its port and secret, as Java's DataOutputStream writes them; return both."""
+    """Wait until the JVM has noted its port and secret, as Java's DataOutputStream writes
+    them; return both.
+    """
     while not note.is_file():
         if process.poll() is not None:
             raise RuntimeError(f"its process ended with {process.returncode}")
@@ -110,7 +124,9 @@ def _wait_for(note: Path, process: subprocess.Popen[bytes]) -> tuple[int, str]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a JVM that has done nothing yet, and what is starting it: scripts, and the launcher JVM."""
+    """Kill a JVM that has done nothing yet, and what is starting it: scripts,
+    and the launcher JVM.
+    """
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.stdin is not None:

@@ -25,7 +25,9 @@ Exit codes:
 
 
 class Commands(click.Group):
-    """Imports a command only when it is needed, from the module of its name, and shows all errors in the same form."""
+    """Imports a command only when it is needed, from the module of its name, and shows all
+    errors in the same form.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of the commands."""
@@ -45,18 +47,25 @@ class Commands(click.Group):
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:  # noqa: BLE001 shown, and reported by the exit code
-            code = show_error(JobConsole(stderr=True, highlight=False), error, verbose=is_verbose(ctx))
+            code = show_error(
+                JobConsole(stderr=True, highlight=False), error, verbose=is_verbose(ctx)
+            )
             ctx.exit(code)
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
-    click.echo(f"twophase {version('twophase')} (pyspark {version('pyspark')}, Python {platform.python_version()})")
+    click.echo(
+        f"twophase {version('twophase')} (pyspark {version('pyspark')}, Python "
+        f"{platform.python_version()})"
+    )
     ctx.exit()
 
 
-@click.group(cls=Commands, epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands, epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.option(
     "--version",
     is_flag=True,

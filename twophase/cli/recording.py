@@ -17,7 +17,8 @@ _log = logging.getLogger("twophase.startup")
 
 
 class Recorder:
-    """An observer of events that starts the recording once: when the first rows are committed, the start is over.
+    """An observer of events that starts the recording once: when the first rows are committed,
+    the start is over.
 
     Args:
         archive: the archive to record; None records nothing.
@@ -46,15 +47,23 @@ class Recorder:
 
 
 @contextmanager
-def recording(archive: ClassArchive | None, conf: Mapping[str, str], sinks: Mapping[str, Sink]) -> Iterator[Recorder]:
-    """Yield the recorder of a run: it starts with the first rows, or after a run without rows has succeeded.
+def recording(
+    archive: ClassArchive | None, conf: Mapping[str, str], sinks: Mapping[str, Sink]
+) -> Iterator[Recorder]:
+    """Yield the recorder of a run: it starts with the first rows, or after a run without
+    rows has succeeded.
 
     Args:
         archive: the archive for the run's Spark; None if there can be none.
         conf: the configuration that this Spark was started with.
         sinks: the job's sinks; only the settings in `conf` that they need are used.
     """
-    asked = {key for sink in sinks.values() if isinstance(sink, NeedsSparkConf) for key in sink.spark_conf()}
+    asked = {
+        key
+        for sink in sinks.values()
+        if isinstance(sink, NeedsSparkConf)
+        for key in sink.spark_conf()
+    }
     settings = {key: conf[key] for key in asked if key in conf}
     if archive is not None and archive.jars:
         settings |= {PACKAGES: "", JARS: ",".join(map(str, archive.jars))}

@@ -68,7 +68,8 @@ def rewrite_context(
         verbose: show log lines.
 
     Raises:
-        TwoPhaseError: the file is invalid, a sink cannot be opened, or rows of this plan cannot be written again.
+        TwoPhaseError: the file is invalid, a sink cannot be opened, or rows of this plan
+            cannot be written again.
     """
     with ExitStack() as stack:
         job, context = _context(stack, path, checkpoint_location, verbose=verbose)
@@ -88,9 +89,12 @@ def _context(
     check_root(storage.root)
     if (other := job_of(storage)) not in (None, job.name):
         raise ConfigError(
-            f"{storage.root} is the folder of job {other!r}, not of {job.name!r}.", remedy=f"correct {path.name}."
+            f"{storage.root} is the folder of job {other!r}, not of {job.name!r}.",
+            remedy=f"correct {path.name}.",
         )
-    stack.enter_context(log_lines(lambda line: click.echo(line, err=True), verbose=verbose, events_are_shown=False))
+    stack.enter_context(
+        log_lines(lambda line: click.echo(line, err=True), verbose=verbose, events_are_shown=False)
+    )
     check_connections(sinks)
     return job, JobContext(job.name, storage, sinks, options, Observers(log_event), SystemClock())
 
@@ -105,7 +109,9 @@ def _open(stack: ExitStack, job: JobFile, sinks: Mapping[str, Sink], *, verbose:
     _open_in_spark(stack, job, sinks, verbose=verbose)
 
 
-def _open_in_spark(stack: ExitStack, job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> Job:
+def _open_in_spark(
+    stack: ExitStack, job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool
+) -> Job:
     conf = spark_conf(job, sinks)
     quick = job.spark.quick_start and not is_switched_off()
     start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)

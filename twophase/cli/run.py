@@ -34,10 +34,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("job_file", metavar="JOB.yaml", type=click.Path(path_type=Path))
 @click.option(
-    "--available-now", is_flag=True, help="Process the available records, then end, whatever the file's trigger."
+    "--available-now",
+    is_flag=True,
+    help="Process the available records, then end, whatever the file's trigger.",
 )
-@click.option("--restore", metavar="PATH", help="Start a new lineage from a checkpoint; sets restore.path.")
-@click.option("--checkpoint-location", metavar="FOLDER", help="The job's folder; sets checkpointLocation.")
+@click.option(
+    "--restore", metavar="PATH", help="Start a new lineage from a checkpoint; sets restore.path."
+)
+@click.option(
+    "--checkpoint-location", metavar="FOLDER", help="The job's folder; sets checkpointLocation."
+)
 @click.option(
     "--progress",
     type=click.Choice([mode.value for mode in ProgressMode]),
@@ -56,8 +62,8 @@ def run(
 ) -> None:
     """Run the job that JOB.yaml describes until it is stopped.
 
-    Ctrl-C or SIGTERM stops the job cleanly; a second one ends the process at once, and so does a stop that takes longer
-    than a minute. Neither loses data.
+    Ctrl-C or SIGTERM stops the job cleanly; a second one ends the process at once, and so does a
+    stop that takes longer than a minute. Neither loses data.
 
     \b
     Examples:
@@ -91,9 +97,15 @@ def run(
     quick = job.spark.quick_start and not is_switched_off()
     start = Start(job.name, job.spark.master, conf, quick, modules_of_workers(job, sinks), verbose)
     output = SparkOutput(view.print_line)
-    with view, log_lines(view.print_line, verbose=verbose, events_are_shown=type(view) is not SilentView):
+    with (
+        view,
+        log_lines(view.print_line, verbose=verbose, events_are_shown=type(view) is not SilentView),
+    ):
         meanwhile = partial(_while_the_jvm_starts, sinks)
-        with spark_session(start, output, meanwhile) as spark, recording(spark.archive, conf, sinks) as recorder:
+        with (
+            spark_session(start, output, meanwhile) as spark,
+            recording(spark.archive, conf, sinks) as recorder,
+        ):
             from twophase.cli.jobfile.pipeline import describe
 
             view.tracker.set_state("starting")
@@ -115,7 +127,10 @@ def _run_to_its_end(job: Job, view: View, output: SparkOutput | None) -> None:
         if output is not None:
             output.muted = True
 
-    with stop_on_signals(job.stop, stopping, view.print_line), QueryPoller(lambda: job.query, view.tracker.set_query):
+    with (
+        stop_on_signals(job.stop, stopping, view.print_line),
+        QueryPoller(lambda: job.query, view.tracker.set_query),
+    ):
         job.start()
         job.await_termination()
     if output is not None:

@@ -1,9 +1,10 @@
-"""Handles SIGINT and SIGTERM: the first stops the job cleanly, the second or a hung stop ends the process at once.
+"""Handles SIGINT and SIGTERM: the first stops the job cleanly, the second or a hung stop ends
+the process at once.
 
 Ending at once is safe: recovery at the next start does what the driver could no longer do.
 
-A separate thread reads signals from a wakeup pipe. A Python handler would run only in the main thread, which may be in
-the middle of a long call to Spark or to a target.
+A separate thread reads signals from a wakeup pipe. A Python handler would run only in the main
+thread, which may be in the middle of a long call to Spark or to a target.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _SHOW_CURSOR = b"\x1b[?25h\n"  # a live panel hides it
 _EXIT_CODE_BASE = 128
 _STANDARD_ERROR = 2
 _DEADLINE_S = 60.0
-"""Deadline of a clean stop. systemd waits for 90 s before it kills, so its log still gets our message."""
+"""Deadline of a clean stop. systemd waits for 90 s before it kills, so its log
+still gets our message.
+"""
 
 _log = logging.getLogger("twophase")
 
@@ -37,7 +40,8 @@ def stop_on_signals(
     Args:
         stop: ends the job; called once, in its own thread.
         first: called before `stop` in the same thread, to inform the user.
-        hangs: given the reason why the process ends with code 1, if the context does not end in time after a signal.
+        hangs: given the reason why the process ends with code 1, if the context does not end in
+            time after a signal.
         deadline_s: that time, in seconds.
     """
     reading, writing = os.pipe()
@@ -47,9 +51,13 @@ def stop_on_signals(
 
     def begin() -> None:
         deadline.start()
-        threading.Thread(target=_stop, args=(stop, first), name="twophase-stop", daemon=True).start()
+        threading.Thread(
+            target=_stop, args=(stop, first), name="twophase-stop", daemon=True
+        ).start()
 
-    threading.Thread(target=_read_signals, args=(reading, begin), name="twophase-signals", daemon=True).start()
+    threading.Thread(
+        target=_read_signals, args=(reading, begin), name="twophase-signals", daemon=True
+    ).start()
     pipe_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
     try:
@@ -86,8 +94,8 @@ def _stop(stop: Callable[[], None], first: Callable[[], None]) -> None:
 def _give_up(hangs: Callable[[str], None], deadline_s: float) -> None:
     try:
         hangs(
-            f"The job did not stop within {deadline_s:g} s, and is ended at once. No data is lost: the next start commits what "
-            "is decided and aborts the rest."
+            f"The job did not stop within {deadline_s:g} s, and is ended at once. No data is lost: "
+            "the next start commits decided checkpoints and aborts the rest."
         )
     finally:
         _exit_at_once(1)

@@ -65,7 +65,8 @@ class Started:
 
     Attributes:
         session: the Spark session.
-        archive: the archive that the JVM took its classes from, or could have; None if there can be none.
+        archive: the archive that the JVM took its classes from, or could have; None if
+            there can be none.
     """
 
     session: SparkSession
@@ -109,7 +110,8 @@ def spark_session(
         output.print_kept()
         raise PreflightError(
             f"Spark does not start: {clean(str(error))[:300]}.",
-            remedy="check that Java 17 or 21 is on the PATH, and the spark section of the job file.",
+            remedy="check that Java 17 or 21 is on the PATH, "
+            "and the spark section of the job file.",
         ) from error
     try:
         if jars is None:
@@ -136,7 +138,8 @@ def _start(
     output.fetching = fetching
     if fetching:
         output.print_line(
-            f"Spark looks for {configuration.get(packages.PACKAGES)}, and fetches it if this is the first time"
+            f"Spark looks for {configuration.get(packages.PACKAGES)}, "
+            "and fetches it if this is the first time"
         )
     with output.open() as file:
         gateway = start_jvm(configuration, environment, file, meanwhile)
@@ -174,7 +177,9 @@ def _configuration(start: Start, conf: Mapping[str, str]) -> SparkConf:
 
 
 def _with_known_jars(conf: Mapping[str, str]) -> tuple[Mapping[str, str], Sequence[Path] | None]:
-    """Return settings that name jars instead of packages, and the jars; None for jars that Spark must resolve first."""
+    """Return settings that name jars instead of packages, and the jars; None for jars that Spark
+    must resolve first.
+    """
     if not conf.get(packages.PACKAGES):
         return conf, ()
     conf = packages.without_installed(conf)

@@ -1,16 +1,19 @@
 """A repair: an operator accepts a loss, so that a job that cannot continue by itself goes on.
 
-The loss is pieces of a decided checkpoint, or everything that a target restored from a backup lacks.
+The loss is pieces of a decided checkpoint, or everything that a target restored
+from a backup lacks.
 
-    1. take over   append a fence to the log, like every driver: a driver that still runs is fenced from here on
-    2. commit      earlier decisions, then the pieces of the sink. The outcomes are the only proof that a piece is lost
-                   A restored target has lost whatever it has no proof of; nothing is committed there
+    1. take over   append a fence to the log, like every driver: a driver that still runs is
+                   fenced from here on
+    2. commit      earlier decisions, then the pieces of the sink. The outcomes are the only proof
+                   that a piece is lost A restored target has lost whatever it has no proof of;
+                   nothing is committed there
     3. show        the plan: what is lost; the operator confirms
     4. record      REPAIRED, one record in the log: this is the repair
     5. finish      the checkpoint commits without the lost pieces
 
-A crash before step 4 has the same effect as a failed start: nothing is given up, and the command can be run again.
-After step 4, every start does step 5.
+A crash before step 4 has the same effect as a failed start: nothing is given up, and the command
+can be run again. After step 4, every start does step 5.
 """
 
 from __future__ import annotations
@@ -42,8 +45,10 @@ class LossPlan:
         kept: the pieces that are not lost; all of them are committed.
         start: the offset lines where the loss begins; empty if not known.
         end: where it ends, likewise.
-        before: the newest earlier checkpoint with pieces that the target has; several if an adoption left several.
-        lacks: this checkpoint, and for a restored target also the newest that it lacks of each earlier lineage.
+        before: the newest earlier checkpoint with pieces that the target has; several if an
+            adoption left several.
+        lacks: this checkpoint, and for a restored target also the newest that it lacks of
+            each earlier lineage.
         gap: for a restored target, a description of what it lacks; empty otherwise.
     """
 
@@ -84,7 +89,8 @@ class LossRepair:
         context = self._context
         if sink not in context.sinks:
             raise ConfigError(
-                f"Job {context.job!r} has no sink {sink!r}.", remedy=f"name one of {', '.join(context.sinks)}."
+                f"Job {context.job!r} has no sink {sink!r}.",
+                remedy=f"name one of {', '.join(context.sinks)}.",
             )
         context.log.read()
         remembered = {name: one.history() for name, one in context.sinks.items()}
@@ -94,7 +100,8 @@ class LossRepair:
         def check(history: History) -> None:
             check_histories(context.job, history, remembered, piece_names(context.sinks))
             gap = self._gap(checkpoint, sink, remembered[sink])
-            # Gaps of other targets restored with this one are accepted next; until then every start stops.
+            # Gaps of other targets restored with this one are accepted next; until then
+            # every start stops.
             expected = context.proofs.committed() if gap is None else ()
             check_targets(context.proofs, expected, context.sinks, remembered, may_move=False)
 
@@ -108,9 +115,10 @@ class LossRepair:
         """Steps 4 and 5.
 
         Raises:
-            FencedError: a driver has taken over the job since the plan was made; nothing was given up.
-            StopJobError: the loss is accepted, but the checkpoint cannot commit for another reason, such as a loss in
-                another sink.
+            FencedError: a driver has taken over the job since the plan was made;
+                nothing was given up.
+            StopJobError: the loss is accepted, but the checkpoint cannot commit for another reason,
+                such as a loss in another sink.
         """
         context = self._context
         loss = AcceptedLoss(
@@ -141,23 +149,38 @@ class LossRepair:
         lost = context.commit_loop.lost(body, sink)
         if not lost:
             raise StopJobError(
-                f"Job {context.job!r}: nothing of checkpoint {checkpoint} is lost in sink {sink!r}; there is nothing to repair.",
+                f"Job {context.job!r}: nothing of checkpoint {checkpoint} is lost in sink "
+                f"{sink!r}; there is nothing to repair.",
                 remedy="start the job: it goes on by itself.",
             )
         gone = {piece.subtask for piece, _ in lost}
         kept = [piece for piece in body.committables[sink] if piece.subtask not in gone]
         before = body.predecessors_in(sink)
         lacks = [Proof(sink, body.lineage, checkpoint, lost[0][0].target)]
-        return LossPlan(body.lineage, checkpoint, sink, lost, kept, body.offsets.start, body.offsets.end, before, lacks)
+        return LossPlan(
+            body.lineage,
+            checkpoint,
+            sink,
+            lost,
+            kept,
+            body.offsets.start,
+            body.offsets.end,
+            before,
+            lacks,
+        )
 
     def _gap(self, checkpoint: int, sink: str, remembered: SinkHistory) -> Proof | None:
-        """Return the proof of this checkpoint if the target must have it and lacks it, as a restored target does."""
+        """Return the proof of this checkpoint if the target must have it and lacks it, as a
+        restored target does.
+        """
         context = self._context
         for expected in [proof for proof in context.proofs.committed() if proof.sink == sink]:
             if expected.checkpoint != checkpoint or expected.target != context.sinks[sink].target():
                 continue
             # The log was read after the target was asked: a driver may have committed in between.
-            if not knows(remembered, expected) and not knows(context.sinks[sink].history(), expected):
+            if not knows(remembered, expected) and not knows(
+                context.sinks[sink].history(), expected
+            ):
                 return expected
         return None
 
@@ -172,22 +195,27 @@ class LossRepair:
         evidence = "the target was restored from a backup"
         lost = [(piece, evidence) for piece in body.committables.get(gap.sink, ())] if body else []
         end = body.offsets.end if body else ()
-        return LossPlan(gap.lineage, gap.checkpoint, gap.sink, lost, (), since, end, before, lacks, error.what)
+        return LossPlan(
+            gap.lineage, gap.checkpoint, gap.sink, lost, (), since, end, before, lacks, error.what
+        )
 
     def _decision(self, history: History, checkpoint: int) -> Decision:
-        """Return the uncommitted decision with this number; if there is none, the newest one with it."""
+        """Return the uncommitted decision with this number; if there is none, the
+        newest one with it.
+        """
         named = [decision for decision in history.decisions if decision.checkpoint == checkpoint]
         if not named:
             raise ConfigError(
-                f"Job {self._context.job!r}: checkpoint {checkpoint} is not decided, or no longer kept. Nothing was "
+                f"Job {self._context.job!r}: checkpoint {checkpoint} is not decided, "
+                "or no longer kept. Nothing was "
                 "written.",
                 remedy="`twophase checkpoints FOLDER` lists the decided checkpoints.",
             )
         found = next((decision for decision in named if not decision.committed), named[-1])
         if found.committed and found != history.newest(found.lineage):
             raise ConfigError(
-                f"Job {self._context.job!r}: checkpoint {checkpoint} is committed, and so are later ones: none of it "
-                "can be given up. Nothing was written.",
+                f"Job {self._context.job!r}: checkpoint {checkpoint} is committed, "
+                "and so are later ones: none of it can be given up. Nothing was written.",
                 remedy="pass the checkpoint that the job's error names.",
             )
         return found

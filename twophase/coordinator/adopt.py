@@ -1,16 +1,19 @@
-"""A repair: the log adopts the checkpoints that the targets have proof of, if the job's folder is old, damaged or gone.
+"""A repair: the log adopts the checkpoints that the targets have proof of, if the job's folder is
+old, damaged or gone.
 
-A committed piece was decided (I1), whether or not this folder knows it. So every checkpoint that a target has proof of
-counts as committed, its pieces that other sinks have pre-committed are committed (I2), and a new lineage follows.
+A committed piece was decided (I1), whether or not this folder knows it. So every checkpoint that a
+target has proof of counts as committed, its pieces that other sinks have pre-committed are
+committed (I2), and a new lineage follows.
 
     1. show       the plan, which writes nothing; the operator confirms
     2. take over  append a fence to the log; plan again, with the same result
-    3. commit     the decisions of this log, oldest first, as listed by their bodies or else by the targets; then the
-                  pieces of adopted checkpoints that only the targets know
+    3. commit     the decisions of this log, oldest first, as listed by their bodies or else by the
+                  targets; then the pieces of adopted checkpoints that only the targets know
     4. record     REPAIRED, which begins the new lineage: this is the repair
 
-A crash before step 4 leaves a job that still refuses to start; the command can be run again. If no target has proof of
-anything, the fence of step 2 was all that the job lacked: then a start goes on as it would after the repair.
+A crash before step 4 leaves a job that still refuses to start; the command can be run again. If no
+target has proof of anything, the fence of step 2 was all that the job lacked: then a start goes on
+as it would after the repair.
 
 `coordinator.adoption_plan` tells what is adopted, and where the job goes on.
 """
@@ -19,7 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twophase.coordinator.adoption_plan import AdoptionPlan, AdoptionPlanner, Frozen, checkpoint_of, oldest_first
+from twophase.coordinator.adoption_plan import (
+    AdoptionPlan,
+    AdoptionPlanner,
+    Frozen,
+    checkpoint_of,
+    oldest_first,
+)
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.recovery_steps import take_over
@@ -38,12 +47,15 @@ class AdoptionRepair:
     Args:
         context: the job's.
         frozen: reads the job's folder.
-        is_stuck: whether a job with this log cannot continue by itself, even if the log knows all that the targets
-            have.
+        is_stuck: whether a job with this log cannot continue by itself, even if the log knows all
+            that the targets have.
     """
 
     def __init__(
-        self, context: JobContext, frozen: Frozen, is_stuck: Callable[[History], bool] = lambda _: False
+        self,
+        context: JobContext,
+        frozen: Frozen,
+        is_stuck: Callable[[History], bool] = lambda _: False,
     ) -> None:
         self._context = context
         self._planner = AdoptionPlanner(context, frozen, is_stuck)
@@ -52,7 +64,8 @@ class AdoptionRepair:
         """Step 1.
 
         Raises:
-            StopJobError: a start needs no repair, a target lacks something, or the decisions cannot be determined.
+            StopJobError: a start needs no repair, a target lacks something, or the decisions
+                cannot be determined.
         """
         return self._planner.plan(self._context.log.read(), self._remembered())
 
@@ -60,15 +73,18 @@ class AdoptionRepair:
         """Steps 2 to 4. Return the new lineage.
 
         Raises:
-            StopJobError: something has changed since the plan was made, or a piece cannot be committed.
+            StopJobError: something has changed since the plan was made, or a piece
+                cannot be committed.
         """
         context, remembered = self._context, self._remembered()
 
         def check(history: History) -> None:
             if self._planner.plan(history, remembered) != plan:
                 raise StopJobError(
-                    f"Job {context.job!r}: the folder or a target has changed since the plan was shown. Nothing was adopted.",
-                    remedy="make sure that no driver of the job is running, then run the command again.",
+                    f"Job {context.job!r}: the folder or a target has changed since the plan was "
+                    "shown. Nothing was adopted.",
+                    remedy="make sure that no driver of the job is running, "
+                    "then run the command again.",
                 )
 
         take_over(context.log, remembered, check)
@@ -94,16 +110,22 @@ class AdoptionRepair:
         context = self._context
         for decision in context.log.history.uncommitted():
             if decision.folder not in plan.gave_up:
-                context.commit_loop.commit(context.store.read(decision))  # no COMMITTED: an earlier one may lack a body
+                # no COMMITTED: an earlier one may lack a body
+                context.commit_loop.commit(context.store.read(decision))
             else:
                 self._commit_pieces(plan, (decision.lineage, decision.checkpoint))
-        order = LineageOrder(context.log.history, {}, {}, {})  # by the log alone, as within each sink
-        waiting = sorted((one for sink in plan.sinks.values() for one in sink.commits), key=oldest_first(order))
+        # by the log alone, as within each sink
+        order = LineageOrder(context.log.history, {}, {}, {})
+        waiting = sorted(
+            (one for sink in plan.sinks.values() for one in sink.commits), key=oldest_first(order)
+        )
         for checkpoint in dict.fromkeys(checkpoint_of(piece) for piece in waiting):
             self._commit_pieces(plan, checkpoint)
 
     def _commit_pieces(self, plan: AdoptionPlan, checkpoint: tuple[str, int]) -> None:
-        """Commit the waiting pieces of a checkpoint without a body. All earlier checkpoints are committed."""
+        """Commit the waiting pieces of a checkpoint without a body. All earlier
+        checkpoints are committed.
+        """
         context, (lineage, number) = self._context, checkpoint
         for name, sink in plan.sinks.items():
             pieces = [piece for piece in sink.commits if checkpoint_of(piece) == checkpoint]
@@ -120,17 +142,26 @@ class AdoptionRepair:
             )
             if lost := context.commit_loop.lost(whole, name):
                 raise LostCommittableError(
-                    f"Job {context.job!r}: {len(lost)} pieces of checkpoint {number} were pre-committed in sink {name!r} "
-                    f"and are lost: {lost[0][1]}. Nothing was adopted.",
+                    f"Job {context.job!r}: {len(lost)} pieces of checkpoint {number} were "
+                    f"pre-committed in sink {name!r} and are lost: {lost[0][1]}. "
+                    "Nothing was adopted.",
                     remedy="run the command again: it shows what is there now.",
                 )
 
     def _proofs(self, plan: AdoptionPlan) -> tuple[Proof, ...]:
-        """Return the proofs that targets must keep from now on: of the newest lineage, or of each that may be it."""
+        """Return the proofs that targets must keep from now on: of the newest lineage, or of
+        each that may be it.
+        """
         remembered, sinks = self._remembered(), self._context.sinks
         order = LineageOrder(self._context.log.history, remembered, sinks, {})
         proofs = []
         for name, memory in remembered.items():
-            newest = [plan.lineage] if plan.lineage in memory.committed else order.newest(memory.committed)
-            proofs += [Proof(name, one, memory.committed[one], sinks[name].target()) for one in newest]
+            newest = (
+                [plan.lineage]
+                if plan.lineage in memory.committed
+                else order.newest(memory.committed)
+            )
+            proofs += [
+                Proof(name, one, memory.committed[one], sinks[name].target()) for one in newest
+            ]
         return tuple(proofs)

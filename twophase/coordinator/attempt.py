@@ -4,8 +4,8 @@
     2. pre-commit   the caller's function lets every sink write, and acknowledges for each
     3. decide       the body, then the record DECIDED(n) in the log. This is the decision
 
-The state machine says what follows each step (`coordinator.state_machine`): the attempt signals what has happened, and does
-what the answer is.
+The state machine says what follows each step (`coordinator.state_machine`): the attempt signals
+what has happened, and does what the answer is.
 """
 
 from __future__ import annotations
@@ -80,18 +80,21 @@ class CheckpointAttempt:
     def error(self) -> Exception:
         """Why the attempt was declined or must stop; only after ABORT or STOP."""
         if self._error is None:
-            raise AssertionError(f"checkpoint {self.pending.checkpoint} has not failed: {self.pending.phase.name}")
+            raise AssertionError(
+                f"checkpoint {self.pending.checkpoint} has not failed: {self.pending.phase.name}"
+            )
         return self._error
 
     def run(self, pre_commit: Callable[[PendingCheckpoint], None]) -> Action:
         """Steps 2 and 3.
 
         Args:
-            pre_commit: lets every sink write and acknowledges for each; when it raises, all its tasks have ended.
+            pre_commit: lets every sink write and acknowledges for each; when it raises, all
+                its tasks have ended.
 
         Returns:
-            COMMIT: it is decided. ABORT: it is declined, and its pieces must be aborted. STOP: the job must stop. With the
-            last two `error` says why.
+            COMMIT: it is decided. ABORT: it is declined, and its pieces must be aborted. STOP: the
+            job must stop. With the last two `error` says why.
 
         Raises:
             StopJobError: raised by `pre_commit` or by the log; the job must stop.
@@ -111,7 +114,9 @@ class CheckpointAttempt:
             pre_commit(pending)
         failpoint("C06")
         if missing := pending.missing():
-            raise DeclinedError(f"Checkpoint {pending.checkpoint} was not acknowledged by {', '.join(missing)}.")
+            raise DeclinedError(
+                f"Checkpoint {pending.checkpoint} was not acknowledged by {', '.join(missing)}."
+            )
         return pending.action
 
     def _states(self) -> Mapping[str, Any]:
@@ -121,13 +126,18 @@ class CheckpointAttempt:
                 return self._snapshot(number, self.pending.offsets)
         except Exception as error:
             raise DeclinedError(
-                f"Checkpoint {number}: an operator state could not be snapshotted: {shown(str(error))}."
+                f"Checkpoint {number}: an operator state could not be snapshotted: "
+                f"{shown(str(error))}."
             ) from error
 
     def _decide(self) -> Action:
-        """Step 3: the decision. Before the record's create is tried everything may abort; after it nothing may."""
+        """Step 3: the decision. Before the record's create is tried everything may abort;
+        after it nothing may.
+        """
         pending, store = self.pending, self._context.store
-        completed = pending.completed(int(self.stopwatch.total_s * 1000), self._context.proofs.decided())
+        completed = pending.completed(
+            int(self.stopwatch.total_s * 1000), self._context.proofs.decided()
+        )
         try:
             decision = store.prepare(completed)
         except (OSError, AlreadyExistsError, UnclearOutcomeError) as error:

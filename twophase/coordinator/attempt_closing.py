@@ -1,4 +1,6 @@
-"""Closes older attempts in all sinks, on recovery and after a declined attempt. `coordinator.orphans` closes those of one sink."""
+"""Closes older attempts in all sinks, on recovery and after a declined attempt.
+`coordinator.orphans` closes those of one sink.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from twophase.protocol.committable import Committable
 
 
 class AttemptCloser:
-    """Closes attempts for good: afterwards nothing of them is left in a sink, and nothing of them can come.
+    """Closes attempts for good: afterwards nothing of them is left in a sink, and
+    nothing of them can come.
 
     Args:
         context: the job.
@@ -28,10 +31,11 @@ class AttemptCloser:
         self._validation = validation
 
     def close_below(self, below: Attempt, restore: Restore | None = None) -> int:
-        """Close all attempts below `below`; pieces of decided checkpoints that wait for their commit stay.
+        """Close all attempts below `below`; pieces of decided checkpoints that wait for
+        their commit stay.
 
-        The sinks are validated before anything is aborted, after a declined attempt too: in a target that was restored
-        from a backup, a committed piece may be prepared again.
+        The sinks are validated before anything is aborted, after a declined attempt too: in a
+        target that was restored from a backup, a committed piece may be prepared again.
 
         Returns:
             How many orphans were aborted.
@@ -44,7 +48,8 @@ class AttemptCloser:
             return context.completer.commit_again(found)
 
         orphans = {
-            name: Orphans(context.job, name, sink, context.observers, may_abort) for name, sink in context.sinks.items()
+            name: Orphans(context.job, name, sink, context.observers, may_abort)
+            for name, sink in context.sinks.items()
         }
         return _close_all(orphans, below, kept, context.observers, context.fan_out)
 
@@ -70,6 +75,8 @@ def _close_all(
         return one.close_if_none(below, kept)
 
     closed = fan_out({name: partial(close, one) for name, one in orphans.items()}, observers)
-    # In the order of the commits, with a check before each abort: if another driver has committed in one sink, that is
-    # noticed before the rest of that checkpoint is aborted in the next.
-    return sum(orphans[name].close(below, kept) for name, is_closed in closed.items() if not is_closed)
+    # In the order of the commits, with a check before each abort: if another driver has committed
+    # in one sink, that is noticed before the rest of that checkpoint is aborted in the next.
+    return sum(
+        orphans[name].close(below, kept) for name, is_closed in closed.items() if not is_closed
+    )

@@ -1,8 +1,10 @@
 """Steps 4 to 6 of a checkpoint: what follows its decision.
 
 4. commit     repeated until every sink has proven it, then COMMITTED(n)
-5. subsume    older checkpoints go, superseded task attempts are aborted, sinks collapse their proofs
-6. notify     listeners are notified, last: one that fails each time must not let anything grow (hazard H68)
+5. subsume    older checkpoints go, superseded task attempts are aborted, sinks
+              collapse their proofs
+6. notify     listeners are notified, last: one that fails each time must not let
+              anything grow (hazard H68)
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class CheckpointCompleter:
 
         Raises:
             LostCommittableError: a piece is proven absent.
-            FencedError: a sink takes its pieces for committed, and a newer driver has raised its fence.
+            FencedError: a sink takes its pieces for committed, and a newer driver
+                has raised its fence.
             StopJobError: the job must not go on.
         """
         failpoint("C11")
@@ -101,7 +104,8 @@ class CheckpointCompleter:
         )
 
     def recommit(self, decision: Decision) -> bool:
-        """Commit a decided checkpoint of whatever driver; sinks answer from proof what is committed already.
+        """Commit a decided checkpoint of whatever driver; sinks answer from proof what is
+        committed already.
 
         Returns:
             Whether it is committed; False if the job is stopping before that.
@@ -116,7 +120,8 @@ class CheckpointCompleter:
         return pieces_of(self._store.read(decision) for decision in self._log.history.uncommitted())
 
     def abort_superseded_attempts(self, attempt: Attempt) -> None:
-        """Abort task attempts that lost to another attempt of their task and have pre-committed; nobody else does.
+        """Abort task attempts that lost to another attempt of their task and have
+        pre-committed; nobody else does.
 
         Args:
             attempt: the newest attempt; task attempts up to it that lost to another are aborted.
@@ -126,7 +131,8 @@ class CheckpointCompleter:
             Orphans(self._job, name, sink, self._observers, self.commit_again).abort(below, kept)
 
     def commit_again(self, found: Sequence[Committable]) -> Sequence[Committable]:
-        """Commit the pieces of committed checkpoints that are prepared again, in a target that was restored from a backup (I2).
+        """Commit the pieces of committed checkpoints that are prepared again, in a target that was
+        restored from a backup (I2).
 
         Args:
             found: what is in doubt in one sink.
@@ -152,13 +158,19 @@ class CheckpointCompleter:
         return found
 
     def catch_up(self, newest: Decision | None) -> None:
-        """Let the sinks collapse what a driver may have died before; all that is decided is committed.
+        """Let the sinks collapse what a driver may have died before; all that is
+        decided is committed.
 
         Args:
-            newest: of the current lineage, what was committed already when recovery began; None before the first.
+            newest: of the current lineage, what was committed already when recovery began;
+                None before the first.
         """
         current = self._log.history.lineage
-        mine = [one.checkpoint for one in self._log.history.decisions if current and one.lineage == current.id]
+        mine = [
+            one.checkpoint
+            for one in self._log.history.decisions
+            if current and one.lineage == current.id
+        ]
         if current and mine:
             self._subsume_ancestors(current)
             for checkpoint in mine:
@@ -166,11 +178,13 @@ class CheckpointCompleter:
                     self._subsume_sinks(current.id, checkpoint)
 
     def _subsume_sinks(self, lineage: str, checkpoint: int) -> None:
-        """Let the sinks collapse their proofs if that is due: what the lineage's ancestors have left, then those of its own.
+        """Let the sinks collapse their proofs if that is due: what the lineage's ancestors have
+        left, then those of its own.
 
-        Only the checkpoint's number tells when: a process may live for one checkpoint only. All before it are committed too.
-        No lineage has a mark alone while an ancestor still has more: `LineageOrder` tells by that which is the older one. Its
-        first checkpoint sees to that, and `catch_up` after a driver that died there.
+        Only the checkpoint's number tells when: a process may live for one checkpoint only. All
+        before it are committed too. No lineage has a mark alone while an ancestor still has more:
+        `LineageOrder` tells by that which is the older one. Its first checkpoint sees to that, and
+        `catch_up` after a driver that died there.
         """
         [current] = [known for known in self._log.history.lineages if known.id == lineage]
         if checkpoint == current.first_checkpoint:
@@ -193,12 +207,16 @@ class CheckpointCompleter:
 
 
 def _check_fence(completed: CompletedCheckpoint, sink: Sink) -> None:
-    """A high-water mark knows numbers only: the one that covers this checkpoint may be of a driver over a copy of the folder."""
+    """A high-water mark knows numbers only: the one that covers this checkpoint may be of a driver
+    over a copy of the folder.
+    """
     seen, own = sink.history().generation, completed.attempt.generation
     if seen > own:
         raise FencedError(
-            f"Job {completed.job!r}: a driver of generation {seen} has raised the fence in {sink.target()} above {own}, and what "
-            f"the target says of checkpoint {completed.checkpoint} may be of that driver's. No data is lost: it writes "
-            "what is missing.",
-            remedy="leave this driver stopped; find out why two were started, over this folder or over a copy of it.",
+            f"Job {completed.job!r}: a driver of generation {seen} has raised the fence in "
+            f"{sink.target()} above {own}, and what the target says of checkpoint "
+            f"{completed.checkpoint} may be of that driver's. "
+            "No data is lost: it writes what is missing.",
+            remedy="leave this driver stopped; find out why two were started, "
+            "over this folder or over a copy of it.",
         )

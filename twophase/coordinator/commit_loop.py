@@ -1,8 +1,9 @@
-"""Phase 2: commit a decided checkpoint in every sink, and repeat until each piece is proven committed.
+"""Phase 2: commit a decided checkpoint in every sink, and repeat until each piece
+is proven committed.
 
-A decided checkpoint is never aborted (I2). A sink that cannot commit blocks the job: the others commit, this one is
-retried with back-off, and every retry is an event (hazards H15, H37). Even when a sink's error stops the job, the other
-sinks commit first.
+A decided checkpoint is never aborted (I2). A sink that cannot commit blocks the job: the others
+commit, this one is retried with back-off, and every retry is an event (hazards H15, H37). Even when
+a sink's error stops the job, the other sinks commit first.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ class CommitLoop:
 
         Args:
             checkpoint: a decided one.
-            check: validates a sink that reports a piece as already committed, before that is trusted.
+            check: validates a sink that reports a piece as already committed,
+                before that is trusted.
 
         Returns:
             True once all pieces are proven committed; False if the job stops before that.
@@ -81,15 +83,22 @@ class CommitLoop:
             StopJobError: a sink stops the job, or a sink of the checkpoint is not part of the job.
         """
         self._check_sinks(checkpoint)
-        # In the order of the job: the checkpoint has the order in which the sinks happened to acknowledge.
-        left = {sink: list(pieces) for sink in self._sinks if (pieces := checkpoint.committables.get(sink))}
+        # In the order of the job: the checkpoint has the order in which the sinks
+        # happened to acknowledge.
+        left = {
+            sink: list(pieces)
+            for sink in self._sinks
+            if (pieces := checkpoint.committables.get(sink))
+        }
         retries, delay_s, began_s = 0, self._backoff_s, self._clock.monotonic_s()
         while True:
             reasons: dict[str, str] = {}
             stops: list[StopJobError] = []
             for sink in list(left):
                 try:
-                    left[sink], reasons[sink], lost = self._commit_sink(checkpoint, sink, left[sink], retries, check)
+                    left[sink], reasons[sink], lost = self._commit_sink(
+                        checkpoint, sink, left[sink], retries, check
+                    )
                 except StopJobError as error:
                     stops.append(error)
                 else:
@@ -117,29 +126,37 @@ class CommitLoop:
             delay_s = min(delay_s * 2, self._backoff_max_s)
 
     def lost(self, checkpoint: CompletedCheckpoint, sink: str) -> Sequence[tuple[Committable, str]]:
-        """Try once to commit the pieces of one sink; return those that it proves lost, each with the evidence.
+        """Try once to commit the pieces of one sink; return those that it proves lost, each
+        with the evidence.
 
         Raises:
             TargetUnreachableError: the sink could not tell for all of them.
             StopJobError: nothing may be committed to the sink.
         """
         pieces = list(checkpoint.committables.get(sink, ()))
-        left, reason, lost = self._commit_sink(checkpoint, sink, pieces, 0) if pieces else ([], "", [])
+        left, reason, lost = (
+            self._commit_sink(checkpoint, sink, pieces, 0) if pieces else ([], "", [])
+        )
         if left:
             raise TargetUnreachableError(
-                f"Job {checkpoint.job!r}: sink {sink!r} cannot tell yet which pieces of checkpoint {checkpoint.checkpoint} "
-                f"are lost: {reason}. Nothing was given up.",
+                f"Job {checkpoint.job!r}: sink {sink!r} cannot tell yet which pieces of checkpoint "
+                f"{checkpoint.checkpoint} are lost: {reason}. Nothing was given up.",
                 remedy="bring the target back, then run the command again.",
             )
         return [(piece, why.evidence) for piece, why in lost]
 
     def _check_sinks(self, checkpoint: CompletedCheckpoint) -> None:
         """A sink with pending pieces may not leave the job (hazard H52)."""
-        missing = [name for name, pieces in checkpoint.committables.items() if pieces and name not in self._sinks]
+        missing = [
+            name
+            for name, pieces in checkpoint.committables.items()
+            if pieces and name not in self._sinks
+        ]
         if missing:
             raise StopJobError(
-                f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided and has pieces to commit in "
-                f"{', '.join(missing)}, which the job no longer has. No data is lost: they stay pre-committed.",
+                f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided and "
+                f"has pieces to commit in {', '.join(missing)}, which the job no longer has. No "
+                "data is lost: they stay pre-committed.",
                 remedy="put the sink back under its old name until the checkpoint is committed.",
             )
 
@@ -157,23 +174,36 @@ class CommitLoop:
             requests = [CommitRequest(piece, retries, before) for piece in pieces]
             _check_others(checkpoint, name, self._sinks[name], requests)
             outcomes = self._sinks[name].commit(requests)
-            if check is not None and any(isinstance(outcome, AlreadyCommitted) for outcome in outcomes):
+            if check is not None and any(
+                isinstance(outcome, AlreadyCommitted) for outcome in outcomes
+            ):
                 check(self._sinks[name])
         except TargetChangedError as error:
-            raise (self._explain(checkpoint, self._sinks[name], name, error) if self._explain else error) from error
+            raise (
+                self._explain(checkpoint, self._sinks[name], name, error)
+                if self._explain
+                else error
+            ) from error
         except StopJobError:
             raise
         except (ConfigError, PreflightError) as error:
             raise StopJobError(
-                f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, and sink {name!r} cannot commit its "
-                f"pieces, now or later: {error.what} No data is lost: they stay pre-committed.",
-                remedy=error.remedy or "restore the target to its previous state, then start the job again.",
+                f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, and sink "
+                f"{name!r} cannot commit its pieces, now or later: {error.what} No data is lost: "
+                "they stay pre-committed.",
+                remedy=error.remedy
+                or "restore the target to its previous state, then start the job again.",
             ) from error
-        except Exception as error:  # noqa: BLE001 decided stays decided: after any other error the sink is retried
+        except Exception as error:  # noqa: BLE001
+            # decided stays decided: after any other error the sink is retried
             text = str(error) if isinstance(error, TwoPhaseError) else shown(str(error))
             return pieces, f"{type(error).__name__}: {text}", []
         if len(outcomes) != len(pieces):
-            return pieces, f"the sink answered {len(outcomes)} outcomes to {len(pieces)} requests", []
+            return (
+                pieces,
+                f"the sink answered {len(outcomes)} outcomes to {len(pieces)} requests",
+                [],
+            )
         again: list[Committable] = []
         reasons: list[str] = []
         lost: list[tuple[Committable, Lost]] = []
@@ -194,28 +224,42 @@ class CommitLoop:
 
     def _note(self, checkpoint: CompletedCheckpoint, piece: Committable, proof: str) -> None:
         name = f"{piece.transaction}/{piece.subtask}"
-        self._observers(PieceCommitted(checkpoint.job, checkpoint.checkpoint, piece.transaction.sink, name, proof))
+        self._observers(
+            PieceCommitted(
+                checkpoint.job, checkpoint.checkpoint, piece.transaction.sink, name, proof
+            )
+        )
 
     @staticmethod
-    def _lost(checkpoint: CompletedCheckpoint, lost: list[tuple[Committable, Lost]]) -> LostCommittableError:
+    def _lost(
+        checkpoint: CompletedCheckpoint, lost: list[tuple[Committable, Lost]]
+    ) -> LostCommittableError:
         pieces = "; ".join(
-            f"{piece.transaction}/{piece.subtask} ({piece.rows} rows): {why.evidence}" for piece, why in lost
+            f"{piece.transaction}/{piece.subtask} ({piece.rows} rows): {why.evidence}"
+            for piece, why in lost
         )
         rows = sum(piece.rows for piece, _ in lost)
         return LostCommittableError(
-            f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, but {len(lost)} of its pieces are "
-            f"neither prepared nor committed: {pieces}. {rows} rows are lost until they are written again.",
-            remedy="find out who removed them (an XA ROLLBACK by hand, a failover, deleted files), and restore the target if "
-            "it can be. If they are gone for good: twophase repair rewrite reads their records again, if Kafka still has them "
-            "and the plan keeps no state; otherwise let the job go on without them: "
-            f"twophase repair accept-loss JOB.yaml --checkpoint {checkpoint.checkpoint} --sink {lost[0][0].transaction.sink}",
+            f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, but "
+            f"{len(lost)} of its pieces are neither prepared nor committed: {pieces}. {rows} rows "
+            "are lost until they are written again.",
+            remedy="find out who removed them (an XA ROLLBACK by hand, a failover, deleted files), "
+            "and restore the target if it can be. If they are gone for good: twophase repair "
+            "rewrite reads their records again, if Kafka still has them and the plan keeps no "
+            "state; otherwise let the job go on without them: "
+            f"twophase repair accept-loss JOB.yaml --checkpoint {checkpoint.checkpoint} --sink "
+            f"{lost[0][0].transaction.sink}",
         )
 
 
-def _check_others(checkpoint: CompletedCheckpoint, name: str, sink: Sink, requests: Sequence[CommitRequest]) -> None:
-    """Check the other predecessors, if an adoption has left several for a sink: committing this checkpoint hides them.
+def _check_others(
+    checkpoint: CompletedCheckpoint, name: str, sink: Sink, requests: Sequence[CommitRequest]
+) -> None:
+    """Check the other predecessors, if an adoption has left several for a sink: committing this
+    checkpoint hides them.
 
-    A request names only one. Until a lineage's first commit in this sink it has them all, so this check runs once.
+    A request names only one. Until a lineage's first commit in this sink it has them all, so
+    this check runs once.
 
     Raises:
         TargetChangedError: the target lacks one of them.

@@ -1,7 +1,8 @@
-"""Commits concurrently with the next micro-batch: one thread finishes checkpoints in the order of their decisions.
+"""Commits concurrently with the next micro-batch: one thread finishes checkpoints in the order
+of their decisions.
 
-Used only with `checkpoint.max_concurrent` above 1. A single thread keeps commits in order: a sink may take its
-high-water mark as proof of everything below (I4).
+Used only with `checkpoint.max_concurrent` above 1. A single thread keeps commits in order: a sink
+may take its high-water mark as proof of everything below (I4).
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class CommitQueue:
         on_failure: called by the thread when it has failed, to end other waits.
 
     Attributes:
-        failure: the error that ended the thread; decided but uncommitted checkpoints are left to the next recovery.
+        failure: the error that ended the thread; decided but uncommitted checkpoints are left to
+            the next recovery.
     """
 
     def __init__(self, spawn: Spawn, on_failure: Callable[[], None]) -> None:
@@ -53,7 +55,9 @@ class CommitQueue:
         self._gave_up = False
 
     def submit(self, finish: Callable[[], bool]) -> None:
-        """Queue one more checkpoint; `finish` returns True once it is committed, False if the job stops first."""
+        """Queue one more checkpoint; `finish` returns True once it is committed, False if
+        the job stops first.
+        """
         with self._changed:
             self._left.append(finish)
             self._changed.notify_all()
@@ -71,7 +75,9 @@ class CommitQueue:
             BaseException: the error that ended the thread.
         """
         with self._changed:
-            self._changed.wait_for(lambda: len(self._left) <= at_most or self._gave_up or self.failure is not None)
+            self._changed.wait_for(
+                lambda: len(self._left) <= at_most or self._gave_up or self.failure is not None
+            )
             if self.failure is not None:
                 raise self.failure
             return len(self._left) <= at_most

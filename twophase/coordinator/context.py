@@ -1,4 +1,6 @@
-"""The parts of one job that every step of the protocol works with, assembled once for a driver or for a repair."""
+"""The parts of one job that every step of the protocol works with, assembled once for a
+driver or for a repair.
+"""
 
 from __future__ import annotations
 

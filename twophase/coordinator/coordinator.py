@@ -3,11 +3,13 @@
     1. to 3.          trigger, pre-commit, decide: `coordinator.attempt`
     4. to 6.          commit, subsume, notify: `coordinator.checkpoint_completion`
 
-A failure before the decision declines the attempt: its pieces are aborted, its attempt is closed in every sink, and it is
-retried whole while `checkpoint.tolerable_failures` allows. A failure after the decision aborts nothing.
+A failure before the decision declines the attempt: its pieces are aborted, its attempt is closed in
+every sink, and it is retried whole while `checkpoint.tolerable_failures` allows. A failure after
+the decision aborts nothing.
 
-With `checkpoint.max_concurrent` above 1 a thread takes steps 4 to 6 while the next checkpoints take 1 to 3
-(`coordinator.commit_queue`). An attempt is only closed when nothing is left to commit: its fence would wait for what is.
+With `checkpoint.max_concurrent` above 1 a thread takes steps 4 to 6 while the next checkpoints take
+1 to 3 (`coordinator.commit_queue`). An attempt is only closed when nothing is left to commit: its
+fence would wait for what is.
 """
 
 from __future__ import annotations
@@ -26,7 +28,12 @@ from twophase.coordinator.recovery import DriverRecovery
 from twophase.coordinator.recovery_steps import Restore, commit_decided
 from twophase.coordinator.state_machine import Action, Signal
 from twophase.coordinator.validation import SinkValidation
-from twophase.errors import CheckpointMissingError, DeclinedError, LostCommittableError, OffsetMismatchError
+from twophase.errors import (
+    CheckpointMissingError,
+    DeclinedError,
+    LostCommittableError,
+    OffsetMismatchError,
+)
 from twophase.events import CheckpointDeclined, CheckpointReplayed, CheckpointTriggered
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
@@ -48,13 +55,15 @@ class Write:
 
 
 class CheckpointCoordinator:
-    """Coordinates the checkpoints of one job, as one driver. For one thread at a time, apart from `context.stopping`.
+    """Coordinates the checkpoints of one job, as one driver. For one thread at a time, apart from
+    `context.stopping`.
 
     Args:
         context: the job, as this driver sees it.
         snapshot: returns the operator states for a checkpoint; an exception declines the attempt.
         spawn: makes the thread that commits while the next batch runs.
-        on_failure: called by that thread when a decided checkpoint cannot be committed and the job must end.
+        on_failure: called by that thread when a decided checkpoint cannot be committed
+            and the job must end.
 
     Attributes:
         context: as given.
@@ -81,7 +90,9 @@ class CheckpointCoordinator:
 
     @property
     def generation(self) -> int:
-        """The generation with which this driver took the job over, also if recovery failed after that; 0 before."""
+        """The generation with which this driver took the job over, also if recovery failed
+        after that; 0 before.
+        """
         return self.attempts.generation
 
     @property
@@ -105,20 +116,26 @@ class CheckpointCoordinator:
         return self._commit_queue.failure
 
     def close(self, *, retry: bool = False) -> None:
-        """Wait until nothing more is being committed; what is left then is committed by the next recovery.
+        """Wait until nothing more is being committed; what is left then is committed by
+        the next recovery.
 
         Args:
-            retry: until everything is committed or the job is stopped; otherwise what is left is tried once.
+            retry: until everything is committed or the job is stopped; otherwise what is
+                left is tried once.
         """
         if not retry:
             self.context.stopping.set()
         self._commit_queue.close()
 
-    def recover(self, previous_generation: int | None = None, restore: Restore | None = None) -> None:
-        """Take the job over and finish what older drivers left. See `coordinator.recovery` for the order.
+    def recover(
+        self, previous_generation: int | None = None, restore: Restore | None = None
+    ) -> None:
+        """Take the job over and finish what older drivers left. See
+        `coordinator.recovery` for the order.
 
         Args:
-            previous_generation: the generation of this very driver before a restart; it is fenced if the log has a newer one.
+            previous_generation: the generation of this very driver before a restart; it is fenced
+                if the log has a newer one.
             restore: the restore whose lineage is about to begin, if any.
 
         Raises:
@@ -127,9 +144,13 @@ class CheckpointCoordinator:
         self._recovery.run(previous_generation, restore)
 
     def begin_lineage(self, lineage: Lineage) -> None:
-        """Begin a new lineage, after `recover`. A sink that has another target from now on begins there without proofs."""
+        """Begin a new lineage, after `recover`. A sink that has another target from now on begins
+        there without proofs.
+        """
         sinks = self.context.sinks
-        kept = tuple(proof for proof in lineage.proofs or () if not has_moved(proof, sinks.get(proof.sink)))
+        kept = tuple(
+            proof for proof in lineage.proofs or () if not has_moved(proof, sinks.get(proof.sink))
+        )
         self.context.log.append(LineageRecord(replace(lineage, proofs=kept)))
 
     def classify(self, checkpoint: int, offsets: FrozenOffsets) -> Write | Replay:
@@ -142,21 +163,29 @@ class CheckpointCoordinator:
         if newest is None:
             if checkpoint == self.lineage.first_checkpoint:
                 return Write()
-            raise self._mismatch(checkpoint, f"the store expects its first checkpoint, {self.lineage.first_checkpoint}")
+            raise self._mismatch(
+                checkpoint,
+                f"the store expects its first checkpoint, {self.lineage.first_checkpoint}",
+            )
         if checkpoint == newest.checkpoint:
             if offsets.hash == newest.offsets_hash:
                 return Replay(newest)
             raise self._mismatch(checkpoint, "it is decided with other offsets")
         if checkpoint != newest.checkpoint + 1:
-            raise self._mismatch(checkpoint, f"the newest decided checkpoint is {newest.checkpoint}")
+            raise self._mismatch(
+                checkpoint, f"the newest decided checkpoint is {newest.checkpoint}"
+            )
         if self.context.store.read(newest).offsets.end != offsets.start:
-            raise self._mismatch(checkpoint, f"it does not begin where checkpoint {newest.checkpoint} ended")
+            raise self._mismatch(
+                checkpoint, f"it does not begin where checkpoint {newest.checkpoint} ended"
+            )
         return Write()
 
     def replay(self, decision: Decision, execute: Callable[[], None] | None) -> None:
         """Handle a decided micro-batch again: commit what is not committed, call no sink to write.
 
-        A committed one is asked for again, unless the recovery of this driver has just committed it.
+        A committed one is asked for again, unless the recovery of this driver has
+        just committed it.
 
         Args:
             decision: as `classify` returned it.
@@ -169,15 +198,20 @@ class CheckpointCoordinator:
             self.context.completer.recommit(decision)
         if execute is not None:
             execute()
-        self.context.observers(CheckpointReplayed(self.context.job, decision.checkpoint, execute is not None))
+        self.context.observers(
+            CheckpointReplayed(self.context.job, decision.checkpoint, execute is not None)
+        )
 
-    def checkpoint(self, number: int, offsets: FrozenOffsets, pre_commit: Callable[[PendingCheckpoint], None]) -> None:
+    def checkpoint(
+        self, number: int, offsets: FrozenOffsets, pre_commit: Callable[[PendingCheckpoint], None]
+    ) -> None:
         """Take checkpoint `number`. Returns only once it is decided.
 
         Args:
             number: n.
             offsets: as `classify` accepted them.
-            pre_commit: lets every sink write and acknowledges for each; when it raises, all its tasks have ended.
+            pre_commit: lets every sink write and acknowledges for each; when it raises, all
+                its tasks have ended.
 
         Raises:
             DeclinedError: no attempt was decided; nothing of it is visible.
@@ -199,7 +233,9 @@ class CheckpointCoordinator:
                     raise attempt.error
 
     def _make_room(self, number: int) -> None:
-        """Commit decided checkpoints before anything new begins (hazard rule HD4), except those that may be under way."""
+        """Commit decided checkpoints before anything new begins (hazard rule HD4), except those
+        that may be under way.
+        """
         at_most = self.context.options.max_concurrent - 1
         if at_most:
             self._commit_queue.wait(at_most)
@@ -208,8 +244,8 @@ class CheckpointCoordinator:
         left = self.context.log.history.uncommitted()
         if len(left) > at_most:  # only a stop leaves something over
             raise DeclinedError(
-                f"Job {self.context.job!r}: checkpoint {number} was not begun: checkpoint {left[0].checkpoint} is decided but not "
-                "committed yet, and the job is stopping."
+                f"Job {self.context.job!r}: checkpoint {number} was not begun: checkpoint "
+                f"{left[0].checkpoint} is decided but not committed yet, and the job is stopping."
             )
 
     def _pause(self) -> None:
@@ -272,11 +308,18 @@ class CheckpointCoordinator:
         will_retry = error.restartable and reason.counts and not last and not stopping
         self.context.observers(
             CheckpointDeclined(
-                self.context.job, pending.checkpoint, pending.attempt, reason.name, str(error), will_retry
+                self.context.job,
+                pending.checkpoint,
+                pending.attempt,
+                reason.name,
+                str(error),
+                will_retry,
             )
         )
         if not self._commit_queue.wait(0):
-            return False  # the job is stopping; the next recovery closes the attempt when it has committed the rest
+            # the job is stopping; the next recovery closes the attempt when it has
+            # committed the rest
+            return False
         self.closer.close_below(Attempt(pending.attempt.generation, pending.attempt.counter + 1))
         self.context.store.discard(self.lineage.id, pending.checkpoint, pending.attempt)
         pending.signal(Signal.CLEANED)
@@ -285,7 +328,9 @@ class CheckpointCoordinator:
 
     def _mismatch(self, checkpoint: int, reason: str) -> OffsetMismatchError:
         return OffsetMismatchError(
-            f"Job {self.context.job!r}: Spark runs micro-batch {checkpoint}, but {reason}. Nothing was written.",
-            remedy="Spark's folder inside the job's folder was changed, or replaced by an old copy: restore both from "
-            "one backup, or start a new lineage with restore.path (in the plugin form: another name and checkpointLocation).",
+            f"Job {self.context.job!r}: Spark runs micro-batch {checkpoint}, but {reason}. "
+            "Nothing was written.",
+            remedy="Spark's folder inside the job's folder was changed, or replaced by an old "
+            "copy: restore both from one backup, or start a new lineage with restore.path (in the "
+            "plugin form: another name and checkpointLocation).",
         )

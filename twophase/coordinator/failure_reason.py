@@ -1,4 +1,6 @@
-"""Reasons why a checkpoint failed. The names are those of Flink's CheckpointFailureReason, familiar to its users."""
+"""Reasons why a checkpoint failed. The names are those of Flink's CheckpointFailureReason,
+familiar to its users.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,19 @@ from enum import Enum
 class CheckpointFailureReason(Enum):
     """A reason, its message, and whether it counts against `checkpoint.tolerable_failures`.
 
-    Reasons marked "not raised on Spark" have no counterpart there; docs/failure-reasons.md says what covers each.
+    Reasons marked "not raised on Spark" have no counterpart there; docs/failure-reasons.md
+    says what covers each.
     """
 
-    TOO_MANY_CHECKPOINT_REQUESTS = "The maximum number of queued checkpoint requests is exceeded.", False
+    TOO_MANY_CHECKPOINT_REQUESTS = (
+        "The maximum number of queued checkpoint requests is exceeded.",
+        False,
+    )
     PERIODIC_SCHEDULER_SHUTDOWN = "The query is stopping.", False
-    MINIMUM_TIME_BETWEEN_CHECKPOINTS = "The minimum pause between checkpoints is still pending.", False
+    MINIMUM_TIME_BETWEEN_CHECKPOINTS = (
+        "The minimum pause between checkpoints is still pending.",
+        False,
+    )
     NOT_ALL_REQUIRED_TASKS_RUNNING = "Not all sinks are open.", False
     EXCEPTION = "An exception occurred while triggering the checkpoint.", True
     IO_EXCEPTION = "The checkpoint could not be written.", True
@@ -24,7 +33,10 @@ class CheckpointFailureReason(Enum):
     CHECKPOINT_DECLINED_TASK_NOT_READY = "A sink was not ready.", False
     CHECKPOINT_DECLINED_TASK_CLOSING = "A sink was closing.", False
     CHECKPOINT_DECLINED_SUBSUMED = "A newer barrier arrived (not raised on Spark).", False
-    CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER = "The input was cancelled (not raised on Spark).", False
+    CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER = (
+        "The input was cancelled (not raised on Spark).",
+        False,
+    )
     CHECKPOINT_DECLINED_INPUT_END_OF_STREAM = "An input has finished (not raised on Spark).", False
     CHECKPOINT_COORDINATOR_SHUTDOWN = "The coordinator is shut down.", False
     CHECKPOINT_COORDINATOR_SUSPEND = "The coordinator is suspended.", False

@@ -1,7 +1,8 @@
 """The same step in every sink, sequentially or in parallel.
 
-Sinks are independent of each other, and each recovery step waits for a server, a file system or a catalogue: in
-parallel, three sinks take only as long as the slowest. Each sink's own calls stay in order, in one thread.
+Sinks are independent of each other, and each recovery step waits for a server, a file system or a
+catalogue: in parallel, three sinks take only as long as the slowest. Each sink's own calls stay in
+order, in one thread.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ def sequentially(steps: Mapping[str, Step[T]], observers: Observers) -> dict[str
 
 
 class SideBySide:
-    """Takes each step in a thread of its own. Returns or raises once all have finished, even after a failure.
+    """Takes each step in a thread of its own. Returns or raises once all have finished,
+    even after a failure.
 
     Args:
         thread: creates an unstarted thread that will run a function.

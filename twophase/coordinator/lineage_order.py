@@ -1,13 +1,14 @@
 """The order of the lineages that targets have proof of, where the log may know none of them.
 
-A target keeps a mark of each lineage for ever, so after any restore of the job it names several. Sources of their
-order:
+A target keeps a mark of each lineage for ever, so after any restore of the job it names several.
+Sources of their order:
 
     1. the log, for the lineages that it knows; all others began after it was written
     2. generations: each lineage begins with a driver whose generation is above all earlier ones
-    3. the ledgers: the first checkpoint of a lineage folds the proofs of its ancestors into marks, in every sink. So if
-       a target names pieces of one lineage and has only a mark of another, the one with the mark is older. This is
-       never needed for a lineage with waiting pieces: they have a generation
+    3. the ledgers: the first checkpoint of a lineage folds the proofs of its ancestors into marks,
+       in every sink. So if a target names pieces of one lineage and has only a mark of another, the
+       one with the mark is older. This is never needed for a lineage with waiting pieces:
+       they have a generation
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class LineageOrder:
             for ancestor in lineage.ancestors:
                 self._ranks.setdefault(ancestor, 2 * place)
             self._ranks[lineage.id] = 2 * place + 1
-        self._ends = {name: last for known in history.lineages for name, last in known.ancestors.items()}
+        self._ends = {
+            name: last for known in history.lineages for name, last in known.ancestors.items()
+        }
         self._proven = {name for memory in remembered.values() for name in memory.committed}
         self._generations: dict[str, int] = {}
         self._followed: set[tuple[str, str]] = set()
@@ -57,7 +60,9 @@ class LineageOrder:
         return self._ranks.get(lineage, float("inf"))
 
     def is_newer(self, one: str, other: str) -> bool:
-        """Return whether `one` is known to have begun after `other`; if their order is unknown, neither is newer."""
+        """Return whether `one` is known to have begun after `other`; if their order is
+        unknown, neither is newer.
+        """
         ranks = self.rank(one), self.rank(other)
         if ranks[0] != ranks[1]:
             return ranks[0] > ranks[1]
@@ -66,13 +71,19 @@ class LineageOrder:
         return (other, one) in self._followed
 
     def newest(self, lineages: Collection[str]) -> list[str]:
-        """Return those of them than which no other is newer: exactly one, if their order is known."""
-        return sorted(one for one in lineages if not any(self.is_newer(other, one) for other in lineages))
+        """Return those of them than which no other is newer: exactly one, if
+        their order is known.
+        """
+        return sorted(
+            one for one in lineages if not any(self.is_newer(other, one) for other in lineages)
+        )
 
     def is_followed(self, lineage: str, checkpoint: int) -> bool:
-        """Return whether a target has a newer lineage that continues from here: then every decided piece is committed.
+        """Return whether a target has a newer lineage that continues from here: then every decided
+        piece is committed.
 
-        Another driver may have continued the lineage past the end that the log knows; no lineage follows that part.
+        Another driver may have continued the lineage past the end that the log knows; no lineage
+        follows that part.
         """
         if checkpoint > self._ends.get(lineage, checkpoint):
             return False
@@ -87,7 +98,10 @@ class LineageOrder:
         for name, memory in remembered.items():
             sink = sinks[name]
             if isinstance(sink, NamesPieces):
-                pieces = {one: sink.committed_pieces(one, newest) for one, newest in memory.committed.items()}
+                pieces = {
+                    one: sink.committed_pieces(one, newest)
+                    for one, newest in memory.committed.items()
+                }
                 named = {one for one, found in pieces.items() if found}
                 self._followed |= {(mark, one) for mark in pieces.keys() - named for one in named}
                 for one in named:

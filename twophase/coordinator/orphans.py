@@ -1,11 +1,13 @@
-"""Closes the older attempts of one sink: afterwards nothing of them is left in it, and nothing more can arrive.
+"""Closes the older attempts of one sink: afterwards nothing of them is left in it, and
+nothing more can arrive.
 
     1. scan, and abort the orphans            they may hold locks that the fence needs
     2. raise the sink's fence                 no older writer can pre-commit any more
-    3. scan and abort again                   for arrivals in between; this scan is final (hazard H44)
+    3. scan and abort again                   for arrivals in between; this scan is
+                                              final (hazard H44)
 
-An orphan belongs to this job and sink, to an attempt below the fence, and to no decision's list of pieces. Pieces of a
-superseded attempt of a task are orphans too.
+An orphan belongs to this job and sink, to an attempt below the fence, and to no decision's list of
+pieces. Pieces of a superseded attempt of a task are orphans too.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ MayAbort = Callable[[Sequence[Committable]], Sequence[Committable]]
 def pieces_of(checkpoints: Iterable[CompletedCheckpoint]) -> frozenset[PieceKey]:
     """Return the keys of the pieces that decided checkpoints list."""
     return frozenset(
-        key_of(piece) for checkpoint in checkpoints for pieces in checkpoint.committables.values() for piece in pieces
+        key_of(piece)
+        for checkpoint in checkpoints
+        for pieces in checkpoint.committables.values()
+        for piece in pieces
     )
 
 
@@ -37,10 +42,13 @@ class Orphans:
         name: the sink's name.
         sink: the sink.
         observers: are notified of aborted orphans.
-        may_abort: called with the orphans found, returns those that may be aborted; if it raises, nothing is aborted.
+        may_abort: called with the orphans found, returns those that may be aborted; if it raises,
+            nothing is aborted.
     """
 
-    def __init__(self, job: str, name: str, sink: Sink, observers: Observers, may_abort: MayAbort) -> None:
+    def __init__(
+        self, job: str, name: str, sink: Sink, observers: Observers, may_abort: MayAbort
+    ) -> None:
         self._job = job
         self._name = name
         self._sink = sink
@@ -59,7 +67,8 @@ class Orphans:
         return aborted + self.abort(below, kept)
 
     def close_if_none(self, below: Attempt, kept: frozenset[PieceKey]) -> bool:
-        """Close only while there is nothing to abort; return whether all is closed. If not, call `close` next.
+        """Close only while there is nothing to abort; return whether all is closed. If not,
+        call `close` next.
 
         Args:
             below: the first attempt that stays open.
@@ -81,11 +90,19 @@ class Orphans:
 
     def _found(self, below: Attempt, kept: frozenset[PieceKey]) -> list[Committable]:
         return [
-            piece for piece in self._sink.in_doubt() if piece.transaction.attempt < below and key_of(piece) not in kept
+            piece
+            for piece in self._sink.in_doubt()
+            if piece.transaction.attempt < below and key_of(piece) not in kept
         ]
 
 
 def key_of(piece: Committable) -> PieceKey:
     """Return the key that identifies a piece."""
     transaction = piece.transaction
-    return transaction.sink, transaction.lineage, transaction.checkpoint, transaction.attempt, piece.subtask
+    return (
+        transaction.sink,
+        transaction.lineage,
+        transaction.checkpoint,
+        transaction.attempt,
+        piece.subtask,
+    )

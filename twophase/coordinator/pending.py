@@ -58,13 +58,16 @@ class PendingCheckpoint:
 
     def transaction(self, sink: str) -> TransactionId:
         """Return the transaction of one sink in this attempt."""
-        return TransactionId(self.job, self.lineage, self.checkpoint, self.attempt, sink, self.offsets.hash)
+        return TransactionId(
+            self.job, self.lineage, self.checkpoint, self.attempt, sink, self.offsets.hash
+        )
 
     def acknowledge(self, sink: str, committables: Sequence[Committable]) -> Action:
         """Record all pieces of a sink, and return what to do next.
 
         Raises:
-            DeclinedError: two pieces have the same subtask, or a piece belongs to another transaction (hazard H14).
+            DeclinedError: two pieces have the same subtask, or a piece belongs to another
+                transaction (hazard H14).
         """
         self._check_pieces(sink, committables)
         with self._lock:
@@ -83,7 +86,9 @@ class PendingCheckpoint:
         with self._lock:
             return [sink for sink in self._sinks if sink not in self._committables]
 
-    def completed(self, duration_ms: int, predecessors: tuple[Proof, ...] = ()) -> CompletedCheckpoint:
+    def completed(
+        self, duration_ms: int, predecessors: tuple[Proof, ...] = ()
+    ) -> CompletedCheckpoint:
         """Return the checkpoint to decide; call it only once every sink has acknowledged.
 
         Args:
@@ -92,7 +97,8 @@ class PendingCheckpoint:
         """
         if self.phase is not Phase.ACKNOWLEDGED:
             raise StopJobError(
-                f"Checkpoint {self.checkpoint} is {self.phase.name}, not complete; this is a bug in twophase."
+                f"Checkpoint {self.checkpoint} is {self.phase.name}, not complete; "
+                "this is a bug in twophase."
             )
         return CompletedCheckpoint(
             job=self.job,
@@ -116,4 +122,6 @@ class PendingCheckpoint:
         foreign = [piece for piece in committables if piece.transaction != expected]
         indexes = [piece.subtask.index for piece in committables]
         if foreign or len(set(indexes)) != len(indexes) or sink not in self._sinks:
-            raise DeclinedError(f"Sink {sink!r} acknowledged {expected} with pieces that do not belong together.")
+            raise DeclinedError(
+                f"Sink {sink!r} acknowledged {expected} with pieces that do not belong together."
+            )

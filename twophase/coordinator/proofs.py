@@ -1,15 +1,16 @@
 """The proofs that the targets must have according to the log: the other direction of I6.
 
-A target that was restored from a backup, swapped for another one, or left behind by a failover lacks checkpoints that
-the log calls committed. Each decision therefore carries, for each sink, its newest checkpoint with pieces, ancestors
-included:
+A target that was restored from a backup, swapped for another one, or left behind by a failover
+lacks checkpoints that the log calls committed. Each decision therefore carries, for each sink, its
+newest checkpoint with pieces, ancestors included:
 
     1. a start checks each target for the proof of what is committed          `check_targets`
-    2. a commit requires the proof of its predecessor, in the target itself   `CommitRequest.predecessor`
+    2. a commit requires the proof of its predecessor, in the target itself
+       `CommitRequest.predecessor`
        if an adoption left several predecessors, the others just before it    `CommitLoop`
 
-Step 2 detects a target that changes under a running job: the next start would find the newer proof there, and no longer
-notice that older rows are missing.
+Step 2 detects a target that changes under a running job: the next start would find the newer proof
+there, and no longer notice that older rows are missing.
 """
 
 from __future__ import annotations
@@ -41,25 +42,34 @@ class Proofs:
         self._store = store
 
     def decided(self) -> tuple[Proof, ...]:
-        """Return each sink's newest decided checkpoint with pieces: the predecessors of the next checkpoint."""
+        """Return each sink's newest decided checkpoint with pieces: the predecessors of
+        the next checkpoint.
+        """
         history = self._log.history
         return self._as_of(history, history.newest(history.lineage.id) if history.lineage else None)
 
     def committed(self) -> tuple[Proof, ...]:
-        """Return each sink's newest committed checkpoint with pieces: every target must have it now."""
+        """Return each sink's newest committed checkpoint with pieces: every
+        target must have it now.
+        """
         history = self._log.history
-        return self._as_of(history, history.newest_committed(history.lineage.id) if history.lineage else None)
+        return self._as_of(
+            history, history.newest_committed(history.lineage.id) if history.lineage else None
+        )
 
     def _as_of(self, history: History, decision: Decision | None) -> tuple[Proof, ...]:
         if decision is None:
             return (history.lineage.proofs or ()) if history.lineage else ()
         if decision.proofs is not None:
             return decision.proofs
-        found = self.body(decision)  # by a version without proofs: only sinks with pieces in this one are known
+        # by a version without proofs: only sinks with pieces in this one are known
+        found = self.body(decision)
         return found.proofs if found else ()
 
     def body(self, decision: Decision) -> CompletedCheckpoint | None:
-        """Return a decided checkpoint; None if its body is gone: subsumed, by this driver or by one that took over."""
+        """Return a decided checkpoint; None if its body is gone: subsumed, by this driver or by
+        one that took over.
+        """
         try:
             return self._store.read(decision)
         except (CheckpointMissingError, FencedError):
@@ -68,7 +78,9 @@ class Proofs:
     def body_of(self, proof: Proof) -> CompletedCheckpoint | None:
         """Return the checkpoint of a proof, if the log has it and its body exists."""
         named = (proof.lineage, proof.checkpoint)
-        found = [one for one in self._log.history.decisions if (one.lineage, one.checkpoint) == named]
+        found = [
+            one for one in self._log.history.decisions if (one.lineage, one.checkpoint) == named
+        ]
         return self.body(found[0]) if found else None
 
     def missing(self, proof: Proof, memory: SinkHistory) -> tuple[list[Proof], list[Proof]]:
@@ -79,11 +91,13 @@ class Proofs:
             memory: the history of the target.
 
         Returns:
-            The newest missing checkpoint of each lineage, beginning with `proof`; and the newest earlier ones that it
+            The newest missing checkpoint of each lineage, beginning with `proof`; and the newest
+            earlier ones that it
             has: of one lineage, or of each that may be the newest.
         """
         lacks, before, asked = list[Proof](), list[Proof](), [proof]
-        for one in asked:  # grows: a lineage that the target does not know leads on to those that it continued
+        # grows: a lineage that the target does not know leads on to those that it continued
+        for one in asked:
             newest = memory.committed.get(one.lineage)
             if newest is None or newest < one.checkpoint:
                 lacks.append(one)
@@ -109,17 +123,21 @@ class Proofs:
         newest = history.committed.get(proof.lineage)
         (first, *older), before = self.missing(proof, history)
         others = "".join(
-            f", as are checkpoints {_span(one, history)} of the older lineage {one.lineage}" for one in older
+            f", as are checkpoints {_span(one, history)} of the older lineage {one.lineage}"
+            for one in older
         )
         return TargetChangedError(
-            f"Job {self._job!r}: checkpoint {proof.checkpoint} of lineage {proof.lineage} is committed, and sink "
-            f"{proof.sink!r} ({sink.target()}) knows {'none' if newest is None else f'up to {newest}'} of that lineage: its "
-            f"target was restored from a backup, or is not {proof.target}. Checkpoints {_span(first, history)} are "
-            f"missing in it{others}. {self._offsets(proof, before)}",
-            remedy="restore the target to its previous state. To use a different target from here on, begin there with "
-            "restore.path; in the plugin form, with another name and checkpointLocation. If it is the same target and "
-            "what it lacks is gone for good, go on without it: "
-            f"twophase repair accept-loss JOB.yaml --checkpoint {proof.checkpoint} --sink {proof.sink}",
+            f"Job {self._job!r}: checkpoint {proof.checkpoint} of lineage "
+            f"{proof.lineage} is committed, and sink {proof.sink!r} ({sink.target()}) knows "
+            f"{'none' if newest is None else f'up to {newest}'} of that lineage: its target was "
+            f"restored from a backup, or is not {proof.target}. Checkpoints "
+            f"{_span(first, history)} are missing in it{others}. {self._offsets(proof, before)}",
+            remedy="restore the target to its previous state. "
+            "To use a different target from here on, begin there with restore.path; in the plugin "
+            "form, with another name and checkpointLocation. If it is the same target and what it "
+            "lacks is gone for good, go on without it: "
+            "twophase repair accept-loss JOB.yaml --checkpoint "
+            f"{proof.checkpoint} --sink {proof.sink}",
         )
 
     def replaced(self, name: str, sink: Sink, history: SinkHistory) -> TargetChangedError:
@@ -131,19 +149,23 @@ class Proofs:
             history: the history of its target.
         """
         newest = " and ".join(
-            f"checkpoint {checkpoint} of lineage {lineage}" for lineage, checkpoint in history.committed.items()
+            f"checkpoint {checkpoint} of lineage {lineage}"
+            for lineage, checkpoint in history.committed.items()
         )
         return TargetChangedError(
-            f"Job {self._job!r}: the target of sink {name!r} ({sink.target()}) is not the one that {newest} "
-            f"was committed to: {history.replaced}. Nothing was written.",
-            remedy="restore the table, or name the old one. If the change is intended, begin there with restore.path; "
-            "in the plugin form, with another name and checkpointLocation.",
+            f"Job {self._job!r}: the target of sink {name!r} ({sink.target()}) is "
+            f"not the one that {newest} was committed to: {history.replaced}. Nothing was written.",
+            remedy="restore the table, or name the old one. "
+            "If the change is intended, begin there with restore.path; in the plugin form, with "
+            "another name and checkpointLocation.",
         )
 
     def explain(
         self, checkpoint: CompletedCheckpoint, sink: Sink, name: str, error: TargetChangedError
     ) -> TargetChangedError:
-        """Return the error of a refused commit, extended by what the target lacks, if that is the cause."""
+        """Return the error of a refused commit, extended by what the target lacks, if
+        that is the cause.
+        """
         if not (required := checkpoint.predecessors_in(name)):
             return error
         try:
@@ -154,11 +176,15 @@ class Proofs:
             return error
         gap = self.changed(lacked[0], sink, history)
         return TargetChangedError(
-            f"{gap.what} Checkpoint {checkpoint.checkpoint} is decided and was not committed there.", remedy=gap.remedy
+            f"{gap.what} Checkpoint {checkpoint.checkpoint} is decided and "
+            "was not committed there.",
+            remedy=gap.remedy,
         )
 
     def _offsets(self, proof: Proof, before: Sequence[Proof]) -> str:
-        """Describe the offsets from which its rows can be rewritten: from the end of `before`, which is not missing."""
+        """Describe the offsets from which its rows can be rewritten: from the end of `before`,
+        which is not missing.
+        """
         body = self.body_of(proof)
         ends = f"{list(body.offsets.end)}" if body else f"those in offsets/{proof.checkpoint}"
         begins = " or ".join(self._ended(one, proof) for one in before) or "where the job began"
@@ -171,13 +197,20 @@ class Proofs:
         if following := self.body_of(replace(before, checkpoint=before.checkpoint + 1)):
             return f"{list(following.offsets.start)}"
         whose = "that lineage" if before.lineage == proof.lineage else f"lineage {before.lineage}"
-        return f"the offsets in line 3 and after of offsets/{before.checkpoint} in Spark's folder of {whose}"
+        return (
+            f"the offsets in line 3 and after of offsets/{before.checkpoint} in "
+            f"Spark's folder of {whose}"
+        )
 
 
 def _span(proof: Proof, memory: SinkHistory) -> str:
     """Describe the checkpoints of its lineage that a target without this proof lacks."""
     newest = memory.committed.get(proof.lineage)
-    return f"up to {proof.checkpoint}" if newest is None else f"from {newest + 1} to {proof.checkpoint}"
+    return (
+        f"up to {proof.checkpoint}"
+        if newest is None
+        else f"from {newest + 1} to {proof.checkpoint}"
+    )
 
 
 def check_targets(
@@ -194,8 +227,10 @@ def check_targets(
         proofs: the job's proofs.
         expected: the committed checkpoints.
         sinks: by name; a sink that has left the job is not asked.
-        remembered: the history of each sink from before the log was read; one that lacks a proof is asked again.
-        may_move: whether a sink may have another target from now on; it begins there without the rows of the old one.
+        remembered: the history of each sink from before the log was read; one that lacks a
+            proof is asked again.
+        may_move: whether a sink may have another target from now on; it begins there without the
+            rows of the old one.
 
     Raises:
         TargetChangedError: going on would leave a gap.
@@ -213,7 +248,9 @@ def check_targets(
 
 
 def has_moved(proof: Proof, sink: Sink | None) -> bool:
-    """Return whether a sink has moved to another target, without the proof. A replica that took over has the proof."""
+    """Return whether a sink has moved to another target, without the proof. A replica that took
+    over has the proof.
+    """
     return sink is not None and sink.target() != proof.target and not knows(sink.history(), proof)
 
 

@@ -1,16 +1,19 @@
-"""Recovery: a new driver takes the job over and finishes what older drivers left, before it writes anything new, in this order.
+"""Recovery: a new driver takes the job over and finishes what older drivers left, before it writes
+anything new, in this order.
 
     1. fence      append FENCE(generation) to the log; every older driver is fenced from here on
-    2. commit     every decided checkpoint without COMMITTED, oldest first, of all lineages (hazard H48)
-    3. close      in each sink: abort orphans, raise its fence, abort again; sinks without orphans in parallel
+    2. commit     every decided checkpoint without COMMITTED, oldest first, of all
+                  lineages (hazard H48)
+    3. close      in each sink: abort orphans, raise its fence, abort again; sinks without
+                  orphans in parallel
 
-Before step 1 nothing is written, and the histories of the sinks are validated against the store (I6): if a sink knows
-more, the store is outdated; if it knows less, its target is.
+Before step 1 nothing is written, and the histories of the sinks are validated against the store
+(I6): if a sink knows more, the store is outdated; if it knows less, its target is.
 
-A driver over a copy of the folder does not see the decisions of the original, and no log fences the two from each
-other. So all sinks are asked again before anything is aborted in one of them, and once more when all fences are up.
-From then on the other driver can pre-commit nothing, and each piece that it decided before is either in a sink by now,
-or lost with an error that names it.
+A driver over a copy of the folder does not see the decisions of the original, and no log fences the
+two from each other. So all sinks are asked again before anything is aborted in one of them, and
+once more when all fences are up. From then on the other driver can pre-commit nothing, and each
+piece that it decided before is either in a sink by now, or lost with an error that names it.
 """
 
 from __future__ import annotations
@@ -38,11 +41,16 @@ class DriverRecovery:
         closer: closes the attempts of older drivers.
 
     Attributes:
-        recommitted: lineage and number of the checkpoint that the last recovery committed last; None if there was none.
+        recommitted: lineage and number of the checkpoint that the last recovery committed last;
+            None if there was none.
     """
 
     def __init__(
-        self, context: JobContext, attempts: AttemptSequence, validation: SinkValidation, closer: AttemptCloser
+        self,
+        context: JobContext,
+        attempts: AttemptSequence,
+        validation: SinkValidation,
+        closer: AttemptCloser,
     ) -> None:
         self.recommitted: tuple[str, int] | None = None
         self._context = context
@@ -54,7 +62,8 @@ class DriverRecovery:
         """Recover.
 
         Args:
-            previous_generation: the generation of this very driver before a restart; it is fenced if the log has a newer one.
+            previous_generation: the generation of this very driver before a restart; it is fenced
+                if the log has a newer one.
             restore: the restore whose lineage is about to begin, if any.
 
         Raises:
@@ -66,7 +75,8 @@ class DriverRecovery:
         generation = self._attempts.generation
         context.observers(RecoveryStarted(context.job, generation))
         failpoint("C18")
-        context.store.subsume()  # nothing grows, whatever this recovery or the drivers before it die of
+        # nothing grows, whatever this recovery or the drivers before it die of
+        context.store.subsume()
         context.log.sweep()
         newest = self._newest_committed()
         recommitted = self._commit_decided(restore)
@@ -77,7 +87,9 @@ class DriverRecovery:
         context.store.sweep()
         context.completer.catch_up(newest)
         duration_s = context.clock.monotonic_s() - began_s
-        context.observers(RecoveryFinished(context.job, generation, recommitted, aborted, duration_s))
+        context.observers(
+            RecoveryFinished(context.job, generation, recommitted, aborted, duration_s)
+        )
 
     def _take_over(self, previous_generation: int | None, restore: Restore | None) -> None:
         """Step 1, with the sinks validated before the fence is appended."""
@@ -87,8 +99,8 @@ class DriverRecovery:
         def check(history: History) -> None:
             if previous_generation is not None and history.generation != previous_generation:
                 raise FencedError(
-                    f"Job {context.job!r}: a driver of generation {history.generation} has taken over from "
-                    f"{previous_generation}.",
+                    f"Job {context.job!r}: a driver of generation "
+                    f"{history.generation} has taken over from {previous_generation}.",
                     remedy="leave this driver stopped.",
                 )
             self._validation.check(history, remembered, restore)
@@ -104,7 +116,9 @@ class DriverRecovery:
         return recommitted
 
     def _recommit(self, decision: Decision) -> bool:
-        """The newest that every sink has just proven is not asked for again when Spark replays it."""
+        """The newest that every sink has just proven is not asked for again
+        when Spark replays it.
+        """
         done = self._context.completer.recommit(decision)
         if done:
             self.recommitted = (decision.lineage, decision.checkpoint)
@@ -116,12 +130,14 @@ class DriverRecovery:
             aborted = self._closer.close_below(Attempt(self._attempts.generation, 0), restore)
             self._validation.check_again(restore)
         except StopJobError:
-            # What could not be aborted may be what another driver has committed: then that is the error. If a sink does not
-            # answer, that is: the next start asks, and until then nobody is advised to remove rows that are decided.
+            # What could not be aborted may be what another driver has committed: then that is the
+            # error. If a sink does not answer, that is: the next start asks, and until then nobody
+            # is advised to remove rows that are decided.
             self._validation.check_again(restore)
             raise
         except Exception:
-            self._context.log.check_fence()  # a newer driver's progress looks like loss to the driver that it has overtaken
+            # a newer driver's progress looks like loss to the driver that it has overtaken
+            self._context.log.check_fence()
             raise
         return aborted
 

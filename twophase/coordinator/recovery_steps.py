@@ -1,4 +1,5 @@
-"""The steps of recovery that repairs take too: take a job over and commit decided checkpoints; and what a restore begins with.
+"""The steps of recovery that repairs take too: take a job over and commit decided checkpoints; and
+what a restore begins with.
 
 `coordinator.recovery` has the order of the steps.
 """
@@ -26,8 +27,9 @@ class Restore:
     Attributes:
         checkpoint: the restored checkpoint.
         lineage: the lineage that begins with it.
-        adopting: the checkpoints, up to the restored one, that are decided but not committed in their own log; oldest
-            first. They are committed under their own identity (H30), before orphans are aborted.
+        adopting: the checkpoints, up to the restored one, that are decided but not committed in
+            their own log; oldest first. They are committed under their own identity (H30), before
+            orphans are aborted.
     """
 
     checkpoint: CompletedCheckpoint
@@ -36,11 +38,15 @@ class Restore:
 
     @property
     def committed(self) -> tuple[Proof, ...]:
-        """For each sink, the newest checkpoint with pieces that is already committed, by the log that it is from."""
+        """For each sink, the newest checkpoint with pieces that is already committed, by the
+        log that it is from.
+        """
         return (self.adopting[0].predecessors or ()) if self.adopting else self.checkpoint.proofs
 
 
-def take_over(log: JobLog, sinks: Mapping[str, SinkHistory], check: Callable[[History], None]) -> int:
+def take_over(
+    log: JobLog, sinks: Mapping[str, SinkHistory], check: Callable[[History], None]
+) -> int:
     """Step 1. Return the new generation, higher than all in the log and in the sinks.
 
     Args:
@@ -60,14 +66,17 @@ def take_over(log: JobLog, sinks: Mapping[str, SinkHistory], check: Callable[[Hi
         except FencedError:
             continue
         return generation
-    raise FencedError(f"Other drivers took the job over {_TAKE_OVER_TRIES} times.", remedy="start one driver only.")
+    raise FencedError(
+        f"Other drivers took the job over {_TAKE_OVER_TRIES} times.",
+        remedy="start one driver only.",
+    )
 
 
 def commit_decided(history: History, commit: Callable[[Decision], bool]) -> int:
     """Step 2. Return how many checkpoints were committed.
 
-    Strictly in order: a checkpoint that cannot be committed blocks all later ones, because a sink may take its
-    high-water mark as proof of everything before (I4).
+    Strictly in order: a checkpoint that cannot be committed blocks all later ones, because a sink
+    may take its high-water mark as proof of everything before (I4).
     """
     committed = 0
     for decision in history.uncommitted():

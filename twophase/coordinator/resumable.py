@@ -1,8 +1,8 @@
 """A coordinator for a driver that is several processes in turn, with nothing in common but the log.
 
-Each process reads the log and goes on as the same driver, with the generation that was fenced for it. Only the log says
-whether it still may: a process that another driver, or another process of this one, has overtaken is fenced at its next
-append (I7).
+Each process reads the log and goes on as the same driver, with the generation that was fenced for
+it. Only the log says whether it still may: a process that another driver, or another process of
+this one, has overtaken is fenced at its next append (I7).
 """
 
 from __future__ import annotations
@@ -43,11 +43,17 @@ class ResumableCoordinator:
         attempts.generation, attempts.counter = attempt.generation, attempt.counter
 
     def acknowledged(
-        self, number: int, offsets: FrozenOffsets, attempt: Attempt, sink: str, pieces: Sequence[Committable]
+        self,
+        number: int,
+        offsets: FrozenOffsets,
+        attempt: Attempt,
+        sink: str,
+        pieces: Sequence[Committable],
     ) -> None:
         """Decide and commit a checkpoint that every writer of `attempt` has acknowledged already.
 
-        If it is decided (H12), it is only committed again, and what the attempt has pre-committed is aborted.
+        If it is decided (H12), it is only committed again, and what the attempt has
+        pre-committed is aborted.
 
         Args:
             number: n.
@@ -74,10 +80,11 @@ class ResumableCoordinator:
                 coordinator.context.completer.abort_superseded_attempts(attempt)
 
     def abandon(self, generation: int) -> None:
-        """End the run of this driver after a failure: what it has not decided is aborted, and it can decide no more.
+        """End the run of this driver after a failure: what it has not decided is aborted, and it
+        can decide no more.
 
-        The process that was about to decide may still live. So the fence comes first, and what the log says then is
-        final. Decided checkpoints stay, for the recovery of the next run (I2).
+        The process that was about to decide may still live. So the fence comes first, and what the
+        log says then is final. Decided checkpoints stay, for the recovery of the next run (I2).
 
         Args:
             generation: of the run.
@@ -98,7 +105,7 @@ class ResumableCoordinator:
     def _check_generation(self, history: History, generation: int) -> None:
         if history.generation != generation:
             raise FencedError(
-                f"Job {self._coordinator.context.job!r}: a driver of generation {history.generation} has taken over from "
-                f"{generation}.",
+                f"Job {self._coordinator.context.job!r}: a driver of generation "
+                f"{history.generation} has taken over from {generation}.",
                 remedy="leave this driver stopped.",
             )

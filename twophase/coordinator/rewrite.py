@@ -1,15 +1,18 @@
-"""A repair: rereads the records of lost pieces of a decided checkpoint, and writes them in a new attempt instead.
+"""A repair: rereads the records of lost pieces of a decided checkpoint, and writes them in a
+new attempt instead.
 
-    1. plan       take over and commit, as every repair does (coordinator/accept_loss.py), which proves what is lost.
-                  The source tells which records it would read again, and that they exist. The operator confirms
-    2. fence      close the sink for all attempts before ours; abort the leftovers of an earlier rewrite
+    1. plan       take over and commit, as every repair does (coordinator/accept_loss.py), which
+                  proves what is lost. The source tells which records it would read again, and that
+                  they exist. The operator confirms
+    2. fence      close the sink for all attempts before ours; abort the leftovers of
+                  an earlier rewrite
     3. write      the lost pieces, durably and invisibly: orphans until step 5
     4. compare    their rows with those of the lost pieces; abort them if they differ
     5. record     the new body, then REPAIRED: this is the decision on the new pieces
     6. finish     the checkpoint commits, under the same checks and proofs as any commit
 
-A crash before step 5 leaves orphans and a body that no decision names, which the next start removes; the command can be
-run again. After step 5, every start does step 6.
+A crash before step 5 leaves orphans and a body that no decision names, which the next start
+removes; the command can be run again. After step 5, every start does step 6.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ class Lost:
         sink: the sink's name.
         pieces: the lost pieces.
         whole: whether they are all pieces that the sink ever had of the checkpoint.
-        rewritten: the attempts in which earlier rewrites wrote pieces of the checkpoint to the sink.
+        rewritten: the attempts in which earlier rewrites wrote pieces of the
+            checkpoint to the sink.
         gone: the indexes of the tasks whose pieces in the sink were given up or rewritten before.
     """
 
@@ -59,7 +63,8 @@ class Reread(Protocol):
     """Reads the records of a checkpoint again, through the job's plan."""
 
     def ranges(self, lost: Lost) -> Sequence[str]:
-        """Describe the records that `write` reads, for people, after checking that all of them still exist.
+        """Describe the records that `write` reads, for people, after checking that all
+        of them still exist.
 
         Raises:
             SourceLossError: some no longer exist.
@@ -70,8 +75,8 @@ class Reread(Protocol):
         """Read and pre-commit.
 
         Returns:
-            For each subtask of a lost piece, the new pieces with its rows; if all pieces are lost, all of them under
-            -1.
+            For each subtask of a lost piece, the new pieces with its rows; if all pieces are lost,
+            all of them under -1.
 
         Raises:
             TwoPhaseError: it failed; pieces that were already pre-committed are left in doubt.
@@ -110,14 +115,17 @@ class RewriteRepair:
 
         Raises:
             ConfigError: there is no such decided checkpoint or sink. Nothing was touched.
-            StopJobError: nothing is lost, it cannot be written again, or the job must not go on for another reason.
+            StopJobError: nothing is lost, it cannot be written again, or the job must not go on
+                for another reason.
         """
         context = self._context
         loss = LossRepair(context).plan(checkpoint, sink)
         if loss.gap:
             raise StopJobError(
-                f"{loss.gap} These checkpoints were committed: only pieces of an uncommitted one can be written again.",
-                remedy="restore the target to its previous state, or see what twophase repair accept-loss gives up.",
+                f"{loss.gap} These checkpoints were committed: "
+                "only pieces of an uncommitted one can be written again.",
+                remedy="restore the target to its previous state, "
+                "or see what twophase repair accept-loss gives up.",
             )
         decision = self._decision(loss)
         self._check_newest(decision, sink)
@@ -131,16 +139,22 @@ class RewriteRepair:
         """Steps 2 to 6.
 
         Raises:
-            FencedError: a driver has taken over the job since the plan was made; nothing was recorded.
-            StopJobError: the rows read again differ from the lost ones; nothing was recorded. Or it is recorded, but
-                the checkpoint cannot commit for another reason, such as a loss in another sink.
+            FencedError: a driver has taken over the job since the plan was made;
+                nothing was recorded.
+            StopJobError: the rows read again differ from the lost ones; nothing was recorded. Or it
+                is recorded, but the checkpoint cannot commit for another reason, such as a
+                loss in another sink.
         """
         context, lost, sink = self._context, plan.lost, plan.loss.sink
         failpoint("R02")
         attempt = Attempt(context.log.history.generation, 1)
         body, old = lost.checkpoint, self._decision(plan.loss)
-        transaction = TransactionId(context.job, body.lineage, body.checkpoint, attempt, sink, body.offsets.hash)
-        orphans = Orphans(context.job, sink, context.sinks[sink], context.observers, self._may_abort)
+        transaction = TransactionId(
+            context.job, body.lineage, body.checkpoint, attempt, sink, body.offsets.hash
+        )
+        orphans = Orphans(
+            context.job, sink, context.sinks[sink], context.observers, self._may_abort
+        )
         kept = context.completer.pieces_to_commit()
         orphans.close(attempt, kept)
         self._ask_again()
@@ -152,19 +166,26 @@ class RewriteRepair:
             raise
         failpoint("R04")
         listed = (*plan.loss.kept, *(piece for found in pieces.values() for piece in found))
-        new = context.store.prepare(replace(body, attempt=attempt, committables={**body.committables, sink: listed}))
+        new = context.store.prepare(
+            replace(body, attempt=attempt, committables={**body.committables, sink: listed})
+        )
         failpoint("R05")
         names = tuple(str(piece.subtask) for piece in lost.pieces)
-        context.log.append(RepairedRecord(Rewrite(note, new, old.attempt, sink, names, plan.loss.rows)))
+        context.log.append(
+            RepairedRecord(Rewrite(note, new, old.attempt, sink, names, plan.loss.rows))
+        )
         failpoint("R03")
         commit_decided(context.log.history, context.completer.recommit)
 
     def _decision(self, loss: LossPlan) -> Decision:
         decisions = self._context.log.history.decisions
-        return next(one for one in decisions if (one.lineage, one.checkpoint) == (loss.lineage, loss.number))
+        return next(
+            one for one in decisions if (one.lineage, one.checkpoint) == (loss.lineage, loss.number)
+        )
 
     def _check_newest(self, decision: Decision, sink: str) -> None:
-        """Check that no later checkpoint has pieces in the sink: the fence may wait for them, and they for ours (I4).
+        """Check that no later checkpoint has pieces in the sink: the fence may wait for them, and
+        they for ours (I4).
 
         Raises:
             StopJobError: they have some.
@@ -173,16 +194,18 @@ class RewriteRepair:
         for later in decisions[decisions.index(decision) + 1 :]:
             if context.store.read(later).committables.get(sink):
                 raise StopJobError(
-                    f"Job {context.job!r}: checkpoint {later.checkpoint} is decided too (checkpoint.max_concurrent), and its "
-                    f"pieces in sink {sink!r} wait for those that are lost: no new attempt can begin there. Nothing was written.",
-                    remedy=f"go on without the lost pieces of {decision.checkpoint} (twophase repair accept-loss), and write "
-                    "their rows again by hand.",
+                    f"Job {context.job!r}: checkpoint {later.checkpoint} is decided too "
+                    f"(checkpoint.max_concurrent), and its pieces in sink {sink!r} wait for those "
+                    "that are lost: no new attempt can begin there. Nothing was written.",
+                    remedy=f"go on without the lost pieces of {decision.checkpoint} (twophase "
+                    "repair accept-loss), and write their rows again by hand.",
                 )
 
     def _has_given_up(self, loss: LossPlan) -> bool:
         mine = (loss.lineage, loss.number, loss.sink)
         return any(
-            isinstance(repair, AcceptedLoss) and (repair.lineage, repair.checkpoint, repair.sink) == mine
+            isinstance(repair, AcceptedLoss)
+            and (repair.lineage, repair.checkpoint, repair.sink) == mine
             for repair in self._context.log.history.repairs
         )
 
@@ -190,19 +213,28 @@ class RewriteRepair:
         return frozenset(
             repair.decision.attempt
             for repair in self._context.log.history.repairs
-            if isinstance(repair, Rewrite) and repair.sink == loss.sink and repair.is_of(loss.lineage, loss.number)
+            if isinstance(repair, Rewrite)
+            and repair.sink == loss.sink
+            and repair.is_of(loss.lineage, loss.number)
         )
 
     def _gone(self, loss: LossPlan) -> frozenset[int]:
-        repairs = [one for one in self._context.log.history.repairs if isinstance(one, AcceptedLoss | Rewrite)]
-        return frozenset().union(*(one.tasks_of(loss.sink, loss.lineage, loss.number) for one in repairs))
+        repairs = [
+            one
+            for one in self._context.log.history.repairs
+            if isinstance(one, AcceptedLoss | Rewrite)
+        ]
+        return frozenset().union(
+            *(one.tasks_of(loss.sink, loss.lineage, loss.number) for one in repairs)
+        )
 
     def _may_abort(self, found: Sequence[Committable]) -> Sequence[Committable]:
         self._ask_again()
         return self._context.completer.commit_again(found)
 
     def _ask_again(self) -> None:
-        """Validate the sinks against the log once more: a driver over another folder can commit until the fence is up.
+        """Validate the sinks against the log once more: a driver over another folder can commit
+        until the fence is up.
 
         Raises:
             FencedError: another driver over this folder has taken over.
@@ -212,7 +244,9 @@ class RewriteRepair:
         remembered = {name: sink.history() for name, sink in context.sinks.items()}
         context.log.check_fence()
         check_histories(context.job, context.log.history, remembered, piece_names(context.sinks))
-        check_targets(context.proofs, context.proofs.committed(), context.sinks, remembered, may_move=False)
+        check_targets(
+            context.proofs, context.proofs.committed(), context.sinks, remembered, may_move=False
+        )
 
 
 def _check_rows(job: str, lost: Lost, pieces: Mapping[int, Sequence[Committable]]) -> None:
@@ -228,9 +262,11 @@ def _check_rows(job: str, lost: Lost, pieces: Mapping[int, Sequence[Committable]
     if found == dict(expected):
         return
     raise StopJobError(
-        f"Job {job!r}: {expected.total()} rows of checkpoint {lost.checkpoint.checkpoint} are lost in sink {lost.sink!r}, and "
-        f"reading their records again gave {sum(found.values())}: the plan, its options or the topic are not what they were. "
+        f"Job {job!r}: {expected.total()} rows of checkpoint {lost.checkpoint.checkpoint} are lost "
+        f"in sink {lost.sink!r}, and reading their records again gave {sum(found.values())}: the "
+        "plan, its options or the topic are not what they were. "
         "Nothing of it is visible or recorded.",
-        remedy="run the command with the job file, and the code, that wrote the checkpoint. A compacted topic may have lost "
-        "records: then go on without these rows (twophase repair accept-loss).",
+        remedy="run the command with the job file, and the code, that wrote the checkpoint. A "
+        "compacted topic may have lost records: then go on without these rows "
+        "(twophase repair accept-loss).",
     )

@@ -1,7 +1,8 @@
 """The life of one attempt at a checkpoint, as a table. No input or output, no clock.
 
-The decision lies between DECIDING and DECIDED: before it everything may abort, after it everything commits, and from the
-moment its record's create is tried the attempt can no longer expire or be declined.
+The decision lies between DECIDING and DECIDED: before it everything may abort, after it everything
+commits, and from the moment its record's create is tried the attempt can no longer
+expire or be declined.
 """
 
 from __future__ import annotations

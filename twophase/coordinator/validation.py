@@ -1,4 +1,6 @@
-"""Validates what the sinks remember against the log, before a driver or a repair goes on with a job (I6, hazards H60 to H63)."""
+"""Validates what the sinks remember against the log, before a driver or a repair goes on with a job
+(I6, hazards H60 to H63).
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,15 @@ class SinkValidation:
 
         context = self._context
         return context.fan_out(
-            {name: partial(history, sink) for name, sink in context.sinks.items()}, context.observers
+            {name: partial(history, sink) for name, sink in context.sinks.items()},
+            context.observers,
         )
 
-    def check(self, history: History, remembered: Mapping[str, SinkHistory], restore: Restore | None) -> None:
-        """Validate what the sinks remember against the log, or against the checkpoint that is restored.
+    def check(
+        self, history: History, remembered: Mapping[str, SinkHistory], restore: Restore | None
+    ) -> None:
+        """Validate what the sinks remember against the log, or against the
+        checkpoint that is restored.
 
         Raises:
             StopJobError: the job must not go on.
@@ -50,13 +56,17 @@ class SinkValidation:
         else:
             check_restore(context.job, history, restore.lineage, remembered)
         expected = restore.committed if restore else context.proofs.committed()
-        check_targets(context.proofs, expected, context.sinks, remembered, may_move=restore is not None)
+        check_targets(
+            context.proofs, expected, context.sinks, remembered, may_move=restore is not None
+        )
 
     def check_again(self, restore: Restore | None = None) -> None:
-        """Validate the sinks once more: a driver over another folder can commit until all fences are up.
+        """Validate the sinks once more: a driver over another folder can commit until
+        all fences are up.
 
         Raises:
-            FencedError: another driver over this folder has gone on, and the sinks may know of its work by now.
+            FencedError: another driver over this folder has gone on, and the sinks may know
+                of its work by now.
             StopJobError: the job must not go on.
         """
         remembered, history = self.histories(), self._context.log.history
@@ -65,7 +75,9 @@ class SinkValidation:
 
 
 PieceNames = Callable[[str, str, int], Sequence[str]]
-"""Returns the pieces of a checkpoint that a sink has proof of, given its name, a lineage and a number."""
+"""Returns the pieces of a checkpoint that a sink has proof of, given its name, a
+lineage and a number.
+"""
 
 
 def piece_names(sinks: Mapping[str, Sink]) -> PieceNames:
@@ -94,81 +106,111 @@ def check_histories(
     """
     for name, remembered in sinks.items():
         if remembered.generation > history.generation:
-            state = "is empty" if history == History() else f"ends at generation {history.generation}"
+            state = (
+                "is empty" if history == History() else f"ends at generation {history.generation}"
+            )
             raise _missing(
-                job, f"the checkpoint store {state}, but sink {name!r} has seen generation {remembered.generation}"
+                job,
+                f"the checkpoint store {state}, but sink {name!r} has seen "
+                f"generation {remembered.generation}",
             )
         for lineage, checkpoint in remembered.committed.items():
             _check_lineage(job, history, name, lineage, checkpoint, names)
 
 
-def _check_lineage(job: str, history: History, sink: str, lineage: str, checkpoint: int, names: PieceNames) -> None:
-    ancestors = {ancestor: last for known in history.lineages for ancestor, last in known.ancestors.items()}
+def _check_lineage(
+    job: str, history: History, sink: str, lineage: str, checkpoint: int, names: PieceNames
+) -> None:
+    ancestors = {
+        ancestor: last for known in history.lineages for ancestor, last in known.ancestors.items()
+    }
     if lineage in ancestors:
         if checkpoint > ancestors[lineage]:
-            what = f"sink {sink!r} has committed checkpoint {checkpoint} of lineage {lineage}, this job goes on from "
+            what = (
+                f"sink {sink!r} has committed checkpoint {checkpoint} of lineage {lineage}, "
+                "this job goes on from "
+            )
             raise _missing(job, f"{what}{ancestors[lineage]}")
         return
     if all(known.id != lineage for known in history.lineages):
-        raise _missing(job, f"sink {sink!r} has rows of lineage {lineage}, which the checkpoint store does not know")
+        raise _missing(
+            job,
+            f"sink {sink!r} has rows of lineage {lineage}, "
+            "which the checkpoint store does not know",
+        )
     current = history.lineage
     if current is None or current.id != lineage:
         return
     newest = history.newest(lineage)
     if newest is None or newest.checkpoint < checkpoint:
         ends = "has none" if newest is None else f"ends at {newest.checkpoint}"
-        what = f"sink {sink!r} has committed checkpoint {checkpoint}, but the checkpoint store {ends}"
+        what = (
+            f"sink {sink!r} has committed checkpoint {checkpoint}, but the checkpoint store {ends}"
+        )
         pieces = names(sink, lineage, checkpoint)
         raise _undecided(job, what, pieces) if pieces else _missing(job, what)
 
 
-def check_restore(job: str, history: History, lineage: Lineage, sinks: Mapping[str, SinkHistory]) -> None:
-    """Refuse to restore to a checkpoint before what a sink already has, or is bound to get (hazard H28).
+def check_restore(
+    job: str, history: History, lineage: Lineage, sinks: Mapping[str, SinkHistory]
+) -> None:
+    """Refuse to restore to a checkpoint before what a sink already has, or is bound
+    to get (hazard H28).
 
     Raises:
-        RestoreRefusedError: rows after the restored checkpoint are already visible, or decided and about to be; they
-            would be written again.
+        RestoreRefusedError: rows after the restored checkpoint are already visible, or decided and
+            about to be; they would be written again.
     """
-    # The log comes first: it was read after the sinks were asked, and another driver may have advanced in between.
+    # The log comes first: it was read after the sinks were asked, and another driver may have
+    # advanced in between.
     for decision in history.decisions:
         if decision.checkpoint > lineage.ancestors.get(decision.lineage, -1):
             state = "is committed" if decision.committed else "must still be committed"
             raise RestoreRefusedError(
-                f"Job {job!r}: cannot restore from {lineage.restored_from}: checkpoint {decision.checkpoint} of lineage "
-                f"{decision.lineage} is decided and {state}; its rows would then be written twice. Nothing was written.",
-                remedy=f"start the job without restore.path to go on from it, or restore from {decision.folder}.",
+                f"Job {job!r}: cannot restore from {lineage.restored_from}: checkpoint "
+                f"{decision.checkpoint} of lineage {decision.lineage} is decided and {state}; its "
+                "rows would then be written twice. Nothing was written.",
+                remedy="start the job without restore.path to go on from it, "
+                f"or restore from {decision.folder}.",
             )
     for name, remembered in sinks.items():
         for found, checkpoint in remembered.committed.items():
             restored = lineage.ancestors.get(found, -1)
             if checkpoint > restored:
                 raise RestoreRefusedError(
-                    f"Job {job!r}: cannot restore from {lineage.restored_from}: sink {name!r} has committed checkpoint "
-                    f"{checkpoint} of lineage {found}, the restore knows {restored if restored >= 0 else 'none'} of it. "
+                    f"Job {job!r}: cannot restore from {lineage.restored_from}: "
+                    f"sink {name!r} has committed checkpoint {checkpoint} of lineage {found}, the "
+                    f"restore knows {restored if restored >= 0 else 'none'} of it. "
                     "The rows in between would be written twice; nothing was written.",
-                    remedy="restore from the newest checkpoint, or give the job another name and target.",
+                    remedy="restore from the newest checkpoint, "
+                    "or give the job another name and target.",
                 )
 
 
 def _undecided(job: str, what: str, pieces: Sequence[str]) -> CheckpointMissingError:
-    """Return the error for a checkpoint whose pieces the target still names: the fault need not be in the folder."""
-    shown = ", ".join(pieces[:_SHOWN]) + (f" and {len(pieces) - _SHOWN} more" if len(pieces) > _SHOWN else "")
+    """Return the error for a checkpoint whose pieces the target still names: the fault need
+    not be in the folder.
+    """
+    shown = ", ".join(pieces[:_SHOWN]) + (
+        f" and {len(pieces) - _SHOWN} more" if len(pieces) > _SHOWN else ""
+    )
     return CheckpointMissingError(
-        f"Job {job!r}: {what}. It is proven by the pieces {shown} (attempt/subtask.task attempt). Either the folder is "
-        "older than the sink, or these pieces were committed by hand although they were in no decision. Starting would "
-        "write rows twice; nothing was written.",
-        remedy="if the folder was restored from a backup, restore the one that it replaced. If the pieces were "
-        "committed by hand, delete their rows from the target together with their proofs (MySQL: first roll back what "
-        "is still prepared of this checkpoint, since it holds locks; the proofs are its rows of twophase_ledger; "
-        "files: see docs/operations.md), then start the job again: it writes the checkpoint again. If the newer folder "
-        "is gone for good: twophase repair adopt-from-target JOB.yaml",
+        f"Job {job!r}: {what}. It is proven by the pieces {shown} (attempt/subtask.task attempt). "
+        "Either the folder is older than the sink, or these pieces were committed by hand "
+        "although they were in no decision. Starting would write rows twice; nothing was written.",
+        remedy="if the folder was restored from a backup, restore the one that it replaced. "
+        "If the pieces were committed by hand, delete their rows from the target together with "
+        "their proofs (MySQL: first roll back what is still prepared of this checkpoint, since it "
+        "holds locks; the proofs are its rows of twophase_ledger; files: see docs/operations.md), "
+        "then start the job again: it writes the checkpoint again. If the newer folder is gone "
+        "for good: twophase repair adopt-from-target JOB.yaml",
     )
 
 
 def _missing(job: str, what: str) -> CheckpointMissingError:
     return CheckpointMissingError(
         f"Job {job!r}: {what}. Starting would write rows twice; nothing was written.",
-        remedy="restore the job's folder (checkpointLocation) to its newest state, or start a new lineage with "
-        "restore.path set to its newest checkpoint (not in the plugin form). If it is gone for good: twophase repair "
-        "adopt-from-target JOB.yaml",
+        remedy="restore the job's folder (checkpointLocation) to its newest state, "
+        "or start a new lineage with restore.path set to its newest checkpoint (not in the plugin "
+        "form). If it is gone for good: twophase repair adopt-from-target JOB.yaml",
     )

@@ -16,8 +16,10 @@ class Committable:
     Attributes:
         transaction: the transaction that the piece belongs to.
         subtask: the task attempt that wrote it.
-        target: the identity of the target, so that the piece is never committed to another (invariant I10).
-        rows: rows in the piece; at least 1, or 0 for a piece found in doubt whose target cannot tell.
+        target: the identity of the target, so that the piece is never committed to
+            another (invariant I10).
+        rows: rows in the piece; at least 1, or 0 for a piece found in doubt whose
+            target cannot tell.
         handle: whatever else the sink needs to commit the piece; JSON values only, no secrets.
     """
 

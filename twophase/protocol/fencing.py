@@ -10,10 +10,14 @@ _REMEDY = "let the newer driver go on; find out why two were started."
 
 def driver_is_fenced(job: str, sink: str, fence: Attempt, attempt: Attempt) -> FencedError:
     """Return the error of a driver that finds the fence of a newer one in the target."""
-    return FencedError(f"Sink {sink!r} of job {job!r} is at {fence}, this driver at {attempt}.", remedy=_REMEDY)
+    return FencedError(
+        f"Sink {sink!r} of job {job!r} is at {fence}, this driver at {attempt}.", remedy=_REMEDY
+    )
 
 
-def attempt_is_closed(job: str, sink: str, attempt: Attempt, where: str, fence: Attempt) -> FencedError:
+def attempt_is_closed(
+    job: str, sink: str, attempt: Attempt, where: str, fence: Attempt
+) -> FencedError:
     """Return the error of a writer whose attempt is closed.
 
     Args:
@@ -24,5 +28,6 @@ def attempt_is_closed(job: str, sink: str, attempt: Attempt, where: str, fence: 
         fence: the target's.
     """
     return FencedError(
-        f"Attempt {attempt} of sink {sink!r} of job {job!r} is closed: {where} is at {fence}.", remedy=_REMEDY
+        f"Attempt {attempt} of sink {sink!r} of job {job!r} is closed: {where} is at {fence}.",
+        remedy=_REMEDY,
     )

@@ -1,4 +1,6 @@
-"""Checkpoint notifications for user code and sources, and the operator state they keep in checkpoints."""
+"""Checkpoint notifications for user code and sources, and the operator state they
+keep in checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,13 @@ from typing import Any, Protocol, runtime_checkable
 class CheckpointListener(Protocol):
     """Receives notifications about checkpoints.
 
-    Runs on the driver, in the order of the checkpoints, and never concurrently with another notification or a snapshot:
-    in the query's thread, or, with `checkpoint.max_concurrent` above 1, in the commit thread. In that case a checkpoint
-    may complete after the snapshot for the next one. A crash may lose a notification: never rely on one for correctness
-    (Flink's CheckpointListener has the same rule). Checkpoints subsumed by a recovery are not notified. An exception
-    from `notify_checkpoint_complete` fails the query after the checkpoint, which stays committed.
+    Runs on the driver, in the order of the checkpoints, and never concurrently with another
+    notification or a snapshot: in the query's thread, or, with `checkpoint.max_concurrent` above 1,
+    in the commit thread. In that case a checkpoint may complete after the snapshot for the next
+    one. A crash may lose a notification: never rely on one for correctness (Flink's
+    CheckpointListener has the same rule). Checkpoints subsumed by a recovery are not notified. An
+    exception from `notify_checkpoint_complete` fails the query after the checkpoint,
+    which stays committed.
     """
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -40,7 +44,8 @@ class InitializationContext:
     """The state that a function starts from.
 
     Attributes:
-        state: the state that `snapshot_state` returned for the newest decided checkpoint; empty on a fresh start.
+        state: the state that `snapshot_state` returned for the newest decided checkpoint;
+            empty on a fresh start.
         is_restored: whether there was such a checkpoint.
     """
 
@@ -53,7 +58,11 @@ class CheckpointedFunction(Protocol):
     """A driver-side function with operator state in every checkpoint."""
 
     def snapshot_state(self, context: SnapshotContext) -> Mapping[str, Any]:
-        """Return the state as JSON values. Called once per attempt; an exception declines the attempt."""
+        """Return the state as JSON values. Called once per attempt; an exception
+        declines the attempt.
+        """
 
     def initialize_state(self, context: InitializationContext) -> None:
-        """Restore the state. Called once per start of the query, after recovery, before the first micro-batch."""
+        """Restore the state. Called once per start of the query, after recovery, before the
+        first micro-batch.
+        """

@@ -1,4 +1,6 @@
-"""The names of pieces and their owner in a target that has only names to know them by: files, folders, records (I5)."""
+"""The names of pieces and their owner in a target that has only names to know them by: files,
+folders, records (I5).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class PieceOwner:
 
 @dataclass(frozen=True, order=True)
 class BatchPieceName:
-    """The name of the one piece of a transaction: `<lineage>-<checkpoint>-<generation>.<counter>`."""
+    """The name of the one piece of a transaction:
+    `<lineage>-<checkpoint>-<generation>.<counter>`.
+    """
 
     lineage: str
     checkpoint: int
@@ -55,7 +59,9 @@ class BatchPieceName:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the name that `text` holds; None if it is not in this format. The reverse of `str`."""
+        """Return the name that `text` holds; None if it is not in this format.
+        The reverse of `str`.
+        """
         match = _BATCH.fullmatch(text)
         if match is None:
             return None
@@ -65,7 +71,9 @@ class BatchPieceName:
 
 @dataclass(frozen=True, order=True)
 class TaskPieceName:
-    """The name of the piece of one task attempt: `<lineage>-<checkpoint>-<generation>.<counter>-<subtask>.<task attempt>`."""
+    """The name of the piece of one task attempt:
+    `<lineage>-<checkpoint>-<generation>.<counter>-<subtask>.<task attempt>`.
+    """
 
     lineage: str
     checkpoint: int
@@ -82,11 +90,15 @@ class TaskPieceName:
         Raises:
             ValueError: the lineage is not a UUID.
         """
-        return _parsable(cls(transaction.lineage, transaction.checkpoint, transaction.attempt, subtask))
+        return _parsable(
+            cls(transaction.lineage, transaction.checkpoint, transaction.attempt, subtask)
+        )
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Return the name that `text` holds; None if it is not in this format. The reverse of `str`."""
+        """Return the name that `text` holds; None if it is not in this format.
+        The reverse of `str`.
+        """
         match = _TASK.fullmatch(text)
         if match is None:
             return None
@@ -100,5 +112,7 @@ _Name = TypeVar("_Name", bound=BatchPieceName | TaskPieceName)
 
 def _parsable(name: _Name) -> _Name:
     if type(name).parse(str(name)) != name:
-        raise ValueError(f"{name} cannot be the name of a piece: the lineage has to be a UUID in lower case")
+        raise ValueError(
+            f"{name} cannot be the name of a piece: the lineage has to be a UUID in lower case"
+        )
     return name

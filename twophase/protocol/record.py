@@ -1,13 +1,15 @@
-"""The frame of durable bytes: one header line with format, kind, length and SHA-256, then the payload (invariant I9).
+"""The frame of durable bytes: one header line with format, kind, length and SHA-256, then the
+payload (invariant I9).
 
     twophase-files/1 manifest 512 9f86d081884c7d65...\n
     <payload>
 
-A reader accepts exactly the bytes that `frame` has made: every truncation and every changed bit is refused.
+A reader accepts exactly the bytes that `frame` has made: every truncation and every
+changed bit is refused.
 
-The first word of every future version of a format is `<format>/<version>`, followed by a space. By it alone a reader
-recognises what a newer version has written, before it judges length and checksum: it reports that by name, and neither
-reads, replaces nor deletes it (docs/decisions/0041).
+The first word of every future version of a format is `<format>/<version>`, followed by a space. By
+it alone a reader recognises what a newer version has written, before it judges length and checksum:
+it reports that by name, and neither reads, replaces nor deletes it (docs/decisions/0041).
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ import re
 from twophase.errors import NewerFormatError
 
 _VERSION = re.compile(rb"([^ /\n]+)/([1-9][0-9]{0,8}) ")
-NEWER_REMEDY = "start the newer version again. If none has ever run here, it is damaged: restore it from a backup; do not delete it."
+NEWER_REMEDY = (
+    "start the newer version again. If none has ever run here, it is damaged: restore it from a "
+    "backup; do not delete it."
+)
 HEAD_BYTES = 64
 """The number of bytes of a record that are enough for `newer_version`."""
 
@@ -49,7 +54,9 @@ def frame(magic: str, kind: str, payload: bytes) -> bytes:
 
 
 def newer_version(magic: str, data: bytes) -> int | None:
-    """Return the version that a record claims, if it is of the format in `magic` and newer; otherwise None."""
+    """Return the version that a record claims, if it is of the format in `magic` and
+    newer; otherwise None.
+    """
     name, _, known = magic.rpartition("/")
     found = _VERSION.match(data[:HEAD_BYTES])
     if found is None or found[1] != name.encode() or int(found[2]) <= int(known):
@@ -61,7 +68,8 @@ def check_version(magic: str, data: bytes, where: str) -> None:
     """Check that no newer version of twophase has written a record.
 
     Args:
-        magic: the format and the newest version of it that the caller reads, such as `twophase-files/1`.
+        magic: the format and the newest version of it that the caller reads, such as
+            `twophase-files/1`.
         data: the record, or its first `HEAD_BYTES`.
         where: the file's name, for the error.
 
@@ -102,5 +110,7 @@ def unframe(magic: str, kind: str, data: bytes, where: str = "") -> bytes:
     check_version(magic, data, where or f"of a {kind}")
     head, newline, payload = data.partition(b"\n")
     if head + newline != header(magic, kind, payload):
-        raise DamagedRecordError(f"it is no whole {kind} of twophase: its header does not match its content")
+        raise DamagedRecordError(
+            f"it is no whole {kind} of twophase: its header does not match its content"
+        )
     return payload

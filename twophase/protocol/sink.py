@@ -13,11 +13,12 @@ The coordinator calls a sink in this order (the numbers are marked in `coordinat
 
 A declined attempt goes through step 4 before the next one begins.
 
-Steps 1 and 2 run in parallel, with one thread per sink. So do step 5, and step 4 for sinks with nothing to abort; the
-other sinks follow in the order of the job. Step 2 runs again for all sinks before each abort and once all fences are
-up. A step may run in a different thread from the step before it. One thread at a time calls a sink, except during step
-5: with `checkpoint.max_concurrent` above 1, steps 6 and 7 and the scan for superseded task attempts (`in_doubt`,
-`abort`) run in a thread of their own, concurrently with the pre-commit of later checkpoints. Step 4 never does: it
+Steps 1 and 2 run in parallel, with one thread per sink. So do step 5, and step 4 for sinks with
+nothing to abort; the other sinks follow in the order of the job. Step 2 runs again for all sinks
+before each abort and once all fences are up. A step may run in a different thread from the step
+before it. One thread at a time calls a sink, except during step 5: with `checkpoint.max_concurrent`
+above 1, steps 6 and 7 and the scan for superseded task attempts (`in_doubt`, `abort`) run in a
+thread of their own, concurrently with the pre-commit of later checkpoints. Step 4 never does: it
 waits until every decided checkpoint is committed.
 """
 
@@ -51,8 +52,9 @@ class SinkContext:
         schema: the columns of the rows to come.
         parallelism: the maximum number of writers that run at once.
         speculation: whether Spark may run a task twice at the same time.
-        max_concurrent: how many checkpoints may be in progress. Above 1 a checkpoint is pre-committed while earlier
-            ones wait for their commit; a sink that would deadlock with itself rejects that in `open` (hazard H51).
+        max_concurrent: how many checkpoints may be in progress. Above 1 a checkpoint is
+            pre-committed while earlier ones wait for their commit; a sink that would deadlock with
+            itself rejects that in `open` (hazard H51).
     """
 
     job: str
@@ -65,7 +67,8 @@ class SinkContext:
 
 @dataclass(frozen=True)
 class Predecessor:
-    """The newest checkpoint before a piece's own that has pieces in the same sink. It is committed, and has left proof.
+    """The newest checkpoint before a piece's own that has pieces in the same sink. It is committed,
+    and has left proof.
 
     Attributes:
         lineage: the lineage of the checkpoint: the piece's own, or one that it continues.
@@ -83,8 +86,9 @@ class CommitRequest:
     Attributes:
         committable: the piece.
         retries: how often this driver has tried to commit it before.
-        predecessor: the checkpoint that the target must have proof of before the piece becomes visible; None if there
-            is none, or if a version that recorded none decided the checkpoint. The same for all requests of a call.
+        predecessor: the checkpoint that the target must have proof of before the piece becomes
+            visible; None if there is none, or if a version that recorded none decided the
+            checkpoint. The same for all requests of a call.
     """
 
     committable: Committable
@@ -93,7 +97,9 @@ class CommitRequest:
 
 
 def another_target(committable: Committable, target: str) -> TargetChangedError:
-    """Return the error of a piece without proof that is to be committed to another target than it was written to (I10)."""
+    """Return the error of a piece without proof that is to be committed to another target than it
+    was written to (I10).
+    """
     return TargetChangedError(
         f"{committable.transaction} was written to {committable.target}, this is {target}.",
         remedy="give the sink the table back that it had; its pieces are there.",
@@ -111,9 +117,10 @@ def predecessor_missing(request: CommitRequest, target: str) -> TargetChangedErr
     if before is None:
         raise ValueError("the request has no predecessor")
     return TargetChangedError(
-        f"{transaction} is decided, but was not committed to {target}: checkpoint {before.checkpoint} of lineage "
-        f"{before.lineage} was committed there before it, and the target no longer has proof of that. It was restored "
-        "from a backup, or is a different target.",
+        f"{transaction} is decided, but was not committed to {target}: checkpoint "
+        f"{before.checkpoint} of lineage {before.lineage} was committed there before it, and the "
+        "target no longer has proof of that. It was restored from a backup, "
+        "or is a different target.",
         remedy="restore the target to its previous state, then start the job again.",
     )
 
@@ -124,12 +131,14 @@ class SinkHistory:
 
     Attributes:
         generation: the highest generation that has fenced it; 0 if it has never seen the job.
-        committed: for each lineage id, the highest checkpoint that the target has proof of (from the ledger and the
-            high-water marks). Checkpoints without pieces leave no proof, so this may lag, never lead. A missing
-            committed checkpoint with pieces means that the target was restored from a backup, or is a different one: a
-            target that drops proofs by itself needs additional ones.
-        replaced: why the target lacks the rows that its proofs are for, such as a table that was dropped and recreated
-            under the same name; empty if it has them, or where proofs vanish with the rows.
+        committed: for each lineage id, the highest checkpoint that the target has proof of (from
+            the ledger and the high-water marks). Checkpoints without pieces leave no proof, so this
+            may lag, never lead. A missing committed checkpoint with pieces means that the target
+            was restored from a backup, or is a different one: a target that drops proofs by itself
+            needs additional ones.
+        replaced: why the target lacks the rows that its proofs are for, such as a table that was
+            dropped and recreated under the same name; empty if it has them, or where proofs
+            vanish with the rows.
     """
 
     generation: int = 0
@@ -139,25 +148,31 @@ class SinkHistory:
 
 @runtime_checkable
 class NeedsSparkConf(Protocol):
-    """Optional capability of a sink: it declares settings that Spark must start with. `twophase run` applies them."""
+    """Optional capability of a sink: it declares settings that Spark must start with.
+    `twophase run` applies them.
+    """
 
     def spark_conf(self) -> Mapping[str, str]:
         """Return Spark settings, such as the jars that the sink needs.
 
-        Called on the driver before Spark starts, and before `open`. A setting made by the user wins; `open` checks what
-        it needs.
+        Called on the driver before Spark starts, and before `open`. A setting made by the user
+        wins; `open` checks what it needs.
         """
 
 
 @runtime_checkable
 class ChecksConnection(Protocol):
-    """Optional capability of a sink: it checks its target without Spark. `twophase run` asks while the JVM starts."""
+    """Optional capability of a sink: it checks its target without Spark. `twophase run` asks
+    while the JVM starts.
+    """
 
     def check_connection(self) -> None:
-        """Connect, and check all that does not depend on the rows' columns: account, privileges, server, table.
+        """Connect, and check all that does not depend on the rows' columns: account,
+        privileges, server, table.
 
-        Runs on the driver, before Spark is up and before `open`, which repeats all of it: what passes here may fail
-        later. Writes nothing and keeps nothing open. Called once, possibly concurrently with other sinks' checks.
+        Runs on the driver, before Spark is up and before `open`, which repeats all of it: what
+        passes here may fail later. Writes nothing and keeps nothing open. Called once, possibly
+        concurrently with other sinks' checks.
 
         Raises:
             TwoPhaseError: as `Sink.open` raises it.
@@ -166,12 +181,16 @@ class ChecksConnection(Protocol):
 
 @runtime_checkable
 class OpensForRepair(Protocol):
-    """Optional capability of a sink: it opens without Spark, and so without the columns. For `twophase repair`."""
+    """Optional capability of a sink: it opens without Spark, and so without the columns. For
+    `twophase repair`.
+    """
 
     def open_for_repair(self, context: SinkContext) -> None:
-        """Open like `Sink.open`, except that no rows will follow: nothing is checked against their columns.
+        """Open like `Sink.open`, except that no rows will follow: nothing is checked
+        against their columns.
 
-        Runs on the driver, once, instead of `open`. Only `target`, `history`, `in_doubt`, `commit` and `close` follow.
+        Runs on the driver, once, instead of `open`. Only `target`, `history`, `in_doubt`, `commit`
+        and `close` follow.
 
         Args:
             context: its schema has no columns.
@@ -180,38 +199,49 @@ class OpensForRepair(Protocol):
 
 @runtime_checkable
 class CanRehearse(Protocol):
-    """Optional capability of a sink's class: it can write to a scratch folder, to record Spark's classes beforehand."""
+    """Optional capability of a sink's class: it can write to a scratch folder, to record Spark's
+    classes beforehand.
+    """
 
     def rehearsal(self, folder: Path) -> tuple[Sink, Mapping[str, str]]:
-        """Return a sink of this kind, and the Spark settings that keep everything it writes in `folder`.
+        """Return a sink of this kind, and the Spark settings that keep everything it
+        writes in `folder`.
 
-        A static method: called on the class, in a separate process that records the classes for faster starts.
+        A static method: called on the class, in a separate process that records the classes
+        for faster starts.
         """
 
 
 @runtime_checkable
 class NamesPieces(Protocol):
-    """Optional capability of a sink: it lists the pieces of a checkpoint that its target has proof of."""
+    """Optional capability of a sink: it lists the pieces of a checkpoint that its
+    target has proof of.
+    """
 
     def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
-        """Return the names of the pieces, as `attempt/subtask`, such as "3.17/0.201"; none where only a mark is left.
+        """Return the names of the pieces, as `attempt/subtask`, such as "3.17/0.201"; none where
+        only a mark is left.
 
-        Runs on the driver after `open`, when a target has a checkpoint that the log does not know: for an error
-        message, and for a repair, which infers the decision from the attempt.
+        Runs on the driver after `open`, when a target has a checkpoint that the log does not know:
+        for an error message, and for a repair, which infers the decision from the attempt.
         """
 
 
 @runtime_checkable
 class TellsUnfinished(Protocol):
-    """Optional capability of a sink: it tells which pieces in doubt show no sign of ever having been pre-committed."""
+    """Optional capability of a sink: it tells which pieces in doubt show no sign of ever having
+    been pre-committed.
+    """
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
-        """Return those `pieces` that their writer never finished, as far as the target shows: no decision lists them.
+        """Return those `pieces` that their writer never finished, as far as the target shows: no
+        decision lists them.
 
-        Runs on the driver after `open`, in a repair without a list of the decided pieces. A missing handle is not
-        enough, nor is a damaged record: such a piece may be decided, and the repair stops unless there is an intact
-        piece in its place. So `in_doubt` gives a handle to each piece that can be committed, and to no other. A sink
-        that lists only pre-committed pieces does not need this.
+        Runs on the driver after `open`, in a repair without a list of the decided pieces. A missing
+        handle is not enough, nor is a damaged record: such a piece may be decided, and the repair
+        stops unless there is an intact piece in its place. So `in_doubt` gives a handle to each
+        piece that can be committed, and to no other. A sink that lists only pre-committed pieces
+        does not need this.
 
         Args:
             pieces: some of the pieces that `in_doubt` returned.
@@ -219,74 +249,85 @@ class TellsUnfinished(Protocol):
 
 
 class Sink(ABC):
-    """A destination that takes part in the two-phase commit. Subclass `BatchSink` or `ArrowSink`."""
+    """A destination that takes part in the two-phase commit. Subclass
+    `BatchSink` or `ArrowSink`.
+    """
 
     @abstractmethod
     def open(self, context: SinkContext) -> None:
-        """Connect, check everything that can be checked before a write, and create the sink's own bookkeeping.
+        """Connect, check everything that can be checked before a write, and create the
+        sink's own bookkeeping.
 
         Runs on the driver, once per start of the job, before recovery.
 
         Raises:
             ConfigError: an option does not fit the target, such as a missing table or column.
-            PreflightError: the target cannot give the protocol's guarantees, or privileges are missing.
+            PreflightError: the target cannot give the protocol's guarantees, or
+                privileges are missing.
         """
 
     @abstractmethod
     def target(self) -> str:
         """Return the identity of the target, as committables carry it (invariant I10).
 
-        It differs between any two targets, and stays the same for one target in every process and after every restart.
+        It differs between any two targets, and stays the same for one target in every process and
+        after every restart.
         """
 
     @abstractmethod
     def history(self) -> SinkHistory:
         """Return what the target durably records about this job and sink.
 
-        Runs on the driver, after `open`, before recovery. Must read durable state from the target itself (I6).
+        Runs on the driver, after `open`, before recovery. Must read durable state from the
+        target itself (I6).
         """
 
     @abstractmethod
     def fence(self, attempt: Attempt) -> None:
         """Close every attempt below `attempt` for this job and sink.
 
-        Runs on the driver in recovery and after a declined attempt, once everything that `in_doubt` lists has been
-        committed or aborted: a target may have to wait for such pieces. When it returns, no writer of a lower attempt
-        can pre-commit any more, in whatever process; pieces that such writers pre-committed in the meantime are visible
-        to `in_doubt`. Waits until that holds, and ends the connections and processes that it knows as its own.
-        Idempotent; never lowers the fence, and no other method removes it.
+        Runs on the driver in recovery and after a declined attempt, once everything that `in_doubt`
+        lists has been committed or aborted: a target may have to wait for such pieces. When it
+        returns, no writer of a lower attempt can pre-commit any more, in whatever process; pieces
+        that such writers pre-committed in the meantime are visible to `in_doubt`. Waits until that
+        holds, and ends the connections and processes that it knows as its own. Idempotent; never
+        lowers the fence, and no other method removes it.
 
-        A writer may pre-commit only if the fence exists, has its generation, and is not above its attempt. A missing
-        fence rejects it, and so does any other generation, even a higher one: a target restored from a backup has lost
-        the fence that would have closed the writer. The check is part of the transaction that makes the rows durable
-        (HD9).
+        A writer may pre-commit only if the fence exists, has its generation, and is not above its
+        attempt. A missing fence rejects it, and so does any other generation, even a higher one: a
+        target restored from a backup has lost the fence that would have closed the writer. The
+        check is part of the transaction that makes the rows durable (HD9).
 
         Raises:
-            FencedError: the target has already seen a higher generation. Nothing of the newer driver is touched.
-            Exception: the fence could not be raised in time; names what blocks it. Calling again is safe.
+            FencedError: the target has already seen a higher generation. Nothing of the newer
+                driver is touched.
+            Exception: the fence could not be raised in time; names what blocks it.
+                Calling again is safe.
         """
 
     @abstractmethod
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """Make pieces visible. Idempotent.
 
-        Runs on the driver after the decision, repeated until no outcome is `RetryLater`. A crash may lose the reply, so
-        a request may name a piece that is already committed: answer `AlreadyCommitted`, only on proof from the target.
-        Answer `Committed` only if the target shows the piece; an OK reply is not enough (docs/decisions/0010). Rows and
-        proof become visible atomically: a crash leaves both or neither (I4).
+        Runs on the driver after the decision, repeated until no outcome is `RetryLater`. A crash
+        may lose the reply, so a request may name a piece that is already committed: answer
+        `AlreadyCommitted`, only on proof from the target. Answer `Committed` only if the target
+        shows the piece; an OK reply is not enough (docs/decisions/0010). Rows and proof become
+        visible atomically: a crash leaves both or neither (I4).
 
-        A piece without proof becomes visible only in a target that has proof of `CommitRequest.predecessor`: its own
-        rows, or the mark that stands for them. Check that in the transaction or commit that makes the piece visible;
-        where there is none, in the same session directly before. Otherwise a target that is restored from a backup, or
-        swapped, under a running job would get the piece, and the gap before it would go unnoticed
+        A piece without proof becomes visible only in a target that has proof of
+        `CommitRequest.predecessor`: its own rows, or the mark that stands for them. Check that in
+        the transaction or commit that makes the piece visible; where there is none, in the same
+        session directly before. Otherwise a target that is restored from a backup, or swapped,
+        under a running job would get the piece, and the gap before it would go unnoticed
         (docs/decisions/0025).
 
         Returns:
             One outcome for each request, in the same order.
 
         Raises:
-            TargetChangedError: a committable names another target, or the target lacks the predecessor; this call made
-                none of the requested pieces visible.
+            TargetChangedError: a committable names another target, or the target lacks the
+                predecessor; this call made none of the requested pieces visible.
             Exception: anything else counts as `RetryLater` for all requests.
         """
 
@@ -294,33 +335,39 @@ class Sink(ABC):
     def abort(self, committables: Sequence[Committable]) -> None:
         """Remove pieces that are in no decision. Idempotent: a missing piece counts as removed.
 
-        Runs on the driver for declined attempts, for superseded task attempts, and in recovery. Removes exactly these
-        pieces: others of the same task, attempt and checkpoint may be decided. A committed piece keeps its rows and its
-        proof, even if it is listed. A crash leaves the rest to the next recovery.
+        Runs on the driver for declined attempts, for superseded task attempts, and in recovery.
+        Removes exactly these pieces: others of the same task, attempt and checkpoint may be
+        decided. A committed piece keeps its rows and its proof, even if it is listed. A crash
+        leaves the rest to the next recovery.
 
         Raises:
             StopJobError: a piece is committed; nothing of it was removed.
-            Exception: a piece may still exist; the attempt is not retried, and recovery tries again.
+            Exception: a piece may still exist; the attempt is not retried, and
+                recovery tries again.
         """
 
     @abstractmethod
     def in_doubt(self) -> Sequence[Committable]:
-        """Return all pieces of this job and sink that are pre-committed but not committed, decided or not.
+        """Return all pieces of this job and sink that are pre-committed but not
+        committed, decided or not.
 
-        Runs on the driver in recovery and after a declined attempt. Must read the target, never memory.
+        Runs on the driver in recovery and after a declined attempt. Must read the
+        target, never memory.
         """
 
     @abstractmethod
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
-        """Fold the proofs of the lineage up to `checkpoint_id` into its high-water mark; all its pieces are committed.
+        """Fold the proofs of the lineage up to `checkpoint_id` into its high-water mark; all its
+        pieces are committed.
 
-        Runs on the driver after the log says COMMITTED; a crash may skip or interrupt it: the next recovery calls it
-        again. Also called for each lineage that the job continues, up to its end. Proof that a checkpoint was committed
-        must last for ever (hazard H50), so raise the mark before, or together with, deleting the proofs that it
-        replaces.
+        Runs on the driver after the log says COMMITTED; a crash may skip or interrupt it: the next
+        recovery calls it again. Also called for each lineage that the job continues, up to its end.
+        Proof that a checkpoint was committed must last for ever (hazard H50), so raise the mark
+        before, or together with, deleting the proofs that it replaces.
 
-        The mark claims no more than the proofs that it folds: raise it to the highest checkpoint that the target has
-        proof of. Otherwise a target that was meanwhile restored or swapped would be given proof of rows that it lacks.
+        The mark claims no more than the proofs that it folds: raise it to the highest checkpoint
+        that the target has proof of. Otherwise a target that was meanwhile restored or swapped
+        would be given proof of rows that it lacks.
         """
 
     @abstractmethod
@@ -329,14 +376,16 @@ class Sink(ABC):
 
 
 class BatchSink(Sink):
-    """A sink that pre-commits a whole DataFrame from the driver, such as one with its own transaction log."""
+    """A sink that pre-commits a whole DataFrame from the driver, such as one with its
+    own transaction log.
+    """
 
     @abstractmethod
     def pre_commit(self, batch: DataFrame, transaction: TransactionId) -> Sequence[Committable]:
         """Write the rows durably and invisibly.
 
-        Runs on the driver, in a thread of its own, once per attempt. A crash leaves nothing that `in_doubt` cannot
-        find.
+        Runs on the driver, in a thread of its own, once per attempt. A crash leaves nothing that
+        `in_doubt` cannot find.
 
         Raises:
             DeclinedError: the attempt failed.
@@ -350,6 +399,6 @@ class ArrowSink(Sink):
     def writer(self, transaction: TransactionId, subtask: Subtask) -> SinkWriter:
         """Create the writer of one task attempt.
 
-        Runs on the executor, on a copy of this object that was pickled after `open`; called when the task gets its
-        first row, so a task without rows creates no writer.
+        Runs on the executor, on a copy of this object that was pickled after `open`; called when
+        the task gets its first row, so a task without rows creates no writer.
         """

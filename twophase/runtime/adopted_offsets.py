@@ -1,4 +1,6 @@
-"""Spark's folder in an adoption: reads frozen offsets of the lineage taken over, and refuses a folder with state."""
+"""Spark's folder in an adoption: reads frozen offsets of the lineage taken over, and refuses a
+folder with state.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ def check_without_state(path: Path) -> None:
     """
     if any((path / "state").glob("*/*")):
         raise ConfigError(
-            f"Spark's folder {path} holds the state of a stateful plan: no target knows it, so nothing can be adopted.",
+            f"Spark's folder {path} holds the state of a stateful plan: "
+            "no target knows it, so nothing can be adopted.",
             remedy="restore the job's folder from a backup, or begin under another job name.",
         )
 
@@ -59,4 +62,7 @@ def begins_without_state(history: History) -> bool:
     lineage = history.lineage
     if lineage is None or history.newest(lineage.id) is not None:
         return False
-    return any(isinstance(repair, Adoption) and repair.lineage.id == lineage.id for repair in history.repairs)
+    return any(
+        isinstance(repair, Adoption) and repair.lineage.id == lineage.id
+        for repair in history.repairs
+    )

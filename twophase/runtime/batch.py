@@ -2,10 +2,11 @@
 
 1. read the frozen offsets of batch n from Spark's offset log
 2. if it is already decided: commit again, and run it without sinks if the plan keeps state
-3. otherwise: all sinks pre-commit concurrently, on rows computed once; then make durable what Spark wrote for the
-   batch. A micro-batch without partitions is decided like any other (hazard rule HD6), without asking any sink
-4. return only when the checkpoint is decided; otherwise raise, even while the query is being stopped, because Spark
-   takes a normal return for success (hazards H54, H56)
+3. otherwise: all sinks pre-commit concurrently, on rows computed once; then make durable what Spark
+   wrote for the batch. A micro-batch without partitions is decided like any other (hazard rule
+   HD6), without asking any sink
+4. return only when the checkpoint is decided; otherwise raise, even while the query is being
+   stopped, because Spark takes a normal return for success (hazards H54, H56)
 """
 
 from __future__ import annotations
@@ -51,10 +52,12 @@ _ARROW_ROWS_DEFAULT = "10000"
 _ARROW_ROWS_OURS = "50000"
 _SPARK_SHOWN = 600
 
-# Spark stops a query cleanly when it finds this text in an error. Any other error would fail the query, and that of a
-# cancelled job can overflow the stack in the regular expression that Spark runs over it.
+# Spark stops a query cleanly when it finds this text in an error. Any other error would fail the
+# query, and that of a cancelled job can overflow the stack in the regular expression that
+# Spark runs over it.
 _STOPPED = (
-    "py4j.protocol.Py4JJavaError: An error occurred while calling o1.run: java.lang.InterruptedException: stopped"
+    "py4j.protocol.Py4JJavaError: An error occurred while calling o1.run: "
+    "java.lang.InterruptedException: stopped"
 )
 
 
@@ -115,7 +118,9 @@ class BatchHandler:
         self._observers = observers
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Called by Spark on the driver, once for each micro-batch and again after a crash or failure."""
+        """Called by Spark on the driver, once for each micro-batch and again after
+        a crash or failure.
+        """
         try:
             self._handle(batch, number)
         except BaseException as error:  # noqa: BLE001 Spark gets each as an exception
@@ -129,7 +134,9 @@ class BatchHandler:
         found = self._coordinator.classify(number, offsets)
         if isinstance(found, Replay):
             self._share_digests(batch, number, found.decision)
-            self._coordinator.replay(found.decision, partial(self._execute, batch, number) if self._stateful else None)
+            self._coordinator.replay(
+                found.decision, partial(self._execute, batch, number) if self._stateful else None
+            )
             return
         self._share_digests(batch, number, None)
         rows = _Rows(batch, self._sinks, stateful=self._stateful)
@@ -143,12 +150,16 @@ class BatchHandler:
 
         Raises:
             ReplayLostError: its records are gone or have changed; it is noted as finished.
-            SourceLossError: its records are gone or have changed, and Spark needs the original ones; or the topic
-                itself is gone or recreated, so that the job cannot go on either.
+            SourceLossError: its records are gone or have changed, and Spark needs the original
+                ones; or the topic itself is gone or recreated, so that the job cannot go on either.
         """
         jobs = SparkJobs(batch.sparkSession.sparkContext, f"Checkpoint {number}, run again,")
         try:  # once it has raised, no task runs that could overwrite state which a note relies on
-            jobs.run({"replay": batch.write.format("noop").mode("overwrite").save}, TIMEOUT_MAX, lambda _, __: None)
+            jobs.run(
+                {"replay": batch.write.format("noop").mode("overwrite").save},
+                TIMEOUT_MAX,
+                lambda _, __: None,
+            )
         except Exception as error:
             found = errors.from_text(str(error))
             if not isinstance(found, SourceLossError):
@@ -158,30 +169,40 @@ class BatchHandler:
     def _without_records(self, number: int, loss: SourceLossError) -> TwoPhaseError:
         committed = f"Checkpoint {number} is committed in every sink, and none of its rows is lost."
         noted = self._folder.finish(self._coordinator.newest())
-        if not isinstance(loss, OffsetOutOfRangeError | RangeChangedError):  # the job stops, whatever is noted
+        # the job stops, whatever is noted
+        if not isinstance(loss, OffsetOutOfRangeError | RangeChangedError):
             return type(loss)(f"{committed} {loss.what}", remedy=loss.remedy)
         if noted:
             return ReplayLostError(
-                f"{committed} Spark ran it once more for the watermark, without the same records: {loss.what} It is noted as "
-                "finished, with the watermark that it ran with.",
-                remedy="start the job again, if its restart strategy does not: it goes on with the next micro-batch.",
+                f"{committed} Spark ran it once more for the watermark, without the same records: "
+                f"{loss.what} It is noted as finished, with the watermark that it ran with.",
+                remedy="start the job again, if its restart strategy does not: "
+                "it goes on with the next micro-batch.",
             )
         rebuild = f"{loss.remedy.rstrip('.')}; or " if isinstance(loss, RangeChangedError) else ""
         return type(loss)(
-            f"{committed} But its plan keeps state, and Spark needs its records once more to rebuild that. {loss.what}",
+            f"{committed} But its plan keeps state, and Spark needs its records once more to "
+            f"rebuild that. {loss.what}",
             remedy=rebuild + begin_afresh(number, self._folder.offsets(number)),
         )
 
     def _share_digests(self, batch: DataFrame, number: int, decided: Decision | None) -> None:
-        """If state depends on the records, have the source note digests of them, or compare them (hazard H35)."""
+        """If state depends on the records, have the source note digests of them, or compare
+        them (hazard H35).
+        """
         if not self._keeps_state:
             return
-        digests = range_digest.begin(self._folder.path, number, self._coordinator.generation, decided)
+        digests = range_digest.begin(
+            self._folder.path, number, self._coordinator.generation, decided
+        )
         digests.share(batch.sparkSession.sparkContext)
 
     def _pre_commit(self, rows: _Rows, pending: PendingCheckpoint) -> None:
         began_s = time.monotonic()
-        jobs = SparkJobs(rows.frame.sparkSession.sparkContext, f"Checkpoint {pending.checkpoint} ({pending.attempt})")
+        jobs = SparkJobs(
+            rows.frame.sparkSession.sparkContext,
+            f"Checkpoint {pending.checkpoint} ({pending.attempt})",
+        )
         try:
             deadline_s = began_s + self._options.timeout_s
             if rows.materialise:
@@ -207,7 +228,9 @@ class BatchHandler:
             rows.forget()
             raise declined(error, f"Checkpoint {pending.checkpoint} ({pending.attempt})") from error
 
-    def _acknowledge(self, pending: PendingCheckpoint, began_s: float, sink: str, pieces: list[Committable]) -> None:
+    def _acknowledge(
+        self, pending: PendingCheckpoint, began_s: float, sink: str, pieces: list[Committable]
+    ) -> None:
         pending.acknowledge(sink, pieces)
         self._observers(
             SinkAcknowledged(
@@ -225,8 +248,8 @@ class BatchHandler:
 class _Rows:
     """The rows of a micro-batch, computed once if several sinks or a stateful plan need that.
 
-    Materialised by `localCheckpoint`: a lost block then fails the attempt instead of computing other rows for the
-    second sink (hazard H53).
+    Materialised by `localCheckpoint`: a lost block then fails the attempt instead of computing
+    other rows for the second sink (hazard H53).
 
     Args:
         batch: as Spark passes it.
@@ -254,20 +277,28 @@ class _Rows:
 
     @cached_property
     def without(self) -> frozenset[str]:
-        """The sinks that get no rows because the micro-batch has no partitions. They acknowledge without a Spark job.
+        """The sinks that get no rows because the micro-batch has no partitions. They acknowledge
+        without a Spark job.
 
-        The Kafka source's first micro-batch is one if the topics are empty: it makes the source's start durable (H55).
+        The Kafka source's first micro-batch is one if the topics are empty: it makes the source's
+        start durable (H55).
         """
         if not logical_plan.is_empty(self._batch):
             return frozenset()
-        return frozenset(name for name, sink in self._sinks.items() if logical_plan.is_empty(sink.rows(self._batch)))
+        return frozenset(
+            name
+            for name, sink in self._sinks.items()
+            if logical_plan.is_empty(sink.rows(self._batch))
+        )
 
     def compute(self) -> None:
         if self._materialised is None:
             self._materialised = self._batch.localCheckpoint(eager=True)
 
     def forget(self) -> None:
-        """Drop the materialised rows after a failure: blocks may be lost, so the next attempt computes them again."""
+        """Drop the materialised rows after a failure: blocks may be lost, so the next attempt
+        computes them again.
+        """
         self.release()
         self._materialised = None
 
@@ -280,11 +311,14 @@ class _Rows:
 def failure(error: BaseException) -> Exception:
     """Return what a call of foreign code raised, as an exception that every caller expects.
 
-    A `SystemExit` would end the thread that answers Spark, and the JVM would wait for that answer for ever (H70).
+    A `SystemExit` would end the thread that answers Spark, and the JVM would wait for that
+    answer for ever (H70).
     """
     if isinstance(error, Exception):
         return error
-    found = RuntimeError(f"{type(error).__name__} was raised in the job's own thread: {shown(str(error))}")
+    found = RuntimeError(
+        f"{type(error).__name__} was raised in the job's own thread: {shown(str(error))}"
+    )
     found.__cause__ = error
     return found
 
@@ -295,12 +329,16 @@ def declined(error: BaseException, what: str) -> TwoPhaseError:
     found = errors.from_text(text)
     if found is not None:
         return found
-    return DeclinedError(f"{what} failed: {type(error).__name__}: {shown(_brief(text), _SPARK_SHOWN)}.")
+    return DeclinedError(
+        f"{what} failed: {type(error).__name__}: {shown(_brief(text), _SPARK_SHOWN)}."
+    )
 
 
 def _brief(text: str) -> str:
     lines = [
-        line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("at ", "File "))
+        line.strip()
+        for line in text.splitlines()
+        if line.strip() and not line.lstrip().startswith(("at ", "File "))
     ]
     return " | ".join(lines[:3])
 

@@ -1,6 +1,8 @@
-"""Runs once what drivers do, while the JVM records the classes it loads. See `twophase/startup/class_archive.py`.
+"""Runs once what drivers do, while the JVM records the classes it loads. See
+`twophase/startup/class_archive.py`.
 
-python -m twophase.runtime.class_archive_rehearsal '{"spark.jars": "..."}'     it ends when its standard input closes
+python -m twophase.runtime.class_archive_rehearsal '{"spark.jars": "..."}' it ends when its standard
+    input closes
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class _Numbers(DataSource):
     def schema(self) -> str:
         return "id long"
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002 of Spark's contract
+    # of Spark's contract
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         return _Reader()
 
 
@@ -66,10 +69,12 @@ class _Reader(DataSourceStreamReader):
 
 
 def main(conf: Mapping[str, str]) -> None:
-    """Run batches, a shuffle and a job with each sink, then shut down cleanly: the JVM writes its archive as it ends.
+    """Run batches, a shuffle and a job with each sink, then shut down cleanly: the JVM writes its
+    archive as it ends.
 
     Args:
-        conf: Spark's configuration in the jobs. A sink that needs packages takes part if its settings are in it.
+        conf: Spark's configuration in the jobs. A sink that needs packages takes part if its
+            settings are in it.
     """
     _delete_abandoned()
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as name:
@@ -77,7 +82,14 @@ def main(conf: Mapping[str, str]) -> None:
         sinks, needed = _sinks(Path(name), conf)
         spark = (
             SparkSession.builder.master("local[2]")
-            .config(map={**needed, **conf, "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"})
+            .config(
+                map={
+                    **needed,
+                    **conf,
+                    "spark.ui.enabled": "false",
+                    "spark.sql.shuffle.partitions": "2",
+                }
+            )
             .getOrCreate()
         )
         gateway: Any = SparkContext._gateway
@@ -91,8 +103,8 @@ def main(conf: Mapping[str, str]) -> None:
 
 
 def _leave_a_folder_that_is_gone(spare: str) -> None:
-    """Leave a working directory that is deleted, since Spark does not start in one. Any other stays: relative paths in
-    the environment (PYTHONPATH, SPARK_CONF_DIR) start from it.
+    """Leave a working directory that is deleted, since Spark does not start in one. Any other
+    stays: relative paths in the environment (PYTHONPATH, SPARK_CONF_DIR) start from it.
     """
     try:
         Path.cwd()
@@ -101,7 +113,9 @@ def _leave_a_folder_that_is_gone(spare: str) -> None:
 
 
 def _delete_abandoned() -> None:
-    """Delete the folders of this account's killed rehearsals. What cannot be deleted is left to the next rehearsal."""
+    """Delete the folders of this account's killed rehearsals. What cannot be deleted is left to
+    the next rehearsal.
+    """
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             known = folder.lstat()
@@ -132,14 +146,19 @@ def _live(spark: SparkSession, folder: Path, sinks: Mapping[str, Sink]) -> None:
     register(spark)
     spark.dataSource.register(_Numbers)
     rows = spark.readStream.format("_Numbers").load().filter("id > 0")
-    query = rows.writeStream.foreachBatch(_handle).option("checkpointLocation", f"file://{folder}/query")
+    query = rows.writeStream.foreachBatch(_handle).option(
+        "checkpointLocation", f"file://{folder}/query"
+    )
     query.trigger(availableNow=True).start().awaitTermination()
     for name, sink in sinks.items():
         try:
             job = write_stream(rows, name=f"rehearsal-{name}").sink(name, sink)
-            job = job.option("checkpointLocation", str(folder / f"job-{name}")).option("restart.strategy", "none")
+            job = job.option("checkpointLocation", str(folder / f"job-{name}")).option(
+                "restart.strategy", "none"
+            )
             job.trigger(availableNow=True).start().await_termination()
-        except Exception:  # noqa: BLE001 an archive without the classes of one sink is better than none
+        except Exception:  # noqa: BLE001
+            # an archive without the classes of one sink is better than none
             _log.warning("sink %s was not rehearsed", name, exc_info=True)
 
 
@@ -151,7 +170,9 @@ def _handle(batch: DataFrame, number: int) -> None:  # noqa: ARG001
 
 
 def _end_with_the_recorder() -> None:
-    """Exit when the recording process has died, since nothing waits for the archive. The JVM ends with this process."""
+    """Exit when the recording process has died, since nothing waits for the archive. The JVM ends
+    with this process.
+    """
     while os.read(sys.stdin.fileno(), 1):
         pass
     os._exit(1)

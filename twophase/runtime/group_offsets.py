@@ -1,7 +1,7 @@
 """Group offsets, committed to Kafka when a checkpoint is complete.
 
-They inform other tools (lag monitors, a later start from `committed`); the job itself never needs them, so a failure is
-an event and the next checkpoint covers it.
+They inform other tools (lag monitors, a later start from `committed`); the job itself never needs
+them, so a failure is an event and the next checkpoint covers it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,13 @@ class GroupOffsetsListener:
                 continue
             try:
                 group.commit(line)
-            except Exception as error:  # noqa: BLE001 group offsets inform only; the data is committed
-                self._observers(GroupOffsetsDelayed(self._job, checkpoint_id, f"{type(error).__name__}: {error}"))
+            except Exception as error:  # noqa: BLE001
+                # group offsets inform only; the data is committed
+                self._observers(
+                    GroupOffsetsDelayed(
+                        self._job, checkpoint_id, f"{type(error).__name__}: {error}"
+                    )
+                )
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """Do nothing: nothing was committed to the group."""

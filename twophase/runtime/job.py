@@ -84,7 +84,9 @@ class Job:
         return ended
 
     def stop(self) -> None:
-        """Stop the job. An undecided checkpoint is aborted; a decided one is committed now or by the next start."""
+        """Stop the job. An undecided checkpoint is aborted; a decided one is committed now or
+        by the next start.
+        """
         self._stopping.set()
         with self._lock:
             run = self._run
@@ -102,7 +104,8 @@ class Job:
             self._close()
             self._finished.set()
             raise
-        # A plain thread has none of the caller's local properties, such as the scheduler pool, so a restart would lose them.
+        # A plain thread has none of the caller's local properties, such as the scheduler pool, so a
+        # restart would lose them.
         InheritableThread(target=self._watch, name=f"twophase-{self.name}", daemon=True).start()
 
     def open_sinks(self) -> None:
@@ -114,7 +117,8 @@ class Job:
         with _claims_lock:
             if folder in _claimed:
                 raise ConfigError(
-                    f"Job {self.name!r}: job {_claimed[folder]!r} runs on {folder} in this process already.",
+                    f"Job {self.name!r}: job {_claimed[folder]!r} runs on {folder} "
+                    "in this process already.",
                     remedy="stop that one first, or give this job its own checkpointLocation.",
                 )
             _claimed[folder] = self.name
@@ -132,7 +136,8 @@ class Job:
             while error is not None and not self._stopping.is_set():
                 if self._is_spark_lost():
                     self._error = SparkLostError(
-                        f"Job {self.name!r}: its Spark application has ended: {error}.", remedy="start the job again."
+                        f"Job {self.name!r}: its Spark application has ended: {error}.",
+                        remedy="start the job again.",
                     )
                     break
                 delay_s = policy(time.monotonic()) if _restartable(error) else None
@@ -172,14 +177,19 @@ class Job:
         try:
             run()
         except BaseException as error:  # noqa: BLE001 handed to the restart strategy
-            return error if isinstance(error, TwoPhaseError) else errors.from_text(str(error)) or failure(error)
+            return (
+                error
+                if isinstance(error, TwoPhaseError)
+                else errors.from_text(str(error)) or failure(error)
+            )
         return None
 
     def _close(self) -> None:
         for close in self._parts.closers():
             try:
                 close()
-            except Exception as error:  # noqa: BLE001 the job has ended; there is nothing left to protect
+            except Exception as error:  # noqa: BLE001
+                # the job has ended; there is nothing left to protect
                 self._error = self._error or error
         with _claims_lock:
             _claimed.pop(str(self._parts.storage.root.resolve()), None)

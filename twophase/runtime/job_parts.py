@@ -1,4 +1,6 @@
-"""The description of a job, and its parts that outlive a run of its query: storage, sinks, operator states, group offsets."""
+"""The description of a job, and its parts that outlive a run of its query: storage, sinks, operator
+states, group offsets.
+"""
 
 from __future__ import annotations
 
@@ -107,10 +109,12 @@ class JobParts:
         return self.states.snapshot(checkpoint, offsets)
 
     def open_sinks(self) -> None:
-        """Open the sinks side by side. Of several that cannot be opened, the first in the user's order is reported.
+        """Open the sinks side by side. Of several that cannot be opened, the first in the user's
+        order is reported.
 
         Raises:
-            ConfigError: a sink's options or columns are not right, or two sinks write to one target.
+            ConfigError: a sink's options or columns are not right, or two sinks
+                write to one target.
             PreflightError: a target cannot keep the protocol's promises.
         """
         context = self.spark.sparkContext
@@ -143,16 +147,20 @@ class JobParts:
             other = targets.setdefault(sink.target(), name)
             if other != name:
                 raise ConfigError(
-                    f"Job {self.name!r}: sinks {other!r} and {name!r} write to one target, {sink.target()}: they would "
-                    "wait for each other's locks.",
+                    f"Job {self.name!r}: sinks {other!r} and {name!r} write to one target, "
+                    f"{sink.target()}: they would wait for each other's locks.",
                     remedy="write both from one sink, with a union before it.",
                 )
 
     def _schema(self, name: str) -> pa.Schema:
-        """The columns that the sink will see; a transform that needs a plain DataFrame fails here, before any write."""
+        """The columns that the sink will see; a transform that needs a plain DataFrame fails
+        here, before any write.
+        """
         try:
             zone = self.spark.conf.get("spark.sql.session.timeZone")
             rows = self.description.sinks[name].rows(self.description.frame)
             return to_arrow_schema(rows.schema, timezone=zone)
         except Exception as error:
-            raise ConfigError(f"Job {self.name!r}: the columns for sink {name!r} cannot be known: {error}.") from error
+            raise ConfigError(
+                f"Job {self.name!r}: the columns for sink {name!r} cannot be known: {error}."
+            ) from error

@@ -35,21 +35,32 @@ class LineageStart:
         Raises:
             ConfigError: the options rule out a fresh start, or a start without Spark's state.
         """
-        name, options, log = self._parts.name, self._parts.description.options, coordinator.context.log
+        name, options, log = (
+            self._parts.name,
+            self._parts.description.options,
+            coordinator.context.log,
+        )
         if self.restore is not None:
             coordinator.begin_lineage(self.restore.lineage)
         elif log.history.lineage is None:
             if options.error_if_no_checkpoint:
                 raise ConfigError(
-                    f"Job {name!r}: {self._parts.storage.root} has no checkpoint, and restore.error_if_no_checkpoint is set.",
-                    remedy="set restore.path, or unset restore.error_if_no_checkpoint for a fresh start.",
+                    f"Job {name!r}: {self._parts.storage.root} has no checkpoint, and "
+                    "restore.error_if_no_checkpoint is set.",
+                    remedy="set restore.path, or unset restore.error_if_no_checkpoint for a fresh "
+                    "start.",
                 )
             coordinator.begin_lineage(Lineage(new_lineage_id()))
-        if self._stateful and begins_without_state(log.history) and not options.allow_non_restored_state:
+        if (
+            self._stateful
+            and begins_without_state(log.history)
+            and not options.allow_non_restored_state
+        ):
             raise ConfigError(
-                f"Job {name!r}: its log was adopted from the targets, which hold nothing of the state that the plan keeps "
-                "in Spark, or may. Nothing was written.",
-                remedy="if the plan keeps none (a join with a static table, say), set restore.allow_non_restored_state.",
+                f"Job {name!r}: its log was adopted from the targets, which hold nothing of the "
+                "state that the plan keeps in Spark, or may. Nothing was written.",
+                remedy="if the plan keeps none (a join with a static table, say), set "
+                "restore.allow_non_restored_state.",
             )
 
     def checkpoint(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
@@ -70,12 +81,15 @@ class LineageStart:
         name, options = self._parts.name, self._parts.description.options
         if options.restore_path is None:
             return None
-        restore = load_restore(name, options.restore_path, self._parts.storage, self._parts.states, options)
+        restore = load_restore(
+            name, options.restore_path, self._parts.storage, self._parts.states, options
+        )
         if restore is not None and self._stateful and not options.allow_non_restored_state:
             raise ConfigError(
-                f"Job {name!r}: the plan keeps state in Spark, or may, and {options.restore_path} holds none of it. "
+                f"Job {name!r}: the plan keeps state in Spark, or may, "
+                f"and {options.restore_path} holds none of it. "
                 "Nothing was written.",
-                remedy="if the plan keeps none (a join with a static table, say), set restore.allow_non_restored_state; a "
-                "stateful job goes on in its own folder only.",
+                remedy="if the plan keeps none (a join with a static table, say), set "
+                "restore.allow_non_restored_state; a stateful job goes on in its own folder only.",
             )
         return restore

@@ -31,5 +31,7 @@ def log_event(event: Event) -> None:
     else:
         level = logging.DEBUG
     if _log.isEnabledFor(level):
-        text = " ".join(f"{field.name}={printable(str(getattr(event, field.name)))}" for field in fields(event))
+        text = " ".join(
+            f"{field.name}={printable(str(getattr(event, field.name)))}" for field in fields(event)
+        )
         _log.log(level, "%s %s", type(event).__name__, text)

@@ -1,4 +1,6 @@
-"""Inspects the logical plan of a DataFrame: its sources, state, watermark and shuffles, and whether it has any rows."""
+"""Inspects the logical plan of a DataFrame: its sources, state, watermark and shuffles, and
+whether it has any rows.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ if TYPE_CHECKING:
 
 KAFKA = "twophase-kafka"
 
-# Everything else may keep state or a watermark. Running a stateless plan once more on a replay is harmless, so a node
-# that is missing here costs time only.
+# Everything else may keep state or a watermark. Running a stateless plan once more on a replay is
+# harmless, so a node that is missing here costs time only.
 _STATELESS = frozenset(
     {
         "ArrowEvalPython",
@@ -70,7 +72,9 @@ _KEEPS_STATE = frozenset(
         "TransformWithStateInPySpark",
     }
 )
-"""Nodes that keep state in Spark if their rows are streaming. A join does if both of its sides are."""
+"""Nodes that keep state in Spark if their rows are streaming. A join does if
+both of its sides are.
+"""
 
 _SHUFFLING = frozenset({"Repartition", "RepartitionByExpression"})
 
@@ -81,7 +85,8 @@ class SourceLeg:
 
     Attributes:
         name: the format's name, such as "twophase-kafka".
-        options: the options it was loaded with. Those of other sources may hold secrets, so never print them.
+        options: the options it was loaded with. Those of other sources may hold secrets,
+            so never print them.
     """
 
     name: str
@@ -90,7 +95,11 @@ class SourceLeg:
 
 def sources(frame: DataFrame) -> list[SourceLeg]:
     """Return the streaming sources of the plan, in plan order."""
-    return [_leg(node) for node in _nodes(analyzed(frame)) if node.nodeName().startswith("StreamingRelation")]
+    return [
+        _leg(node)
+        for node in _nodes(analyzed(frame))
+        if node.nodeName().startswith("StreamingRelation")
+    ]
 
 
 def is_stateful(frame: DataFrame) -> bool:
@@ -122,7 +131,9 @@ def may_shuffle(frame: DataFrame) -> bool:
 
 
 def is_row_by_row(frame: DataFrame) -> bool:
-    """Return whether partition i of the rows comes from partition i of the sources taken in turn; False if in doubt."""
+    """Return whether partition i of the rows comes from partition i of the sources taken in turn;
+    False if in doubt.
+    """
     return all(node.nodeName() in _ROW_BY_ROW | _LEAVES for node in _nodes(analyzed(frame)))
 
 
@@ -132,10 +143,12 @@ def is_deterministic(frame: DataFrame) -> bool:
 
 
 def is_empty(frame: DataFrame) -> bool:
-    """Return whether a batch DataFrame is known to have no rows, because no task would run to compute it.
+    """Return whether a batch DataFrame is known to have no rows, because no task would
+    run to compute it.
 
-    Spark passes a micro-batch as a set of partitions. If there are none, nothing keeps state, counts or moves a
-    watermark either, and nodes that work row by row have nothing to do. False if in doubt.
+    Spark passes a micro-batch as a set of partitions. If there are none, nothing keeps state,
+    counts or moves a watermark either, and nodes that work row by row have nothing to do.
+    False if in doubt.
     """
     return all(_runs_no_task(node) for node in _nodes(analyzed(frame)))
 

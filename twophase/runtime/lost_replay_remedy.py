@@ -1,4 +1,6 @@
-"""The remedy when Spark needs the records of a committed micro-batch to rebuild its state, and they are gone."""
+"""The remedy when Spark needs the records of a committed micro-batch to rebuild its state,
+and they are gone.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ def begin_afresh(number: int, offsets: FrozenOffsets) -> str:
         offsets: those of its micro-batch.
     """
     return (
-        "bring the records back; or leave this job stopped for good and begin another: with another name, in another folder, "
-        f"with the same targets and {' and '.join(_starting(line) for line in offsets.end)}. All rows up to checkpoint "
-        f"{number} are in the targets, and none is written twice. The state is given up: aggregations, joins and "
-        "deduplication know nothing of what came before."
+        "bring the records back; or leave this job stopped for good and begin another: with "
+        "another name, in another folder, with the same targets and "
+        f"{' and '.join(_starting(line) for line in offsets.end)}. All rows up to checkpoint "
+        f"{number} are in the targets, and none is written twice. The state is given up: "
+        "aggregations, joins and deduplication know nothing of what came before."
     )
 
 

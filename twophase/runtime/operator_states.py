@@ -1,8 +1,9 @@
-"""The operator state of a job: the state of its sources and checkpointed functions in every checkpoint.
+"""The operator state of a job: the state of its sources and checkpointed functions
+in every checkpoint.
 
-A source's state is built from its line in Spark's offset log, for any Spark source: list state, one entry per partition
-for `twophase-kafka`, a single entry for others. Within a lineage Spark's offset log is the truth and the state a copy;
-across lineages the state is the truth.
+A source's state is built from its line in Spark's offset log, for any Spark source: list state, one
+entry per partition for `twophase-kafka`, a single entry for others. Within a lineage Spark's offset
+log is the truth and the state a copy; across lineages the state is the truth.
 """
 
 from __future__ import annotations
@@ -35,38 +36,54 @@ class OperatorStates:
         functions: by name.
     """
 
-    def __init__(self, legs: Sequence[SourceLeg], functions: Mapping[str, CheckpointedFunction]) -> None:
+    def __init__(
+        self, legs: Sequence[SourceLeg], functions: Mapping[str, CheckpointedFunction]
+    ) -> None:
         self._legs = legs
         self._functions = functions
 
     def listeners(self) -> list[CheckpointListener]:
         """Return the functions that also listen to checkpoints."""
-        return [function for function in self._functions.values() if isinstance(function, CheckpointListener)]
+        return [
+            function
+            for function in self._functions.values()
+            if isinstance(function, CheckpointListener)
+        ]
 
     def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> Mapping[str, Any]:
         """Return the states for a checkpoint, as JSON values."""
         context = SnapshotContext(checkpoint)
         return {
-            "sources": [_source_state(leg, line) for leg, line in zip(self._legs, offsets.end, strict=True)],
-            "functions": {name: function.snapshot_state(context) for name, function in self._functions.items()},
+            "sources": [
+                _source_state(leg, line) for leg, line in zip(self._legs, offsets.end, strict=True)
+            ],
+            "functions": {
+                name: function.snapshot_state(context) for name, function in self._functions.items()
+            },
         }
 
     def initialize(self, checkpoint: CompletedCheckpoint | None) -> None:
         """Give every function its state from the newest decided checkpoint."""
         states = checkpoint.operator_states.get("functions", {}) if checkpoint else {}
         for name, function in self._functions.items():
-            function.initialize_state(InitializationContext(states.get(name, {}), is_restored=name in states))
+            function.initialize_state(
+                InitializationContext(states.get(name, {}), is_restored=name in states)
+            )
 
-    def start_offsets(self, checkpoint: CompletedCheckpoint, options: JobOptions) -> tuple[str | None, ...]:
-        """Return the offset line that each source of a new lineage begins with, from the operator state.
+    def start_offsets(
+        self, checkpoint: CompletedCheckpoint, options: JobOptions
+    ) -> tuple[str | None, ...]:
+        """Return the offset line that each source of a new lineage begins with, from
+        the operator state.
 
         Raises:
-            ConfigError: the state has a source or function that the job does not have, and the options do not allow
-                that; or a source can only go on in its own folder.
+            ConfigError: the state has a source or function that the job does not have, and the
+                options do not allow that; or a source can only go on in its own folder.
         """
         if bound := [leg.name for leg in self._legs if leg.name.startswith(_FILE_SOURCE)]:
             raise ConfigError(
-                f"{bound[0]} cannot be restored: Spark keeps in its own folder which files it has read. Nothing was written.",
+                f"{bound[0]} cannot be restored: Spark keeps in its own folder which files it has "
+                "read. Nothing was written.",
                 remedy="leave restore.path out and let the job go on in its own folder.",
             )
         states = checkpoint.operator_states
@@ -78,8 +95,10 @@ class OperatorStates:
                 surplus.append(f"{state['format']} (the job reads {leg.name} in its place)")
         if surplus and not options.allow_non_restored_state:
             raise ConfigError(
-                f"Checkpoint {checkpoint.checkpoint} has state that the job has no place for: {', '.join(surplus)}.",
-                remedy="restore the source or function, or set restore.allow_non_restored_state to drop its state.",
+                f"Checkpoint {checkpoint.checkpoint} has state that the job has no place for: "
+                f"{', '.join(surplus)}.",
+                remedy="restore the source or function, or set "
+                "restore.allow_non_restored_state to drop its state.",
             )
         lines = [
             _source_line(state) if state["format"] == leg.name else None
@@ -89,13 +108,21 @@ class OperatorStates:
 
 
 def _source_state(leg: SourceLeg, line: str | None) -> dict[str, Any]:
-    state: dict[str, Any] = {"format": leg.name, "scheme": Redistribution.UNION.value, "entries": []}
+    state: dict[str, Any] = {
+        "format": leg.name,
+        "scheme": Redistribution.UNION.value,
+        "entries": [],
+    }
     if line is None:
         return state
     if leg.name != KAFKA:
         return state | {"entries": [line]}
     source = json.loads(line)["source"]
-    return state | {"scheme": Redistribution.SPLIT.value, "source": source, "entries": kafka.to_entries(line)}
+    return state | {
+        "scheme": Redistribution.SPLIT.value,
+        "source": source,
+        "entries": kafka.to_entries(line),
+    }
 
 
 def _source_line(state: Mapping[str, Any]) -> str | None:

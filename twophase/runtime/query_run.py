@@ -1,4 +1,5 @@
-"""One run of a job's query, from the recovery of the job to the end of the query. A restart is another run.
+"""One run of a job's query, from the recovery of the job to the end of the query. A
+restart is another run.
 
 3. recover    fence, commit decided checkpoints, abort orphans (coordinator/recovery.py)
 4. lineage    the current one, or a new one: a fresh start or a restore
@@ -38,10 +39,13 @@ class QueryRun:
 
     Attributes:
         query: Spark's query; that of the previous run until this one has started its own.
-        generation: the newest generation with which this driver took the job over; None if that is not known.
+        generation: the newest generation with which this driver took the job over; None if
+            that is not known.
     """
 
-    def __init__(self, parts: JobParts, stopping: threading.Event, previous: QueryRun | None = None) -> None:
+    def __init__(
+        self, parts: JobParts, stopping: threading.Event, previous: QueryRun | None = None
+    ) -> None:
         self.query: StreamingQuery | None = previous.query if previous else None
         self.generation: int | None = previous.generation if previous else None
         self._parts = parts
@@ -51,7 +55,9 @@ class QueryRun:
         self._coordinator = CheckpointCoordinator(
             parts.new_context(),
             snapshot=parts.snapshot,
-            spawn=lambda run: InheritableThread(target=run, name=f"twophase-{parts.name}-commit", daemon=True),
+            spawn=lambda run: InheritableThread(
+                target=run, name=f"twophase-{parts.name}-commit", daemon=True
+            ),
             on_failure=self.stop,
         )
 
@@ -64,8 +70,13 @@ class QueryRun:
         """
         description = self._parts.description
         frame, session = description.frame, self._parts.spark
-        shuffles.check(self._parts.name, session, (entry.rows(frame) for entry in description.sinks.values()))
-        stateful, keeps_state = logical_plan.is_stateful(frame), logical_plan.keeps_state(logical_plan.analyzed(frame))
+        shuffles.check(
+            self._parts.name, session, (entry.rows(frame) for entry in description.sinks.values())
+        )
+        stateful, keeps_state = (
+            logical_plan.is_stateful(frame),
+            logical_plan.keeps_state(logical_plan.analyzed(frame)),
+        )
         lineage = LineageStart(self._parts, stateful=stateful)
         if self._stopping.is_set():
             self._coordinator.context.stopping.set()
@@ -107,7 +118,9 @@ class QueryRun:
             raise handler.error  # found while the query was being stopped, which then ended cleanly
 
     def stop(self) -> None:
-        """Let no further micro-batch begin. The thread of the commit queue calls it too, when it has failed."""
+        """Let no further micro-batch begin. The thread of the commit queue calls it too,
+        when it has failed.
+        """
         self._coordinator.context.stopping.set()
         with self._lock:
             query = self.query
@@ -115,7 +128,9 @@ class QueryRun:
             query.stop()
 
     def _recover(self, restore: Restore | None) -> None:
-        """Step 3. A restart must not take a fence of its own, of a recovery that failed half-way, for a rival's."""
+        """Step 3. A restart must not take a fence of its own, of a recovery that failed
+        half-way, for a rival's.
+        """
         coordinator = self._coordinator
         try:
             coordinator.recover(self.generation, restore)
@@ -140,7 +155,11 @@ class QueryRun:
         except TwoPhaseError:
             coordinator.context.log.check_fence()
             raise
-        delete_abandoned(folder.path.parent, coordinator.context.log.history, parts.description.options.num_retained)
+        delete_abandoned(
+            folder.path.parent,
+            coordinator.context.log.history,
+            parts.description.options.num_retained,
+        )
         parts.shared.delete_abandoned()
         return folder
 

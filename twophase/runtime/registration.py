@@ -17,9 +17,11 @@ from twophase.sources.kafka import KafkaDataSource
 def register(spark: SparkSession) -> None:
     """Register the formats of twophase in this session.
 
-    In local mode Spark's workers are made to run this same Python, unless `PYSPARK_PYTHON` names another.
+    In local mode Spark's workers are made to run this same Python, unless
+    `PYSPARK_PYTHON` names another.
 
-    `twophase-kafka` is read with `readStream`; `twophase-<sink>`, for each installed sink, is written with `writeStream`.
+    `twophase-kafka` is read with `readStream`; `twophase-<sink>`, for each installed sink, is
+    written with `writeStream`.
 
     Raises:
         ConfigError: the session is a Spark Connect session.
@@ -27,8 +29,10 @@ def register(spark: SparkSession) -> None:
     """
     if not isinstance(spark, SparkSession):
         raise ConfigError(
-            "The session is of Spark Connect: the formats are registered in the process that Spark's driver is in.",
-            remedy="call twophase.register there, in a session of spark.master, without spark.remote.",
+            "The session is of Spark Connect: the formats are registered in the process "
+            "that Spark's driver is in.",
+            remedy="call twophase.register there, in a session of spark.master, "
+            "without spark.remote.",
         )
     register_formats(spark)
     listen(spark)

@@ -1,6 +1,8 @@
-"""Restart strategies: the delay before a failed query is started again, if it is. The names are Flink's.
+"""Restart strategies: the delay before a failed query is started again, if it is. The
+names are Flink's.
 
-A policy is a callable: given the time of a failure, it returns the delay in seconds, or None to give up.
+A policy is a callable: given the time of a failure, it returns the delay in seconds,
+or None to give up.
 """
 
 from __future__ import annotations
@@ -19,11 +21,15 @@ def restart_policy(options: JobOptions) -> RestartPolicy:
     """Return the policy that `restart.strategy` names, with no failures counted yet."""
     match options.restart_strategy:
         case RestartStrategy.EXPONENTIAL:
-            return Exponential(options.restart_delay_s, options.restart_delay_max_s, options.restart_window_s)
+            return Exponential(
+                options.restart_delay_s, options.restart_delay_max_s, options.restart_window_s
+            )
         case RestartStrategy.FIXED:
             return Fixed(options.restart_delay_s, options.restart_attempts)
         case RestartStrategy.FAILURE_RATE:
-            return FailureRate(options.restart_delay_s, options.restart_attempts, options.restart_window_s)
+            return FailureRate(
+                options.restart_delay_s, options.restart_attempts, options.restart_window_s
+            )
         case RestartStrategy.NONE:
             return Fixed(0.0, 0)
         case other:
@@ -31,7 +37,9 @@ def restart_policy(options: JobOptions) -> RestartPolicy:
 
 
 class Exponential:
-    """Doubles the delay up to a maximum and never gives up; starts over after a window without a failure."""
+    """Doubles the delay up to a maximum and never gives up; starts over after a window
+    without a failure.
+    """
 
     def __init__(self, delay_s: float, delay_max_s: float, window_s: float) -> None:
         self._first_s = self._delay_s = delay_s

@@ -1,7 +1,8 @@
 """An explicit restore: a new lineage that begins with the operator state of a completed checkpoint.
 
-`restore.path` names the checkpoint's folder, `<job's folder>/chk/<lineage>-<n>-<attempt>`, in this job's folder or in a
-copy of it. The log beside it shows that the checkpoint is decided: a body alone decides nothing.
+`restore.path` names the checkpoint's folder, `<job's folder>/chk/<lineage>-<n>-<attempt>`, in this
+job's folder or in a copy of it. The log beside it shows that the checkpoint is decided: a body
+alone decides nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from pathlib import Path
 
 from twophase.config import JobOptions
 from twophase.coordinator.recovery_steps import Restore
-from twophase.errors import CheckpointMissingError, ConfigError, FencedError, RestoreRefusedError, TwoPhaseError
+from twophase.errors import (
+    CheckpointMissingError,
+    ConfigError,
+    FencedError,
+    RestoreRefusedError,
+    TwoPhaseError,
+)
 from twophase.ids import new_lineage_id
 from twophase.runtime.operator_states import OperatorStates
 from twophase.state.checkpoint import CompletedCheckpoint
@@ -38,12 +45,13 @@ def load_restore(
         options: the job's options.
 
     Returns:
-        None if this job's folder already has the lineage that was restored from there: the option may stay set.
+        None if this job's folder already has the lineage that was restored from there: the
+        option may stay set.
 
     Raises:
         ConfigError: there is no such decided checkpoint, or its state does not fit the job.
-        RestoreRefusedError: the log that it was decided in has a later checkpoint that is decided and not committed
-            (I2).
+        RestoreRefusedError: the log that it was decided in has a later checkpoint that is decided
+            and not committed (I2).
         CorruptRecordError: it is damaged.
     """
     folder = Path(path.removeprefix("file://")).absolute()
@@ -63,10 +71,14 @@ def load_restore(
     return Restore(checkpoint, lineage, adopting)
 
 
-def restored_checkpoint(job: str, lineage: Lineage, options: JobOptions) -> CompletedCheckpoint | None:
-    """Return the checkpoint that a lineage was restored from, if it has no checkpoint of its own yet.
+def restored_checkpoint(
+    job: str, lineage: Lineage, options: JobOptions
+) -> CompletedCheckpoint | None:
+    """Return the checkpoint that a lineage was restored from, if it has no
+    checkpoint of its own yet.
 
-    The restore has already happened: checkpoints that the restored job has decided since are no reason to refuse it.
+    The restore has already happened: checkpoints that the restored job has decided since are no
+    reason to refuse it.
 
     Returns:
         None if the lineage was not restored, or if its state may be dropped and is gone.
@@ -86,7 +98,8 @@ def restored_checkpoint(job: str, lineage: Lineage, options: JobOptions) -> Comp
     else:
         try:
             return found.store.read(found.decision)
-        except (CheckpointMissingError, FencedError) as error:  # fenced: a driver of the restored job just deleted it
+        except (CheckpointMissingError, FencedError) as error:
+            # fenced: a driver of the restored job just deleted it
             gone = error
     if options.allow_non_restored_state:
         _log.warning(
@@ -95,14 +108,19 @@ def restored_checkpoint(job: str, lineage: Lineage, options: JobOptions) -> Comp
         )
         return None
     raise CheckpointMissingError(
-        f"Job {job!r}: its lineage {lineage.id} has no checkpoint of its own yet, and the one that it began with is gone from "
-        f"{folder}: {gone.what} The job's functions would begin without their state. No rows were written.",
+        f"Job {job!r}: its lineage {lineage.id} has no checkpoint of its own yet, and the one that "
+        f"it began with is gone from {folder}: {gone.what} The job's functions would begin "
+        "without their state. No rows were written.",
         remedy="restore that folder, or set restore.allow_non_restored_state to begin without it.",
     ) from gone
 
 
-def _read(job: str, folder: Path) -> tuple[History, CompletedCheckpoint, tuple[CompletedCheckpoint, ...]]:
-    """Return the log beside `folder`, the checkpoint in it, and the uncommitted ones up to it, oldest first."""
+def _read(
+    job: str, folder: Path
+) -> tuple[History, CompletedCheckpoint, tuple[CompletedCheckpoint, ...]]:
+    """Return the log beside `folder`, the checkpoint in it, and the uncommitted ones up
+    to it, oldest first.
+    """
     found = _find(job, folder)
     if isinstance(found, ConfigError):
         raise found
@@ -110,8 +128,9 @@ def _read(job: str, folder: Path) -> tuple[History, CompletedCheckpoint, tuple[C
     place = decisions.index(found.decision)
     if later := [decision for decision in decisions[place + 1 :] if not decision.committed]:
         raise RestoreRefusedError(
-            f"Job {job!r}: cannot restore from {folder}: checkpoint {later[-1].checkpoint} was decided after it and must "
-            "still be committed; it would be aborted. Nothing was written.",
+            f"Job {job!r}: cannot restore from {folder}: checkpoint {later[-1].checkpoint} was "
+            "decided after it and must still be committed; it would be aborted. "
+            "Nothing was written.",
             remedy=f"restore from {folder.parent.parent / later[-1].folder}.",
         )
     uncommitted = [decision for decision in decisions[: place + 1] if not decision.committed]
@@ -129,18 +148,23 @@ class _Found:
 
 
 def _find(job: str, folder: Path) -> _Found | ConfigError:
-    """Return the decision on the checkpoint in `folder`, or an error if there is none or it is no longer kept."""
+    """Return the decision on the checkpoint in `folder`, or an error if there is none or it
+    is no longer kept.
+    """
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
         return ConfigError(
             f"restore.path {str(folder)!r} is no checkpoint.",
-            remedy="name a folder <checkpointLocation>/chk/<lineage>-<n>-<attempt>; `twophase checkpoints FOLDER` lists "
+            remedy="name a folder <checkpointLocation>/chk/<lineage>-<n>-<attempt>; "
+            "`twophase checkpoints FOLDER` lists "
             "them.",
         )
     storage = LocalStorage(root)
     log = JobLog(storage, job)
     history = log.read()
-    named = [decision for decision in history.decisions if Path(decision.folder).name == folder.name]
+    named = [
+        decision for decision in history.decisions if Path(decision.folder).name == folder.name
+    ]
     if not named:
         return ConfigError(
             f"restore.path {str(folder)!r} is not decided, or no longer kept, in job {job!r}.",

@@ -1,11 +1,13 @@
-"""Reads the records of a decided checkpoint again for a rewrite, through the job's own plan, like a replay in Spark.
+"""Reads the records of a decided checkpoint again for a rewrite, through the job's own plan, like
+a replay in Spark.
 
-A query runs over a temporary folder in which one micro-batch is planned and not finished: Spark runs that one, and no
-other. The folder is deleted afterwards; the job's own folder is only read.
+A query runs over a temporary folder in which one micro-batch is planned and not finished: Spark
+runs that one, and no other. The folder is deleted afterwards; the job's own folder is only read.
 
-If the plan takes rows one by one, a piece's subtask tells which records it has: Spark numbers the tasks of the sources
-one after the other, and a source numbers its ranges the same way each time. The micro-batch is then narrowed to the
-ranges of the lost pieces. Two ranges of one partition go into separate micro-batches.
+If the plan takes rows one by one, a piece's subtask tells which records it has: Spark numbers the
+tasks of the sources one after the other, and a source numbers its ranges the same way each time.
+The micro-batch is then narrowed to the ranges of the lost pieces. Two ranges of one partition go
+into separate micro-batches.
 """
 
 from __future__ import annotations
@@ -27,7 +29,13 @@ from twophase.runtime.spark_folder import header_of, write_planned
 from twophase.runtime.writer_task import write_batch
 from twophase.sources.kafka import KafkaOptions
 from twophase.sources.kafka.engines import check_range
-from twophase.sources.kafka.offsets import OffsetRange, Partition, PartitionOffset, SourceOffset, ranges
+from twophase.sources.kafka.offsets import (
+    OffsetRange,
+    Partition,
+    PartitionOffset,
+    SourceOffset,
+    ranges,
+)
 from twophase.state.checkpoint import CompletedCheckpoint, FrozenOffsets
 from twophase.state.storage import LocalStorage
 
@@ -35,7 +43,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ACCEPT = "go on without these rows: twophase repair accept-loss."
-_OTHER_FILE = f"give the job file that wrote the checkpoint, if this is another; otherwise {_ACCEPT}"
+_OTHER_FILE = (
+    f"give the job file that wrote the checkpoint, if this is another; otherwise {_ACCEPT}"
+)
 _WHOLE = -1
 
 
@@ -65,19 +75,24 @@ class KafkaReread:
         ConfigError: the plan keeps state, is not deterministic, or reads anything but Kafka.
     """
 
-    def __init__(self, job: str, frame: DataFrame, sinks: Mapping[str, JobSink], storage: LocalStorage) -> None:
+    def __init__(
+        self, job: str, frame: DataFrame, sinks: Mapping[str, JobSink], storage: LocalStorage
+    ) -> None:
         self._job = job
         self._frame = frame
         self._sinks = sinks
         self._storage = storage
         legs = logical_plan.sources(frame)
         if logical_plan.is_stateful(frame):
-            raise self._refused("its plan keeps state, or may: the rows depend on more than these records")
+            raise self._refused(
+                "its plan keeps state, or may: the rows depend on more than these records"
+            )
         if not logical_plan.is_deterministic(frame):
             raise self._refused("its plan draws by chance: the same records give other rows")
         if others := sorted({leg.name for leg in legs if leg.name != logical_plan.KAFKA}):
             raise self._refused(
-                f"it reads {', '.join(others)}, and only {logical_plan.KAFKA} reads a given range again"
+                f"it reads {', '.join(others)}, and only {logical_plan.KAFKA} "
+                "reads a given range again"
             )
         shuffles.check(job, frame.sparkSession, (sink.rows(frame) for sink in sinks.values()))
         self._options = [KafkaOptions.parse(leg.options) for leg in legs]
@@ -86,8 +101,8 @@ class KafkaReread:
         """See `Reread.ranges`."""
         if not logical_plan.is_deterministic(self._sinks[lost.sink].rows(self._frame)):
             raise StopJobError(
-                f"Job {self._job!r}: what sink {lost.sink!r} makes of the rows draws by chance: the same records give other rows "
-                "there. Nothing was written.",
+                f"Job {self._job!r}: what sink {lost.sink!r} makes of the rows draws by chance: "
+                "the same records give other rows there. Nothing was written.",
                 remedy=_ACCEPT,
             )
         batch_header(self._job, self._storage, lost.checkpoint)
@@ -101,7 +116,11 @@ class KafkaReread:
         offsets = lost.checkpoint.offsets
         if lost.whole:
             return {
-                _WHOLE: self._run(lost, offsets, lambda rows: _pre_commit(rows, self._sinks[lost.sink], transaction))
+                _WHOLE: self._run(
+                    lost,
+                    offsets,
+                    lambda rows: _pre_commit(rows, self._sinks[lost.sink], transaction),
+                )
             }
         found: dict[int, list[Committable]] = {piece.subtask.index: [] for piece in lost.pieces}
         first = first_free_task(lost, len(self._tasks(offsets)))
@@ -123,49 +142,63 @@ class KafkaReread:
             check_range(self._options[task.leg], task.item)
         except SourceLossError as error:
             raise type(error)(
-                f"Job {self._job!r}: pieces of checkpoint {lost.checkpoint.checkpoint} are lost in sink {lost.sink!r}, and their "
-                f"records are not in Kafka any more: {error.what} Nothing was written.",
+                f"Job {self._job!r}: pieces of checkpoint {lost.checkpoint.checkpoint} are lost in "
+                f"sink {lost.sink!r}, and their records are not in Kafka any more: "
+                f"{error.what} Nothing was written.",
                 remedy=_ACCEPT,
             ) from error
 
-    # -- which records -------------------------------------------------------------------------------------------------
+    # -- which records -----------------------------------------------------------------------------
 
     def _tasks(self, offsets: FrozenOffsets) -> list[_Task]:
         """Return what each task of a micro-batch reads, by the task's index."""
         found = []
         for leg, (start, end) in enumerate(self._parsed(offsets)):
-            found += [_Task(leg, item) for item in ranges(start, end, self._options[leg].min_read_tasks)]
+            found += [
+                _Task(leg, item) for item in ranges(start, end, self._options[leg].min_read_tasks)
+            ]
         return found
 
     def _parsed(self, offsets: FrozenOffsets) -> list[tuple[SourceOffset, SourceOffset]]:
         if len(offsets.end) != len(self._options):
-            raise self._refused(f"the checkpoint has {len(offsets.end)} sources, the plan {len(self._options)}")
+            raise self._refused(
+                f"the checkpoint has {len(offsets.end)} sources, the plan {len(self._options)}"
+            )
         found = []
         for options, start, end in zip(self._options, offsets.start, offsets.end, strict=True):
             begin, stop = (
-                SourceOffset.parse(line) if line else SourceOffset.initial(options.uid) for line in (start, end)
+                SourceOffset.parse(line) if line else SourceOffset.initial(options.uid)
+                for line in (start, end)
             )
             if {begin.source, stop.source} != {options.uid}:
-                raise self._refused(f"the checkpoint has a source {stop.source!r} where the plan has {options.uid!r}")
+                raise self._refused(
+                    f"the checkpoint has a source {stop.source!r} where the "
+                    f"plan has {options.uid!r}"
+                )
             found.append((begin, stop))
         return found
 
     def _batches(self, lost: Lost) -> list[dict[int, _Task]]:
-        """Return the micro-batches that read what is lost: for each the checkpoint's tasks it repeats, by index."""
+        """Return the micro-batches that read what is lost: for each the checkpoint's tasks it
+        repeats, by index.
+        """
         tasks = self._tasks(lost.checkpoint.offsets)
         if lost.whole:
             return [dict(enumerate(tasks))]
         if not self._writes_row_by_row(self._sinks[lost.sink]):
             raise StopJobError(
-                f"Job {self._job!r}: part of checkpoint {lost.checkpoint.checkpoint} is lost in sink {lost.sink!r}, and its rows "
-                "are not written one by one, as they are read: nothing tells which records the lost pieces had. Nothing was "
+                f"Job {self._job!r}: part of checkpoint {lost.checkpoint.checkpoint} is lost in "
+                f"sink {lost.sink!r}, and its rows are not written one by one, as they are read: "
+                "nothing tells which records the lost pieces had. Nothing was "
                 "written.",
                 remedy=_ACCEPT,
             )
         batches: list[dict[int, _Task]] = []
         for index in lost_tasks(self._job, lost, len(tasks)):
             task = tasks[index]
-            batch = next((one for one in batches if all(_apart(task, other) for other in one.values())), None)
+            batch = next(
+                (one for one in batches if all(_apart(task, other) for other in one.values())), None
+            )
             if batch is None:
                 batches.append(batch := {})
             batch[index] = task
@@ -182,7 +215,9 @@ class KafkaReread:
         )
 
     def _narrowed(self, offsets: FrozenOffsets, tasks: Iterable[_Task]) -> FrozenOffsets:
-        """Return offsets that enclose only the ranges of some tasks, at most one of each partition."""
+        """Return offsets that enclose only the ranges of some tasks, at most one
+        of each partition.
+        """
         chosen, starts, ends = list(tasks), [], []
         for leg, (start, end) in enumerate(self._parsed(offsets)):
             items = {task.item.key: task.item for task in chosen if task.leg == leg}
@@ -193,7 +228,7 @@ class KafkaReread:
             ends.append(_moved(end, stay | stops))
         return FrozenOffsets(tuple(starts), tuple(ends))
 
-    # -- the query -----------------------------------------------------------------------------------------------------
+    # -- the query ---------------------------------------------------------------------------------
 
     def _run(
         self, lost: Lost, offsets: FrozenOffsets, write: Callable[[DataFrame], list[Committable]]
@@ -212,23 +247,29 @@ class KafkaReread:
 
         what = f"Reading checkpoint {checkpoint.checkpoint} again for sink {lost.sink!r}"
         with tempfile.TemporaryDirectory(prefix="twophase-rewrite-") as scratch:
-            uri = write_planned(Path(scratch), offsets, batch_header(self._job, self._storage, checkpoint))
+            uri = write_planned(
+                Path(scratch), offsets, batch_header(self._job, self._storage, checkpoint)
+            )
             writer = self._frame.writeStream.queryName(f"{self._job}-rewrite").foreachBatch(handle)
             try:
-                writer.option("checkpointLocation", uri).trigger(once=True).start().awaitTermination()
+                writer.option("checkpointLocation", uri).trigger(
+                    once=True
+                ).start().awaitTermination()
             except Exception as error:
                 raise declined(errors[0] if errors else error, what) from error
         return found
 
     def _refused(self, reason: str) -> ConfigError:
         return ConfigError(
-            f"Job {self._job!r}: nothing of it can be written again: {reason}. Nothing was written.",
+            f"Job {self._job!r}: nothing of it can be written again: {reason}. "
+            "Nothing was written.",
             remedy=_OTHER_FILE,
         )
 
 
 def batch_header(job: str, storage: LocalStorage, checkpoint: CompletedCheckpoint) -> str:
-    """Return the time and settings of a checkpoint's micro-batch as Spark noted them: rows may depend on them.
+    """Return the time and settings of a checkpoint's micro-batch as Spark noted them: rows
+    may depend on them.
 
     Raises:
         StopJobError: Spark's folder of the lineage is gone, or does not have them.
@@ -238,7 +279,8 @@ def batch_header(job: str, storage: LocalStorage, checkpoint: CompletedCheckpoin
         return noted
     raise StopJobError(
         f"Job {job!r}: checkpoint {checkpoint.checkpoint} cannot be read again as it was: "
-        f"{folder / 'offsets' / str(checkpoint.checkpoint)} does not tell its time and settings. Nothing was written.",
+        f"{folder / 'offsets' / str(checkpoint.checkpoint)} does not tell its time and settings. "
+        "Nothing was written.",
         remedy=f"restore Spark's folder of the lineage; otherwise {_ACCEPT}",
     )
 
@@ -261,12 +303,13 @@ def lost_tasks(job: str, lost: Lost, tasks: int) -> list[int]:
         return sorted(piece.subtask.index for piece in lost.pieces)
     if any(piece.transaction.attempt in lost.rewritten for piece in strange):
         raise StopJobError(
-            f"Job {job!r}: part of {checkpoint} was written again before in sink {lost.sink!r}, and is lost once more: "
-            "which records it had is no longer known. Nothing was written.",
+            f"Job {job!r}: part of {checkpoint} was written again before in sink {lost.sink!r}, "
+            "and is lost once more: which records it had is no longer known. Nothing was written.",
             remedy=_ACCEPT,
         )
     raise ConfigError(
-        f"Job {job!r}: {checkpoint} has a piece of task {strange[0].subtask.index}, and its records make {tasks} tasks. Nothing was written.",
+        f"Job {job!r}: {checkpoint} has a piece of task {strange[0].subtask.index}, and its "
+        f"records make {tasks} tasks. Nothing was written.",
         remedy=_OTHER_FILE,
     )
 
@@ -277,7 +320,9 @@ def first_free_task(lost: Lost, tasks: int) -> int:
     return max(tasks, 1 + max(listed | lost.gone))
 
 
-def _pre_commit(rows: DataFrame, sink: JobSink, transaction: TransactionId, first: int = 0) -> list[Committable]:
+def _pre_commit(
+    rows: DataFrame, sink: JobSink, transaction: TransactionId, first: int = 0
+) -> list[Committable]:
     match sink.sink:
         case ArrowSink():
             return write_batch(sink.rows(rows), sink.sink, transaction, first)
@@ -292,7 +337,9 @@ def _apart(task: _Task, other: _Task) -> bool:
 
 
 def _owner(batch: Mapping[int, _Task], task: _Task) -> int:
-    """Return the index of the checkpoint's task whose range contains that of a micro-batch's task."""
+    """Return the index of the checkpoint's task whose range contains that of a
+    micro-batch's task.
+    """
     return next(index for index, one in batch.items() if not _apart(one, task))
 
 

@@ -1,18 +1,19 @@
-"""Finds executors that do not share the job's folder, before a decision relies on state that only one of them has.
+"""Finds executors that do not share the job's folder, before a decision relies on state that
+only one of them has.
 
-Spark keeps the state of a plan below its checkpoint folder, where each executor reads and writes its part directly. If
-an executor has another disk under that path, its part is lost with the executor, and the next start finds less state,
-or fails. Spark does not check this.
+Spark keeps the state of a plan below its checkpoint folder, where each executor reads and writes
+its part directly. If an executor has another disk under that path, its part is lost with the
+executor, and the next start finds less state, or fails. Spark does not check this.
 
     1. the driver creates a folder under a name that was never used before
     2. a task on each executor creates a file in it, and removes it
-    3. an executor that cannot is named, and the job is refused; the folder is deleted, unless the driver dies: then by
-       a start a day later
+    3. an executor that cannot is named, and the job is refused; the folder is deleted, unless the
+       driver dies: then by a start a day later
 
-All executors are asked at the start, after recovery, which commits decided checkpoints whatever the folder. Executors
-come and go: new ones are asked in each micro-batch of a plan with state, after the tasks that keep the state and before
-any sink has rows. One that has no free slot is asked the next time. In local mode the executor is the driver, and
-nothing is checked.
+All executors are asked at the start, after recovery, which commits decided checkpoints whatever the
+folder. Executors come and go: new ones are asked in each micro-batch of a plan with state, after
+the tasks that keep the state and before any sink has rows. One that has no free slot is asked the
+next time. In local mode the executor is the driver, and nothing is checked.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from twophase.errors import PreflightError
 _PROBE = ".probe-"
 _NAMED = 3
 _ABANDONED_S = 86_400.0
-"""Age at which a probe folder counts as abandoned, however two machines' clocks differ: a probe takes seconds."""
+"""Age at which a probe folder counts as abandoned, however two machines' clocks differ: a
+probe takes seconds.
+"""
 
 _log = logging.getLogger("twophase")
 
@@ -73,12 +76,16 @@ class SharedFolder:
             shutil.rmtree(probe)
         ran = {index: (executor, host) for index, executor, host in self._ran(probe.name)}
         unknown = ("", "an executor")
-        if refusals := {ran.get(index, unknown)[1]: problem for index, problem in enumerate(problems) if problem}:
+        if refusals := {
+            ran.get(index, unknown)[1]: problem for index, problem in enumerate(problems) if problem
+        }:
             raise self._refusal(refusals)
         self._asked |= {executor for executor, _ in ran.values()}
 
     def delete_abandoned(self) -> None:
-        """Delete the probe folders of drivers that died. What cannot be deleted is left to the next start."""
+        """Delete the probe folders of drivers that died. What cannot be deleted is left
+        to the next start.
+        """
         for probe in self._path.glob(f"{_PROBE}*"):
             try:
                 if time.time() - probe.stat().st_mtime > _ABANDONED_S:
@@ -86,19 +93,25 @@ class SharedFolder:
             except FileNotFoundError:  # another process was quicker
                 continue
             except OSError as error:
-                _log.warning("The probe folder %s of an earlier start cannot be deleted: %s", probe, error)
+                _log.warning(
+                    "The probe folder %s of an earlier start cannot be deleted: %s", probe, error
+                )
 
     def _executors(self) -> set[str]:
         found = str(self._context._jsc.sc().getExecutorIds().mkString(","))
         return set(found.split(",")) if found else set()
 
     def _ask(self, probe: Path) -> list[str]:
-        """Run enough tasks that every executor should get one; return why each cannot write, empty if it can."""
+        """Run enough tasks that every executor should get one; return why each cannot
+        write, empty if it can.
+        """
         tasks = max(self._context.defaultParallelism, len(self._executors()))
         self._context.addJobTag(probe.name)
         try:
             ask = partial(_write, str(probe))
-            return self._context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(ask).collect()
+            return (
+                self._context.parallelize(range(tasks), tasks).mapPartitionsWithIndex(ask).collect()
+            )
         finally:
             self._context.removeJobTag(probe.name)
 
@@ -116,14 +129,17 @@ class SharedFolder:
                         yield int(task.index()), str(task.executorId()), str(task.host())
 
     def _refusal(self, refusals: dict[str, str]) -> PreflightError:
-        named = "; ".join(f"{host}: {problem}" for host, problem in sorted(refusals.items())[:_NAMED])
+        named = "; ".join(
+            f"{host}: {problem}" for host, problem in sorted(refusals.items())[:_NAMED]
+        )
         more = f"; and {len(refusals) - _NAMED} more" if len(refusals) > _NAMED else ""
         return PreflightError(
-            f"Job {self._job!r}: its plan keeps state, which each executor writes below {self._path} itself, and not every "
-            f"executor shares that folder with the driver ({named}{more}): the state would be lost. No sink has rows of a "
+            f"Job {self._job!r}: its plan keeps state, which each executor writes below "
+            f"{self._path} itself, and not every executor shares that folder with the driver "
+            f"({named}{more}): the state would be lost. No sink has rows of a "
             "checkpoint that is not decided.",
-            remedy="put checkpointLocation on a file system that the driver and all executors have mounted under that path, "
-            "and can write; or run the job in local mode.",
+            remedy="put checkpointLocation on a file system that the driver and all executors have "
+            "mounted under that path, and can write; or run the job in local mode.",
         )
 
 

@@ -1,13 +1,16 @@
-"""Nondeterministic shuffles: checks that Spark detects a shuffle that gives other rows when it is recomputed.
+"""Nondeterministic shuffles: checks that Spark detects a shuffle that gives other rows
+when it is recomputed.
 
-An executor dies with rows that it had shuffled. Its map tasks run again, and if the partition of a row is random
-(`repartition(8, rand())`, a random Python function), the partitions now hold other rows. A task that has reported used
-the old ones, a task that has not reads the new ones: rows would be lost and duplicated within one checkpoint.
-Materialising the rows would not help: its own tasks read the same shuffle.
+An executor dies with rows that it had shuffled. Its map tasks run again, and if the partition of a
+row is random (`repartition(8, rand())`, a random Python function), the partitions now hold other
+rows. A task that has reported used the old ones, a task that has not reads the new ones: rows would
+be lost and duplicated within one checkpoint. Materialising the rows would not help: its own tasks
+read the same shuffle.
 
-Spark's scheduler detects this by an order-independent checksum of each map task's rows, and fails the job if any result
-is based on the old rows. So the attempt is declined, and nothing of it becomes visible. All that remains to do here is
-to check that this is not switched off: a plan does not tell whether a Python function is random.
+Spark's scheduler detects this by an order-independent checksum of each map task's rows, and fails
+the job if any result is based on the old rows. So the attempt is declined, and nothing of it
+becomes visible. All that remains to do here is to check that this is not switched off: a plan does
+not tell whether a Python function is random.
 """
 
 from __future__ import annotations
@@ -46,14 +49,17 @@ class Fault:
             shuffles: what is known about its shuffles.
         """
         return PreflightError(
-            f"Job {job!r}: {shuffles}, and {self.key} is not {self.right}: when an executor dies, Spark could mix rows of two "
-            "computations, which loses some and doubles others. Nothing was written.",
+            f"Job {job!r}: {shuffles}, and {self.key} is not {self.right}: when an executor dies, "
+            "Spark could mix rows of two computations, which loses some and doubles others. "
+            "Nothing was written.",
             remedy=f"set {self.key} to {self.right}, which is Spark's default.",
         )
 
 
 def find_fault(spark: SparkSession) -> Fault | None:
-    """Return the session setting, if any, with which Spark would not detect that a shuffle has given other rows."""
+    """Return the session setting, if any, with which Spark would not detect that a shuffle
+    has given other rows.
+    """
     if spark.conf.get(FULL_RETRY) != "true":
         return Fault(FULL_RETRY, "true")
     # Spark ignores the checksums of shuffles that it merges (push-based shuffle).
@@ -63,7 +69,8 @@ def find_fault(spark: SparkSession) -> Fault | None:
 
 
 def check(job: str, spark: SparkSession, frames: Iterable[DataFrame]) -> None:
-    """Refuse plans that shuffle, or may, if Spark would not detect that a shuffle has given other rows.
+    """Refuse plans that shuffle, or may, if Spark would not detect that a shuffle
+    has given other rows.
 
     Args:
         job: the job's name, for the error.

@@ -1,4 +1,6 @@
-"""Finds sinks through the entry point group `twophase.sinks`, so that nothing here depends on a particular sink."""
+"""Finds sinks through the entry point group `twophase.sinks`, so that nothing here depends on
+a particular sink.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +35,21 @@ def load_sink(where: str, name: str) -> Any:
         raise ConfigError(
             f"{where}: unknown sink type {name!r}{f'; did you mean {near[0]!r}?' if near else '.'} "
             f"Known types: {', '.join(sorted(found)) or 'none'}.",
-            remedy="correct it, install the package that provides it, or name your own class as module:Class.",
+            remedy="correct it, install the package that provides it, "
+            "or name your own class as module:Class.",
         )
     try:
         return found[name].load()
     except ImportError as error:
         raise ConfigError(
-            f"{where}: the sink type {name!r} cannot be loaded: {error}.", remedy=f"run: {_install(found[name])}"
+            f"{where}: the sink type {name!r} cannot be loaded: {error}.",
+            remedy=f"run: {_install(found[name])}",
         ) from error
 
 
-def make_sink(where: str, kind: Any, options: Mapping[str, Any], remedy: str = "correct the options.") -> Any:
+def make_sink(
+    where: str, kind: Any, options: Mapping[str, Any], remedy: str = "correct the options."
+) -> Any:
     """Make a sink of a class that the user has named; it is neither opened nor known to be a sink.
 
     Args:
@@ -60,7 +66,9 @@ def make_sink(where: str, kind: Any, options: Mapping[str, Any], remedy: str = "
     except TwoPhaseError as error:
         raise ConfigError(f"{where}: {error.what}", remedy=error.remedy or remedy) from error
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{where}: {kind.__name__} does not take these options: {error}.", remedy=remedy) from error
+        raise ConfigError(
+            f"{where}: {kind.__name__} does not take these options: {error}.", remedy=remedy
+        ) from error
 
 
 def _install(entry: EntryPoint) -> str:

@@ -1,13 +1,17 @@
-"""Spark's own checkpoint folder of one lineage: reads its offset log, prepares it, and validates it against the store.
+"""Spark's own checkpoint folder of one lineage: reads its offset log, prepares it, and validates it
+against the store.
 
     metadata      the query id, which is the lineage id
     offsets/<n>   written by Spark before micro-batch n runs
-    commits/<n>   written by Spark after micro-batch n; by us if a driver died between COMMITTED(n) and that
+    commits/<n>   written by Spark after micro-batch n; by us if a driver died between
+                  COMMITTED(n) and that
     state/<operator>   if the plan keeps state (runtime/state_stores.py)
-    ranges/<n>-<generation>   if the plan is known to keep state: what n has read (twophase/sources/kafka/range_digest.py)
+    ranges/<n>-<generation>   if the plan is known to keep state: what n has read
+                              (twophase/sources/kafka/range_digest.py)
 
-Formats: Spark's OffsetSeqLog and CommitLog, version 1, as Spark 4.2 writes them. Spark syncs none of this (measured: it
-does not mind a checksum file, `.<n>.crc`, that is gone or empty, and fails on an empty `<n>` with an unspecific error).
+Formats: Spark's OffsetSeqLog and CommitLog, version 1, as Spark 4.2 writes them. Spark syncs none
+of this (measured: it does not mind a checksum file, `.<n>.crc`, that is gone or empty, and fails on
+an empty `<n>` with an unspecific error).
 """
 
 from __future__ import annotations
@@ -44,7 +48,8 @@ _STATE = "state"
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 _KEPT = ("sources", _STATE, "ranges")
 RESTORE = (
-    "restore the job's folder from one backup, or start a new lineage with restore.path set to the newest checkpoint."
+    "restore the job's folder from one backup, or start a new lineage with restore.path set "
+    "to the newest checkpoint."
 )
 """The remedy for a job of `write_stream` whose folder does not belong to its store."""
 
@@ -60,7 +65,11 @@ class SparkFolder:
     """
 
     def __init__(
-        self, path: Path, lineage: Lineage, remedy: str = RESTORE, conf: Mapping[str, str] = MappingProxyType({})
+        self,
+        path: Path,
+        lineage: Lineage,
+        remedy: str = RESTORE,
+        conf: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.path = path
         self._lineage = lineage
@@ -69,7 +78,9 @@ class SparkFolder:
 
     @property
     def uri(self) -> str:
-        """The folder as a URI, whatever Spark's default file system. Not percent-encoded, like Hadoop's paths."""
+        """The folder as a URI, whatever Spark's default file system. Not percent-encoded,
+        like Hadoop's paths.
+        """
         return f"file://{self.path.absolute()}"
 
     def planned(self) -> int:
@@ -79,22 +90,28 @@ class SparkFolder:
     def offsets(self, batch: int) -> FrozenOffsets:
         """Return the frozen offsets of micro-batch `batch`, start and end.
 
-        If a source has no line to begin at, its end line may tell where it began (that of `twophase-kafka` does).
+        If a source has no line to begin at, its end line may tell where it began (that of
+        `twophase-kafka` does).
 
         Raises:
-            OffsetMismatchError: Spark has not written them, or in a format that this version does not know.
+            OffsetMismatchError: Spark has not written them, or in a format that this
+                version does not know.
         """
         end = self._read_offsets(batch)
         start = self._read_offsets(batch - 1) if batch > 0 else (None,) * len(end)
         if len(start) == len(end):
-            start = tuple(before or first_line(after) for before, after in zip(start, end, strict=True))
+            start = tuple(
+                before or first_line(after) for before, after in zip(start, end, strict=True)
+            )
         return FrozenOffsets(start, end)
 
     def sync(self, batch: int) -> None:
-        """Make durable what the decision on micro-batch `batch` relies on, so that a power cut cannot leave it alone.
+        """Make durable what the decision on micro-batch `batch` relies on, so that a power cut
+        cannot leave it alone.
 
-        This covers its offsets, the note that the batch before is finished, and whatever the state stores, the logs of
-        sources and the tasks that read have written meanwhile, which is listed nowhere.
+        This covers its offsets, the note that the batch before is finished, and whatever the state
+        stores, the logs of sources and the tasks that read have written meanwhile, which
+        is listed nowhere.
 
         Args:
             batch: every sink has pre-committed it.
@@ -107,7 +124,9 @@ class SparkFolder:
             if any(any((self.path / kept).glob("*/*")) for kept in _KEPT):
                 sync_file_system(self.path)
         except OSError as error:
-            raise DeclinedError(f"Spark's folder {self.path} cannot be made durable: {error}.") from error
+            raise DeclinedError(
+                f"Spark's folder {self.path} cannot be made durable: {error}."
+            ) from error
 
     def _sync_logs(self, batch: int) -> None:
         if batch == self._lineage.first_checkpoint:
@@ -122,8 +141,9 @@ class SparkFolder:
     def prepare(self, newest: Decision | None) -> None:
         """Make the folder ready for the start of the query.
 
-        For a lineage without a decision the folder is written: a fresh one starts at batch 0, a restored one after a
-        batch 0 that ends at the restored offsets. Otherwise the folder must be the one that belongs to the store.
+        For a lineage without a decision the folder is written: a fresh one starts at batch 0, a
+        restored one after a batch 0 that ends at the restored offsets. Otherwise the folder must be
+        the one that belongs to the store.
 
         Args:
             newest: the newest decided checkpoint of the lineage.
@@ -135,8 +155,8 @@ class SparkFolder:
         if not (self.path / "metadata").exists():
             if newest is not None:
                 raise CheckpointMissingError(
-                    f"Spark's folder {self.path} is gone, but checkpoint {newest.checkpoint} of this lineage is decided. "
-                    "No data is lost; nothing was written.",
+                    f"Spark's folder {self.path} is gone, but checkpoint {newest.checkpoint} of "
+                    "this lineage is decided. No data is lost; nothing was written.",
                     remedy=self._remedy,
                 )
             self._write_new()
@@ -146,7 +166,8 @@ class SparkFolder:
     def _remove_leftovers(self) -> None:
         """Remove what Spark was writing when its driver died, and checksums of deleted files.
 
-        The former keep Spark 4.2 from starting batch 0 of a stateful plan; the latter it takes for another query's.
+        The former keep Spark 4.2 from starting batch 0 of a stateful plan; the latter it takes
+        for another query's.
         """
         for name in _LOGS:
             for path in (self.path / name).glob(".*.tmp*"):  # .0.UUID.tmp, and ..0.UUID.tmp.crc
@@ -166,7 +187,8 @@ class SparkFolder:
         """
         if (found := query_id(self.path)) != self._lineage.id:
             raise OffsetMismatchError(
-                f"Spark's folder {self.path} belongs to query {found}, not to lineage {self._lineage.id}. Nothing was "
+                f"Spark's folder {self.path} belongs to query {found}, not to lineage "
+                f"{self._lineage.id}. Nothing was "
                 "written.",
                 remedy=self._remedy,
             )
@@ -187,11 +209,13 @@ class SparkFolder:
         return False
 
     def finish(self, newest: Decision | None) -> bool:
-        """Note the newest micro-batch as finished if its checkpoint is committed, before Spark reads its log.
+        """Note the newest micro-batch as finished if its checkpoint is committed, before
+        Spark reads its log.
 
-        Spark then does not run it again. Its rows are no longer needed, and its records may have expired (hazard H62).
-        Every partition of each state store must have the version that it led to. The note has the watermark that the
-        micro-batch ran with: if records move one, note only a micro-batch that cannot run again (docs/decisions/0033).
+        Spark then does not run it again. Its rows are no longer needed, and its records may have
+        expired (hazard H62). Every partition of each state store must have the version that it led
+        to. The note has the watermark that the micro-batch ran with: if records move one, note only
+        a micro-batch that cannot run again (docs/decisions/0033).
 
         Args:
             newest: the newest decided checkpoint of the lineage.
@@ -207,12 +231,14 @@ class SparkFolder:
         number = newest.checkpoint
         if (self.planned(), self._newest("commits")) != (number, number - 1):
             return False
-        if self.offsets(number).hash != newest.offsets_hash:  # Spark runs it, and the handler reports the mismatch
+        # Spark runs it, and the handler reports the mismatch
+        if self.offsets(number).hash != newest.offsets_hash:
             return False
         if self.has_state:
             if not state_stores.have_version(self.path / _STATE, number + 1):
                 return False
-            sync_file_system(self.path)  # an unfinished replay may have written some of it once more
+            # an unfinished replay may have written some of it once more
+            sync_file_system(self.path)
         note = json.dumps({"nextBatchWatermarkMs": self._watermark_ms(number)})
         # A checksum left by a deleted note: Spark would compare ours with it.
         (self.path / "commits" / f".{number}.crc").unlink(missing_ok=True)
@@ -221,48 +247,65 @@ class SparkFolder:
 
     def _watermark_ms(self, batch: int) -> int:
         """Return the watermark with which micro-batch `batch` ran."""
-        return int(json.loads((self.path / "offsets" / str(batch)).read_text().split("\n")[1])["batchWatermarkMs"])
+        return int(
+            json.loads((self.path / "offsets" / str(batch)).read_text().split("\n")[1])[
+                "batchWatermarkMs"
+            ]
+        )
 
     def _write_new(self) -> None:
-        """Write each file whole and durable before the next, `metadata` last; files of an earlier start stay."""
+        """Write each file whole and durable before the next, `metadata` last; files of an
+        earlier start stay.
+        """
         storage = LocalStorage(self.path)
         for log in _LOGS:
             (self.path / log).mkdir(mode=0o700, exist_ok=True)
         if self._lineage.start:
             lines = [line or _NO_OFFSET for line in self._lineage.start]
-            header = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {**self._conf}})
+            header = json.dumps(
+                {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {**self._conf}}
+            )
             _create(storage, "offsets/0", "\n".join([_VERSION, header, *lines]))
-            _create(storage, "commits/0", "\n".join([_VERSION, json.dumps({"nextBatchWatermarkMs": 0})]))
+            _create(
+                storage, "commits/0", "\n".join([_VERSION, json.dumps({"nextBatchWatermarkMs": 0})])
+            )
         for log in _LOGS:
             storage.sync(log)
         _create(storage, "metadata", json.dumps({"id": self._lineage.id}))
 
     def _check_position(self, decided: int) -> None:
-        """Check that Spark is at the newest decided batch, which it replays, or has planned the one after it."""
+        """Check that Spark is at the newest decided batch, which it replays, or has
+        planned the one after it.
+        """
         planned, finished = self.planned(), self._newest("commits")
         if planned in (decided, decided + 1) and finished in (decided - 1, decided):
             return
         raise OffsetMismatchError(
-            f"Spark's folder {self.path} does not belong to the checkpoint store: it has planned micro-batch {planned} "
-            f"and finished {finished} (-1: none), while the newest decided checkpoint is {decided}. Nothing was written.",
+            f"Spark's folder {self.path} does not belong to the checkpoint store: "
+            f"it has planned micro-batch {planned} and finished {finished} (-1: none), while the "
+            f"newest decided checkpoint is {decided}. Nothing was written.",
             remedy=self._remedy,
         )
 
     def _check_not_empty(self, log: str, durable: int) -> None:
-        """Refuse an empty file: a power cut can empty what Spark wrote last, and Spark would fail on it at every start.
+        """Refuse an empty file: a power cut can empty what Spark wrote last, and Spark would fail
+        on it at every start.
 
         Args:
             log: the folder.
-            durable: the newest number in it that a decision relies on. Spark can do without a newer one: it plans the
-                micro-batch again, or runs a decided one again, which writes nothing.
+            durable: the newest number in it that a decision relies on. Spark can do without a newer
+                one: it plans the micro-batch again, or runs a decided one again,
+                which writes nothing.
         """
         number = self._newest(log)
         path = self.path / log / str(number)
         if number < 0 or path.read_bytes().strip(b"\0"):
             return
         raise OffsetMismatchError(
-            f"Spark's log {path} is empty: the machine stopped before it was on disk. Nothing was written.",
-            remedy="delete it and its checksum, and start again; no decision relies on it, so nothing is lost by that "
+            f"Spark's log {path} is empty: the machine stopped before it was on disk. "
+            "Nothing was written.",
+            remedy="delete it and its checksum, and start again; no decision relies on it, so "
+            "nothing is lost by that "
             f"({shlex.join(['rm', '-f', str(path), str(path.with_name(f'.{number}.crc'))])})."
             if number > durable
             else self._remedy,
@@ -294,11 +337,13 @@ class SparkFolder:
 def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     """Delete the folders of abandoned lineages, with the state that Spark kept in them.
 
-    The current lineage keeps its folder, and so do lineages with a checkpoint that can be restored, and those with the
-    newest rows of a sink, because an error would name their offsets. What cannot be deleted is left to the next start.
+    The current lineage keeps its folder, and so do lineages with a checkpoint that can be restored,
+    and those with the newest rows of a sink, because an error would name their offsets. What cannot
+    be deleted is left to the next start.
 
     Args:
-        root: holds a folder for each lineage, under its id. Folders that the log does not know are left alone.
+        root: holds a folder for each lineage, under its id. Folders that the log does not
+            know are left alone.
         history: the job's history from its log.
         num_retained: how many committed checkpoints can be restored.
     """
@@ -306,7 +351,9 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     if current is None:
         return
     proofs = (history.newest_committed(current.id) or current).proofs or ()
-    needed = {proof.lineage for proof in proofs} | {found.lineage for found in retained(history, num_retained)}
+    needed = {proof.lineage for proof in proofs} | {
+        found.lineage for found in retained(history, num_retained)
+    }
     left = {known.id for known in history.lineages} - needed - {current.id}
     for name in left.intersection(os.listdir(root)):
         try:
@@ -315,17 +362,23 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
             continue
         except OSError as error:
             _log.warning(
-                "Spark's folder %s of a lineage that the job has left cannot be deleted: %s", root / name, error
+                "Spark's folder %s of a lineage that the job has left cannot be deleted: %s",
+                root / name,
+                error,
             )
 
 
 def noted_conf(session: SparkSession) -> Mapping[str, str]:
-    """Return the session settings that Spark 4.2 needs in all noted offsets: it fails if a start has others."""
+    """Return the session settings that Spark 4.2 needs in all noted offsets: it fails if
+    a start has others.
+    """
     return {_SHUFFLE_PARTITIONS: str(session.conf.get(_SHUFFLE_PARTITIONS))}
 
 
 def conf_in(path: Path) -> Mapping[str, str]:
-    """Return the same settings from the newest planned micro-batch in a folder; empty if there is none."""
+    """Return the same settings from the newest planned micro-batch in a folder;
+    empty if there is none.
+    """
     try:
         conf = json.loads(header_of(path, SparkFolder(path, Lineage("")).planned()))["conf"]
         return {_SHUFFLE_PARTITIONS: str(conf[_SHUFFLE_PARTITIONS])}
@@ -334,7 +387,9 @@ def conf_in(path: Path) -> Mapping[str, str]:
 
 
 def header_of(path: Path, batch: int) -> str:
-    """Return the time and settings that Spark noted with a micro-batch's offsets; empty if the folder does not say."""
+    """Return the time and settings that Spark noted with a micro-batch's offsets; empty if the
+    folder does not say.
+    """
     try:
         return (path / "offsets" / str(batch)).read_text().split("\n")[1]
     except (OSError, ValueError, IndexError):
@@ -342,7 +397,8 @@ def header_of(path: Path, batch: int) -> str:
 
 
 def write_planned(path: Path, offsets: FrozenOffsets, header: str) -> str:
-    """Write an empty folder in which one micro-batch, number 1, is planned: a query over it runs that first.
+    """Write an empty folder in which one micro-batch, number 1, is planned: a query over
+    it runs that first.
 
     Args:
         path: the folder.
@@ -354,14 +410,20 @@ def write_planned(path: Path, offsets: FrozenOffsets, header: str) -> str:
     """
     storage, lineage = LocalStorage(path), Lineage(new_lineage_id())
     for number, lines in enumerate((offsets.start, offsets.end)):
-        _create(storage, f"offsets/{number}", "\n".join([_VERSION, header, *(line or _NO_OFFSET for line in lines)]))
+        _create(
+            storage,
+            f"offsets/{number}",
+            "\n".join([_VERSION, header, *(line or _NO_OFFSET for line in lines)]),
+        )
     _create(storage, "commits/0", "\n".join([_VERSION, json.dumps({"nextBatchWatermarkMs": 0})]))
     _create(storage, "metadata", json.dumps({"id": lineage.id}))
     return SparkFolder(path, lineage).uri
 
 
 def query_id(path: Path) -> str:
-    """Return the id of the query that a Spark folder belongs to; "unreadable" if it does not say."""
+    """Return the id of the query that a Spark folder belongs to; "unreadable"
+    if it does not say.
+    """
     try:
         return str(json.loads((path / "metadata").read_text())["id"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -1,8 +1,10 @@
-"""Runs Spark jobs concurrently, in threads that Spark knows; cancels them together and waits until their tasks ended.
+"""Runs Spark jobs concurrently, in threads that Spark knows; cancels them together and waits until
+their tasks ended.
 
-A plain thread loses Spark's local properties, so stopping the query would not cancel its jobs (hazard H58). Cancelling
-returns at once while tasks go on for seconds (hazard H59); even after this module's wait a Python worker may outlive
-its task, which is why declined attempts are also fenced in the sinks.
+A plain thread loses Spark's local properties, so stopping the query would not cancel its jobs
+(hazard H58). Cancelling returns at once while tasks go on for seconds (hazard H59); even after this
+module's wait a Python worker may outlive its task, which is why declined attempts are also
+fenced in the sinks.
 """
 
 from __future__ import annotations
@@ -36,11 +38,13 @@ class SparkJobs:
         self._what = what
         self._tag = f"twophase-{uuid.uuid4().hex}"
 
-    def run(self, jobs: Mapping[str, Callable[[], T]], timeout_s: float, done: Callable[[str, T], None]) -> None:
+    def run(
+        self, jobs: Mapping[str, Callable[[], T]], timeout_s: float, done: Callable[[str, T], None]
+    ) -> None:
         """Run every job in its own thread, and call `done` with its name and result as each ends.
 
-        When the first one fails or the time is up, all others are cancelled. This returns or raises only when every
-        thread has ended and no task of the jobs is known to run.
+        When the first one fails or the time is up, all others are cancelled. This returns or raises
+        only when every thread has ended and no task of the jobs is known to run.
 
         Args:
             jobs: by name.
@@ -67,7 +71,11 @@ class SparkJobs:
             thread.join()
 
     def _next(
-        self, results: queue.SimpleQueue[Any], deadline_s: float, timeout_s: float, done: Callable[[str, T], None]
+        self,
+        results: queue.SimpleQueue[Any],
+        deadline_s: float,
+        timeout_s: float,
+        done: Callable[[str, T], None],
     ) -> None:
         try:
             name, result, error = results.get(timeout=max(0.0, deadline_s - time.monotonic()))
@@ -80,12 +88,15 @@ class SparkJobs:
             raise error
         done(name, result)
 
-    def _start(self, name: str, job: Callable[[], T], results: queue.SimpleQueue[Any]) -> InheritableThread:
+    def _start(
+        self, name: str, job: Callable[[], T], results: queue.SimpleQueue[Any]
+    ) -> InheritableThread:
         def target() -> None:
             self._context.addJobTag(self._tag)
             try:
                 results.put((name, job(), None))
-            except BaseException as error:  # noqa: BLE001 carried to the calling thread, which raises it
+            except BaseException as error:  # noqa: BLE001
+                # carried to the calling thread, which raises it
                 results.put((name, None, error))
 
         thread = InheritableThread(target=target, name=f"twophase-{name}", daemon=True)

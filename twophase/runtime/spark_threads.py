@@ -1,7 +1,7 @@
 """Driver threads that Spark treats like the thread that created them.
 
-A plain thread does not inherit the local properties (hazard H58). And an `InheritableThread` uses whichever session was
-created first, unless it is given one.
+A plain thread does not inherit the local properties (hazard H58). And an `InheritableThread` uses
+whichever session was created first, unless it is given one.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 
-def thread_like_this(session: SparkSession, name: str, run: Callable[[], None]) -> InheritableThread:
-    """Return an unstarted thread with the local properties and the active session of the calling one.
+def thread_like_this(
+    session: SparkSession, name: str, run: Callable[[], None]
+) -> InheritableThread:
+    """Return an unstarted thread with the local properties and the active session
+    of the calling one.
 
     Args:
         session: used if the calling thread has no active session.

@@ -1,18 +1,22 @@
 """The files of Spark's state stores, below `state/` of a query's folder.
 
-    state/<operator>/_metadata/...                               stores and partitions; by the driver, before the first tasks
-    state/<operator>/0/_metadata/schema                          keys and values of the default store; by the driver as well
-    state/<operator>/<partition>/[<store>/]<version>.delta       what a micro-batch changed, in the default store
-                                            <version>.snapshot   all of it, written later, from time to time
+    state/<operator>/_metadata/...                               stores and partitions; by the
+                                                                 driver, before the first tasks
+    state/<operator>/0/_metadata/schema                          keys and values of the default
+                                                                 store; by the driver as well
+    state/<operator>/<partition>/[<store>/]<version>.delta       what a micro-batch changed,
+                                                                 in the default store
+                                            <version>.snapshot   all of it, written later,
+                                                                 from time to time
                                             <version>.changelog  the same two of RocksDB
                                             <version>.zip
 
-The tasks of micro-batch n write version n + 1 in every partition, even in those without rows. Spark 4.2 finds a version
-by its number, or, with `spark.sql.streaming.stateStore.checkpointFormatVersion` 2, by an id that only its commit log
-has: `<version>_<id>.zip`.
+The tasks of micro-batch n write version n + 1 in every partition, even in those without rows. Spark
+4.2 finds a version by its number, or, with `spark.sql.streaming.stateStore.checkpointFormatVersion`
+2, by an id that only its commit log has: `<version>_<id>.zip`.
 
-The metadata give the number of shuffle partitions for each operator (seen with 4.2), although a LIMIT and an
-aggregation without keys run in one.
+The metadata give the number of shuffle partitions for each operator (seen with 4.2), although a
+LIMIT and an aggregation without keys run in one.
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ _NO_KEY = b'\0\2v2\0\0\0\1\0\x1d{"type":"struct","fields":[]}'
 
 
 def have_version(state: Path, version: int) -> bool:
-    """Return whether every partition of every state store has a version, by a name without an id; False if in doubt.
+    """Return whether every partition of every state store has a version, by a name without an id;
+    False if in doubt.
 
     Args:
         state: the folder `state/`.
@@ -72,7 +77,9 @@ def _has_no_key(operator: Path) -> bool:
 
 
 def _exists(file: Path) -> bool:
-    """Return whether a file exists and is not empty: a power cut can empty what Spark wrote last."""
+    """Return whether a file exists and is not empty: a power cut can empty
+    what Spark wrote last.
+    """
     try:
         return file.stat().st_size > 0
     except FileNotFoundError:

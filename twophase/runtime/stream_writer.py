@@ -37,16 +37,22 @@ def write_stream(frame: DataFrame, *, name: str) -> StreamWriter:
         name: the job's name. The sinks recognise the job by it after a restart, so keep it.
 
     Raises:
-        ConfigError: the DataFrame is not streaming, or belongs to another process's Spark, or the name is invalid.
+        ConfigError: the DataFrame is not streaming, or belongs to another process's Spark, or
+            the name is invalid.
     """
     if not isinstance(frame, ClassicDataFrame):
         raise ConfigError(
-            f"Job {name!r}: the DataFrame is of Spark Connect: write_stream works in the process that Spark's driver is in.",
-            remedy="run it in a session of spark.master, without spark.remote; or register the formats on the server and use "
-            "the plugin form, df.writeStream.format('twophase-mysql') (docs/plugin.md).",
+            f"Job {name!r}: the DataFrame is of Spark Connect: write_stream works in the process "
+            "that Spark's driver is in.",
+            remedy="run it in a session of spark.master, without spark.remote; or register the "
+            "formats on the server and use the plugin form, "
+            "df.writeStream.format('twophase-mysql') (docs/plugin.md).",
         )
     if not frame.isStreaming:
-        raise ConfigError(f"Job {name!r}: the DataFrame is not streaming.", remedy="load it with spark.readStream.")
+        raise ConfigError(
+            f"Job {name!r}: the DataFrame is not streaming.",
+            remedy="load it with spark.readStream.",
+        )
     return StreamWriter(frame, check_name("job", name))
 
 
@@ -73,13 +79,16 @@ class StreamWriter:
         """Add a sink. All sinks of a job commit each checkpoint together.
 
         Args:
-            name: the sink's name within the job. The target recognises its pieces by it after a restart, so keep it.
-            sink: the sink, not yet opened; or its type, such as "mysql": the name of an entry point in `twophase.sinks`.
+            name: the sink's name within the job. The target recognises its pieces by it after a
+                restart, so keep it.
+            sink: the sink, not yet opened; or its type, such as "mysql": the name of an entry point
+                in `twophase.sinks`.
             transform: applied to the rows for this sink only, such as a filter.
             options: the options of a sink that is given by its type, such as `table="orders"`.
 
         Raises:
-            ConfigError: the name is taken or invalid, `sink` is not a sink, or its type or options are invalid.
+            ConfigError: the name is taken or invalid, `sink` is not a sink, or its type or
+                options are invalid.
         """
         where = f"Job {self._name!r}, sink {name!r}"
         if isinstance(sink, str):
@@ -90,9 +99,14 @@ class StreamWriter:
                 remedy="give the options to the sink itself.",
             )
         if check_name("sink", name) in self._sinks:
-            raise ConfigError(f"Job {self._name!r} has two sinks named {name!r}.", remedy="give each its own name.")
+            raise ConfigError(
+                f"Job {self._name!r} has two sinks named {name!r}.",
+                remedy="give each its own name.",
+            )
         if not isinstance(sink, ArrowSink | BatchSink):
-            raise ConfigError(f"Sink {name!r} is a {type(sink).__name__}, neither an ArrowSink nor a BatchSink.")
+            raise ConfigError(
+                f"Sink {name!r} is a {type(sink).__name__}, neither an ArrowSink nor a BatchSink."
+            )
         self._sinks[name] = JobSink(sink, transform)
         return self
 
@@ -107,7 +121,9 @@ class StreamWriter:
         return self
 
     def trigger(self, **trigger: Any) -> Self:
-        """Set when a micro-batch, and with it a checkpoint, begins; as `DataStreamWriter.trigger`."""
+        """Set when a micro-batch, and with it a checkpoint, begins; as
+        `DataStreamWriter.trigger`.
+        """
         self._trigger = trigger
         return self
 
@@ -133,7 +149,8 @@ class StreamWriter:
 
         Raises:
             ConfigError: an option or a sink is not right; nothing was written.
-            PreflightError: a target, or Spark as configured, cannot keep the protocol's promises; nothing was written.
+            PreflightError: a target, or Spark as configured, cannot keep the protocol's promises;
+                nothing was written.
             StopJobError: the job must not go on, see the error.
         """
         job = self.build()
@@ -141,13 +158,16 @@ class StreamWriter:
         return job
 
     def build(self) -> Job:
-        """Check the options and return the job unstarted, for callers that must be able to stop it while it starts.
+        """Check the options and return the job unstarted, for callers that must be able to stop
+        it while it starts.
 
         Raises:
             ConfigError: an option is not right.
         """
         if not self._sinks:
-            raise ConfigError(f"Job {self._name!r} has no sink.", remedy="add one with .sink(name, sink).")
+            raise ConfigError(
+                f"Job {self._name!r} has no sink.", remedy="add one with .sink(name, sink)."
+            )
         options = JobOptions.parse(self._options, f"job {self._name!r}")
         trigger = dict(self._trigger)
         if not trigger and options.interval_s is not None:

@@ -1,8 +1,8 @@
 """The Python that Spark's workers run: it must have the packages that the driver has.
 
-pyspark runs `PYSPARK_PYTHON`, else the `python3` on the PATH, which is another one if a virtual environment is used
-without being activated: `/path/to/venv/bin/python app.py`. The query would fail in its first task, with a page of Java
-around "No module named 'twophase'".
+pyspark runs `PYSPARK_PYTHON`, else the `python3` on the PATH, which is another one if a virtual
+environment is used without being activated: `/path/to/venv/bin/python app.py`. The query would fail
+in its first task, with a page of Java around "No module named 'twophase'".
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ _PROBE = "import sys, twophase, pyspark; print(sys.version_info[:2] == (%d, %d))
 def use_this_python(context: SparkContext) -> None:
     """Make sure that the workers of a session run a suitable Python.
 
-    In local mode (`local[...]`) they run this same Python, unless the user has named one. We cannot know what is
-    installed on the machines of a cluster, so Spark's own choice stays there.
+    In local mode (`local[...]`) they run this same Python, unless the user has named one. We cannot
+    know what is installed on the machines of a cluster, so Spark's own choice stays there.
 
     Raises:
-        PreflightError: in local mode, the Python that the user has named has no twophase, or is another version.
+        PreflightError: in local mode, the Python that the user has named has no twophase, or
+            is another version.
     """
     if not str(context.master).startswith("local"):
         return
@@ -48,7 +49,9 @@ def use_this_python(context: SparkContext) -> None:
 
 
 def restore_worker_python(context: SparkContext) -> None:
-    """Recreate the workers' program if the cache folder that holds it was deleted under a running job."""
+    """Recreate the workers' program if the cache folder that holds it was deleted
+    under a running job.
+    """
     if not Path(context.pythonExec).is_absolute() or Path(context.pythonExec).exists():
         return
     with suppress(OSError):  # the next task says what is missing
@@ -59,7 +62,12 @@ def _can(program: str) -> bool:
     command: list[Any] = [program, "-c", _PROBE % sys.version_info[:2]]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

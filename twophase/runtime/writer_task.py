@@ -1,8 +1,9 @@
-"""Phase 1 on the executors: one writer for each task attempt, inside `DataFrame.mapInArrow` or Spark's own write.
+"""Phase 1 on the executors: one writer for each task attempt, inside `DataFrame.mapInArrow` or
+Spark's own write.
 
-The writers are the result stage of the job: no shuffle and no limit comes after them, so the committable of the task
-attempt whose result Spark returns is the one in the checkpoint. Pieces that other attempts of the task pre-committed
-are in no checkpoint, and are aborted.
+The writers are the result stage of the job: no shuffle and no limit comes after them, so the
+committable of the task attempt whose result Spark returns is the one in the checkpoint. Pieces that
+other attempts of the task pre-committed are in no checkpoint, and are aborted.
 """
 
 from __future__ import annotations
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def write_batch(batch: DataFrame, sink: ArrowSink, transaction: TransactionId, first: int = 0) -> list[Committable]:
-    """Run the writers of one sink over a micro-batch and return their committables. Runs a Spark job and blocks.
+def write_batch(
+    batch: DataFrame, sink: ArrowSink, transaction: TransactionId, first: int = 0
+) -> list[Committable]:
+    """Run the writers of one sink over a micro-batch and return their committables. Runs a
+    Spark job and blocks.
 
     Args:
         batch: the rows.
@@ -41,11 +45,19 @@ def write_batch(batch: DataFrame, sink: ArrowSink, transaction: TransactionId, f
     spark = batch.sparkSession
     share_key(spark.sparkContext.environment)
     share_redaction(spark.conf.get(SETTING, "false") or "false", spark.sparkContext.environment)
-    results = batch.mapInArrow(WriterTask(sink, transaction, first), "subtask int, committable string").collect()
+    results = batch.mapInArrow(
+        WriterTask(sink, transaction, first), "subtask int, committable string"
+    ).collect()
     subtasks = [row.subtask for row in results]
     if len(set(subtasks)) != len(subtasks):
-        raise DeclinedError(f"{transaction}: Spark returned two results for one subtask: {sorted(subtasks)}.")
-    return [Committable.from_json(json.loads(row.committable)) for row in results if row.committable is not None]
+        raise DeclinedError(
+            f"{transaction}: Spark returned two results for one subtask: {sorted(subtasks)}."
+        )
+    return [
+        Committable.from_json(json.loads(row.committable))
+        for row in results
+        if row.committable is not None
+    ]
 
 
 class WriterTask:
@@ -64,7 +76,9 @@ class WriterTask:
         yield pa.RecordBatch.from_arrays(columns, names=["subtask", "committable"])
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> tuple[Subtask, Committable | None]:
-        """Write all rows of the task and pre-commit; the committable is None if there were no rows."""
+        """Write all rows of the task and pre-commit; the committable is None if
+        there were no rows.
+        """
         context = TaskContext.get()
         if context is None:
             raise DeclinedError(f"{self._transaction}: the writer runs outside a Spark task.")
@@ -72,7 +86,9 @@ class WriterTask:
         return subtask, self.write(batches, subtask)
 
     def write(self, batches: Iterator[pa.RecordBatch], subtask: Subtask) -> Committable | None:
-        """Write all rows as the task attempt `subtask`, in any process, and pre-commit; None if there were no rows."""
+        """Write all rows as the task attempt `subtask`, in any process, and pre-commit; None if
+        there were no rows.
+        """
         committable = self._write(batches, subtask)
         failpoint("C03")
         failpoint("E02")

@@ -1,4 +1,5 @@
-"""The cache folder for files that are fetched or recorded once. Entries are built by one process at a time, atomically.
+"""The cache folder for files that are fetched or recorded once. Entries are built by one process at
+a time, atomically.
 
 `TWOPHASE_CACHE` names the folder; the default is `~/.cache/twophase`.
 """
@@ -28,12 +29,15 @@ def cache_root() -> Path:
     return root.resolve()
 
 
-def cached(name: str, build: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.is_dir) -> Path:
+def cached(
+    name: str, build: Callable[[Path], None], is_whole: Callable[[Path], bool] = Path.is_dir
+) -> Path:
     """Return the folder `name` of the cache, built on first use.
 
     1. A finished folder is used as it is.
     2. Otherwise one process builds it; the others wait and use the result.
-    3. `build` fills a temporary folder, which is renamed when it is complete: a crash leaves no partial entry.
+    3. `build` fills a temporary folder, which is renamed when it is complete: a crash
+       leaves no partial entry.
 
     Args:
         name: one path component that includes the version.
@@ -62,7 +66,8 @@ def cached(name: str, build: Callable[[Path], None], is_whole: Callable[[Path], 
 
 
 def drop_leftovers(pattern: str, is_wanted: Callable[[Path], bool]) -> None:
-    """Delete the partial folders of killed builds. A build that still runs holds its lock, and keeps its folder.
+    """Delete the partial folders of killed builds. A build that still runs holds its lock,
+    and keeps its folder.
 
     Args:
         pattern: a glob pattern of the names that were to be built.
@@ -80,7 +85,8 @@ def drop_leftovers(pattern: str, is_wanted: Callable[[Path], bool]) -> None:
 def is_ours(path: Path) -> bool:
     """Return whether only we, or root, can have written a file, since its content is run.
 
-    In a cache folder that others may write to, they could replace the file; it would then belong to them.
+    In a cache folder that others may write to, they could replace the file; it would
+    then belong to them.
     """
     known = path.stat()
     return known.st_uid in (os.geteuid(), 0) and not known.st_mode & _WRITABLE_BY_OTHERS

@@ -1,12 +1,15 @@
-"""An archive of Spark's classes, which a JVM maps instead of loading and verifying ten thousand classes.
+"""An archive of Spark's classes, which a JVM maps instead of loading and verifying
+ten thousand classes.
 
-This is Java's application class data sharing: one JVM records the archive as it ends, and later ones with the same Java
-and the same jars start with less processor time. A JVM that cannot read an archive silently starts without it.
+This is Java's application class data sharing: one JVM records the archive as it ends, and later
+ones with the same Java and the same jars start with less processor time. A JVM that cannot read an
+archive silently starts without it.
 
-An archive fits only the JVM and the jars that it was recorded with, so its name covers the time and size of each. It is
-recorded into a temporary folder, synced and renamed: under a name there is a whole archive, or none, or an empty folder
-if none could be recorded, which is tried again after a day. Its size and a digest of samples are noted beside it,
-because a JVM does not check what it maps: an archive that no longer matches them is not used, and is replaced.
+An archive fits only the JVM and the jars that it was recorded with, so its name covers the time and
+size of each. It is recorded into a temporary folder, synced and renamed: under a name there is a
+whole archive, or none, or an empty folder if none could be recorded, which is tried again after a
+day. Its size and a digest of samples are noted beside it, because a JVM does not check what it
+maps: an archive that no longer matches them is not used, and is replaced.
 """
 
 from __future__ import annotations
@@ -46,7 +49,12 @@ _PAGES = 64
 # A mismatch costs time only, and must not look like an error in the log.
 _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 # Other variables that change Spark's class path.
-_CLASS_PATH_VARIABLES = ("SPARK_CONF_DIR", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
+_CLASS_PATH_VARIABLES = (
+    "SPARK_CONF_DIR",
+    "SPARK_DIST_CLASSPATH",
+    "HADOOP_CONF_DIR",
+    "YARN_CONF_DIR",
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,9 @@ class ClassArchive:
         return cache_root() / f"spark-{version('pyspark')}-classes-{digest}"
 
     def options(self) -> list[str]:
-        """Return the JVM options to read it; none if there is no whole archive, or others could have written it."""
+        """Return the JVM options to read it; none if there is no whole archive, or others
+        could have written it.
+        """
         folder = self.folder
         archive = folder / _ARCHIVE
         if not _is_unchanged(folder) or not is_ours(archive):
@@ -75,7 +85,9 @@ class ClassArchive:
         return [f"-XX:SharedArchiveFile={archive}", *_SILENT]
 
     def is_due(self) -> bool:
-        """Return whether it should be recorded: it is missing or damaged, and was not tried lately."""
+        """Return whether it should be recorded: it is missing or damaged, and
+        was not tried lately.
+        """
         folder = self.folder
         if (folder / _ARCHIVE).exists():
             return not _is_unchanged(folder)
@@ -84,7 +96,8 @@ class ClassArchive:
         return True
 
     def record(self, conf: Mapping[str, str]) -> None:
-        """Record it, in about half a minute. Does nothing if it is not due, or if another process has just recorded it.
+        """Record it, in about half a minute. Does nothing if it is not due, or if another process
+        has just recorded it.
 
         Args:
             conf: Spark's configuration in the jobs that will use the archive.
@@ -95,14 +108,18 @@ class ClassArchive:
         if not self.is_due():
             return
         folder = self.folder
-        cached(folder.name, lambda partial: self._record(partial, conf), lambda _: not self.is_due())
+        cached(
+            folder.name, lambda partial: self._record(partial, conf), lambda _: not self.is_due()
+        )
         self._drop_outdated(folder)
 
     def _record(self, folder: Path, conf: Mapping[str, str]) -> None:
         (folder / _ORIGIN).write_text(json.dumps(self._origin()))
         archive = folder / _ARCHIVE
         own = {
-            SUBMIT_OPTIONS_VARIABLE: shlex.join([*SHORT_LIVED, f"-XX:ArchiveClassesAtExit={archive}"]),
+            SUBMIT_OPTIONS_VARIABLE: shlex.join(
+                [*SHORT_LIVED, f"-XX:ArchiveClassesAtExit={archive}"]
+            ),
             "PYSPARK_PYTHON": str(worker_python()),
         }
         command = [sys.executable, "-m", _RECORDING, json.dumps(dict(conf))]
@@ -119,14 +136,16 @@ class ClassArchive:
     def _origin(self) -> list[str]:
         """Return what identifies the archive, apart from the state of its files."""
         variables = [f"{name}={os.environ.get(name, '')}" for name in _CLASS_PATH_VARIABLES]
-        # An unset SPARK_HOME means the installed Spark, which `jvm_environment` sets: the archive is the same one.
+        # An unset SPARK_HOME means the installed Spark, which `jvm_environment` sets: the
+        # archive is the same one.
         return [str(pyspark_jars()), spark_home(), *variables, *map(str, self.jars)]
 
     def _files(self) -> list[Path]:
         return [Path(java()).resolve(), *sorted(spark_jars().iterdir()), *self.jars]
 
     def _drop_outdated(self, current: Path) -> None:
-        """Remove archives of older versions of the same jars, and of a Spark that is gone: each takes 200 MB.
+        """Remove archives of older versions of the same jars, and of a Spark that is gone:
+        each takes 200 MB.
 
         This includes the leftovers of their killed recordings.
         """
@@ -145,12 +164,18 @@ class ClassArchive:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> bool:
-    """Run a recording; return whether it succeeded. A machine that is too busy for it starts without an archive.
+    """Run a recording; return whether it succeeded. A machine that is too busy for it starts
+    without an archive.
 
     The recording ends when we do: its standard input is a pipe from us.
     """
     with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        command,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
     ) as process:
         try:
             return process.wait(_RECORD_TIMEOUT_S) == 0
@@ -168,7 +193,9 @@ def _is_unchanged(folder: Path) -> bool:
 
 
 def _fingerprint(file: Path) -> list[int | str]:
-    """Return a file's size in bytes, and a digest of sample pages; takes a millisecond, and is the same for a copy."""
+    """Return a file's size in bytes, and a digest of sample pages; takes a millisecond, and is
+    the same for a copy.
+    """
     digest = hashlib.sha256()
     with file.open("rb") as opened:
         size = os.fstat(opened.fileno()).st_size
@@ -180,4 +207,5 @@ def _fingerprint(file: Path) -> list[int | str]:
 
 def _stamp(file: Path) -> str:
     known = file.stat()
-    return f"{file}:{known.st_size}:{int(known.st_mtime)}"  # image layers keep whole seconds, which a JVM compares
+    # image layers keep whole seconds, which a JVM compares
+    return f"{file}:{known.st_size}:{int(known.st_mtime)}"

@@ -1,10 +1,12 @@
 """The daemon that forks Spark's Python workers, after importing the modules that they need.
 
-Spark's own daemon imports nothing, so each worker imports pyspark, pyarrow and the rest again: 0.9 s of processor time
-each, instead of 0.2. `spark.python.daemon.module = twophase.startup.daemon` replaces it by this one.
+Spark's own daemon imports nothing, so each worker imports pyspark, pyarrow and the rest again: 0.9
+s of processor time each, instead of 0.2. `spark.python.daemon.module = twophase.startup.daemon`
+replaces it by this one.
 
 1. import     the modules that a job's workers need; those that are not installed are left to them
-2. check      a fork copies only one thread: if there is a second one, Spark's own daemon takes over in this process
+2. check      a fork copies only one thread: if there is a second one, Spark's own daemon takes
+              over in this process
 3. serve      by Spark's own code
 """
 
@@ -39,7 +41,8 @@ def preload(modules: Sequence[str]) -> None:
     for name, value in _WITHOUT_THREADS.items():
         os.environ.setdefault(name, value)
     for module in modules:
-        with suppress(Exception):  # the worker that needs it gets the error again, and can report it
+        # the worker that needs it gets the error again, and can report it
+        with suppress(Exception):
             import_module(module)
 
 

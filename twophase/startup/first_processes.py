@@ -1,8 +1,9 @@
-"""Starts the Python processes of Spark's driver and of its local tasks before the first micro-batch needs them.
+"""Starts the Python processes of Spark's driver and of its local tasks before the first
+micro-batch needs them.
 
-Spark starts each on first use: one that looks for data sources in every installed package, one that plans a read, one
-that forks the workers of tasks. Each delays the first row by half a second to a second, one after the other, while
-another processor is idle.
+Spark starts each on first use: one that looks for data sources in every installed package, one that
+plans a read, one that forks the workers of tasks. Each delays the first row by half a second to a
+second, one after the other, while another processor is idle.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-_SOURCES_PREFIX = "pyspark_"  # of packages with data sources, see pyspark.sql.worker.lookup_data_sources
+# of packages with data sources, see pyspark.sql.worker.lookup_data_sources
+_SOURCES_PREFIX = "pyspark_"
 _LOCAL = "local"
 _MANAGER = "org.apache.spark.sql.execution.datasources.DataSourceManager$"
 
@@ -46,7 +48,8 @@ class _Reader(DataSourceReader):
 
 
 def skip_lookup(session: SparkSession) -> None:
-    """Tell Spark that no installed package has data sources, if that is so: it would start a process to find out.
+    """Tell Spark that no installed package has data sources, if that is so: it would start a
+    process to find out.
 
     Args:
         session: has no data source registered yet, and its workers run this same Python.
@@ -62,7 +65,8 @@ def skip_lookup(session: SparkSession) -> None:
 
 
 def start_workers(session: SparkSession) -> None:
-    """Start the process that plans reads and the one that forks workers in the background, by a Spark job without rows.
+    """Start the process that plans reads and the one that forks workers in the background, by a
+    Spark job without rows.
 
     Args:
         session: nothing is started if its tasks run on other machines.

@@ -22,13 +22,16 @@ def java() -> str:
     if found is None:
         raise ServiceError(
             "No Java was found: JAVA_HOME does not name one, and `java` is not on the PATH.",
-            remedy="install a JDK 17 (Debian: `apt-get install -y openjdk-17-jre-headless`) or set JAVA_HOME.",
+            remedy="install a JDK 17 (Debian: `apt-get install -y openjdk-17-jre-headless`) or "
+            "set JAVA_HOME.",
         )
     return found
 
 
 def spark_home() -> str:
-    """Return the folder of the Spark that will be started: SPARK_HOME, else the installed pyspark."""
+    """Return the folder of the Spark that will be started: SPARK_HOME, else the
+    installed pyspark.
+    """
     return os.environ.get("SPARK_HOME") or str(pyspark_jars().parent)
 
 
@@ -41,5 +44,7 @@ def pyspark_jars() -> Path:
     """Return the folder of jars in the installed pyspark, found without importing it."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ServiceError("pyspark is not installed; its Ivy fetches the servers.", remedy="pip install pyspark")
+        raise ServiceError(
+            "pyspark is not installed; its Ivy fetches the servers.", remedy="pip install pyspark"
+        )
     return Path(spec.origin).parent / "jars"

@@ -1,9 +1,10 @@
-"""The jars of `spark.jars.packages`: Spark resolves them once, and later starts are given the files.
+"""The jars of `spark.jars.packages`: Spark resolves them once, and later starts
+are given the files.
 
-Spark asks Ivy at every start, which takes one to two seconds and prints a table. The jars that it found the first time
-are noted in the cache folder, with the size and time of each file; a note that no longer matches is ignored, and Spark
-asks again. A package whose jar is among Spark's own jars is not resolved at all: its dependencies are assumed to be
-there too.
+Spark asks Ivy at every start, which takes one to two seconds and prints a table. The jars that it
+found the first time are noted in the cache folder, with the size and time of each file; a note that
+no longer matches is ignored, and Spark asks again. A package whose jar is among Spark's own jars is
+not resolved at all: its dependencies are assumed to be there too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from twophase.startup.java import spark_jars
 PACKAGES = "spark.jars.packages"
 JARS = "spark.jars"
 PYTHON_FILES = "spark.submit.pyFiles"
-_DECIDING = (PACKAGES, "spark.jars.excludes", "spark.jars.repositories", "spark.jars.ivy", "spark.jars.ivySettings")
+_DECIDING = (
+    PACKAGES,
+    "spark.jars.excludes",
+    "spark.jars.repositories",
+    "spark.jars.ivy",
+    "spark.jars.ivySettings",
+)
 
 
 def without_installed(conf: Mapping[str, str]) -> Mapping[str, str]:
@@ -31,12 +38,15 @@ def without_installed(conf: Mapping[str, str]) -> Mapping[str, str]:
     Args:
         conf: Spark's configuration.
     """
-    asked = [coordinate for text in conf.get(PACKAGES, "").split(",") if (coordinate := text.strip())]
+    asked = [
+        coordinate for text in conf.get(PACKAGES, "").split(",") if (coordinate := text.strip())
+    ]
     return {**conf, PACKAGES: ",".join(one for one in asked if not _is_installed(one))}
 
 
 def known_jars(conf: Mapping[str, str]) -> tuple[Path, ...] | None:
-    """Return the jars that Spark found for these packages the last time; None if it must resolve them.
+    """Return the jars that Spark found for these packages the last time; None if it
+    must resolve them.
 
     Args:
         conf: Spark's configuration.
@@ -49,13 +59,19 @@ def known_jars(conf: Mapping[str, str]) -> tuple[Path, ...] | None:
         return None
     try:
         noted = {Path(path): stamp for path, stamp in json.loads(note.read_text()).items()}
-        return tuple(noted) if noted and all(_stamp(path) == stamp for path, stamp in noted.items()) else None
+        return (
+            tuple(noted)
+            if noted and all(_stamp(path) == stamp for path, stamp in noted.items())
+            else None
+        )
     except (OSError, ValueError):
         return None
 
 
 def with_jars(conf: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
-    """Return settings that name the jars instead of the packages. Jars with Python code are on Python's path too."""
+    """Return settings that name the jars instead of the packages. Jars with Python code are on
+    Python's path too.
+    """
     with_python = filter(_has_python, jars)
     return {
         **conf,
@@ -80,13 +96,17 @@ def note_jars(conf: Mapping[str, str], found: str) -> None:
     if not jars or not all(path.is_file() for path in jars):
         return
     note = _note(conf)
-    with tempfile.NamedTemporaryFile("w", dir=note.parent, prefix=f".{note.name}.", delete=False) as file:
+    with tempfile.NamedTemporaryFile(
+        "w", dir=note.parent, prefix=f".{note.name}.", delete=False
+    ) as file:
         json.dump({str(path): _stamp(path) for path in jars}, file)
     Path(file.name).replace(note)
 
 
 def _is_installed(coordinate: str) -> bool:
-    """Return whether Spark has the jar of `group:artifact:version`, by the name that Maven or Spark's Ivy gives it."""
+    """Return whether Spark has the jar of `group:artifact:version`, by the name that Maven or
+    Spark's Ivy gives it.
+    """
     group, _, rest = coordinate.partition(":")
     name = f"{rest.replace(':', '-')}.jar"
     return any((spark_jars() / one).exists() for one in (name, f"{group}_{name}"))

@@ -55,4 +55,6 @@ def show_progress(title: str) -> Iterator[Progress]:
     else:
         console.print(f"{title} ...", soft_wrap=True, highlight=False)
         yield _PlainProgress(title, console)
-    console.print(f"{title}: done in {time.monotonic() - begin_s:.1f} s", soft_wrap=True, highlight=False)
+    console.print(
+        f"{title}: done in {time.monotonic() - begin_s:.1f} s", soft_wrap=True, highlight=False
+    )

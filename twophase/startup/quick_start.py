@@ -1,11 +1,13 @@
 """Combines for one driver everything that makes Spark start quickly.
 
 classes     the JVM maps Spark's classes from an archive (`class_archive`)
-launcher    Spark first starts a JVM that only prints the command of the real one: it need not compile anything
+launcher    Spark first starts a JVM that only prints the command of the real one: it need
+            not compile anything
 bytecode    the workers' Python finds pyspark already compiled (`worker_python`)
 daemon      the workers are forked from a process that has imported what they need (`daemon`)
 
-None of this changes what Spark does, and none of it is required: parts that are unavailable are left out.
+None of this changes what Spark does, and none of it is required: parts that are
+unavailable are left out.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ def is_switched_off() -> bool:
 
 
 def find_archive(jars: Sequence[Path], conf: Mapping[str, str]) -> ClassArchive | None:
-    """Return the archive for a driver; None if the user has configured another one, or if there can be none.
+    """Return the archive for a driver; None if the user has configured another one, or if
+    there can be none.
 
     Args:
         jars: the jars that the driver adds to Spark's own.
@@ -85,7 +88,9 @@ def jvm_environment(
 
 
 def find_worker_python() -> str | None:
-    """Return the program to run as the workers' Python; None if the user has named one, or the cache is read-only."""
+    """Return the program to run as the workers' Python; None if the user has named one, or the
+    cache is read-only.
+    """
     if os.environ.get(PYTHON_VARIABLE):
         return None
     try:

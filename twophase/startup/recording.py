@@ -1,4 +1,6 @@
-"""`python -m twophase.startup.recording JARS CONF`: records a class archive at the lowest priority."""
+"""`python -m twophase.startup.recording JARS CONF`: records a class archive at
+the lowest priority.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The program that Spark runs as its workers' Python: this same Python, with a path on which pyspark is compiled.
+"""The program that Spark runs as its workers' Python: this same Python, with a path on which
+pyspark is compiled.
 
-Spark puts pyspark.zip first on the path of its Python processes. It holds no bytecode, so each of them compiles pyspark
-again. The installed pyspark is the same, and is already compiled.
+Spark puts pyspark.zip first on the path of its Python processes. It holds no bytecode, so each of
+them compiles pyspark again. The installed pyspark is the same, and is already compiled.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def worker_python() -> Path:
         (folder / _NAME).write_text(text)
         (folder / _NAME).chmod(0o755)
 
-    program = cached(f"worker-python-{digest}", write, lambda folder: (folder / _NAME).is_file()) / _NAME
+    program = (
+        cached(f"worker-python-{digest}", write, lambda folder: (folder / _NAME).is_file()) / _NAME
+    )
     if not is_ours(program):
         raise PermissionError(f"{program} may be written by others")
     return program

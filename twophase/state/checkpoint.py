@@ -19,7 +19,8 @@ class FrozenOffsets:
     """The offset ranges of a micro-batch, frozen by Spark before it runs.
 
     Attributes:
-        start: one line for each source in plan order, as in Spark's offset log; None at the beginning of a source.
+        start: one line for each source in plan order, as in Spark's offset log; None at the
+            beginning of a source.
         end: likewise.
     """
 
@@ -46,9 +47,9 @@ class CompletedCheckpoint:
         operator_states: the state of every source and checkpointed function, by name.
         committables: the pieces of each sink, by name; a sink without rows has an empty list.
         duration_ms: from the trigger to the decision.
-        predecessors: for each sink the newest checkpoint before this one that has pieces in it. It must be proven in
-            the target before a piece of this one is committed there. None in a body of an older version, which kept
-            none.
+        predecessors: for each sink the newest checkpoint before this one that has pieces in it. It
+            must be proven in the target before a piece of this one is committed there. None in a
+            body of an older version, which kept none.
     """
 
     job: str
@@ -66,7 +67,8 @@ class CompletedCheckpoint:
     def proofs(self) -> tuple[Proof, ...]:
         """For each sink, its newest checkpoint with pieces, including this one.
 
-        An adoption may leave several for one sink: one for each lineage, where their order is unknown.
+        An adoption may leave several for one sink: one for each lineage, where
+        their order is unknown.
         """
         own = {
             sink: Proof(sink, self.lineage, self.checkpoint, pieces[0].target)
@@ -77,19 +79,27 @@ class CompletedCheckpoint:
         return tuple(dict.fromkeys([*kept, *own.values()]))
 
     def predecessors_in(self, sink: str) -> list[Proof]:
-        """Return the proofs that a sink's target needs before a piece of this checkpoint may be committed there."""
+        """Return the proofs that a sink's target needs before a piece of this checkpoint may
+        be committed there.
+        """
         return [proof for proof in self.predecessors or () if proof.sink == sink]
 
     def predecessor(self, sink: str) -> Predecessor | None:
-        """Return the first of them, which the sink itself checks; `CommitLoop` checks the others."""
+        """Return the first of them, which the sink itself checks; `CommitLoop`
+        checks the others.
+        """
         found = self.predecessors_in(sink)
         return Predecessor(found[0].lineage, found[0].checkpoint) if found else None
 
     def without(self, loss: AcceptedLoss) -> CompletedCheckpoint:
-        """Return the checkpoint as it is once an operator has accepted a loss, in it or in an earlier one."""
+        """Return the checkpoint as it is once an operator has accepted a loss, in it or
+        in an earlier one.
+        """
         pieces = self.committables.get(loss.sink, ())
         kept = tuple(
-            one for one in pieces if not loss.gave_up(loss.sink, self.lineage, self.checkpoint, one.subtask.index)
+            one
+            for one in pieces
+            if not loss.gave_up(loss.sink, self.lineage, self.checkpoint, one.subtask.index)
         )
         committables = {**self.committables, loss.sink: kept} if pieces else self.committables
         predecessors = loss.amend_checkpoint(self.lineage, self.checkpoint, self.predecessors)
@@ -103,7 +113,9 @@ class CompletedCheckpoint:
     @property
     def rows_by_sink(self) -> dict[str, int]:
         """Rows written into each sink, by its name; 0 for a sink without rows."""
-        return {sink: sum(piece.rows for piece in pieces) for sink, pieces in self.committables.items()}
+        return {
+            sink: sum(piece.rows for piece in pieces) for sink, pieces in self.committables.items()
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -115,7 +127,9 @@ class CompletedCheckpoint:
         fields = dict(value)
         return cls(
             attempt=Attempt(**fields.pop("attempt")),
-            offsets=FrozenOffsets(**{key: tuple(lines) for key, lines in fields.pop("offsets").items()}),
+            offsets=FrozenOffsets(
+                **{key: tuple(lines) for key, lines in fields.pop("offsets").items()}
+            ),
             committables={
                 sink: tuple(Committable.from_json(piece) for piece in pieces)
                 for sink, pieces in fields.pop("committables").items()

@@ -1,10 +1,11 @@
-"""Durable bytes: one header line with version, kind, length and SHA-256, then canonical JSON (invariant I9).
+"""Durable bytes: one header line with version, kind, length and SHA-256, then canonical
+JSON (invariant I9).
 
     twophase/1 DECIDED 231 9f86d081884c7d65...\n
     {"checkpoint":7,...}
 
-A reader accepts exactly the bytes that `encode` writes: every truncation and every flipped bit is rejected. A record of
-a newer version is rejected by its version (`twophase.protocol.record`).
+A reader accepts exactly the bytes that `encode` writes: every truncation and every flipped bit is
+rejected. A record of a newer version is rejected by its version (`twophase.protocol.record`).
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ def check_readable(data: bytes, where: str) -> None:
 
 
 def is_newer(data: bytes) -> bool:
-    """Return whether a newer version of twophase has written a record, of which the first bytes are enough."""
+    """Return whether a newer version of twophase has written a record, of which the
+    first bytes are enough.
+    """
     return newer_version(_MAGIC, data) is not None
 
 
@@ -91,7 +94,7 @@ def kind_of(data: bytes) -> str:
 def _corrupt(where: str, reason: str) -> CorruptRecordError:
     return CorruptRecordError(
         f"The durable file {where} is damaged: {reason}. Nothing was written or deleted.",
-        remedy="restore this file from a backup of the job's folder. If there is none, run twophase repair "
-        "adopt-from-target JOB.yaml; for a damaged record of the log, move the folder log away first (mv log "
-        "log.damaged).",
+        remedy="restore this file from a backup of the job's folder. "
+        "If there is none, run twophase repair adopt-from-target JOB.yaml; for a damaged record of "
+        "the log, move the folder log away first (mv log log.damaged).",
     )

@@ -1,4 +1,6 @@
-"""What the records of the job's log hold: lineages, decisions, the proofs that targets must keep, and repairs."""
+"""What the records of the job's log hold: lineages, decisions, the proofs that targets must
+keep, and repairs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from twophase.ids import Attempt
 
 @dataclass(frozen=True)
 class Proof:
-    """The newest checkpoint with pieces in a sink: once it is committed, the target must keep proof of it for ever.
+    """The newest checkpoint with pieces in a sink: once it is committed, the target must keep
+    proof of it for ever.
 
     Attributes:
         sink: the sink's name.
@@ -32,12 +35,15 @@ class Lineage:
 
     Attributes:
         id: a UUID, also the id of the Spark query.
-        restored_from: the folder of the checkpoint that it was restored from; empty on a fresh start.
-        first_checkpoint: the number of its first checkpoint: 0, or 1 after a restore, which writes Spark's batch 0
-            itself.
+        restored_from: the folder of the checkpoint that it was restored from;
+            empty on a fresh start.
+        first_checkpoint: the number of its first checkpoint: 0, or 1 after a restore, which writes
+            Spark's batch 0 itself.
         start: the offset line of each source that it begins with; empty on a fresh start.
-        ancestors: the last checkpoint of each lineage that this one continues; nothing newer of them may be committed.
-        proofs: the proofs of its ancestors in its sinks; None in a record of an older version, which kept none.
+        ancestors: the last checkpoint of each lineage that this one continues; nothing newer of
+            them may be committed.
+        proofs: the proofs of its ancestors in its sinks; None in a record of an older
+            version, which kept none.
     """
 
     id: str
@@ -58,9 +64,9 @@ class Decision:
         attempt: the attempt that was decided.
         offsets_hash: hex SHA-256 of its start and end offsets.
         body_digest: hex SHA-256 of its body, the `_metadata` file.
-        proofs: for each sink its newest checkpoint with pieces, as of this one: carried from decision to decision, so
-            that no fold forgets a sink that has long had no rows. None in a record of an older version, which kept
-            none.
+        proofs: for each sink its newest checkpoint with pieces, as of this one: carried from
+            decision to decision, so that no fold forgets a sink that has long had no rows. None in
+            a record of an older version, which kept none.
         committed: whether every sink has proven it committed.
     """
 
@@ -97,7 +103,8 @@ class Note:
 class AcceptedLoss:
     """An operator has given up rows that a sink proved lost, and the job goes on without them.
 
-    They are pieces of a decided checkpoint, or everything up to a committed checkpoint that a restored target lacks.
+    They are pieces of a decided checkpoint, or everything up to a committed checkpoint that a
+    restored target lacks.
 
     Attributes:
         note: who, when, why.
@@ -105,14 +112,17 @@ class AcceptedLoss:
         checkpoint: its number.
         sink: the sink's name.
         pieces: the subtasks whose pieces are given up, as `Subtask` formats them.
-        rows: the number of rows in them; for a target restored from a backup, in the newest checkpoint only.
+        rows: the number of rows in them; for a target restored from a backup, in the
+            newest checkpoint only.
         start: the offset line of each source where the lost rows begin; empty if no longer known.
         end: where they end, likewise. They are among the records in between.
-        emptied: whether the sink has no piece of the checkpoint left. Then the target has no proof of it either.
-        before: what must be proven instead in that case: the newest earlier checkpoint that the target has. Empty if it
-            has none; several after an adoption that left several, of lineages whose order is unknown.
-        lacks: if emptied, the newest checkpoint given up of each lineage: this one, then those of its ancestors. None
-            in a record of an older version, which kept none.
+        emptied: whether the sink has no piece of the checkpoint left. Then the target has no
+            proof of it either.
+        before: what must be proven instead in that case: the newest earlier checkpoint that the
+            target has. Empty if it has none; several after an adoption that left several, of
+            lineages whose order is unknown.
+        lacks: if emptied, the newest checkpoint given up of each lineage: this one, then those of
+            its ancestors. None in a record of an older version, which kept none.
     """
 
     note: Note
@@ -129,7 +139,9 @@ class AcceptedLoss:
     action: Literal["accept-loss"] = "accept-loss"
 
     def gave_up(self, sink: str, lineage: str, checkpoint: int, task: int) -> bool:
-        """Return whether the pieces of a task are given up; they are never committed again, even if they reappear."""
+        """Return whether the pieces of a task are given up; they are never committed again,
+        even if they reappear.
+        """
         if sink != self.sink:
             return False
         if (lineage, checkpoint) == (self.lineage, self.checkpoint):
@@ -142,19 +154,26 @@ class AcceptedLoss:
         return _tasks(self.pieces) if mine else frozenset()
 
     def covers(self, lineage: str, checkpoint: int) -> bool:
-        """Return whether the target lacks all of an older checkpoint too, which will not be written again."""
+        """Return whether the target lacks all of an older checkpoint too, which will
+        not be written again.
+        """
         proven = max((one.checkpoint for one in self.before if one.lineage == lineage), default=-1)
         if not self.emptied or checkpoint <= proven:
             return False
         if self.lacks is not None:
-            return any(one.lineage == lineage and checkpoint <= one.checkpoint for one in self.lacks)
+            return any(
+                one.lineage == lineage and checkpoint <= one.checkpoint for one in self.lacks
+            )
         if lineage == self.lineage:
             return checkpoint < self.checkpoint
-        # An older version: the lineage of `before` ended somewhere after it. Other ancestors are not known.
+        # An older version: the lineage of `before` ended somewhere after it. Other
+        # ancestors are not known.
         return proven >= 0
 
     def amend(self, proofs: tuple[Proof, ...] | None) -> tuple[Proof, ...] | None:
-        """Return proofs, such as those of a lineage, without the ones that the target can no longer have."""
+        """Return proofs, such as those of a lineage, without the ones that the target
+        can no longer have.
+        """
         return self._replaced(proofs, lambda one: self._empties(one.lineage, one.checkpoint))
 
     def amend_checkpoint(
@@ -162,24 +181,36 @@ class AcceptedLoss:
     ) -> tuple[Proof, ...] | None:
         """Amend the proofs of a checkpoint, or of its predecessors, in the same way.
 
-        If the checkpoint is emptied, so is every checkpoint of the sink that it names, even in an ancestor.
+        If the checkpoint is emptied, so is every checkpoint of the sink that it names,
+        even in an ancestor.
         """
-        return self._replaced(proofs, lambda _: True) if self._empties(lineage, checkpoint) else self.amend(proofs)
+        return (
+            self._replaced(proofs, lambda _: True)
+            if self._empties(lineage, checkpoint)
+            else self.amend(proofs)
+        )
 
-    def _replaced(self, proofs: tuple[Proof, ...] | None, is_gone: Callable[[Proof], bool]) -> tuple[Proof, ...] | None:
+    def _replaced(
+        self, proofs: tuple[Proof, ...] | None, is_gone: Callable[[Proof], bool]
+    ) -> tuple[Proof, ...] | None:
         """Replace the sink's proofs that are gone by all of `before`, without duplicates."""
         if proofs is None or not self.emptied:
             return proofs
-        amended = (self.before if one.sink == self.sink and is_gone(one) else (one,) for one in proofs)
+        amended = (
+            self.before if one.sink == self.sink and is_gone(one) else (one,) for one in proofs
+        )
         return tuple(dict.fromkeys(proof for found in amended for proof in found))
 
     def _empties(self, lineage: str, checkpoint: int) -> bool:
-        return (lineage, checkpoint) == (self.lineage, self.checkpoint) or self.covers(lineage, checkpoint)
+        return (lineage, checkpoint) == (self.lineage, self.checkpoint) or self.covers(
+            lineage, checkpoint
+        )
 
 
 @dataclass(frozen=True)
 class Adoption:
-    """An operator has let the log adopt the checkpoints that the targets have proof of. A new lineage continues them.
+    """An operator has let the log adopt the checkpoints that the targets have proof of. A new
+    lineage continues them.
 
     Attributes:
         note: who, when, why.
@@ -195,12 +226,15 @@ class Adoption:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Pieces that a sink proved lost are replaced by new ones with the same rows, reread and written in a new attempt.
+    """Pieces that a sink proved lost are replaced by new ones with the same rows, reread and
+    written in a new attempt.
 
     Attributes:
         note: who, when, why.
-        decision: the checkpoint's decision from here on, under the new attempt; its body lists the new pieces.
-        replaced: the attempt that was decided before. The pieces that were not lost belong to it, or to an older one.
+        decision: the checkpoint's decision from here on, under the new attempt; its body
+            lists the new pieces.
+        replaced: the attempt that was decided before. The pieces that were not lost belong to it,
+            or to an older one.
         sink: the sink's name.
         pieces: the subtasks whose pieces were lost, as `Subtask` formats them.
         rows: the number of rows in them.
@@ -224,7 +258,9 @@ class Rewrite:
         return _tasks(self.pieces) if mine else frozenset()
 
     def withdrew(self, task: int, attempt: Attempt) -> bool:
-        """Return whether the pieces of a task in its sink, under an attempt, are replaced by others."""
+        """Return whether the pieces of a task in its sink, under an attempt, are
+        replaced by others.
+        """
         return attempt < self.decision.attempt and task in _tasks(self.pieces)
 
 

@@ -12,10 +12,12 @@ from twophase.errors import ConfigError
 
 
 def check_rights(path: Path) -> None:
-    """Check that no other account can write to the job's folder, or replace it. The folder need not exist yet.
+    """Check that no other account can write to the job's folder, or replace it. The folder
+    need not exist yet.
 
-    With umask 002 every folder is group-writable, but the group holds only the user: that is no other account. Parent
-    folders are administered by their groups, so only world-writable ones are rejected.
+    With umask 002 every folder is group-writable, but the group holds only the user: that is no
+    other account. Parent folders are administered by their groups, so only world-writable
+    ones are rejected.
 
     Raises:
         ConfigError: another account can.
@@ -27,13 +29,15 @@ def check_rights(path: Path) -> None:
             continue
         if found.st_mode & stat.S_IWOTH and (folder == path or not found.st_mode & stat.S_ISVTX):
             raise ConfigError(
-                f"checkpointLocation {str(path)!r}: {folder} is writable by everyone: anyone could change what is "
+                f"checkpointLocation {str(path)!r}: {folder} is writable by everyone: "
+                "anyone could change what is "
                 "decided.",
                 remedy=f"run: chmod o-w {folder}",
             )
         if folder == path and found.st_mode & stat.S_IWGRP and (others := _others(found)):
             raise ConfigError(
-                f"checkpointLocation {str(path)!r} is writable by its group, whose members include {', '.join(others[:3])}"
+                f"checkpointLocation {str(path)!r} is writable by its group, "
+                f"whose members include {', '.join(others[:3])}"
                 f"{' and others' if len(others) > 3 else ''}: they could change decisions.",
                 remedy=f"run: chmod g-w {folder}",
             )
@@ -48,4 +52,6 @@ def _others(found: os.stat_result) -> list[str]:
     trusted = {0, os.geteuid(), found.st_uid}
     users = pwd.getpwall()
     trusted_names = {user.pw_name for user in users if user.pw_uid in trusted}
-    return sorted((named | {user.pw_name for user in users if user.pw_gid == found.st_gid}) - trusted_names)
+    return sorted(
+        (named | {user.pw_name for user in users if user.pw_gid == found.st_gid}) - trusted_names
+    )

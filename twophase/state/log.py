@@ -1,8 +1,8 @@
 """The job's log: fences and decisions in one totally ordered sequence of create-if-absent files.
 
-This makes one driver the only writer (invariant I7): a driver appends at the number after the last record it has seen.
-If another driver has written that number first, this one is fenced. The append itself is the check; no clock and no
-generation file is trusted (hazard H43).
+This makes one driver the only writer (invariant I7): a driver appends at the number after the last
+record it has seen. If another driver has written that number first, this one is fenced. The append
+itself is the check; no clock and no generation file is trusted (hazard H43).
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from twophase.errors import CorruptRecordError, FencedError, InDoubtError, Newer
 from twophase.failpoints import failpoint
 from twophase.state import codec
 from twophase.state.newer import is_newer_file
-from twophase.state.records import DecidedRecord, History, Record, SubsumedRecord, record_from_json, record_to_json
+from twophase.state.records import (
+    DecidedRecord,
+    History,
+    Record,
+    SubsumedRecord,
+    record_from_json,
+    record_to_json,
+)
 from twophase.state.storage import (
     DECISION_CRASH_POINTS,
     NO_CRASH_POINTS,
@@ -41,7 +48,8 @@ class LogEntry:
 
 
 def job_of(storage: Storage) -> str | None:
-    """Return the job that the log in a folder belongs to, from its newest record; None if there is no record.
+    """Return the job that the log in a folder belongs to, from its newest record; None if
+    there is no record.
 
     Raises:
         CorruptRecordError: the newest record is damaged.
@@ -64,7 +72,8 @@ class JobLog:
 
     Attributes:
         history: the fold of all records seen so far.
-        lock: held by every append; hold it while building a record from the history, so that no append intervenes.
+        lock: held by every append; hold it while building a record from the history, so that no
+            append intervenes.
     """
 
     def __init__(self, storage: Storage, job: str) -> None:
@@ -81,7 +90,8 @@ class JobLog:
         """Read the whole log again, durably: the records are synced before they are returned.
 
         Raises:
-            CorruptRecordError: a record is damaged, missing between others, or belongs to another job.
+            CorruptRecordError: a record is damaged, missing between others, or
+                belongs to another job.
             NewerFormatError: a newer version of twophase has written a record.
         """
         entries = self._read_entries()
@@ -91,7 +101,9 @@ class JobLog:
             try:
                 history = history.apply(entry.record)
             except (TypeError, ValueError) as error:
-                raise self._corrupt(entry.sequence, f"it contradicts the records before it: {error}") from None
+                raise self._corrupt(
+                    entry.sequence, f"it contradicts the records before it: {error}"
+                ) from None
         self.history = history
         self._first = entries[0].sequence if entries else 1
         self._last = entries[-1].sequence if entries else 0
@@ -100,7 +112,8 @@ class JobLog:
         return history
 
     def refresh(self) -> History:
-        """Read the log again if it has records that this object has not seen; otherwise only list the names.
+        """Read the log again if it has records that this object has not seen; otherwise
+        only list the names.
 
         Raises:
             CorruptRecordError: as `read`.
@@ -110,7 +123,9 @@ class JobLog:
         return self.read()
 
     def length(self) -> int:
-        """Return the number of records, as far as this object has seen; a folded log begins with one."""
+        """Return the number of records, as far as this object has seen; a folded
+        log begins with one.
+        """
         return self._last - self._first + 1
 
     def append(self, record: Record) -> None:
@@ -118,8 +133,8 @@ class JobLog:
 
         Raises:
             FencedError: another driver has appended since this one read the log.
-            InDoubtError: the outcome is unknown; neither act on the record nor undo what it records. After either
-                error, no thread appends anything until the log is read again.
+            InDoubtError: the outcome is unknown; neither act on the record nor undo what it
+                records. After either error, no thread appends anything until the log is read again.
             OSError: the record was certainly not written.
             ValueError: the record contradicts the history; nothing was written.
         """
@@ -158,11 +173,12 @@ class JobLog:
         self.sweep()
 
     def sweep(self) -> None:
-        """Delete the records before the first one of the log, oldest first, and the leftovers of interrupted appends.
+        """Delete the records before the first one of the log, oldest first, and the leftovers of
+        interrupted appends.
 
-        No reader looks at them and no append begins there, whether they come from an interrupted fold or from a fenced
-        driver. Leftovers for numbers after our last may belong to a newer driver, and stay. So do records of a newer
-        version of twophase, wherever they are.
+        No reader looks at them and no append begins there, whether they come from an interrupted
+        fold or from a fenced driver. Leftovers for numbers after our last may belong to a newer
+        driver, and stay. So do records of a newer version of twophase, wherever they are.
         """
         with self.lock:
             first, last = self._first, self._last
@@ -170,38 +186,53 @@ class JobLog:
             if sequence < first and not is_newer_file(self._storage, _name(sequence)):
                 self._storage.delete(_name(sequence))
                 failpoint("C17")
-        self._storage.delete_temporary(FOLDER, lambda name: _RECORD.fullmatch(name) is not None and int(name) <= last)
+        self._storage.delete_temporary(
+            FOLDER, lambda name: _RECORD.fullmatch(name) is not None and int(name) <= last
+        )
 
     def _create(self, sequence: int, record: Record, nonce: str) -> None:
         points = DECISION_CRASH_POINTS if isinstance(record, DecidedRecord) else NO_CRASH_POINTS
-        body = {"job": self._job, "sequence": sequence, "nonce": nonce, "record": record_to_json(record)}
+        body = {
+            "job": self._job,
+            "sequence": sequence,
+            "nonce": nonce,
+            "record": record_to_json(record),
+        }
         try:
             self._storage.create(_name(sequence), codec.encode(record.kind, body), points)
         except AlreadyExistsError:
             if self._nonce_of(sequence) != nonce:
-                raise self._fenced(f"record {sequence} of its log was written by another driver") from None
+                raise self._fenced(
+                    f"record {sequence} of its log was written by another driver"
+                ) from None
         except FileNotFoundError:
-            self.check_fence()  # a newer driver takes our temporary name for a leftover and deletes it
+            # a newer driver takes our temporary name for a leftover and deletes it
+            self.check_fence()
             raise
         except UnclearOutcomeError as error:
             raise self._in_doubt(sequence, error) from error
 
     def _check_predecessor(self, sequence: int) -> None:
-        """Check that our record is the last of the log: a fold deletes names, and a deleted name can be created again.
+        """Check that our record is the last of the log: a fold deletes names, and a deleted name
+        can be created again.
 
-        If the predecessor is not the record we know, a newer driver has folded the log in the meantime; another fenced
-        driver may have created that name again. Sometimes the predecessor proves nothing, because the first record has
-        none or because a fold died before deleting it. Then a folded log shows in the records after ours, of which at
-        least one always exists.
+        If the predecessor is not the record we know, a newer driver has folded the log in the
+        meantime; another fenced driver may have created that name again. Sometimes the predecessor
+        proves nothing, because the first record has none or because a fold died before deleting it.
+        Then a folded log shows in the records after ours, of which at least one always exists.
         """
         if sequence > 1 and self._nonce_of(sequence - 1) != self._last_nonce:
             raise self._fenced(f"record {sequence - 1} of its log was folded by another driver")
         if (newest := self._newest_beside(sequence)) != sequence:
             ended = "was empty" if sequence == 1 else f"ended at {sequence - 1}"
-            raise self._fenced(f"its log {ended} when it was read, and now has a record {newest} of another driver")
+            raise self._fenced(
+                f"its log {ended} when it was read, and now has a record {newest} of another driver"
+            )
 
     def _newest_beside(self, sequence: int) -> int:
-        """Return the newest existing record. An error leaves the outcome of record `sequence` in doubt."""
+        """Return the newest existing record. An error leaves the outcome of record
+        `sequence` in doubt.
+        """
         try:
             return max(self._sequences(), default=0)
         except OSError as error:
@@ -211,7 +242,8 @@ class JobLog:
         """Return the nonce of a record. An error leaves the record after it in doubt.
 
         Returns:
-            None if it was folded, or if a newer version of twophase has written it, which is another driver.
+            None if it was folded, or if a newer version of twophase has written it, which
+            is another driver.
         """
         try:
             return self._read_entry(sequence).nonce
@@ -221,7 +253,9 @@ class JobLog:
             raise self._in_doubt(sequence, error) from error
 
     def _read_entries(self) -> list[LogEntry]:
-        """Return the current records; read again if another driver appends to the log or folds it meanwhile."""
+        """Return the current records; read again if another driver appends to the log or
+        folds it meanwhile.
+        """
         for _ in range(_READ_TRIES):
             sequences = self._sequences()
             try:
@@ -232,7 +266,9 @@ class JobLog:
         return self._read_suffix(self._sequences())
 
     def _read_suffix(self, sequences: list[int]) -> list[LogEntry]:
-        """Return the newest `SUBSUMED` record and all after it, or the whole log; earlier records are leftovers."""
+        """Return the newest `SUBSUMED` record and all after it, or the whole log; earlier
+        records are leftovers.
+        """
         entries: list[LogEntry] = []
         for sequence in reversed(sequences):
             if entries and entries[-1].sequence != sequence + 1:
@@ -268,14 +304,19 @@ class JobLog:
         kind = codec.kind_of(data)
         body = codec.decode(kind, data, name)
         if body.get("job") != self._job or body.get("sequence") != sequence:
-            raise self._corrupt(sequence, f"it is record {body.get('sequence')} of job {body.get('job')!r}")
-        return LogEntry(sequence, record_from_json(kind, body.get("record"), name), str(body.get("nonce")))
+            raise self._corrupt(
+                sequence, f"it is record {body.get('sequence')} of job {body.get('job')!r}"
+            )
+        return LogEntry(
+            sequence, record_from_json(kind, body.get("record"), name), str(body.get("nonce"))
+        )
 
     def _corrupt(self, sequence: int, reason: str) -> CorruptRecordError:
         return CorruptRecordError(
-            f"Job {self._job!r}: log record {_name(sequence)} cannot be used: {reason}. Nothing was written or deleted.",
-            remedy="restore the job's folder from a backup. If there is none, move its folder log away (mv log log.damaged), "
-            "then: twophase repair adopt-from-target JOB.yaml",
+            f"Job {self._job!r}: log record {_name(sequence)} cannot be used: {reason}. "
+            "Nothing was written or deleted.",
+            remedy="restore the job's folder from a backup. If there is none, move its folder log "
+            "away (mv log log.damaged), then: twophase repair adopt-from-target JOB.yaml",
         )
 
     def _in_doubt(self, sequence: int, error: Exception) -> InDoubtError:
@@ -285,7 +326,9 @@ class JobLog:
         )
 
     def _fenced(self, reason: str) -> FencedError:
-        return FencedError(f"Job {self._job!r}: this driver is fenced out: {reason}.", remedy="leave it stopped.")
+        return FencedError(
+            f"Job {self._job!r}: this driver is fenced out: {reason}.", remedy="leave it stopped."
+        )
 
 
 def _name(sequence: int) -> str:

@@ -1,4 +1,6 @@
-"""Files that a newer version of twophase has written: whatever deletes files in the job's folder leaves them."""
+"""Files that a newer version of twophase has written: whatever deletes files in the job's
+folder leaves them.
+"""
 
 from __future__ import annotations
 

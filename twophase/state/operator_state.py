@@ -1,7 +1,7 @@
 """Redistribution of operator state when the parallelism changes from p to q.
 
-The three schemes are Flink's (OperatorStateStore): `split` for list state, `union`, and `broadcast`. All are pure, keep
-the order of entries, and work for any p >= 0 and q >= 1.
+The three schemes are Flink's (OperatorStateStore): `split` for list state, `union`, and
+`broadcast`. All are pure, keep the order of entries, and work for any p >= 0 and q >= 1.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ class Redistribution(StrEnum):
     BROADCAST = "broadcast"
 
 
-def redistribute(scheme: Redistribution, states: Sequence[Sequence[T]], parallelism: int) -> list[list[T]]:
+def redistribute(
+    scheme: Redistribution, states: Sequence[Sequence[T]], parallelism: int
+) -> list[list[T]]:
     """Redistribute the states of p subtasks to q subtasks.
 
     Args:
-        scheme: split: every entry goes to exactly one subtask, evenly; union: every subtask gets all entries;
-            broadcast: every subtask gets the entries of one old subtask (all old ones are equal).
+        scheme: split: every entry goes to exactly one subtask, evenly; union: every subtask gets
+            all entries; broadcast: every subtask gets the entries of one old subtask (all
+            old ones are equal).
         states: the entries of each old subtask.
         parallelism: q, at least 1.
 

@@ -1,8 +1,8 @@
 """The records of the job's log, and the history that they fold into.
 
-Each job has one log, each record one file, and the records are totally ordered. `History` is the fold of the log: a
-pure function of its records. A `SUBSUMED` record carries the history of all records before it, so that they can be
-deleted.
+Each job has one log, each record one file, and the records are totally ordered. `History` is the
+fold of the log: a pure function of its records. A `SUBSUMED` record carries the history of all
+records before it, so that they can be deleted.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class SubsumedRecord:
     history: History
 
 
-Record = FenceRecord | LineageRecord | DecidedRecord | CommittedRecord | RepairedRecord | SubsumedRecord
+Record = (
+    FenceRecord | LineageRecord | DecidedRecord | CommittedRecord | RepairedRecord | SubsumedRecord
+)
 
 
 @dataclass(frozen=True)
@@ -106,10 +108,19 @@ class History:
 
     def newest_committed(self, lineage: str) -> Decision | None:
         """Return the newest committed checkpoint of a lineage."""
-        return next((found for found in reversed(self.decisions) if found.lineage == lineage and found.committed), None)
+        return next(
+            (
+                found
+                for found in reversed(self.decisions)
+                if found.lineage == lineage and found.committed
+            ),
+            None,
+        )
 
     def uncommitted(self) -> list[Decision]:
-        """Return the decided checkpoints of all lineages that are not known to be committed, oldest first."""
+        """Return the decided checkpoints of all lineages that are not known to be
+        committed, oldest first.
+        """
         return [decision for decision in self.decisions if not decision.committed]
 
     def apply(self, record: Record) -> History:
@@ -123,7 +134,10 @@ class History:
                 _check(generation > self.generation, f"fence {generation} after {self.generation}")
                 return replace(self, generation=generation)
             case LineageRecord(lineage):
-                _check(all(known.id != lineage.id for known in self.lineages), f"lineage {lineage.id} begins twice")
+                _check(
+                    all(known.id != lineage.id for known in self.lineages),
+                    f"lineage {lineage.id} begins twice",
+                )
                 return replace(self, lineages=(*self.lineages, lineage))
             case DecidedRecord(decision):
                 self._check_next(decision)
@@ -139,37 +153,68 @@ class History:
         repairs = (*self.repairs, repair)
         match repair:
             case AcceptedLoss():
-                known = {one.id for one in self.lineages} | {name for one in self.lineages for name in one.ancestors}
+                known = {one.id for one in self.lineages} | {
+                    name for one in self.lineages for name in one.ancestors
+                }
                 _check(repair.lineage in known, f"loss in lineage {repair.lineage}")
                 decisions = tuple(
-                    replace(one, proofs=repair.amend_checkpoint(one.lineage, one.checkpoint, one.proofs))
+                    replace(
+                        one, proofs=repair.amend_checkpoint(one.lineage, one.checkpoint, one.proofs)
+                    )
                     for one in self.decisions
                 )
-                lineages = tuple(replace(one, proofs=repair.amend(one.proofs)) for one in self.lineages)
+                lineages = tuple(
+                    replace(one, proofs=repair.amend(one.proofs)) for one in self.lineages
+                )
                 return replace(self, lineages=lineages, decisions=decisions, repairs=repairs)
             case Adoption(lineage=lineage):
                 begun = replace(self, decisions=()).apply(LineageRecord(lineage))
                 return replace(begun, repairs=repairs)
             case Rewrite(decision=new, replaced=replaced):
                 old = replace(new, attempt=replaced)
-                found = [one for one in self.decisions if one.folder == old.folder and not one.committed]
-                _check(len(found) == 1, f"checkpoint {new.checkpoint} written again without a decision")
-                _check(new.attempt.generation == self.generation, f"rewrite of generation {new.attempt.generation}")
+                found = [
+                    one for one in self.decisions if one.folder == old.folder and not one.committed
+                ]
+                _check(
+                    len(found) == 1, f"checkpoint {new.checkpoint} written again without a decision"
+                )
+                _check(
+                    new.attempt.generation == self.generation,
+                    f"rewrite of generation {new.attempt.generation}",
+                )
                 return replace(
-                    self, decisions=tuple(new if one in found else one for one in self.decisions), repairs=repairs
+                    self,
+                    decisions=tuple(new if one in found else one for one in self.decisions),
+                    repairs=repairs,
                 )
 
     def _check_next(self, decision: Decision) -> None:
         lineage, newest = self.lineage, self.newest(decision.lineage)
-        _check(lineage is not None and lineage.id == decision.lineage, f"decision in lineage {decision.lineage}")
-        _check(decision.attempt.generation == self.generation, f"decision of generation {decision.attempt.generation}")
+        _check(
+            lineage is not None and lineage.id == decision.lineage,
+            f"decision in lineage {decision.lineage}",
+        )
+        _check(
+            decision.attempt.generation == self.generation,
+            f"decision of generation {decision.attempt.generation}",
+        )
         if newest is not None:
-            _check(decision.checkpoint == newest.checkpoint + 1, f"checkpoint {decision.checkpoint} out of order")
+            _check(
+                decision.checkpoint == newest.checkpoint + 1,
+                f"checkpoint {decision.checkpoint} out of order",
+            )
 
     def _committed(self, lineage: str, checkpoint: int) -> list[Decision]:
-        found = [entry for entry in self.decisions if (entry.lineage, entry.checkpoint) == (lineage, checkpoint)]
+        found = [
+            entry
+            for entry in self.decisions
+            if (entry.lineage, entry.checkpoint) == (lineage, checkpoint)
+        ]
         _check(len(found) == 1, f"checkpoint {checkpoint} committed without a decision")
-        return [replace(entry, committed=True) if entry is found[0] else entry for entry in self.decisions]
+        return [
+            replace(entry, committed=True) if entry is found[0] else entry
+            for entry in self.decisions
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -213,19 +258,25 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
                 return SubsumedRecord(History.from_json(value["history"]))
             case _:
                 raise NewerFormatError(
-                    f"The log record {where} is of the unknown kind {kind!r}: a newer twophase wrote it.",
+                    f"The log record {where} is of the unknown kind {kind!r}: "
+                    "a newer twophase wrote it.",
                     remedy=NEWER_REMEDY,
                 )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NewerFormatError(
-            f"The log record {where} ({kind}) is whole and lacks or has unknown fields, as of a newer twophase: {error}.",
+            f"The log record {where} ({kind}) is whole and lacks or has unknown fields, as of a "
+            f"newer twophase: {error}.",
             remedy=NEWER_REMEDY,
         ) from None
 
 
 def _lineage(value: Mapping[str, Any]) -> Lineage:
     fields = dict(value)
-    return Lineage(start=tuple(fields.pop("start")), proofs=proofs_from_json(fields.pop("proofs", None)), **fields)
+    return Lineage(
+        start=tuple(fields.pop("start")),
+        proofs=proofs_from_json(fields.pop("proofs", None)),
+        **fields,
+    )
 
 
 def _decision(value: Mapping[str, Any]) -> Decision:
@@ -240,15 +291,27 @@ def _repair(value: Mapping[str, Any]) -> Repair:
     match fields["action"]:
         case "accept-loss":
             pieces, start, end = (tuple(fields.pop(name)) for name in ("pieces", "start", "end"))
-            before, lacks = _before(fields.pop("before")), proofs_from_json(fields.pop("lacks", None))
-            return AcceptedLoss(note=note, pieces=pieces, start=start, end=end, before=before, lacks=lacks, **fields)
+            before, lacks = (
+                _before(fields.pop("before")),
+                proofs_from_json(fields.pop("lacks", None)),
+            )
+            return AcceptedLoss(
+                note=note, pieces=pieces, start=start, end=end, before=before, lacks=lacks, **fields
+            )
         case "adopt-from-target":
             lineage, gave_up = _lineage(fields.pop("lineage")), tuple(fields.pop("gave_up"))
             return Adoption(note=note, lineage=lineage, gave_up=gave_up, **fields)
         case "rewrite":
-            decision, replaced = _decision(fields.pop("decision")), Attempt(**fields.pop("replaced"))
+            decision, replaced = (
+                _decision(fields.pop("decision")),
+                Attempt(**fields.pop("replaced")),
+            )
             return Rewrite(
-                note=note, decision=decision, replaced=replaced, pieces=tuple(fields.pop("pieces")), **fields
+                note=note,
+                decision=decision,
+                replaced=replaced,
+                pieces=tuple(fields.pop("pieces")),
+                **fields,
             )
         case other:
             raise ValueError(f"the unknown action {other!r}")

@@ -1,6 +1,7 @@
 """Storage of the job's folder, and its durable implementation on a local file system.
 
-A name is created at most once, with its whole content, and is durable before `create` returns (hazard rule HD1):
+A name is created at most once, with its whole content, and is durable before `create` returns
+(hazard rule HD1):
 
     1. write a temporary name          crash: a torn temporary name, ignored
     2. fsync it
@@ -78,11 +79,15 @@ class Storage(ABC):
 
     @abstractmethod
     def sync(self, folder: str) -> None:
-        """Make everything found in `folder` durable, so that no action outlives the files that it is based on."""
+        """Make everything found in `folder` durable, so that no action outlives the files
+        that it is based on.
+        """
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
-        """Return the final names in `folder`, sorted, without temporary names. Empty if there is no such folder."""
+        """Return the final names in `folder`, sorted, without temporary names. Empty if there
+        is no such folder.
+        """
 
     @abstractmethod
     def delete(self, name: str) -> None:
@@ -92,12 +97,13 @@ class Storage(ABC):
     def delete_temporary(self, folder: str, is_over: Callable[[str], bool]) -> None:
         """Delete the temporary names in `folder` that interrupted creates have left.
 
-        A create that is still in progress with such a name raises `FileNotFoundError`, certain not to have created its
-        final name.
+        A create that is still in progress with such a name raises `FileNotFoundError`, certain not
+        to have created its final name.
 
         Args:
             folder: nothing happens if it does not exist.
-            is_over: for the final name of a temporary file, returns whether it can no longer be created.
+            is_over: for the final name of a temporary file, returns whether it can no
+                longer be created.
         """
 
 
@@ -108,8 +114,8 @@ class LocalStorage(Storage):
         root: the folder; created if absent.
 
     Raises:
-        ConfigError: `root` is a URL of another storage, not a folder, a symbolic link, or another account can write to
-            it or replace it (`check_rights`).
+        ConfigError: `root` is a URL of another storage, not a folder, a symbolic link, or another
+            account can write to it or replace it (`check_rights`).
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -122,7 +128,11 @@ class LocalStorage(Storage):
     def create(self, name: str, data: bytes, crash_points: CrashPoints = NO_CRASH_POINTS) -> None:
         """See `Storage.create`."""
         if len(data) > MAX_BYTES:
-            raise OSError(errno.EFBIG, f"{len(data)} bytes, more than {MAX_BYTES}: too large to be read back", name)
+            raise OSError(
+                errno.EFBIG,
+                f"{len(data)} bytes, more than {MAX_BYTES}: too large to be read back",
+                name,
+            )
         final = self.root / name
         self._make_folder(final.parent)
         temporary = final.parent / f"{_TEMPORARY}{final.name}-{secrets.token_hex(8)}"
@@ -136,8 +146,9 @@ class LocalStorage(Storage):
             except OSError as error:
                 raise UnclearOutcomeError(f"{name}: {error}") from error
         finally:
-            # Readers ignore a leftover. An error here (a file system that went read-only after a failed fsync) must not
-            # replace the outcome of the link: it would turn "in doubt" into "certainly not created" (hazard H21).
+            # Readers ignore a leftover. An error here (a file system that went read-only after a
+            # failed fsync) must not replace the outcome of the link: it would turn "in doubt" into
+            # "certainly not created" (hazard H21).
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
@@ -160,7 +171,14 @@ class LocalStorage(Storage):
         except FileExistsError as error:
             raise AlreadyExistsError(str(final)) from error
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMLINK, errno.EPERM, errno.EXDEV, errno.ENOENT):
+            if error.errno in (
+                errno.ENOSPC,
+                errno.EDQUOT,
+                errno.EMLINK,
+                errno.EPERM,
+                errno.EXDEV,
+                errno.ENOENT,
+            ):
                 raise
             raise UnclearOutcomeError(f"{final}: {error}") from error
 
@@ -221,7 +239,9 @@ class LocalStorage(Storage):
                 torn.unlink(missing_ok=True)
 
     def _make_folder(self, path: Path) -> None:
-        """Create a folder durably. Sync an existing one too: its creator may have died before its sync."""
+        """Create a folder durably. Sync an existing one too: its creator may have
+        died before its sync.
+        """
         if path in self._durable_folders:
             return
         if path != path.parent:
@@ -237,7 +257,8 @@ class LocalStorage(Storage):
 
 
 class ReadOnlyStorage(LocalStorage):
-    """A folder opened for reading only: nothing is created, changed or synced. Do not act on what is read here.
+    """A folder opened for reading only: nothing is created, changed or synced. Do not act on
+    what is read here.
 
     Raises:
         ConfigError: there is no such folder, or see `LocalStorage`.
@@ -246,7 +267,10 @@ class ReadOnlyStorage(LocalStorage):
     def __init__(self, root: str | Path) -> None:
         self.root = local_path(root)
         if not self.root.exists():
-            raise ConfigError(f"There is no folder {str(self.root)!r}.", remedy="name the job's checkpointLocation.")
+            raise ConfigError(
+                f"There is no folder {str(self.root)!r}.",
+                remedy="name the job's checkpointLocation.",
+            )
         _check_folder(self.root)
 
     def create(self, name: str, data: bytes, crash_points: CrashPoints = NO_CRASH_POINTS) -> None:  # noqa: ARG002
@@ -266,7 +290,8 @@ class ReadOnlyStorage(LocalStorage):
 
 
 def local_path(root: str | Path) -> Path:
-    """Return the absolute folder that a path or URL names: `/chk`, `file:/chk` and `file:///chk` are the same.
+    """Return the absolute folder that a path or URL names: `/chk`, `file:/chk` and
+    `file:///chk` are the same.
 
     Raises:
         ConfigError: it is a URL of another storage, or not a path.
@@ -281,11 +306,14 @@ def local_path(root: str | Path) -> Path:
     scheme, host, path = url.groups()
     if scheme != "file":
         raise ConfigError(
-            f"checkpointLocation {text!r}: {scheme!r} is not supported: its create-if-absent is not proven to be atomic.",
+            f"checkpointLocation {text!r}: {scheme!r} is not supported: its create-if-absent is "
+            "not proven to be atomic.",
             remedy=remedy,
         )
     if host not in (None, "//", "//localhost"):
-        raise ConfigError(f"checkpointLocation {text!r} is on another machine, {host[2:]!r}.", remedy=remedy)
+        raise ConfigError(
+            f"checkpointLocation {text!r} is on another machine, {host[2:]!r}.", remedy=remedy
+        )
     return Path(path).absolute()
 
 
@@ -293,7 +321,8 @@ def _check_folder(path: Path) -> None:
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode) or not stat.S_ISDIR(mode):
         raise ConfigError(
-            f"checkpointLocation {str(path)!r} is not a folder.", remedy="name a folder, not a link or file."
+            f"checkpointLocation {str(path)!r} is not a folder.",
+            remedy="name a folder, not a link or file.",
         )
 
 
@@ -324,7 +353,9 @@ def sync_file_system(path: Path) -> None:
 
 
 def _sync_if_allowed(path: Path) -> None:
-    """Sync a folder that may be a parent of the job's: one that cannot be read or synced was not created by us."""
+    """Sync a folder that may be a parent of the job's: one that cannot be read or synced was
+    not created by us.
+    """
     try:
         sync_path(path)
     except OSError as error:
@@ -345,7 +376,9 @@ def _sync_found(path: Path) -> None:
 
 
 def _open(path: Path) -> int:
-    """Open for reading: never through a symbolic link, never waiting for the other end of a pipe."""
+    """Open for reading: never through a symbolic link, never waiting for the
+    other end of a pipe.
+    """
     try:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:

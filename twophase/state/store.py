@@ -5,7 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from twophase.errors import CheckpointMissingError, CorruptRecordError, DeclinedError, NewerFormatError
+from twophase.errors import (
+    CheckpointMissingError,
+    CorruptRecordError,
+    DeclinedError,
+    NewerFormatError,
+)
 from twophase.failpoints import failpoint
 from twophase.ids import Attempt
 from twophase.protocol.record import NEWER_REMEDY, digest
@@ -45,15 +50,16 @@ class CompletedCheckpointStore:
         """Write the body. It decides nothing yet.
 
         Raises:
-            OSError, AlreadyExistsError, UnclearOutcomeError: the body may be incomplete; decline the attempt.
+            OSError, AlreadyExistsError, UnclearOutcomeError: the body may be incomplete;
+                decline the attempt.
             DeclinedError: an operator state or a handle is not JSON.
         """
         try:
             data = codec.encode(_KIND, checkpoint.to_json())
         except (TypeError, ValueError, RecursionError) as error:
             raise DeclinedError(
-                f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} holds an operator state or a handle that is "
-                f"not JSON: {error}.",
+                f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} holds an operator "
+                f"state or a handle that is not JSON: {error}.",
                 remedy="return JSON values from snapshot_state: no NaN, no dates, no objects.",
             ) from error
         decision = Decision(
@@ -78,7 +84,8 @@ class CompletedCheckpointStore:
         self._log.append(DecidedRecord(decision))
 
     def read(self, decision: Decision) -> CompletedCheckpoint:
-        """Read the body of a decided checkpoint, without the pieces that an operator has given up since.
+        """Read the body of a decided checkpoint, without the pieces that an operator
+        has given up since.
 
         Raises:
             CheckpointMissingError: the body is gone.
@@ -98,8 +105,8 @@ class CompletedCheckpointStore:
         codec.check_readable(data, name)
         if digest(data) != decision.body_digest:
             raise CorruptRecordError(
-                f"The body of checkpoint {decision.checkpoint} ({name}) is not the one that was decided: its SHA-256 "
-                f"differs from the log. Nothing was written or deleted.",
+                f"The body of checkpoint {decision.checkpoint} ({name}) is not the one that "
+                "was decided: its SHA-256 differs from the log. Nothing was written or deleted.",
                 remedy=f"restore this file from a backup of the job's folder. {_ADOPT}",
             )
         checkpoint = decode_body(data, name)
@@ -109,14 +116,19 @@ class CompletedCheckpointStore:
         return checkpoint
 
     def subsume(self) -> list[Decision]:
-        """Delete the bodies that newer committed checkpoints have replaced; fold the log when it is long.
+        """Delete the bodies that newer committed checkpoints have replaced; fold the
+        log when it is long.
 
         Returns:
             The checkpoints whose bodies this call deleted.
         """
         history = self._log.history
         kept = retained(history, self._num_retained)
-        gone = [decision for decision in history.decisions if decision not in kept and decision not in self._gone]
+        gone = [
+            decision
+            for decision in history.decisions
+            if decision not in kept and decision not in self._gone
+        ]
         for decision in gone:
             self._delete(decision.folder)
             failpoint("C17")
@@ -127,18 +139,21 @@ class CompletedCheckpointStore:
         return gone
 
     def _fold(self) -> None:
-        """Fold the log to its retained decisions, including any that another thread has just appended."""
+        """Fold the log to its retained decisions, including any that another thread
+        has just appended.
+        """
         with self._log.lock:
             history = self._log.history
             kept = tuple(decision for decision in history.decisions if decision not in self._gone)
             self._log.fold(replace(history, decisions=kept))
 
     def sweep(self) -> None:
-        """Delete bodies that no decision names: of declined attempts, and of drivers that died before the decision.
+        """Delete bodies that no decision names: of declined attempts, and of drivers that died
+        before the decision.
 
-        Only those of generations before ours: our fence keeps them from deciding anything more. A body of a newer
-        driver may be decided in a log that we have not read (H40), and stays. So does any name that is not a body's,
-        and a body that a newer version of twophase has written.
+        Only those of generations before ours: our fence keeps them from deciding anything more. A
+        body of a newer driver may be decided in a log that we have not read (H40), and stays. So
+        does any name that is not a body's, and a body that a newer version of twophase has written.
         """
         history = self._log.history
         known = {decision.folder.split("/")[1] for decision in history.decisions}
@@ -159,10 +174,14 @@ class CompletedCheckpointStore:
 
 
 def retained(history: History, num_retained: int) -> list[Decision]:
-    """Return the decisions to keep: all uncommitted ones, and the newest `num_retained` committed ones."""
+    """Return the decisions to keep: all uncommitted ones, and the newest
+    `num_retained` committed ones.
+    """
     committed = [decision for decision in history.decisions if decision.committed]
     newest = committed[-num_retained:]
-    return [decision for decision in history.decisions if not decision.committed or decision in newest]
+    return [
+        decision for decision in history.decisions if not decision.committed or decision in newest
+    ]
 
 
 def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
@@ -170,14 +189,16 @@ def decode_body(data: bytes, name: str) -> CompletedCheckpoint:
 
     Raises:
         CorruptRecordError: it is damaged.
-        NewerFormatError: another version of twophase has written it, in a newer format or with unknown fields.
+        NewerFormatError: another version of twophase has written it, in a newer format or
+            with unknown fields.
     """
     body = codec.decode(_KIND, data, name)
     try:
         return CompletedCheckpoint.from_json(body)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NewerFormatError(
-            f"The body {name} is whole and lacks or has unknown fields, as of a newer twophase: {error}.",
+            f"The body {name} is whole and lacks or has unknown fields, as of a newer twophase: "
+            f"{error}.",
             remedy=NEWER_REMEDY,
         ) from None
 

@@ -5,8 +5,8 @@
     fences/<job>.<sink>       the fence
     high_water/<...>          proof that outlives the pieces
 
-Every check happens under one lock of the folder together with the write that it guards (hazard rule HD9). Not for production:
-rows are JSON, and nothing is synced.
+Every check happens under one lock of the folder together with the write that it guards (hazard rule
+HD9). Not for production: rows are JSON, and nothing is synced.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ class FolderTarget:
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows that readers see."""
         return [
-            row for path in sorted((self.root / "visible").iterdir()) for row in json.loads(path.read_text())["rows"]
+            row
+            for path in sorted((self.root / "visible").iterdir())
+            for row in json.loads(path.read_text())["rows"]
         ]
 
     def prepared(self) -> list[str]:
@@ -93,7 +95,9 @@ class FolderTarget:
     def pieces(self, folder: str, job: str, sink: str) -> list[Committable]:
         """Return the pieces of one job and sink in `prepared` or `visible`."""
         paths = sorted((self.root / folder).glob(f"{job}~{sink}~*.json"))
-        return [Committable.from_json(json.loads(path.read_text())["committable"]) for path in paths]
+        return [
+            Committable.from_json(json.loads(path.read_text())["committable"]) for path in paths
+        ]
 
     def _fence_path(self, job: str, sink: str) -> Path:
         return self.root / "fences" / f"{job}~{sink}"
@@ -158,7 +162,9 @@ class FolderSink(ArrowSink):
             if (self._folder.root / "visible" / name).exists():
                 return AlreadyCommitted("visible file")
             if piece.target != self.target():
-                raise TargetChangedError(f"{transaction} was written to {piece.target}, not to {self.target()}.")
+                raise TargetChangedError(
+                    f"{transaction} was written to {piece.target}, not to {self.target()}."
+                )
             if not self._has(request.predecessor):
                 raise predecessor_missing(request, self.target())
             try:
@@ -167,14 +173,17 @@ class FolderSink(ArrowSink):
                 mark = self._folder.high_water(self._job, self._sink).get(transaction.lineage, -1)
                 if transaction.checkpoint <= mark:
                     return AlreadyCommitted("high-water mark")
-                return Lost(f"{name} is neither prepared nor visible; the high-water mark is {mark}.")
+                return Lost(
+                    f"{name} is neither prepared nor visible; the high-water mark is {mark}."
+                )
         return Committed()
 
     def _has(self, before: Predecessor | None) -> bool:
         """Return whether the folder has proof of a checkpoint; the caller holds the lock."""
         if (
             before is None
-            or self._folder.high_water(self._job, self._sink).get(before.lineage, -1) >= before.checkpoint
+            or self._folder.high_water(self._job, self._sink).get(before.lineage, -1)
+            >= before.checkpoint
         ):
             return True
         pieces = f"{self._job}~{self._sink}~{before.lineage}-{before.checkpoint:08d}-*.json"
@@ -184,7 +193,9 @@ class FolderSink(ArrowSink):
         """See `Sink.abort`."""
         for piece in committables:
             with self._folder.lock():
-                (self._folder.root / "prepared" / _name(piece.transaction, piece.subtask)).unlink(missing_ok=True)
+                (self._folder.root / "prepared" / _name(piece.transaction, piece.subtask)).unlink(
+                    missing_ok=True
+                )
             failpoint("C20")
 
     def in_doubt(self) -> Sequence[Committable]:
@@ -195,7 +206,9 @@ class FolderSink(ArrowSink):
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
         """See `Sink.subsume`."""
         with self._folder.lock():
-            pieces = [piece.transaction for piece in self._folder.pieces("visible", self._job, self._sink)]
+            pieces = [
+                piece.transaction for piece in self._folder.pieces("visible", self._job, self._sink)
+            ]
             proven = [piece.checkpoint for piece in pieces if piece.lineage == lineage]
             if folded := [number for number in proven if number <= checkpoint_id]:
                 self._folder.raise_high_water(self._job, self._sink, lineage, max(folded))
@@ -207,7 +220,9 @@ class FolderSink(ArrowSink):
 class FolderWriter(SinkWriter):
     """Holds the rows of one task attempt until they are pre-committed."""
 
-    def __init__(self, folder: FolderTarget, target: str, transaction: TransactionId, subtask: Subtask) -> None:
+    def __init__(
+        self, folder: FolderTarget, target: str, transaction: TransactionId, subtask: Subtask
+    ) -> None:
         self._folder = folder
         self._target = target
         self._transaction = transaction
@@ -242,7 +257,8 @@ class FolderWriter(SinkWriter):
 
 def _name(transaction: TransactionId, subtask: Subtask) -> str:
     return (
-        f"{transaction.job}~{transaction.sink}~{transaction.lineage}-{transaction.checkpoint:08d}-{transaction.attempt}"
+        f"{transaction.job}~{transaction.sink}~{transaction.lineage}-"
+        f"{transaction.checkpoint:08d}-{transaction.attempt}"
         f"-{subtask}.json"
     )
 

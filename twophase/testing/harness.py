@@ -1,4 +1,6 @@
-"""The harness that connects the contract suite to one sink, and the identities that the suite uses."""
+"""The harness that connects the contract suite to one sink, and the identities
+that the suite uses.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ FIRST_SUBTASK = Subtask(0, 0)
 
 
 def identity(committable: Committable) -> Identity:
-    """The identity of a piece; rows, offsets and handle may be unknown for a piece found in doubt."""
+    """The identity of a piece; rows, offsets and handle may be unknown for a
+    piece found in doubt.
+    """
     transaction = committable.transaction
     return (
         transaction.job,
@@ -40,7 +44,9 @@ def identity(committable: Committable) -> Identity:
 class SinkHarness(ABC):
     """The suite's access to one sink. One harness is one target, empty at first."""
 
-    schema: ClassVar[pa.Schema] = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())])
+    schema: ClassVar[pa.Schema] = pa.schema(
+        [("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())]
+    )
 
     @abstractmethod
     def new_sink(self) -> Sink:
@@ -55,7 +61,9 @@ class SinkHarness(ABC):
         return [{"id": number, "name": f"row {number}", "amount": number / 2} for number in ids]
 
     def rows_with_nulls(self) -> list[Row]:
-        """Return rows that fit `schema`, in the order of `id`, with NULL and empty texts where the target can hold them."""
+        """Return rows that fit `schema`, in the order of `id`, with NULL and empty texts where the
+        target can hold them.
+        """
         return [{"id": 0, "name": None, "amount": None}, {"id": 1, "name": "", "amount": 0.0}]
 
     @abstractmethod
@@ -63,9 +71,15 @@ class SinkHarness(ABC):
         """Return a harness for another target of the same kind, empty."""
 
     def pre_commit(
-        self, sink: Sink, transaction: TransactionId, batch: pa.RecordBatch, subtask: Subtask = FIRST_SUBTASK
+        self,
+        sink: Sink,
+        transaction: TransactionId,
+        batch: pa.RecordBatch,
+        subtask: Subtask = FIRST_SUBTASK,
     ) -> list[Committable]:
-        """Take the rows of one task through phase 1. A sink that is no `ArrowSink` overrides this."""
+        """Take the rows of one task through phase 1. A sink that is no
+        `ArrowSink` overrides this.
+        """
         assert isinstance(sink, ArrowSink)
         committable = write_piece(sink, transaction, subtask, batch)
         return [committable] if committable else []
@@ -74,7 +88,9 @@ class SinkHarness(ABC):
 def write_piece(
     sink: ArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
 ) -> Committable | None:
-    """Pre-commit the rows of one task attempt; abort its writer if that fails. Return the writer's result."""
+    """Pre-commit the rows of one task attempt; abort its writer if that fails. Return
+    the writer's result.
+    """
     writer = sink.writer(transaction, subtask)
     try:
         writer.write(batch)
@@ -85,7 +101,11 @@ def write_piece(
 
 
 def transaction_id(
-    checkpoint: int = 0, attempt: Attempt = FIRST, lineage: str = LINEAGE, job: str = JOB, sink: str = SINK
+    checkpoint: int = 0,
+    attempt: Attempt = FIRST,
+    lineage: str = LINEAGE,
+    job: str = JOB,
+    sink: str = SINK,
 ) -> TransactionId:
     """Return the transaction of one attempt; its offsets hash is that of its checkpoint."""
     return TransactionId(job, lineage, checkpoint, attempt, sink, f"{checkpoint:064x}")

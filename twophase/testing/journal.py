@@ -1,6 +1,7 @@
 """A driver's events as lines of JSON in a file: an observer writes them, the demo follows them.
 
-A killed driver may leave its last line half written. Each driver has its own file, and only whole lines are read.
+A killed driver may leave its last line half written. Each driver has its own file, and only
+whole lines are read.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Journal:
     """An observer that writes each event at once."""
 
     def __init__(self, path: str) -> None:
-        self._file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115 open as long as the process lives
+        # open as long as the process lives
+        self._file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115
 
     def __call__(self, event: Event) -> None:
         """Write one event."""

@@ -1,7 +1,7 @@
 """The reference sink: rows in this process's memory, with every promise of the contract kept.
 
-`MemoryTarget` stands for the database: it outlives the sinks that write to it, as a real one outlives a crashed driver.
-`MemorySink` is the minimal sink; nothing in it is optional.
+`MemoryTarget` stands for the database: it outlives the sinks that write to it, as a real one
+outlives a crashed driver. `MemorySink` is the minimal sink; nothing in it is optional.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def _key(transaction: TransactionId, subtask: Subtask) -> Key:
 
 @dataclass(eq=False)
 class MemoryTarget:
-    """The state that a database would keep. Every change to it is made under `lock`, as in a transaction.
+    """The state that a database would keep. Every change to it is made under `lock`,
+    as in a transaction.
 
     Pickles to a reference, so that a pickled sink writes to the same target within this process.
 
@@ -59,7 +60,8 @@ class MemoryTarget:
         visible: the rows that readers see.
         prepared: pieces that are pre-committed, with their rows.
         ledger: the pieces that were committed, until they are subsumed.
-        high_water: per job, sink and lineage, the checkpoint up to which all is committed; kept for ever.
+        high_water: per job, sink and lineage, the checkpoint up to which all is
+            committed; kept for ever.
         fences: per job and sink, the fence; attempts below it may not write.
     """
 
@@ -105,9 +107,15 @@ class MemorySink(ArrowSink):
         """See `Sink.history`."""
         with self._target.lock:
             fence = self._target.fences.get((self._job, self._sink))
-            proven = [(key[2], key[3]) for key in self._target.ledger if key[:2] == (self._job, self._sink)]
+            proven = [
+                (key[2], key[3])
+                for key in self._target.ledger
+                if key[:2] == (self._job, self._sink)
+            ]
             proven += [
-                (key[2], mark) for key, mark in self._target.high_water.items() if key[:2] == (self._job, self._sink)
+                (key[2], mark)
+                for key, mark in self._target.high_water.items()
+                if key[:2] == (self._job, self._sink)
             ]
         committed: dict[str, int] = {}
         for lineage, checkpoint in proven:
@@ -126,7 +134,9 @@ class MemorySink(ArrowSink):
         """See `ArrowSink.writer`."""
         return MemoryWriter(self._target, transaction, subtask)
 
-    def write_direct(self, transaction: TransactionId, subtask: Subtask, rows: Sequence[Row]) -> Committable | None:
+    def write_direct(
+        self, transaction: TransactionId, subtask: Subtask, rows: Sequence[Row]
+    ) -> Committable | None:
         """Pre-commit `rows` as one task attempt would."""
         writer = self.writer(transaction, subtask)
         if rows:
@@ -151,20 +161,27 @@ class MemorySink(ArrowSink):
             # Proof comes first: a committed piece no longer needs its target.
             if key in self._target.ledger:
                 return AlreadyCommitted("ledger row")
-            mark = self._target.high_water.get((transaction.job, transaction.sink, transaction.lineage), -1)
+            mark = self._target.high_water.get(
+                (transaction.job, transaction.sink, transaction.lineage), -1
+            )
             if key not in self._target.prepared and transaction.checkpoint <= mark:
                 return AlreadyCommitted("high-water mark")
             if committable.target != self.target():
-                raise TargetChangedError(f"{transaction} was written to {committable.target}, not to {self.target()}.")
+                raise TargetChangedError(
+                    f"{transaction} was written to {committable.target}, not to {self.target()}."
+                )
             if not self._has(request.predecessor):
                 raise predecessor_missing(request, self.target())
             if key in self._target.prepared:
-                # Rows, proof and the end of "prepared" are one step: without that the proof would prove nothing (I4).
+                # Rows, proof and the end of "prepared" are one step: without that the proof would
+                # prove nothing (I4).
                 _, rows = self._target.prepared.pop(key)
                 self._target.visible.extend(rows)
                 self._target.ledger.add(key)
                 return Committed()
-            return Lost(f"{transaction}: neither prepared nor in the ledger; the high-water mark is {mark}.")
+            return Lost(
+                f"{transaction}: neither prepared nor in the ledger; the high-water mark is {mark}."
+            )
 
     def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
         """See `NamesPieces`."""
@@ -194,14 +211,17 @@ class MemorySink(ArrowSink):
             return [
                 committable
                 for committable, _ in self._target.prepared.values()
-                if (committable.transaction.job, committable.transaction.sink) == (self._job, self._sink)
+                if (committable.transaction.job, committable.transaction.sink)
+                == (self._job, self._sink)
             ]
 
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
         """See `Sink.subsume`."""
         mark = (self._job, self._sink, lineage)
         with self._target.lock:
-            folded = {key for key in self._target.ledger if key[:3] == mark and key[3] <= checkpoint_id}
+            folded = {
+                key for key in self._target.ledger if key[:3] == mark and key[3] <= checkpoint_id
+            }
             if folded:
                 proven = max(key[3] for key in folded)
                 self._target.high_water[mark] = max(self._target.high_water.get(mark, -1), proven)
@@ -231,7 +251,9 @@ class MemoryWriter(SinkWriter):
             return None
         failpoint("C04")
         transaction = self._transaction
-        committable = Committable(transaction, self._subtask, f"memory:{self._target.name}", len(self._rows))
+        committable = Committable(
+            transaction, self._subtask, f"memory:{self._target.name}", len(self._rows)
+        )
         with self._target.lock:
             # The check and the write that it guards are one step (HD9).
             fence = self._target.fences.get((transaction.job, transaction.sink))

@@ -1,6 +1,7 @@
 """Ends a driver with the test run that started it, however hard that run died.
 
-`python -m twophase.testing.parent_death MODULE [ARGUMENT...]` runs a module in this way; its starter holds its standard input.
+`python -m twophase.testing.parent_death MODULE [ARGUMENT...]` runs a module in this way; its
+starter holds its standard input.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import threading
 
 
 def die_with_parent() -> None:
-    """From now on, SIGKILL this process when nobody holds the other end of its standard input any longer."""
+    """From now on, SIGKILL this process when nobody holds the other end of its
+    standard input any longer.
+    """
     threading.Thread(target=_wait_for_the_end, daemon=True).start()
 
 

@@ -22,7 +22,8 @@ from twophase.state.entries import Lineage
 
 
 def be_the_driver(failpoints_log: Path) -> None:
-    """Make this process the one that `kill_driver` kills, for itself and for all processes that it starts.
+    """Make this process the one that `kill_driver` kills, for itself and for all
+    processes that it starts.
 
     Args:
         failpoints_log: receives a line for each failpoint that acts.
@@ -48,13 +49,15 @@ def run_batch(
     offsets: FrozenOffsets,
     pre_commit: Callable[[PendingCheckpoint], None],
 ) -> None:
-    """Do what `foreachBatch(number)` does for a plan without state; return when the checkpoint is decided.
+    """Do what `foreachBatch(number)` does for a plan without state; return when the
+    checkpoint is decided.
 
     Args:
         coordinator: recovered, with a lineage.
         number: of the micro-batch.
         offsets: as frozen before its first run.
-        pre_commit: as `CheckpointCoordinator.checkpoint` takes it; not called if the checkpoint is decided already.
+        pre_commit: as `CheckpointCoordinator.checkpoint` takes it; not called if the checkpoint
+            is decided already.
 
     Raises:
         DeclinedError: no attempt was decided; nothing of it is visible.

@@ -1,6 +1,8 @@
-"""Ends process sessions as a lost machine does: a driver started with `start_new_session=True`, its JVM and its workers.
+"""Ends process sessions as a lost machine does: a driver started with `start_new_session=True`, its
+JVM and its workers.
 
-The JVM and the workers of a killed driver stay in its session, and must no longer write when the next driver starts.
+The JVM and the workers of a killed driver stay in its session, and must no longer write when the
+next driver starts.
 """
 
 from __future__ import annotations
@@ -17,11 +19,16 @@ _POLL_S = 0.01
 
 
 def session_of(leader: int) -> list[psutil.Process]:
-    """Return all live processes of the session that the process `leader` began, whether or not it still runs."""
+    """Return all live processes of the session that the process `leader` began, whether or
+    not it still runs.
+    """
     found = []
     for pid in psutil.pids():
         with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-            if os.getsid(pid) == leader and (process := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE:
+            if (
+                os.getsid(pid) == leader
+                and (process := psutil.Process(pid)).status() != psutil.STATUS_ZOMBIE
+            ):
                 found.append(process)
     return found
 

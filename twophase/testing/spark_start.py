@@ -1,7 +1,7 @@
 """Starts Spark with less processor time, for tests and demos that start a driver again and again.
 
-It does what `twophase run` does for its own Spark (`twophase/startup`), but records before the first start rather than after it,
-and tunes the JVM for a life of seconds.
+It does what `twophase run` does for its own Spark (`twophase/startup`), but records before the
+first start rather than after it, and tunes the JVM for a life of seconds.
 
     os.environ.update(spark_environment())     # before the first SparkSession
 """
@@ -27,8 +27,9 @@ _SINKS, _DELTA = "twophase.sinks", "delta"
 def spark_environment(conf: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return environment variables for a process that will start Spark.
 
-    The first call on a machine records the class archive, which takes about half a minute. A JVM that cannot record or read one
-    starts without. Delta's classes are in it if its jars are in the cache.
+    The first call on a machine records the class archive, which takes about half a minute. A JVM
+    that cannot record or read one starts without. Delta's classes are in it if its
+    jars are in the cache.
 
     Args:
         conf: additional Spark configuration.

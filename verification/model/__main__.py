@@ -1,4 +1,5 @@
-"""`python -m verification.model`: check the small worlds and the large ones, and say how large they were.
+"""`python -m verification.model`: check the small worlds and the large ones, and say
+how large they were.
 
 Ends with 1 if a claim does not hold or fewer than `AT_LEAST` states were visited.
 """
@@ -25,7 +26,10 @@ def main() -> int:
         found = explore(specification(world))
         took_s = time.process_time() - began_s
         states += found.states
-        _say(f"{world.name:34} {found.states:9,} states, depth {found.depth:3}, {took_s:6.1f} s CPU: {world.about}")
+        _say(
+            f"{world.name:34} {found.states:9,} states, depth {found.depth:3}, "
+            f"{took_s:6.1f} s CPU: {world.about}"
+        )
         if found.violation is not None:
             failed = True
             _say(described(found.violation))

@@ -1,7 +1,8 @@
 """A micro-batch: trigger, acknowledge, decide, commit, sweep, subsume; and a declined attempt.
 
-`twophase.coordinator.coordinator` and `.commit`. With `max_concurrent` of 2 a checkpoint is committed behind the next
-one's pre-commit; with 1 the next is triggered only when nothing is left to commit.
+`twophase.coordinator.coordinator` and `.commit`. With `max_concurrent` of 2 a checkpoint is
+committed behind the next one's pre-commit; with 1 the next is triggered only when nothing
+is left to commit.
 """
 
 from __future__ import annotations
@@ -10,12 +11,31 @@ from collections.abc import Iterator
 
 from verification.model import closing, log, sinks, steps, targets
 from verification.model.explore import Transition
-from verification.model.pieces import COMMITTED, DURABLE, LISTED, NOTHING, READY, SUBSUMED, Piece, Sink
-from verification.model.state import CHANGED, DEAD, LOST, Commit, Decide, Decision, Driver, Lineage, State
+from verification.model.pieces import (
+    COMMITTED,
+    DURABLE,
+    LISTED,
+    NOTHING,
+    READY,
+    SUBSUMED,
+    Piece,
+    Sink,
+)
+from verification.model.state import (
+    CHANGED,
+    DEAD,
+    LOST,
+    Commit,
+    Decide,
+    Decision,
+    Driver,
+    Lineage,
+    State,
+)
 from verification.model.steps import declined, with_driver, with_sink, without_driver
 from verification.model.world import Mistake, World
 
-# -- 1 to 3: trigger, acknowledge, decide ------------------------------------------------------------------------------
+# -- 1 to 3: trigger, acknowledge, decide ----------------------------------------------------------
 
 
 def idle(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
@@ -35,18 +55,23 @@ def idle(world: World, state: State, driver: Driver) -> Iterator[Transition[Stat
         fewer = state.budget._replace(subsumptions=state.budget.subsumptions - 1)
         collapsing = driver._replace(step=steps.COLLAPSE, sink=0)
         yield Transition(
-            ("begins to subsume", driver.owner, newest.number), with_driver(state._replace(budget=fewer), collapsing)
+            ("begins to subsume", driver.owner, newest.number),
+            with_driver(state._replace(budget=fewer), collapsing),
         )
     if newest and world.replays and driver.counter == 0:
         replaying = driver._replace(step=steps.REPLAY)
-        yield Transition(("is asked again for", driver.owner, newest.number), with_driver(state, replaying))
+        yield Transition(
+            ("is asked again for", driver.owner, newest.number), with_driver(state, replaying)
+        )
 
 
 def _at_the_end(state: State, driver: Driver) -> Iterator[Transition[State]]:
-    """A restart of the job, which stands for the sweep after the checkpoint that the model has no room for."""
-    if any(piece.status in LISTED for sink in state.sinks for piece in sink.pieces) and not log.uncommitted(
-        driver.history
-    ):
+    """A restart of the job, which stands for the sweep after the checkpoint that the
+    model has no room for.
+    """
+    if any(
+        piece.status in LISTED for sink in state.sinks for piece in sink.pieces
+    ) and not log.uncommitted(driver.history):
         yield Transition(("is stopped", driver.owner), without_driver(state, driver, DEAD))
 
 
@@ -67,7 +92,9 @@ def _trigger(world: World, state: State, driver: Driver, lineage: Lineage) -> Tr
     return Transition(label, with_driver(state._replace(sinks=tuple(changed)), running))
 
 
-def _with_tasks(world: World, place: int, sink: Sink, of: tuple[int, int, int, int], driver: Driver) -> Sink:
+def _with_tasks(
+    world: World, place: int, sink: Sink, of: tuple[int, int, int, int], driver: Driver
+) -> Sink:
     """Tasks are started. Those that the fence refuses already are left out, as in `raise_fence`."""
     if not sinks.admits(sink.fence, of[2:4]):
         return sink
@@ -84,14 +111,17 @@ def running(world: World, state: State, driver: Driver) -> Iterator[Transition[S
         if place not in driver.acknowledged and _is_pre_committed(world, place, sink, decision):
             acknowledged = tuple(sorted((*driver.acknowledged, place)))
             changed = with_driver(state, driver._replace(acknowledged=acknowledged))
-            yield Transition(("hears an acknowledgement", driver.owner, place, *decision[1:4]), changed)
+            yield Transition(
+                ("hears an acknowledgement", driver.owner, place, *decision[1:4]), changed
+            )
     complete = len(driver.acknowledged) == len(state.sinks)
     if complete or (world.mistake is Mistake.DECIDE_WITHOUT_ALL and driver.acknowledged):
         idle = driver._replace(acknowledged=())
         yield from log.append(world, state, idle, Decide("DECIDED", decision), steps.IDLE)
     label = ("declines", driver.owner, *decision[:4])
     if not complete and not _can_complete(world, state, driver, decision):
-        # Nothing but an interference refuses or kills a task: the failure is not tolerated, the job is started again.
+        # Nothing but an interference refuses or kills a task: the failure is not tolerated, the
+        # job is started again.
         yield Transition(label, declined(state, driver._replace(acknowledged=()), steps.ENDED))
     elif state.budget.declines:
         fewer = state._replace(budget=state.budget._replace(declines=state.budget.declines - 1))
@@ -110,28 +140,35 @@ def _pieces(world: World, place: int, sink: Sink, decision: Decision) -> list[Pi
 
 def _is_pre_committed(world: World, place: int, sink: Sink, decision: Decision) -> bool:
     pieces = _pieces(world, place, sink, decision)
-    return _has_all(world, place, decision, pieces) and all(piece.status in DURABLE for piece in pieces)
+    return _has_all(world, place, decision, pieces) and all(
+        piece.status in DURABLE for piece in pieces
+    )
 
 
 def _can_complete(world: World, state: State, driver: Driver, decision: Decision) -> bool:
     """Whether no task has been refused or killed."""
     return all(
-        place in driver.acknowledged or _has_all(world, place, decision, _pieces(world, place, sink, decision))
+        place in driver.acknowledged
+        or _has_all(world, place, decision, _pieces(world, place, sink, decision))
         for place, sink in enumerate(state.sinks)
     )
 
 
-# -- 4: commit ---------------------------------------------------------------------------------------------------------
+# -- 4: commit -------------------------------------------------------------------------------------
 
 
 def commit(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
-    """`CommitLoop.commit`: every piece of one decided checkpoint, until each is proven committed."""
+    """`CommitLoop.commit`: every piece of one decided checkpoint, until each
+    is proven committed.
+    """
     decision = target_of(world, driver)
     if decision is None:
         if driver.step == steps.RECOMMIT:
             yield closing.begins_closing(state, driver)
         return
-    listed = decision._replace(given_up=()) if world.mistake is Mistake.LOSS_NOT_LEFT_OUT else decision
+    listed = (
+        decision._replace(given_up=()) if world.mistake is Mistake.LOSS_NOT_LEFT_OUT else decision
+    )
     left = [
         (place, xid[4])
         for place in range(len(state.sinks))
@@ -167,22 +204,30 @@ def _commit_piece(
     xid = (*decision[:2], *decision.attempt_in(place), branch)
     label = (driver.owner, place, *xid)
     if targets.lacks_predecessor(world, sink, driver.history, xid, place):
-        yield Transition(("finds the target changed of", *label), without_driver(state, driver, CHANGED))
+        yield Transition(
+            ("finds the target changed of", *label), without_driver(state, driver, CHANGED)
+        )
         return
     answer, changed = sinks.try_commit(world, world.servers[place], sink, xid)
     if answer == sinks.LOSES:
         yield Transition(("finds lost", *label), without_driver(state, driver, LOST))
     elif answer == sinks.PROVEN:
         proven = driver._replace(proven=tuple(sorted((*driver.proven, (place, branch)))))
-        yield Transition(("finds committed", *label), with_driver(with_sink(state, place, changed), proven))
+        yield Transition(
+            ("finds committed", *label), with_driver(with_sink(state, place, changed), proven)
+        )
     elif changed is not sink:
         yield Transition(("commits", *label), with_sink(state, place, changed))
 
 
-def _all_proven(world: World, state: State, driver: Driver, decision: Decision) -> Iterator[Transition[State]]:
+def _all_proven(
+    world: World, state: State, driver: Driver, decision: Decision
+) -> Iterator[Transition[State]]:
     if driver.step == steps.REPLAY:
         replayed = driver._replace(step=steps.IDLE, proven=())
-        yield Transition(("has replayed", driver.owner, decision.number), with_driver(state, replayed))
+        yield Transition(
+            ("has replayed", driver.owner, decision.number), with_driver(state, replayed)
+        )
     elif decision not in log.uncommitted(driver.history):
         adopted = driver._replace(adopting=driver.adopting[1:], proven=())
         yield Transition(("has adopted", driver.owner, *decision[:2]), with_driver(state, adopted))
@@ -194,11 +239,15 @@ def _all_proven(world: World, state: State, driver: Driver, decision: Decision) 
             below = (decision.generation, decision.counter + 1)
             driver = driver._replace(closing=below, sink=0)
         yield from log.append(
-            world, state, driver, Commit("COMMITTED", *decision[:2]), steps.SWEEP if sweeps else driver.step
+            world,
+            state,
+            driver,
+            Commit("COMMITTED", *decision[:2]),
+            steps.SWEEP if sweeps else driver.step,
         )
 
 
-# -- 5: sweep and subsume ----------------------------------------------------------------------------------------------
+# -- 5: sweep and subsume --------------------------------------------------------------------------
 
 
 def sweep(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
@@ -206,10 +255,14 @@ def sweep(world: World, state: State, driver: Driver) -> Iterator[Transition[Sta
     if driver.step == steps.SWEEP_ABORT:
         yield from closing.aborting(world, state, driver, _swept)
         return
-    found = sinks.in_doubt(world, state.sinks[driver.sink], driver.closing, closing.kept(world, driver))
+    found = sinks.in_doubt(
+        world, state.sinks[driver.sink], driver.closing, closing.kept(world, driver)
+    )
     label = ("sweeps", driver.owner, driver.sink)
     if found:
-        yield Transition(label, with_driver(state, driver._replace(step=steps.SWEEP_ABORT, work=found)))
+        yield Transition(
+            label, with_driver(state, driver._replace(step=steps.SWEEP_ABORT, work=found))
+        )
     else:
         yield Transition(label, _swept(state, driver))
 
@@ -221,12 +274,17 @@ def _swept(state: State, driver: Driver) -> State:
 
 
 def collapse(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
-    """`Sink.subsume`, sink by sink: the mark first, no further than there is proof, then the rows that it stands for."""
+    """`Sink.subsume`, sink by sink: the mark first, no further than there is proof, then the rows
+    that it stands for.
+    """
     lineage = driver.history.lineages[-1]
     newest = log.newest_of(driver.history, lineage.id)
     assert newest is not None
     place, sink = driver.sink, state.sinks[driver.sink]
-    changes = [_marked_unproven if world.mistake is Mistake.MARK_WITHOUT_PROOF else _marked, _collapsed]
+    changes = [
+        _marked_unproven if world.mistake is Mistake.MARK_WITHOUT_PROOF else _marked,
+        _collapsed,
+    ]
     if world.mistake is Mistake.COLLAPSE_BEFORE_MARK:
         changes.reverse()
     for change in changes:
@@ -235,7 +293,9 @@ def collapse(world: World, state: State, driver: Driver) -> Iterator[Transition[
             yield Transition(("subsumes", driver.owner, place), with_sink(state, place, changed))
             return
     last = place + 1 == len(state.sinks)
-    changed_driver = driver._replace(step=steps.IDLE, sink=0) if last else driver._replace(sink=place + 1)
+    changed_driver = (
+        driver._replace(step=steps.IDLE, sink=0) if last else driver._replace(sink=place + 1)
+    )
     yield Transition(("has subsumed", driver.owner, place), with_driver(state, changed_driver))
 
 

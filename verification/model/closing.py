@@ -40,10 +40,14 @@ def close(world: World, state: State, driver: Driver) -> Iterator[Transition[Sta
     elif driver.step in (steps.ABORT, steps.FINAL_ABORT):
         yield from aborting(world, state, driver, partial(_after_abort, world))
     elif sink.fence[0] > driver.closing[0]:
-        yield Transition(("is fenced by a sink", driver.owner, driver.sink), without_driver(state, driver, DEAD))
+        yield Transition(
+            ("is fenced by a sink", driver.owner, driver.sink), without_driver(state, driver, DEAD)
+        )
     elif driver.step == steps.RAISE and not server.has_sessions:
         raised = with_sink(state, driver.sink, sinks.raise_fence(sink, driver.closing))
-        yield Transition(("raises the fence", driver.owner, driver.sink), _after_raise(world, raised, driver))
+        yield Transition(
+            ("raises the fence", driver.owner, driver.sink), _after_raise(world, raised, driver)
+        )
     else:
         yield from _fence(world, state, driver, server, sink)
 
@@ -57,7 +61,9 @@ def _scan(world: World, state: State, driver: Driver, sink: Sink) -> Transition[
     return Transition(label, _after_abort(world, state, driver))
 
 
-def aborting(world: World, state: State, driver: Driver, then: After) -> Iterator[Transition[State]]:
+def aborting(
+    world: World, state: State, driver: Driver, then: After
+) -> Iterator[Transition[State]]:
     """One try at the first piece of the list; after the last one `then`."""
     place, xid = driver.sink, driver.work[0]
     asks = driver.step != steps.SWEEP_ABORT and world.mistake is not Mistake.ABORT_WITHOUT_ASKING
@@ -98,7 +104,9 @@ def _after_abort(world: World, state: State, driver: Driver) -> State:
     return with_driver(state, driver._replace(step=step))
 
 
-def _fence(world: World, state: State, driver: Driver, server: Server, sink: Sink) -> Iterator[Transition[State]]:
+def _fence(
+    world: World, state: State, driver: Driver, server: Server, sink: Sink
+) -> Iterator[Transition[State]]:
     """`Fence.raise_to`."""
     place = driver.sink
     ended = sinks.end_sessions(server, sink)
@@ -111,17 +119,23 @@ def _fence(world: World, state: State, driver: Driver, server: Server, sink: Sin
         return
     elif driver.step == steps.END_SESSIONS:
         yield Transition(
-            ("sees no session", driver.owner, place), with_driver(state, driver._replace(step=steps.RAISE))
+            ("sees no session", driver.owner, place),
+            with_driver(state, driver._replace(step=steps.RAISE)),
         )
     elif driver.step == steps.END_SESSIONS_AGAIN:
-        yield Transition(("sees no session", driver.owner, place), _after_raise(world, state, driver))
+        yield Transition(
+            ("sees no session", driver.owner, place), _after_raise(world, state, driver)
+        )
     elif not sinks.is_blocked(server, sink):
         raised = with_sink(state, place, sinks.raise_fence(sink, driver.closing))
         waiting = with_driver(raised, driver._replace(step=steps.END_SESSIONS_AGAIN))
         yield Transition(("raises the fence", driver.owner, place), waiting)
     elif not any(piece.status in (COMMITTING, LIMBO) for piece in sink.pieces):
-        # A branch was prepared after the scan and keeps its lock: the driver stops, its next recovery begins with a scan.
-        yield Transition(("gives the fence up", driver.owner, place), without_driver(state, driver, DEAD))
+        # A branch was prepared after the scan and keeps its lock: the driver stops, its next
+        # recovery begins with a scan.
+        yield Transition(
+            ("gives the fence up", driver.owner, place), without_driver(state, driver, DEAD)
+        )
 
 
 def _after_raise(world: World, state: State, driver: Driver) -> State:

@@ -1,7 +1,8 @@
-"""The worlds that are checked. No single one has everything: together they would have too many states.
+"""The worlds that are checked. No single one has everything: together they would
+have too many states.
 
-`SMALL` is checked by the tests, every state of it. `LARGE` is the same worlds with more going wrong; `make model` checks
-both. What each is there for is its `about`.
+`SMALL` is checked by the tests, every state of it. `LARGE` is the same worlds with more going
+wrong; `make model` checks both. What each is there for is its `about`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from verification.model.world import MARIADB, MEMORY, MYSQL_80, MYSQL_97, World
 
 WHOLE = World(
     "whole",
-    "two sinks of two branches, three checkpoints, two of them under way, and a driver that dies anywhere",
+    "two sinks of two branches, three checkpoints, two of them under way, "
+    "and a driver that dies anywhere",
     (MEMORY, MEMORY),
     branches=2,
     checkpoints=3,
@@ -23,7 +25,8 @@ WHOLE = World(
 )
 TWO_DRIVERS = World(
     "two drivers",
-    "a second driver starts while the first is anywhere, and either may pause for as long as it likes",
+    "a second driver starts while the first is anywhere, "
+    "and either may pause for as long as it likes",
     (MEMORY, MEMORY),
     max_concurrent=2,
     budget=Budget(rivals=1),
@@ -50,7 +53,8 @@ FOLDED = World(
 )
 FOLDED_TWICE = World(
     "folded twice",
-    "three drivers, two of which fold: one is still deleting, or has stopped deleting, while the other begins",
+    "three drivers, two of which fold: one is still deleting, or has stopped deleting, "
+    "while the other begins",
     (MEMORY,),
     checkpoints=1,
     splits_append=True,
@@ -59,7 +63,8 @@ FOLDED_TWICE = World(
 )
 RESTORED = World(
     "restored",
-    "a restore into a new lineage, also while the old driver is alive; high-water marks of both lineages",
+    "a restore into a new lineage, also while the old driver is alive; "
+    "high-water marks of both lineages",
     (MEMORY,),
     checkpoints=3,
     budget=Budget(rivals=1, restores=1, subsumptions=1),
@@ -74,7 +79,8 @@ COPIED = World(
 )
 ON_MYSQL_80 = World(
     "on MySQL 8.0",
-    "a branch has a session, locks the fence while prepared, and cannot be committed while its session lives",
+    "a branch has a session, locks the fence while prepared, "
+    "and cannot be committed while its session lives",
     (MYSQL_80,),
     max_concurrent=2,
     budget=Budget(crashes=1, server_crashes=1, declines=1),
@@ -82,7 +88,8 @@ ON_MYSQL_80 = World(
 ON_MARIADB = replace(
     ON_MYSQL_80,
     name="on MariaDB",
-    about="the share lock goes with the prepare; a commit right after the session has gone says OK and does nothing",
+    about="the share lock goes with the prepare; a commit right after the session has gone "
+    "says OK and does nothing",
     servers=(MARIADB,),
 )
 ON_MYSQL_97 = replace(
@@ -93,7 +100,8 @@ ON_MYSQL_97 = replace(
 )
 TWO_ON_MYSQL_80 = World(
     "two drivers on MySQL 8.0",
-    "commits of a driver that was overtaken are in flight; sessions of the new one are ended by the old one",
+    "commits of a driver that was overtaken are in flight; "
+    "sessions of the new one are ended by the old one",
     (MYSQL_80,),
     budget=Budget(rivals=1),
 )
@@ -130,14 +138,16 @@ BY_HAND = World(
 
 COPY_BESIDE = World(
     "copy beside",
-    "a driver over a copy of the folder starts while the one over the original is anywhere; one set of targets",
+    "a driver over a copy of the folder starts while the one over the original is anywhere; "
+    "one set of targets",
     (MEMORY, MEMORY),
     head_start=True,
     budget=Budget(folders=1),
 )
 RESTORED_TARGET = World(
     "target restored",
-    "a target is restored from a backup of any age, or swapped for an empty one, under a running driver or between two",
+    "a target is restored from a backup of any age, or swapped for an empty one, "
+    "under a running driver or between two",
     (MEMORY, MEMORY),
     checkpoints=3,
     head_start=True,
@@ -194,7 +204,9 @@ SMALL = (
 
 
 def _larger(world: World, name: str, budget: Budget, **changes: Any) -> World:
-    return replace(world, name=name, about=f"{world.name}, with more of it", budget=budget, **changes)
+    return replace(
+        world, name=name, about=f"{world.name}, with more of it", budget=budget, **changes
+    )
 
 
 LARGE = (
@@ -214,12 +226,24 @@ LARGE = (
     _larger(LOST_FOLDER, "lost folder, repaired twice", Budget(crashes=2, losses=1, repairs=2)),
     _larger(WHOLE, "whole, declined", Budget(crashes=1, declines=1)),
     _larger(TWO_DRIVERS, "two drivers, crashed", Budget(rivals=1, crashes=1)),
-    _larger(POWER_LOSS, "power loss, checked", Budget(rivals=1, power_losses=1), splits_append=True),
-    _larger(RESTORED, "restored, crashed", Budget(rivals=1, restores=1, crashes=1), max_concurrent=2),
+    _larger(
+        POWER_LOSS, "power loss, checked", Budget(rivals=1, power_losses=1), splits_append=True
+    ),
+    _larger(
+        RESTORED, "restored, crashed", Budget(rivals=1, restores=1, crashes=1), max_concurrent=2
+    ),
     _larger(COPIED, "copied, two sinks", COPIED.budget, servers=(MEMORY, MEMORY)),
     _larger(ON_MYSQL_80, "on MySQL 8.0, two branches", ON_MYSQL_80.budget, branches=2),
     _larger(ON_MARIADB, "on MariaDB, two branches", ON_MARIADB.budget, branches=2),
-    _larger(TWO_ON_MYSQL_80, "two drivers on MySQL 8.0, crashed", Budget(rivals=1, crashes=1, server_crashes=1)),
-    _larger(TWO_ON_MARIADB, "two drivers on MariaDB, crashed", Budget(rivals=1, crashes=1, server_crashes=1)),
+    _larger(
+        TWO_ON_MYSQL_80,
+        "two drivers on MySQL 8.0, crashed",
+        Budget(rivals=1, crashes=1, server_crashes=1),
+    ),
+    _larger(
+        TWO_ON_MARIADB,
+        "two drivers on MariaDB, crashed",
+        Budget(rivals=1, crashes=1, server_crashes=1),
+    ),
     _larger(FOLDED_TWICE, "folded twice, two checkpoints", FOLDED_TWICE.budget, checkpoints=2),
 )

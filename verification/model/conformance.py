@@ -1,20 +1,24 @@
 """Checks that the events that drivers have reported are a behaviour of the model.
 
-Between two events the model may take any steps that emit no event: scans, tasks, aborts, records. So the acceptor
-carries all points at which the model can be after the events so far; an event that is possible at none of them is where
-the product and the model part.
+Between two events the model may take any steps that emit no event: scans, tasks, aborts, records.
+So the acceptor carries all points at which the model can be after the events so far; an event that
+is possible at none of them is where the product and the model part.
 
     1. A step that emits an event owes it: its driver does nothing else before it has reported it.
-    2. After COMMITTED, once its sweep is over, a driver has chores, in order; the last is to tell that it has committed.
-    3. Only an end forgives what is owed: a driver may die between a step and its event. Whoever tells something later has
-       reported everything before. `verification.model.test_refused` lists what may be missing all the same.
+    2. After COMMITTED, once its sweep is over, a driver has chores, in order; the last is to tell
+       that it has committed.
+    3. Only an end forgives what is owed: a driver may die between a step and its event. Whoever
+       tells something later has reported everything before. `verification.model.test_refused` lists
+       what may be missing all the same.
 
-A driver that will tell something else next does not take a step of which it would have to tell. A task pre-commits when
-its piece is about to be looked for; earlier is the same to everybody. Every sink is the reference sink: what sessions, locks
-and crashes of a server do between two events changes when a driver gets its answer, and not which one it tells.
+A driver that will tell something else next does not take a step of which it would have to tell. A
+task pre-commits when its piece is about to be looked for; earlier is the same to everybody. Every
+sink is the reference sink: what sessions, locks and crashes of a server do between two events
+changes when a driver gets its answer, and not which one it tells.
 
-Not accepted, and reached by no seed: a driver that is asked to stop while a sink is down, and is given one more micro-batch
-nevertheless. It then commits the older checkpoint as a recovery does, without telling of COMMITTED.
+Not accepted, and reached by no seed: a driver that is asked to stop while a sink is down, and is
+given one more micro-batch nevertheless. It then commits the older checkpoint as a recovery does,
+without telling of COMMITTED.
 """
 
 from __future__ import annotations
@@ -27,7 +31,16 @@ from typing import NamedTuple
 from twophase.events import Event, SinkAcknowledged
 from verification.model import recovery, sinks, steps
 from verification.model.checkpoint import target_of
-from verification.model.event_map import ABORTED, COMMITTED, RETRIES, SUBSUMED, VERBS, Claim, Trace, TracedWorld
+from verification.model.event_map import (
+    ABORTED,
+    COMMITTED,
+    RETRIES,
+    SUBSUMED,
+    VERBS,
+    Claim,
+    Trace,
+    TracedWorld,
+)
 from verification.model.explore import Transition
 from verification.model.faults import faults
 from verification.model.log import Log, first_of
@@ -84,7 +97,9 @@ class Note(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Where the model can be: a state, a note for each driver, and which lineage of the product is which."""
+    """Where the model can be: a state, a note for each driver, and which lineage of
+    the product is which.
+    """
 
     state: State
     notes: tuple[Note, ...] = ()
@@ -108,17 +123,22 @@ def accept(world: TracedWorld, trace: Trace) -> int:
     Raises:
         RejectedTraceError: names the first event that nothing explains.
     """
-    while trace and isinstance(trace[-1][1], Started | Ended):  # whoever tells nothing more may do anything
+    # whoever tells nothing more may do anything
+    while trace and isinstance(trace[-1][1], Started | Ended):
         trace = trace[:-1]
     points, seen = {Point(first_state(world))}, 0
     folder = None
-    for place, ((number, event), upcoming) in enumerate(zip(trace, _upcoming(world, trace), strict=True)):
+    for place, ((number, event), upcoming) in enumerate(
+        zip(trace, _upcoming(world, trace), strict=True)
+    ):
         follower = _Follower(world, upcoming)
         reached = follower.closure(points)
         seen += len(reached)
         if isinstance(event, Started):
             moved, folder = folder not in (None, event.folder), event.folder
-            points = {after for point in reached for after in follower.start(point, event, moved=moved)}
+            points = {
+                after for point in reached for after in follower.start(point, event, moved=moved)
+            }
         else:
             points = {after for point in reached for after in follower.tell(point, number, event)}
         if not points:
@@ -160,10 +180,12 @@ class _Follower:
                     seen.add(further)
                     waiting.append(further)
             if len(seen) > _MOST_POINTS:
-                raise AssertionError(f"more than {_MOST_POINTS} points explain the events before {self.upcoming}")
+                raise AssertionError(
+                    f"more than {_MOST_POINTS} points explain the events before {self.upcoming}"
+                )
         return seen
 
-    # -- steps that emit no event --------------------------------------------------------------------------------------
+    # -- steps that emit no event ------------------------------------------------------------------
 
     def _silently(self, point: Point) -> Iterator[Point]:
         for driver in point.state.drivers:
@@ -179,10 +201,16 @@ class _Follower:
         for transition in driver_transitions(self.world, point.state, driver):
             after = transition.state.drivers[driver.owner - 1]
             due = note.chores[0] if note.chores and driver.step == steps.IDLE else None
-            if not isinstance(after, Driver) or (driver.step == steps.IDLE and _chore(transition) != due):
+            if not isinstance(after, Driver) or (
+                driver.step == steps.IDLE and _chore(transition) != due
+            ):
                 continue
-            noted = self._noted(note._replace(chores=note.chores[1:]) if due else note, driver, after, transition)
-            if all(self._may_say(driver, claim) for claim in (*noted.owed[:1], noted.found) if claim):
+            noted = self._noted(
+                note._replace(chores=note.chores[1:]) if due else note, driver, after, transition
+            )
+            if all(
+                self._may_say(driver, claim) for claim in (*noted.owed[:1], noted.found) if claim
+            ):
                 state = transition.state._replace(budget=self.world.budget)
                 yield point._replace(state=state).with_note(driver.owner, noted)
 
@@ -190,7 +218,9 @@ class _Follower:
         following = self.upcoming.get(driver.owner)
         return following is None or claim.is_like(following)
 
-    def _noted(self, note: Note, driver: Driver, after: Driver, transition: Transition[State]) -> Note:
+    def _noted(
+        self, note: Note, driver: Driver, after: Driver, transition: Transition[State]
+    ) -> Note:
         """Return what a step leaves to be reported and done."""
         claim, verb = self.world.of_step(transition.label), transition.label[0]
         if claim and verb == "has recovered":
@@ -198,9 +228,13 @@ class _Follower:
         if claim:
             note = note._replace(owed=(claim,))
         if after.work and not driver.work:
-            note = note._replace(found=Claim(ABORTED, (driver.sink,), self.world.pieces(driver.sink, after.work)))
+            note = note._replace(
+                found=Claim(ABORTED, (driver.sink,), self.world.pieces(driver.sink, after.work))
+            )
         elif driver.work and not after.work and note.found:
-            note = note._replace(owed=(note.found,), found=None, aborted=note.aborted + len(note.found.pieces))
+            note = note._replace(
+                owed=(note.found,), found=None, aborted=note.aborted + len(note.found.pieces)
+            )
         if verb == "FENCE":
             note = note._replace(swept=tuple(found[:2] for found in self._replaced(after)))
         if verb in ("COMMITTED", "has adopted", "has replayed"):
@@ -213,33 +247,51 @@ class _Follower:
 
     def _replaced(self, driver: Driver) -> list[Decision]:
         """What newer committed checkpoints have replaced."""
-        return [decision for decision in driver.history.decisions if decision.committed][: -self.world.retained]
+        return [decision for decision in driver.history.decisions if decision.committed][
+            : -self.world.retained
+        ]
 
     def _with_chores(self, note: Note, driver: Driver, log: Log) -> Note:
-        newest = [decision.number for decision in driver.history.decisions if decision.committed][-1]
+        newest = [decision.number for decision in driver.history.decisions if decision.committed][
+            -1
+        ]
         chores: list[str | Claim] = []
         if (newest + 1) % self.world.subsume_every == 0:
             chores.append(_COLLAPSE)
         if driver.last - first_of(log, driver.last + 1) + 1 >= self.world.fold_at:
             chores.append(_FOLD)
-        gone = [decision.number for decision in self._replaced(driver) if decision[:2] not in note.swept]
+        gone = [
+            decision.number for decision in self._replaced(driver) if decision[:2] not in note.swept
+        ]
         chores += [Claim(SUBSUMED, (number,)) for number in (gone[-1:] if note.finished else gone)]
         chores.append(Claim(COMMITTED, (newest,)))
         return note._replace(finished=True, chores=tuple(chores))
 
     def _rounds_of(self, point: Point, driver: Driver) -> Iterator[Point]:
-        """A round of commits is over, and some pieces are not proven yet: each of their sinks is reported."""
+        """A round of commits is over, and some pieces are not proven yet: each of their
+        sinks is reported.
+        """
         following, note = self.upcoming.get(driver.owner), point.notes[driver.owner - 1]
         target = target_of(self.world, driver)
-        if following is None or following.verb != RETRIES or target is None or driver.step not in _COMMITTING:
+        if (
+            following is None
+            or following.verb != RETRIES
+            or target is None
+            or driver.step not in _COMMITTING
+        ):
             return
         left = [
             place
             for place in range(len(self.world.servers))
-            if any((place, piece) not in driver.proven for piece in range(self.world.pieces_of(place, target.attempt)))
+            if any(
+                (place, piece) not in driver.proven
+                for piece in range(self.world.pieces_of(place, target.attempt))
+            )
         ]
         for places in permutations(left) if left else ():
-            claims = tuple(Claim(RETRIES, (place, target.number, note.rounds + 1)) for place in places)
+            claims = tuple(
+                Claim(RETRIES, (place, target.number, note.rounds + 1)) for place in places
+            )
             yield point.with_note(driver.owner, note._replace(owed=claims, rounds=note.rounds + 1))
 
     def _is_looked_for(self, state: State, transition: Transition[State]) -> bool:
@@ -248,13 +300,21 @@ class _Follower:
         for driver in state.drivers:
             if isinstance(driver, Driver) and driver.step in _LOOKS and driver.sink == place:
                 return True
-            if isinstance(driver, Driver) and driver.step == steps.RUNNING and [*_attempt(driver)] == attempt:
+            if (
+                isinstance(driver, Driver)
+                and driver.step == steps.RUNNING
+                and [*_attempt(driver)] == attempt
+            ):
                 following = self.upcoming.get(driver.owner)
-                if following and following.verb == VERBS[SinkAcknowledged] and following.facts[0] == place:
+                if (
+                    following
+                    and following.verb == VERBS[SinkAcknowledged]
+                    and following.facts[0] == place
+                ):
                     return True
         return False
 
-    # -- the event -----------------------------------------------------------------------------------------------------
+    # -- the event ---------------------------------------------------------------------------------
 
     def start(self, point: Point, event: Started, *, moved: bool) -> Iterator[Point]:
         """A driver starts; if the job has moved, with a copy of its folder or without one."""
@@ -270,12 +330,20 @@ class _Follower:
         """The points after the event, if it is possible now."""
         driver, note = point.state.drivers[number - 1], point.notes[number - 1]
         if isinstance(event, Ended):
-            state = without_driver(point.state, driver, DEAD) if isinstance(driver, Driver) else point.state
+            state = (
+                without_driver(point.state, driver, DEAD)
+                if isinstance(driver, Driver)
+                else point.state
+            )
             yield point._replace(state=state).with_note(number, Note())
         elif isinstance(driver, Driver) and (claim := _has_to_tell(point, driver)):
             lineages = _same_lineages(point, claim, self.world.said(event))
             if lineages is not None:
-                reported = note._replace(owed=note.owed[1:]) if note.owed else note._replace(chores=note.chores[1:])
+                reported = (
+                    note._replace(owed=note.owed[1:])
+                    if note.owed
+                    else note._replace(chores=note.chores[1:])
+                )
                 yield point._replace(lineages=lineages).with_note(number, reported)
 
 
@@ -306,8 +374,10 @@ def _same_lineages(point: Point, claim: Claim, said: Claim) -> tuple[tuple[str, 
     """Which lineage is which, if the event says what it should; None if it does not."""
     if not claim.is_like(said):
         return None
-    pairs = {(reported[0], meant[0]) for reported, meant in zip(said.pieces, claim.pieces, strict=True)} | set(
-        point.lineages
+    pairs = {
+        (reported[0], meant[0]) for reported, meant in zip(said.pieces, claim.pieces, strict=True)
+    } | set(point.lineages)
+    is_one_to_one = (
+        len(pairs) == len({reported for reported, _ in pairs}) == len({meant for _, meant in pairs})
     )
-    is_one_to_one = len(pairs) == len({reported for reported, _ in pairs}) == len({meant for _, meant in pairs})
     return tuple(sorted(pairs)) if is_one_to_one else None

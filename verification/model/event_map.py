@@ -1,7 +1,8 @@
-"""Events and steps: which event of the product reports which step of the model, and how large a trace's world is.
+"""Events and steps: which event of the product reports which step of the model, and how large
+a trace's world is.
 
-Not compared, because the model has no such thing: durations, rows, offsets, reasons, proofs, `will_retry`, `executed`, and which
-task a piece was of that nobody commits.
+Not compared, because the model has no such thing: durations, rows, offsets, reasons, proofs,
+`will_retry`, `executed`, and which task a piece was of that nobody commits.
 """
 
 from __future__ import annotations
@@ -18,10 +19,16 @@ from verification.model.world import MEMORY, World
 from verification.simulation.options import Options
 from verification.simulation.telling import Started
 
-RETRIES, ABORTED, COMMITTED, SUBSUMED = "retries", "has aborted", "has committed", "has subsumed a checkpoint"
-"""Of more than one step: a round is over, once for each sink with pieces that are not proven yet; the last orphan is gone of
-all that a scan had found; COMMITTED is accepted, the sweep is over, the log folded and the ledgers collapsed; before that,
-once for each older committed checkpoint."""
+RETRIES, ABORTED, COMMITTED, SUBSUMED = (
+    "retries",
+    "has aborted",
+    "has committed",
+    "has subsumed a checkpoint",
+)
+"""Of more than one step: a round is over, once for each sink with pieces that are not proven yet;
+the last orphan is gone of all that a scan had found; COMMITTED is accepted, the sweep is over, the
+log folded and the ledgers collapsed; before that, once for each older committed checkpoint.
+"""
 
 VERBS: dict[type[events.Event], str] = {
     events.RecoveryStarted: "FENCE",
@@ -39,7 +46,16 @@ VERBS: dict[type[events.Event], str] = {
 }
 """All that a coordinator and its sinks tell, and the step that it tells of."""
 
-_COMPARED = ("sink", "generation", "checkpoint", "attempt", "recommitted", "aborted", "retries", "pieces")
+_COMPARED = (
+    "sink",
+    "generation",
+    "checkpoint",
+    "attempt",
+    "recommitted",
+    "aborted",
+    "retries",
+    "pieces",
+)
 
 Trace = Sequence[tuple[int, events.Event]]
 _PLENTY = 99
@@ -52,8 +68,8 @@ class Claim(NamedTuple):
     Attributes:
         verb: of the step.
         facts: the sink's place and numbers, in the order of `_COMPARED`.
-        pieces: (lineage, number, generation, counter, branch): the product's lineages or the model's. The branch is -1 for
-            one that nobody commits.
+        pieces: (lineage, number, generation, counter, branch): the product's lineages or the
+            model's. The branch is -1 for one that nobody commits.
     """
 
     verb: str
@@ -62,7 +78,9 @@ class Claim(NamedTuple):
 
     def is_like(self, other: Claim) -> bool:
         """Whether both say the same, lineages aside."""
-        return self[:2] == other[:2] and [piece[1:] for piece in self.pieces] == [piece[1:] for piece in other.pieces]
+        return self[:2] == other[:2] and [piece[1:] for piece in self.pieces] == [
+            piece[1:] for piece in other.pieces
+        ]
 
 
 class _Name(NamedTuple):
@@ -87,7 +105,8 @@ Part = tuple[str, Attempt]
 
 @dataclass(frozen=True, eq=False)
 class TracedWorld(World):
-    """As large as a trace shows, and with everything that can go wrong. Every sink is the reference sink.
+    """As large as a trace shows, and with everything that can go wrong. Every sink is
+    the reference sink.
 
     Attributes:
         names: of the sinks.
@@ -95,7 +114,8 @@ class TracedWorld(World):
         subsume_every: how often the sinks are let collapse their proofs, in checkpoints.
         acknowledged: how many pieces a sink has acknowledged.
         committed: the names of the pieces that were committed.
-        orphans: the names of others that were aborted. A piece that nobody ever names need not have been there.
+        orphans: the names of others that were aborted. A piece that nobody ever names need
+            not have been there.
         decided: the attempts that were.
     """
 
@@ -121,7 +141,15 @@ class TracedWorld(World):
             replays=True,
             retained=retained,
             asks=False,
-            budget=Budget(rivals=_PLENTY, declines=_PLENTY, folds=1, subsumptions=1, restores=1, copies=1, losses=1),
+            budget=Budget(
+                rivals=_PLENTY,
+                declines=_PLENTY,
+                folds=1,
+                subsumptions=1,
+                restores=1,
+                copies=1,
+                losses=1,
+            ),
             names=names,
             fold_at=fold_at,
             subsume_every=subsume_every,
@@ -154,7 +182,7 @@ class TracedWorld(World):
             for name in map(_Name.of, event.pieces):
                 self.orphans.setdefault((name.sink, name.attempt), set()).add(name.text)
 
-    # -- sizes ---------------------------------------------------------------------------------------------------------
+    # -- sizes -------------------------------------------------------------------------------------
 
     def pieces_of(self, place: int, attempt: Attempt) -> int:
         part = self.names[place], attempt
@@ -166,13 +194,17 @@ class TracedWorld(World):
         listed = 0 if attempt in self.decided else self.pieces_of(place, attempt)
         return max(0, len(others) - listed)
 
-    # -- claims --------------------------------------------------------------------------------------------------------
+    # -- claims ------------------------------------------------------------------------------------
 
     def pieces(self, place: int, xids: Sequence[Xid]) -> tuple[tuple[int, ...], ...]:
         """The model's pieces, as a claim has them."""
 
         def branch(xid: Xid) -> int:
-            return xid[4] if xid[4] < len(self.committed.get((self.names[place], xid[2:4]), ())) else -1
+            return (
+                xid[4]
+                if xid[4] < len(self.committed.get((self.names[place], xid[2:4]), ()))
+                else -1
+            )
 
         return _in_order((*xid[:4], branch(xid)) for xid in xids)
 
@@ -183,7 +215,10 @@ class TracedWorld(World):
             known = self.committed.get((sink, name.attempt), [])
             return known.index(name.text) if name.text in known else -1
 
-        return _in_order((name.lineage, name.number, *name.attempt, branch(name)) for name in map(_Name.of, texts))
+        return _in_order(
+            (name.lineage, name.number, *name.attempt, branch(name))
+            for name in map(_Name.of, texts)
+        )
 
     def said(self, event: events.Event) -> Claim:
         """What an event says."""
@@ -230,7 +265,10 @@ def _in_order(pieces: Iterable[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
 
 
 _OfAnAttempt = (
-    events.CheckpointTriggered | events.SinkAcknowledged | events.CheckpointDeclined | events.CheckpointDecided
+    events.CheckpointTriggered
+    | events.SinkAcknowledged
+    | events.CheckpointDeclined
+    | events.CheckpointDecided
 )
 
 

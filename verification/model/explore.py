@@ -1,14 +1,17 @@
 """The checker: breadth first over every reachable state of a specification.
 
-A specification is a set of first states, a function from a state to its transitions, and predicates. The checker
+A specification is a set of first states, a function from a state to its transitions, and
+predicates. The checker
 
-    1. visits every reachable state once, nearest first, so that the first violation has a shortest trace
+    1. visits every reachable state once, nearest first, so that the first violation
+       has a shortest trace
     2. checks every invariant in every state
-    3. afterwards looks whether the goal can still be reached from each state without a further fault (AG EF goal): it
-       walks the transitions that are no faults backwards from all goals, and whatever it does not meet is stuck
+    3. afterwards looks whether the goal can still be reached from each state without a further
+       fault (AG EF goal): it walks the transitions that are no faults backwards from all goals, and
+       whatever it does not meet is stuck
 
-States are hashable values. Of a visited state the checker keeps the state, its parent and its outgoing transitions that
-are no faults; labels are found again by looking at the parent once more.
+States are hashable values. Of a visited state the checker keeps the state, its parent and its
+outgoing transitions that are no faults; labels are found again by looking at the parent once more.
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ class Violation(Generic[S]):
 
     Attributes:
         claim: the name of the invariant, or `STUCK`.
-        trace: the shortest way to a state that violates it, from a first state on; the first label is empty.
+        trace: the shortest way to a state that violates it, from a first state on; the
+            first label is empty.
     """
 
     claim: str
@@ -92,7 +96,8 @@ def explore(specification: Specification[S], limit: int | None = None) -> Explor
 
     Args:
         specification: what is to be checked.
-        limit: how many states to visit at the most. The goal is looked for only if all were visited.
+        limit: how many states to visit at the most. The goal is looked for only
+            if all were visited.
     """
     return _Search(specification, limit).run()
 
@@ -116,7 +121,7 @@ class _Search(Generic[S]):
             violation = self._backwards(self._specification.goal)
         return Exploration(len(self._states), self._transitions, depth, complete, violation)
 
-    # -- 1 and 2 -------------------------------------------------------------------------------------------------------
+    # -- 1 and 2 -----------------------------------------------------------------------------------
 
     def _forwards(self) -> tuple[int, bool, Violation[S] | None]:
         for state in self._specification.initial:
@@ -154,9 +159,12 @@ class _Search(Generic[S]):
         return True
 
     def _violated(self, state: S) -> str | None:
-        return next((claim for claim, holds in self._specification.invariants.items() if not holds(state)), None)
+        return next(
+            (claim for claim, holds in self._specification.invariants.items() if not holds(state)),
+            None,
+        )
 
-    # -- 3 -------------------------------------------------------------------------------------------------------------
+    # -- 3 -----------------------------------------------------------------------------------------
 
     def _backwards(self, goal: Callable[[S], bool]) -> Violation[S] | None:
         """The nearest state from which the goal is out of reach."""
@@ -175,7 +183,9 @@ class _Search(Generic[S]):
         return None if stuck < 0 else self._violation(STUCK, stuck)
 
     def _incoming(self) -> tuple[array[int], array[int]]:
-        """The transitions by their target, as two flat arrays: where each target's sources begin, and the sources."""
+        """The transitions by their target, as two flat arrays: where each target's sources
+        begin, and the sources.
+        """
         starts = array("i", bytes(4 * (len(self._states) + 1)))
         for target in self._targets:
             starts[target + 1] += 1
@@ -188,7 +198,7 @@ class _Search(Generic[S]):
             places[target] += 1
         return starts, sources
 
-    # -- traces --------------------------------------------------------------------------------------------------------
+    # -- traces ------------------------------------------------------------------------------------
 
     def _violation(self, claim: str, number: int) -> Violation[S]:
         return Violation(claim, tuple(self._back_from(number))[::-1])

@@ -62,20 +62,27 @@ def _servers(world: World, state: State) -> Iterator[Transition[State]]:
         if any(piece.status == LIMBO for piece in sink.pieces):
             # A repair, not a fault: the reason of the retries tells the operator to do it.
             for restarted in _restarted(sink):
-                yield Transition(("is restarted", "sink", place), with_sink(state, place, restarted))
+                yield Transition(
+                    ("is restarted", "sink", place), with_sink(state, place, restarted)
+                )
         elif budget.server_crashes and server.has_sessions:
             fewer = state._replace(budget=budget._replace(server_crashes=budget.server_crashes - 1))
             for restarted in _restarted(sink):
-                yield Transition(("crashes", "sink", place), with_sink(fewer, place, restarted), fault=True)
+                yield Transition(
+                    ("crashes", "sink", place), with_sink(fewer, place, restarted), fault=True
+                )
         if budget.rollbacks:
             fewer = state._replace(budget=budget._replace(rollbacks=budget.rollbacks - 1))
             for piece in sink.pieces:
                 if piece.status == PREPARED:
                     gone = tuple(
-                        found._replace(status=ROLLED_BACK) if found is piece else found for found in sink.pieces
+                        found._replace(status=ROLLED_BACK) if found is piece else found
+                        for found in sink.pieces
                     )
                     changed = with_sink(fewer, place, sink._replace(pieces=gone))
-                    yield Transition(("rolls back by hand", "somebody", place, *piece[:5]), changed, fault=True)
+                    yield Transition(
+                        ("rolls back by hand", "somebody", place, *piece[:5]), changed, fault=True
+                    )
 
 
 def _restarted(sink: Sink) -> Iterator[Sink]:
@@ -86,7 +93,9 @@ def _restarted(sink: Sink) -> Iterator[Sink]:
         landed = dict(zip(flying, outcomes, strict=True))
         yield sink._replace(
             pieces=tuple(
-                piece._replace(status=landed.get(piece) or _RESTARTED.get(piece.status, piece.status))
+                piece._replace(
+                    status=landed.get(piece) or _RESTARTED.get(piece.status, piece.status)
+                )
                 for piece in staying
             )
         )
@@ -95,14 +104,19 @@ def _restarted(sink: Sink) -> Iterator[Sink]:
 def _operators(state: State) -> Iterator[Transition[State]]:
     budget = state.budget
     if budget.copies:
-        copied = state._replace(copy=log.read(state.log)[0], budget=budget._replace(copies=budget.copies - 1))
+        copied = state._replace(
+            copy=log.read(state.log)[0], budget=budget._replace(copies=budget.copies - 1)
+        )
         yield Transition(("copies the folder", "the operator"), copied, fault=True)
     if budget.losses and not any(isinstance(driver, Driver) for driver in state.drivers):
         copy = state.copy.decisions if state.copy else ()
         known = {decision[:4] for decision in copy}
         lost = state._replace(
             log=(),
-            decided=tuple(found if found[:4] in known else found._replace(lost=True) for found in state.decided),
+            decided=tuple(
+                found if found[:4] in known else found._replace(lost=True)
+                for found in state.decided
+            ),
             budget=budget._replace(losses=budget.losses - 1),
         )
         yield Transition(("loses the folder", "the operator"), lost, fault=True)

@@ -2,20 +2,24 @@
 
     I1  visible or being committed => its checkpoint is decided, durably
     I2  decided => every piece of it is pre-committed or visible in its sink, in every sink
-    I3  visible or being committed => it is of the decided attempt, and of a task attempt that the decision lists
-    I4  a driver takes a piece for committed, or the log says COMMITTED => it is visible; in each sink and lineage
-        checkpoints become visible in their order
-    I5  no two branches of different owners have one name in a sink, no two living drivers have one generation
+    I3  visible or being committed => it is of the decided attempt, and of a task attempt that
+        the decision lists
+    I4  a driver takes a piece for committed, or the log says COMMITTED => it is visible; in each
+        sink and lineage checkpoints become visible in their order
+    I5  no two branches of different owners have one name in a sink, no two living drivers
+        have one generation
     I6  a driver that has taken over knows every lineage that a sink has rows of
-    I7  no driver takes a record for its own that was not at the end of the log; no checkpoint is decided twice;
-        nothing undecided of an attempt below `closed` is pre-committed, or can be
-    I8  a driver gives a decided piece up for lost only if somebody has rolled it back by hand, or a driver over a copy of
-        the folder, or its target was restored from a backup; it says that a target has changed only if one has; and no driver goes on
-        over a target that lacks what is committed
-    rows exactly once: in each sink a range of rows is visible from one attempt only, and no range is left out
+    I7  no driver takes a record for its own that was not at the end of the log; no checkpoint is
+        decided twice; nothing undecided of an attempt below `closed` is pre-committed, or can be
+    I8  a driver gives a decided piece up for lost only if somebody has rolled it back by hand, or a
+        driver over a copy of the folder, or its target was restored from a backup; it says that a
+        target has changed only if one has; and no driver goes on over a target that
+        lacks what is committed
+    rows exactly once: in each sink a range of rows is visible from one attempt only, and
+        no range is left out
 
-I9 (durable bytes) and I10 (targets) are about what a state has no room for. That every checkpoint ends resolved is the
-goal, `is_settled`.
+I9 (durable bytes) and I10 (targets) are about what a state has no room for. That every checkpoint
+ends resolved is the goal, `is_settled`.
 """
 
 from __future__ import annotations
@@ -64,7 +68,9 @@ def nothing_is_committed_before_its_decision(world: World, state: State) -> bool
 
 
 def nothing_decided_is_aborted(world: World, state: State) -> bool:
-    """I2. A driver over a copy of the folder cannot know the decisions; but it sees what any sink shows."""
+    """I2. A driver over a copy of the folder cannot know the decisions; but it sees
+    what any sink shows.
+    """
     if state.other is not None or state.changed:
         return not state.rolled_back
     for place, sink in enumerate(state.sinks):
@@ -83,23 +89,30 @@ def nothing_undecided_becomes_visible(world: World, state: State) -> bool:
     for place, sink in enumerate(state.sinks):
         names = _names(state, place)
         for piece in sink.pieces:
-            if piece.status in _OUT and (_name(piece) not in names or piece.branch >= world.branches):
+            if piece.status in _OUT and (
+                _name(piece) not in names or piece.branch >= world.branches
+            ):
                 return False
     return True
 
 
 def committed_is_said_on_proof(world: World, state: State) -> bool:
     """I4."""
-    visible = [{piece[:5] for piece in sink.pieces if piece.status in VISIBLE} for sink in state.sinks]
+    visible = [
+        {piece[:5] for piece in sink.pieces if piece.status in VISIBLE} for sink in state.sinks
+    ]
     for driver in () if state.changed else _alive(state):
         target = target_of(world, driver)
         if target and any(
-            (*target[:2], *target.attempt_in(place), branch) not in visible[place] for place, branch in driver.proven
+            (*target[:2], *target.attempt_in(place), branch) not in visible[place]
+            for place, branch in driver.proven
         ):
             return False
         for decision in driver.history.decisions:
             if decision.committed and not all(
-                xid in found for place, found in enumerate(visible) for xid in decision.xids(place, world.branches)
+                xid in found
+                for place, found in enumerate(visible)
+                for xid in decision.xids(place, world.branches)
             ):
                 return False
     return all(_is_in_order(world, state, place) for place in range(len(state.sinks)))
@@ -112,7 +125,9 @@ def _is_in_order(world: World, state: State, place: int) -> bool:
         decision[:2]
         for decision in state.decided
         if place in decision.given_up
-        or all((*decision.name_in(place)[:4], branch) in visible for branch in range(world.branches))
+        or all(
+            (*decision.name_in(place)[:4], branch) in visible for branch in range(world.branches)
+        )
     }
     return all(
         (lineage, number - 1) in whole
@@ -140,7 +155,9 @@ def a_store_without_history_stops(world: World, state: State) -> bool:
     for driver in _alive(state):
         if driver.history.lineages and driver.generation >= newest:
             known = {found.id for found in driver.history.lineages}
-            known |= {ancestor for found in driver.history.lineages for ancestor, _ in found.ancestors}
+            known |= {
+                ancestor for found in driver.history.lineages for ancestor, _ in found.ancestors
+            }
             if not lineages <= known:
                 return False
     return True
@@ -149,7 +166,12 @@ def a_store_without_history_stops(world: World, state: State) -> bool:
 def one_driver_writes(world: World, state: State) -> bool:
     """I7."""
     for driver in _alive(state):
-        if not driver.folder and driver.record is None and driver.nonce == driver.owner and driver.last:
+        if (
+            not driver.folder
+            and driver.record is None
+            and driver.nonce == driver.owner
+            and driver.last
+        ):
             slot = state.log[driver.last - 1] if driver.last <= len(state.log) else None
             if slot is not None and slot.stray and slot.nonce == driver.owner:
                 return False
@@ -162,11 +184,17 @@ def one_driver_writes(world: World, state: State) -> bool:
 
 
 def nothing_is_left_behind(world: World, state: State) -> bool:
-    """I7, the final scan. A target that is restored from a backup has its older fence again: what comes, or comes back, waits for the next recovery."""
+    """I7, the final scan. A target that is restored from a backup has its older fence again: what
+    comes, or comes back, waits for the next recovery.
+    """
     if state.changed or state.returned:
         return True
     for place, sink in enumerate(state.sinks):
-        left = [piece for piece in sink.pieces if piece.status in _LEFT_BEHIND and piece.attempt < sink.closed]
+        left = [
+            piece
+            for piece in sink.pieces
+            if piece.status in _LEFT_BEHIND and piece.attempt < sink.closed
+        ]
         names = _names(state, place) if left else set()
         if any(_name(piece) not in names or piece.branch >= world.branches for piece in left):
             return False
@@ -178,14 +206,26 @@ def losses_are_real(world: World, state: State) -> bool:
     if state.overlooked or (CHANGED in state.drivers and not state.changed):
         return False
     explained = state.changed or state.returned or state.other is not None
-    return LOST not in state.drivers or explained or any(piece.status == ROLLED_BACK for piece in _pieces(state))
+    return (
+        LOST not in state.drivers
+        or explained
+        or any(piece.status == ROLLED_BACK for piece in _pieces(state))
+    )
 
 
 def rows_are_committed_exactly_once(world: World, state: State) -> bool:
     """Each range of rows is visible from one attempt only, and no range is left out."""
     for place, sink in enumerate(state.sinks):
-        ranges = {name: found.range for found in state.decided for name in (found[:5], found.name_in(place))}
-        attempts = {name for piece in sink.pieces if piece.status in VISIBLE and (name := _name(piece)) in ranges}
+        ranges = {
+            name: found.range
+            for found in state.decided
+            for name in (found[:5], found.name_in(place))
+        }
+        attempts = {
+            name
+            for piece in sink.pieces
+            if piece.status in VISIBLE and (name := _name(piece)) in ranges
+        }
         if len(attempts) != len({ranges[name] for name in attempts}):
             return False
     return _has_no_gap([found for found in state.decided if not found.lost])
@@ -206,7 +246,9 @@ def _has_no_gap(decided: list[Decided]) -> bool:
 
 
 def is_settled(world: World, state: State) -> bool:
-    """The goal: every piece is committed or gone and all rows are visible, or the job has stopped with a named error."""
+    """The goal: every piece is committed or gone and all rows are visible, or the job has stopped
+    with a named error.
+    """
     if any(driver in (REFUSED, LOST, CHANGED) for driver in state.drivers):
         return True
     if any(piece.status in _UNRESOLVED for piece in _pieces(state)):
@@ -214,7 +256,8 @@ def is_settled(world: World, state: State) -> bool:
     ranges = {found.range for found in state.decided if not found.lost}
     if ranges != set(range(world.checkpoints)):
         return False
-    if state.other is not None:  # each of the two logs may have a decision that the other driver has made its own
+    # each of the two logs may have a decision that the other driver has made its own
+    if state.other is not None:
         return True
     history, _, _ = read(state.log)
     return not any(not decision.committed for decision in history.decisions)

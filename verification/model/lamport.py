@@ -1,8 +1,9 @@
-"""Calibration: Lamport's `TCommit` and `TwoPhase` with the same checker, and the counts that everybody gets.
+"""Calibration: Lamport's `TCommit` and `TwoPhase` with the same checker, and the counts
+that everybody gets.
 
-Gray and Lamport, "Consensus on Transaction Commit", section 3 and the TLA+ modules TCommit and TwoPhase. With three
-resource managers TLC reports 34 distinct states for TCommit and 288 for TwoPhase. A checker that visits too few states
-or takes two for one would give other numbers.
+Gray and Lamport, "Consensus on Transaction Commit", section 3 and the TLA+ modules TCommit and
+TwoPhase. With three resource managers TLC reports 34 distinct states for TCommit and 288 for
+TwoPhase. A checker that visits too few states or takes two for one would give other numbers.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def tcommit(managers: int) -> Specification[Managers]:
 def twophase(managers: int) -> Specification[Commit]:
     """Two-phase commit: one coordinator, messages that are never lost nor taken away."""
     first = Commit((WORKING,) * managers, INIT, frozenset(), frozenset())
-    return Specification([first], _twophase, {"TCConsistent": lambda state: is_consistent(state.managers)})
+    return Specification(
+        [first], _twophase, {"TCConsistent": lambda state: is_consistent(state.managers)}
+    )
 
 
 def _tcommit(states: Managers) -> Iterator[Transition[Managers]]:
@@ -63,18 +66,26 @@ def _tcommit(states: Managers) -> Iterator[Transition[Managers]]:
 
 
 def _twophase(state: Commit) -> Iterator[Transition[Commit]]:
-    return chain(_coordinator(state), *(_manager(state, manager) for manager in range(len(state.managers))))
+    return chain(
+        _coordinator(state), *(_manager(state, manager) for manager in range(len(state.managers)))
+    )
 
 
 def _coordinator(state: Commit) -> Iterator[Transition[Commit]]:
     if state.coordinator != INIT:
         return
     if len(state.heard) == len(state.managers):
-        yield Transition(("TMCommit",), state._replace(coordinator=COMMITTED, messages=state.messages | {COMMIT}))
-    yield Transition(("TMAbort",), state._replace(coordinator=ABORTED, messages=state.messages | {ABORT}))
+        yield Transition(
+            ("TMCommit",), state._replace(coordinator=COMMITTED, messages=state.messages | {COMMIT})
+        )
+    yield Transition(
+        ("TMAbort",), state._replace(coordinator=ABORTED, messages=state.messages | {ABORT})
+    )
     for manager in range(len(state.managers)):
         if manager in state.messages:
-            yield Transition(("TMRcvPrepared", manager), state._replace(heard=state.heard | {manager}))
+            yield Transition(
+                ("TMRcvPrepared", manager), state._replace(heard=state.heard | {manager})
+            )
 
 
 def _manager(state: Commit, manager: int) -> Iterator[Transition[Commit]]:

@@ -1,4 +1,5 @@
-"""The job's log: create-if-absent at the number after the last one seen, a check afterwards, and folding.
+"""The job's log: create-if-absent at the number after the last one seen, a check
+afterwards, and folding.
 
 `twophase.state.log` and `.records`. The steps of an append, as far as the world takes them apart:
 
@@ -44,7 +45,7 @@ _TAKE_OVER_TRIES = 2
 """20 in the product."""
 
 
-# -- what a log adds up to ---------------------------------------------------------------------------------------------
+# -- what a log adds up to -------------------------------------------------------------------------
 
 
 def apply(history: History, record: Record) -> History:
@@ -61,7 +62,8 @@ def apply(history: History, record: Record) -> History:
         done = (record.lineage, record.number)
         return history._replace(
             decisions=tuple(
-                found._replace(committed=True) if found[:2] == done else found for found in history.decisions
+                found._replace(committed=True) if found[:2] == done else found
+                for found in history.decisions
             )
         )
     return record.history
@@ -71,7 +73,9 @@ def _repaired(history: History, record: Repaired) -> History:
     if record.begins is not None:
         return history._replace(lineages=(*history.lineages, record.begins), decisions=())
     about = (record.lineage, record.number)
-    changed = [_amended(found, record) if found[:2] == about else found for found in history.decisions]
+    changed = [
+        _amended(found, record) if found[:2] == about else found for found in history.decisions
+    ]
     return history._replace(decisions=tuple(changed))
 
 
@@ -95,7 +99,9 @@ def read(log: Log) -> tuple[History, int, int]:
 def first_of(log: Log, before: int) -> int:
     """The number of the newest SUBSUMED record before a number; 1 if there is none."""
     numbers = (
-        number for number in range(before - 1, 0, -1) if (slot := log[number - 1]) and isinstance(slot.record, Subsume)
+        number
+        for number in range(before - 1, 0, -1)
+        if (slot := log[number - 1]) and isinstance(slot.record, Subsume)
     )
     return next(numbers, 1)
 
@@ -138,9 +144,13 @@ def _noted(state: State, slot: Slot) -> State:
 
 
 def _noted_repair(state: State, owner: int, record: Repaired) -> State:
-    """The same: a repair is durable. Who has stopped because of what it mends has nothing to do with it any more."""
+    """The same: a repair is durable. Who has stopped because of what it mends has nothing to
+    do with it any more.
+    """
     drivers = tuple(DEAD if driver in (LOST, REFUSED) else driver for driver in state.drivers)
-    return state._replace(drivers=drivers, decided=tuple(_after_repair(one, owner, record) for one in state.decided))
+    return state._replace(
+        drivers=drivers, decided=tuple(_after_repair(one, owner, record) for one in state.decided)
+    )
 
 
 def _after_repair(decided: Decided, owner: int, record: Repaired) -> Decided:
@@ -159,10 +169,12 @@ def _base(log: Log, lineage: int) -> int:
     return next((known.base for known in history.lineages if known.id == lineage), 0)
 
 
-# -- appending ---------------------------------------------------------------------------------------------------------
+# -- appending -------------------------------------------------------------------------------------
 
 
-def append(world: World, state: State, driver: Driver, record: Record, then: str) -> Iterator[Transition[State]]:
+def append(
+    world: World, state: State, driver: Driver, record: Record, then: str
+) -> Iterator[Transition[State]]:
     """A driver appends, and goes on with the step `then`."""
     if driver.last < len(state.log) and state.log[driver.last] is not None:
         yield _fenced(state, driver, record)
@@ -190,9 +202,13 @@ def appending(world: World, state: State, driver: Driver) -> Iterator[Transition
         yield _fenced(state, driver, record)
 
 
-def _create(world: World, state: State, driver: Driver, record: Record, then: str) -> Iterator[Transition[State]]:
+def _create(
+    world: World, state: State, driver: Driver, record: Record, then: str
+) -> Iterator[Transition[State]]:
     at_the_end = driver.last == len(state.log)
-    sync_first = world.splits_sync and not (world.mistake is Mistake.COMMIT_BEFORE_SYNC and isinstance(record, Decide))
+    sync_first = world.splits_sync and not (
+        world.mistake is Mistake.COMMIT_BEFORE_SYNC and isinstance(record, Decide)
+    )
     slot = Slot(driver.owner, record, synced=not world.splits_sync, stray=not at_the_end)
     created = state._replace(log=(*state.log[: driver.last], slot, *state.log[driver.last + 1 :]))
     if slot.synced and (at_the_end or world.mistake is Mistake.CHECK_THEN_CREATE):
@@ -201,11 +217,17 @@ def _create(world: World, state: State, driver: Driver, record: Record, then: st
         waiting = driver._replace(
             step=steps.APPEND_SYNC if sync_first else steps.APPEND_CHECK, record=record, then=then
         )
-        yield Transition(("creates", driver.owner, driver.last + 1, record), with_driver(created, waiting))
+        yield Transition(
+            ("creates", driver.owner, driver.last + 1, record), with_driver(created, waiting)
+        )
     else:
         yield _accepted(created, driver, record, then)
     if world.mistake is Mistake.ABORT_AFTER_UNCLEAR_CREATE and isinstance(record, Decide):
-        yield Transition(("takes an unclear create for a failure", driver.owner), declined(created, driver), fault=True)
+        yield Transition(
+            ("takes an unclear create for a failure", driver.owner),
+            declined(created, driver),
+            fault=True,
+        )
 
 
 def _passes(world: World, log: Log, driver: Driver) -> bool:
@@ -251,13 +273,15 @@ def _accepted(state: State, driver: Driver, record: Record, then: str) -> Transi
     return Transition((record.kind, driver.owner, *record[1:]), with_driver(state, driver))
 
 
-# -- folding -----------------------------------------------------------------------------------------------------------
+# -- folding ---------------------------------------------------------------------------------------
 
 
 def fold(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
     """`JobLog.fold`: all committed checkpoints but the newest ones go, then the records before."""
     history = driver.history
-    kept = [found for found in history.decisions if found.committed][-world.retained :] + uncommitted(history)
+    kept = [found for found in history.decisions if found.committed][
+        -world.retained :
+    ] + uncommitted(history)
     record = Subsume("SUBSUMED", history._replace(decisions=tuple(kept)))
     state = state._replace(budget=state.budget._replace(folds=state.budget.folds - 1))
     numbers = range(first_of(state.log, driver.last + 1), driver.last + 1)

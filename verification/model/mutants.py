@@ -1,7 +1,8 @@
-"""Deliberate mistakes: for each what it is, the world in which it shows, and the claim that finds it.
+"""Deliberate mistakes: for each what it is, the world in which it shows, and the
+claim that finds it.
 
-A checker that finds nothing wrong is worth what it finds when something is. The last group is no invention: the protocol
-was first built like that, and this model, or a review, found it.
+A checker that finds nothing wrong is worth what it finds when something is. The last group is no
+invention: the protocol was first built like that, and this model, or a review, found it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _ON_MYSQL = World("crash on MySQL 8.0", "", (MYSQL_80,), budget=Budget(crashes=1
 _ON_MARIADB = World("crash on MariaDB", "", (MARIADB,), budget=Budget(crashes=1))
 _LOST = World("folder lost", "", (MEMORY,), budget=Budget(crashes=1, losses=1))
 _ADOPTED = World("adopted", "", (MEMORY,), budget=Budget(crashes=1, losses=1, repairs=1))
-_RESTORE = World("restore", "", (MEMORY,), checkpoints=4, budget=Budget(crashes=1, restores=1, subsumptions=1))
+_RESTORE = World(
+    "restore", "", (MEMORY,), checkpoints=4, budget=Budget(crashes=1, restores=1, subsumptions=1)
+)
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,25 @@ class Mutant:
 
 
 MUTANTS = (
-    Mutant(Mistake.COMMIT_BEFORE_SYNC, "commits before the decision is synced", worlds.POWER_LOSS, I1),
-    Mutant(Mistake.NOTA_MEANS_DONE, "takes XAER_NOTA for a commit that was done before", _ON_MYSQL, I4),
-    Mutant(Mistake.SKIP_BY_NUMBER, "skips a batch whose number is decided in any lineage", _RESTORE, ROWS),
+    Mutant(
+        Mistake.COMMIT_BEFORE_SYNC, "commits before the decision is synced", worlds.POWER_LOSS, I1
+    ),
+    Mutant(
+        Mistake.NOTA_MEANS_DONE, "takes XAER_NOTA for a commit that was done before", _ON_MYSQL, I4
+    ),
+    Mutant(
+        Mistake.SKIP_BY_NUMBER,
+        "skips a batch whose number is decided in any lineage",
+        _RESTORE,
+        ROWS,
+    ),
     Mutant(Mistake.CHECK_THEN_CREATE, "looks whether a number is free, then writes", _RIVAL, I5),
-    Mutant(Mistake.ABORT_AFTER_UNCLEAR_CREATE, "aborts when the create of a decision is unclear", _CRASH, I2),
+    Mutant(
+        Mistake.ABORT_AFTER_UNCLEAR_CREATE,
+        "aborts when the create of a decision is unclear",
+        _CRASH,
+        I2,
+    ),
     Mutant(
         Mistake.XID_WITHOUT_GENERATION,
         "leaves the generation out of the xid",
@@ -70,24 +87,77 @@ MUTANTS = (
         I2,
     ),
     Mutant(Mistake.RECOVER_NEWEST_ONLY, "recovers the newest decision only", _BEHIND, I4),
-    Mutant(Mistake.SCAN_BEFORE_FENCE, "scans for orphans before its fence is in the log", _RIVAL, I2),
-    Mutant(Mistake.LEDGER_OUTSIDE_BRANCH, "writes the ledger row outside the branch", _ON_MYSQL, I4),
+    Mutant(
+        Mistake.SCAN_BEFORE_FENCE, "scans for orphans before its fence is in the log", _RIVAL, I2
+    ),
+    Mutant(
+        Mistake.LEDGER_OUTSIDE_BRANCH, "writes the ledger row outside the branch", _ON_MYSQL, I4
+    ),
     Mutant(Mistake.FENCE_OUTSIDE_BRANCH, "reads the fence outside the branch", _ON_MYSQL, I7),
-    Mutant(Mistake.RETRY_SINGLE_TASKS, "retries only the sinks that have not acknowledged", _DECLINE, I2),
+    Mutant(
+        Mistake.RETRY_SINGLE_TASKS,
+        "retries only the sinks that have not acknowledged",
+        _DECLINE,
+        I2,
+    ),
     Mutant(Mistake.NO_FINAL_SCAN, "does not scan again after the fence is raised", _ON_MARIADB, I7),
     Mutant(Mistake.PLAIN_LEDGER_READ, "reads the ledger without a lock", _ON_MYSQL, I8),
-    Mutant(Mistake.OK_BELIEVED, "believes the OK of XA COMMIT while the session still leaves", _ON_MYSQL, I4),
+    Mutant(
+        Mistake.OK_BELIEVED,
+        "believes the OK of XA COMMIT while the session still leaves",
+        _ON_MYSQL,
+        I4,
+    ),
     Mutant(Mistake.FOLD_DESCENDING, "deletes folded records newest first", worlds.FOLDED_TWICE, I7),
-    Mutant(Mistake.NO_CHECK_AFTER_CREATE, "does not look at the log after an append", worlds.FOLDED_TWICE, I7),
-    Mutant(Mistake.MARK_ACROSS_LINEAGES, "takes the high-water mark of another lineage for proof", _RESTORE, I4),
-    Mutant(Mistake.RESTORE_WITHOUT_ADOPTING, "restores without adopting decided checkpoints", worlds.COPIED, I2),
+    Mutant(
+        Mistake.NO_CHECK_AFTER_CREATE,
+        "does not look at the log after an append",
+        worlds.FOLDED_TWICE,
+        I7,
+    ),
+    Mutant(
+        Mistake.MARK_ACROSS_LINEAGES,
+        "takes the high-water mark of another lineage for proof",
+        _RESTORE,
+        I4,
+    ),
+    Mutant(
+        Mistake.RESTORE_WITHOUT_ADOPTING,
+        "restores without adopting decided checkpoints",
+        worlds.COPIED,
+        I2,
+    ),
     Mutant(Mistake.COMMIT_OUT_OF_ORDER, "commits the newest decision first", _BEHIND, I4),
-    Mutant(Mistake.DECIDE_WITHOUT_ALL, "decides although an acknowledgement is missing", _DECLINE, I2),
-    Mutant(Mistake.GENERATION_REUSED, "starts again with the same generation, counting from 1", _CRASH, I2),
-    Mutant(Mistake.COLLAPSE_BEFORE_MARK, "collapses the ledger before the mark is raised", worlds.SUBSUMED, I8),
-    Mutant(Mistake.NO_FENCE_AFTER_DECLINE, "does not raise the fence after a declined attempt", _DECLINE, I7),
-    Mutant(Mistake.STORE_NOT_VALIDATED_AGAINST_SINKS, "starts afresh although a sink remembers the job", _LOST, I6),
-    Mutant(Mistake.LOST_SAID_DONE, "takes a piece that is nowhere for committed", worlds.BY_HAND, I4),
+    Mutant(
+        Mistake.DECIDE_WITHOUT_ALL, "decides although an acknowledgement is missing", _DECLINE, I2
+    ),
+    Mutant(
+        Mistake.GENERATION_REUSED,
+        "starts again with the same generation, counting from 1",
+        _CRASH,
+        I2,
+    ),
+    Mutant(
+        Mistake.COLLAPSE_BEFORE_MARK,
+        "collapses the ledger before the mark is raised",
+        worlds.SUBSUMED,
+        I8,
+    ),
+    Mutant(
+        Mistake.NO_FENCE_AFTER_DECLINE,
+        "does not raise the fence after a declined attempt",
+        _DECLINE,
+        I7,
+    ),
+    Mutant(
+        Mistake.STORE_NOT_VALIDATED_AGAINST_SINKS,
+        "starts afresh although a sink remembers the job",
+        _LOST,
+        I6,
+    ),
+    Mutant(
+        Mistake.LOST_SAID_DONE, "takes a piece that is nowhere for committed", worlds.BY_HAND, I4
+    ),
     Mutant(
         Mistake.COMMIT_WITHOUT_PREDECESSOR,
         "commits in a target without asking it for the checkpoint before",
@@ -107,15 +177,34 @@ MUTANTS = (
         I8,
     ),
     Mutant(
-        Mistake.SINKS_NOT_ASKED_AGAIN, "does not ask the sinks again when its fences are up", worlds.COPY_BESIDE, ROWS
-    ),
-    Mutant(Mistake.ABORT_WITHOUT_ASKING, "aborts in one sink what another shows as committed", worlds.COPY_BESIDE, I2),
-    Mutant(Mistake.LOSS_NOT_LEFT_OUT, "commits a piece that was given up when it comes back", worlds.LOST_PIECES, I3),
-    Mutant(
-        Mistake.REWRITE_WITHOUT_FENCE, "writes lost pieces again without taking the job over", worlds.LOST_PIECES, I5
+        Mistake.SINKS_NOT_ASKED_AGAIN,
+        "does not ask the sinks again when its fences are up",
+        worlds.COPY_BESIDE,
+        ROWS,
     ),
     Mutant(
-        Mistake.ADOPT_BY_THE_FOLDER, "adopts what the targets have, and begins where the folder ends", _ADOPTED, ROWS
+        Mistake.ABORT_WITHOUT_ASKING,
+        "aborts in one sink what another shows as committed",
+        worlds.COPY_BESIDE,
+        I2,
+    ),
+    Mutant(
+        Mistake.LOSS_NOT_LEFT_OUT,
+        "commits a piece that was given up when it comes back",
+        worlds.LOST_PIECES,
+        I3,
+    ),
+    Mutant(
+        Mistake.REWRITE_WITHOUT_FENCE,
+        "writes lost pieces again without taking the job over",
+        worlds.LOST_PIECES,
+        I5,
+    ),
+    Mutant(
+        Mistake.ADOPT_BY_THE_FOLDER,
+        "adopts what the targets have, and begins where the folder ends",
+        _ADOPTED,
+        ROWS,
     ),
     Mutant(
         Mistake.ADOPT_WITHOUT_COMMITTING,
@@ -127,10 +216,19 @@ MUTANTS = (
     Mutant(
         Mistake.MARK_WITHOUT_PROOF,
         "raises the mark of a target that was restored from a backup or swapped to what it lacks",
-        replace(worlds.RESTORED_TARGET, servers=(MEMORY,), budget=Budget(crashes=1, target_restores=1, subsumptions=1)),
+        replace(
+            worlds.RESTORED_TARGET,
+            servers=(MEMORY,),
+            budget=Budget(crashes=1, target_restores=1, subsumptions=1),
+        ),
         I8,
     ),
-    Mutant(Mistake.CHECK_PREDECESSOR_ONLY, "checks nothing after the first record of a log", worlds.FOLDED, I5),
+    Mutant(
+        Mistake.CHECK_PREDECESSOR_ONLY,
+        "checks nothing after the first record of a log",
+        worlds.FOLDED,
+        I5,
+    ),
     Mutant(
         Mistake.CHECK_PREDECESSOR_AND_FIRST,
         "trusts a predecessor that an interrupted fold has left behind",
@@ -139,19 +237,27 @@ MUTANTS = (
     ),
     Mutant(
         Mistake.RESTORE_OVERLOOKS_COMMITTED,
-        "restores behind a checkpoint that was committed between the look at the sinks and at the log",
+        "restores behind a checkpoint that was committed between the look at "
+        "the sinks and at the log",
         worlds.RESTORED,
         ROWS,
     ),
     Mutant(
-        Mistake.RESTORE_BEHIND_DECIDED, "restores from a copy that has a later decision to commit", worlds.COPIED, I2
+        Mistake.RESTORE_BEHIND_DECIDED,
+        "restores from a copy that has a later decision to commit",
+        worlds.COPIED,
+        I2,
     ),
 )
 
 
 def described(violation: Violation[State]) -> str:
     """A trace for people."""
-    lines = [f"{number:4d}  {describe(label)}" for number, (label, _) in enumerate(violation.trace) if label]
+    lines = [
+        f"{number:4d}  {describe(label)}"
+        for number, (label, _) in enumerate(violation.trace)
+        if label
+    ]
     return "\n".join([f"violates: {violation.claim}", *lines])
 
 
@@ -170,7 +276,12 @@ def _words(details: list[Any]) -> list[str]:
     numbers = all(isinstance(detail, int) for detail in details)
     match details:
         case [place, lineage, number, generation, counter, branch] if numbers:
-            return [f"sink {place}:", f"{lineage}/{number}", f"{generation}.{counter}", f"branch {branch}"]
+            return [
+                f"sink {place}:",
+                f"{lineage}/{number}",
+                f"{generation}.{counter}",
+                f"branch {branch}",
+            ]
         case [lineage, number, generation, counter, branch] if numbers:
             return [f"{lineage}/{number}", f"{generation}.{counter}", f"branch {branch}"]
         case [lineage, number, generation, counter] if numbers:

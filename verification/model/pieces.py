@@ -22,13 +22,17 @@ OPEN = "open"
 HELD = "held"
 """Pre-committed (prepared), and the session lives."""
 LEAVING = "leaving"
-"""Pre-committed; the session has ended for the server, and the engine has not let go of the branch yet."""
+"""Pre-committed; the session has ended for the server, and the engine has not let go
+of the branch yet.
+"""
 PREPARED = "prepared"
 """Pre-committed, and nobody holds it."""
 RETURNED = "returned"
 """As PREPARED, after a restart of the server has brought it back out of LIMBO."""
 LIMBO = "limbo"
-"""The server has said OK to a commit or rollback and has done nothing: not listed any more, still locked."""
+"""The server has said OK to a commit or rollback and has done nothing: not listed any
+more, still locked.
+"""
 COMMITTING = "committing"
 """A commit is in flight: not listed any more, locked, not visible yet."""
 COMMITTED = "committed"
@@ -41,7 +45,9 @@ ROLLED_BACK = "rolled back"
 
 LISTED = frozenset({HELD, LEAVING, PREPARED, RETURNED})
 """What `XA RECOVER`, or `Sink.in_doubt`, shows."""
-DURABLE = frozenset({HELD, LEAVING, PREPARED, RETURNED, LIMBO, COMMITTING, COMMITTED, SUBSUMED, ROLLED_BACK})
+DURABLE = frozenset(
+    {HELD, LEAVING, PREPARED, RETURNED, LIMBO, COMMITTING, COMMITTED, SUBSUMED, ROLLED_BACK}
+)
 """Pre-committed or beyond: what a decided piece has to be."""
 VISIBLE = frozenset({COMMITTED, SUBSUMED})
 
@@ -50,8 +56,10 @@ class Piece(NamedTuple):
     """The rows of one task attempt in one sink; a branch.
 
     Attributes:
-        branch: the task; those from `World.branches` on are attempts that lost to another of the same task.
-        owner: whose attempt it is. Only the invariants look at it; the protocol has the generation for that.
+        branch: the task; those from `World.branches` on are attempts that lost to
+            another of the same task.
+        owner: whose attempt it is. Only the invariants look at it; the protocol has the
+            generation for that.
     """
 
     lineage: int
@@ -74,7 +82,8 @@ class Sink(NamedTuple):
         fence: the attempt below which nobody may write.
         pieces: what is left of all branches, sorted.
         marks: for each lineage the checkpoint up to which all is committed, sorted.
-        closed: for the invariants: the attempt below which a driver believes that nothing can be left.
+        closed: for the invariants: the attempt below which a driver believes that
+            nothing can be left.
     """
 
     fence: Attempt = NOTHING

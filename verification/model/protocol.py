@@ -1,4 +1,6 @@
-"""The protocol as a specification: the first state, everything that can happen next, what must hold, and the goal."""
+"""The protocol as a specification: the first state, everything that can happen next, what must
+hold, and the goal.
+"""
 
 from __future__ import annotations
 
@@ -22,30 +24,44 @@ _DRIVER: dict[str, Actions] = {
     **dict.fromkeys((steps.END_SESSIONS, steps.RAISE, steps.END_SESSIONS_AGAIN), closing.close),
     **dict.fromkeys((steps.RECOVERED, steps.LINEAGE), recovery.begin_lineage),
     **dict.fromkeys((steps.SWEEP, steps.SWEEP_ABORT), checkpoint.sweep),
-    **dict.fromkeys((steps.REPAIR, steps.WRITE_AGAIN, steps.WRITING_AGAIN, steps.REPAIRED), repairs.repair),
+    **dict.fromkeys(
+        (steps.REPAIR, steps.WRITE_AGAIN, steps.WRITING_AGAIN, steps.REPAIRED), repairs.repair
+    ),
     steps.IDLE: checkpoint.idle,
     steps.RUNNING: checkpoint.running,
     steps.DELETE: log.deleting,
     steps.COLLAPSE: checkpoint.collapse,
 }
-_COMMITS_BEHIND = frozenset({steps.RUNNING, *(step for step, act in _DRIVER.items() if act is closing.close)})
+_COMMITS_BEHIND = frozenset(
+    {steps.RUNNING, *(step for step, act in _DRIVER.items() if act is closing.close)}
+)
 
 
 def first_state(world: World) -> State:
-    """Nothing was ever started; or, with a head start, only the first driver was, and is idle after one checkpoint."""
+    """Nothing was ever started; or, with a head start, only the first driver was, and is idle
+    after one checkpoint.
+    """
     nothing = State((), tuple(Sink() for _ in world.servers), (), (), NOTHING_GOES_WRONG)
-    return (_head_start(world, nothing) if world.head_start else nothing)._replace(budget=world.budget)
+    return (_head_start(world, nothing) if world.head_start else nothing)._replace(
+        budget=world.budget
+    )
 
 
 def _head_start(world: World, state: State) -> State:
     correct = replace(world, mistake=None)
-    while not (state.drivers and isinstance(first := state.drivers[0], Driver) and _is_through(first)):
+    while not (
+        state.drivers and isinstance(first := state.drivers[0], Driver) and _is_through(first)
+    ):
         state = next(transitions(correct, state)).state
     return state
 
 
 def _is_through(driver: Driver) -> bool:
-    return driver.step == steps.IDLE and bool(driver.history.decisions) and driver.history.decisions[-1].committed
+    return (
+        driver.step == steps.IDLE
+        and bool(driver.history.decisions)
+        and driver.history.decisions[-1].committed
+    )
 
 
 def driver_transitions(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
@@ -62,7 +78,9 @@ def _driver_transitions(world: World, state: State, driver: Driver) -> Iterator[
     if act is not None:
         yield from act(world, state, driver)
     if driver.step in (steps.RECOMMIT, steps.IDLE, steps.REPLAY) or (
-        world.max_concurrent > 1 and driver.step in _COMMITS_BEHIND and driver.then in ("", steps.IDLE, steps.ENDED)
+        world.max_concurrent > 1
+        and driver.step in _COMMITS_BEHIND
+        and driver.then in ("", steps.IDLE, steps.ENDED)
     ):
         yield from checkpoint.commit(world, state, driver)
 

@@ -1,6 +1,7 @@
 """A driver's start: what it looks at, how it takes over, and how it closes older attempts.
 
-`twophase.coordinator.recovery`, `.validation` and `.orphans`, `twophase.runtime.restore`, `twophase.sinks.mysql.fence`:
+`twophase.coordinator.recovery`, `.validation` and `.orphans`, `twophase.runtime.restore`,
+`twophase.sinks.mysql.fence`:
 
     1. what the sinks remember is validated against what the log says     REMEMBER, READ
     2. FENCE(generation)                                             FENCE
@@ -44,11 +45,13 @@ _STOPPED_BY_ASKING = (
 After = Callable[[State, Driver], State]
 
 
-# -- starting ----------------------------------------------------------------------------------------------------------
+# -- starting --------------------------------------------------------------------------------------
 
 
 def starts(world: World, state: State) -> Iterator[Transition[State]]:
-    """A driver is started: by itself when none lives, as a rival, or by an operator who restores."""
+    """A driver is started: by itself when none lives, as a rival, or by an
+    operator who restores.
+    """
     budget = state.budget
     alive = any(isinstance(driver, Driver) for driver in state.drivers)
     if alive:
@@ -57,7 +60,9 @@ def starts(world: World, state: State) -> Iterator[Transition[State]]:
         state = state._replace(budget=budget._replace(rivals=budget.rivals - 1))
     owner = len(state.drivers) + 1
     if not state.drivers or state.drivers[-1] not in (REFUSED, LOST, CHANGED):
-        yield Transition(("starts", owner), _started(state, Driver(owner, steps.REMEMBER)), fault=alive)
+        yield Transition(
+            ("starts", owner), _started(state, Driver(owner, steps.REMEMBER)), fault=alive
+        )
     if budget.restores:
         state = state._replace(budget=state.budget._replace(restores=budget.restores - 1))
         for driver, source in _restoring(world, state, owner):
@@ -83,7 +88,9 @@ def _restoring(world: World, state: State, owner: int) -> Iterator[tuple[Driver,
                 first=1,
                 ancestors=(*continued.ancestors, decision[:2]),
             )
-            adopting = tuple(found for found in history.decisions[: place + 1] if not found.committed)
+            adopting = tuple(
+                found for found in history.decisions[: place + 1] if not found.committed
+            )
             if world.mistake is Mistake.RESTORE_WITHOUT_ADOPTING:
                 adopting = ()
             yield Driver(owner, steps.REMEMBER, begins=lineage, adopting=adopting), decision
@@ -98,7 +105,9 @@ def starting(world: World, state: State, driver: Driver) -> Iterator[Transition[
         state = log.synced(state)
         history, last, nonce = log.read(state.log)
         changed = driver._replace(history=history, last=last, nonce=nonce)
-        yield Transition(("reads the log", driver.owner), _validated_against_sinks(world, state, changed))
+        yield Transition(
+            ("reads the log", driver.owner), _validated_against_sinks(world, state, changed)
+        )
     else:
         if driver.repair == REWRITE and world.mistake is Mistake.REWRITE_WITHOUT_FENCE:
             unfenced = driver._replace(step=steps.REPAIR, generation=driver.history.generation)
@@ -119,7 +128,11 @@ def _validated_against_sinks(world: World, state: State, driver: Driver) -> Stat
         if world.mistake is Mistake.STORE_NOT_VALIDATED_AGAINST_SINKS:
             refused = False
     if driver.repair == ADOPT:
-        return with_driver(state, _to_fence(world, driver)) if refused else without_driver(state, driver, DEAD)
+        return (
+            with_driver(state, _to_fence(world, driver))
+            if refused
+            else without_driver(state, driver, DEAD)
+        )
     if refused:
         return without_driver(state, driver, REFUSED)
     if targets.has_changed(world, state, driver):
@@ -131,7 +144,9 @@ def _to_fence(world: World, driver: Driver) -> Driver:
     if world.mistake is not Mistake.SCAN_BEFORE_FENCE:
         return driver._replace(step=steps.FENCE)
     generation = 1 + max(driver.history.generation, driver.remembered[0])
-    return driver._replace(step=steps.SCAN, closing=(generation, 0), then=steps.FENCE, sink=0, work=())
+    return driver._replace(
+        step=steps.SCAN, closing=(generation, 0), then=steps.FENCE, sink=0, work=()
+    )
 
 
 def asked_again(world: World, state: State, driver: Driver) -> str:
@@ -150,7 +165,9 @@ def asked_again(world: World, state: State, driver: Driver) -> str:
 
 
 def _asked_again_after_the_fences(world: World, state: State, driver: Driver) -> str:
-    return "" if world.mistake is Mistake.SINKS_NOT_ASKED_AGAIN else asked_again(world, state, driver)
+    return (
+        "" if world.mistake is Mistake.SINKS_NOT_ASKED_AGAIN else asked_again(world, state, driver)
+    )
 
 
 def remembered(state: State) -> Remembered:
@@ -183,7 +200,9 @@ def is_refused(history: History, found: Remembered) -> bool:
 
 
 def is_restore_refused(world: World, driver: Driver) -> bool:
-    """`check_restore`. The log was read after the sinks were asked: what came in between is in the log."""
+    """`check_restore`. The log was read after the sinks were asked: what came in
+    between is in the log.
+    """
     assert driver.begins is not None
     ancestors = dict(driver.begins.ancestors)
     decisions = driver.history.decisions
@@ -202,14 +221,20 @@ def next_number(history: History) -> int:
 
 def begin_lineage(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
     """Step 5, after the sinks were asked again."""
-    if driver.step == steps.RECOVERED and (word := _asked_again_after_the_fences(world, state, driver)):
+    if driver.step == steps.RECOVERED and (
+        word := _asked_again_after_the_fences(world, state, driver)
+    ):
         yield targets.ends(state, driver, word)
     elif driver.step == steps.RECOVERED:
         state = targets.overlooked(state, driver)
         recovered = driver._replace(step=steps.LINEAGE, remembered=(0, ()))
         if driver.begins is None and driver.history.lineages:
             recovered = recovered._replace(step=steps.IDLE, number=next_number(driver.history))
-        yield Transition(("has recovered", driver.owner, driver.generation), with_driver(state, recovered))
+        yield Transition(
+            ("has recovered", driver.owner, driver.generation), with_driver(state, recovered)
+        )
     else:
         lineage = driver.begins or Lineage(driver.owner)
-        yield from log.append(world, state, driver._replace(begins=None), Begin("LINEAGE", lineage), steps.IDLE)
+        yield from log.append(
+            world, state, driver._replace(begins=None), Begin("LINEAGE", lineage), steps.IDLE
+        )

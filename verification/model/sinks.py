@@ -1,11 +1,14 @@
 """The sinks: tasks that pre-commit, sessions that end, and what the servers answer.
 
-`twophase.testing.memory` and `twophase.sinks.mysql`: writer, committer, orphans, fence. A branch goes
+`twophase.testing.memory` and `twophase.sinks.mysql`: writer, committer, orphans,
+fence. A branch goes
 
     READY -> OPEN -> HELD -> LEAVING -> PREPARED -> COMMITTING -> COMMITTED -> SUBSUMED
-                              (LIMBO: the server said OK too early; a restart of the server brings the branch back)
+                              (LIMBO: the server said OK too early; a restart of the server
+                                  brings the branch back)
 
-and READY -> PREPARED -> COMMITTED -> SUBSUMED where the server has no sessions. A branch that is rolled back is gone.
+and READY -> PREPARED -> COMMITTED -> SUBSUMED where the server has no sessions. A branch that is
+rolled back is gone.
 """
 
 from __future__ import annotations
@@ -50,13 +53,22 @@ def xid_of(world: World, piece: Piece | Xid) -> tuple[int, ...]:
 def find(world: World, sink: Sink, xid: Xid) -> Piece | None:
     """The piece of that name; None if there is none or it is gone."""
     name = xid_of(world, xid)
-    return next((piece for piece in sink.pieces if xid_of(world, piece) == name and piece.status not in _ABSENT), None)
+    return next(
+        (
+            piece
+            for piece in sink.pieces
+            if xid_of(world, piece) == name and piece.status not in _ABSENT
+        ),
+        None,
+    )
 
 
 def become(sink: Sink, piece: Piece, status: str) -> Sink:
     """The sink in which a piece has another status."""
     changed = piece._replace(status=status)
-    return sink._replace(pieces=tuple(changed if found is piece else found for found in sink.pieces))
+    return sink._replace(
+        pieces=tuple(changed if found is piece else found for found in sink.pieces)
+    )
 
 
 def without(sink: Sink, piece: Piece) -> Sink:
@@ -71,7 +83,7 @@ def mark_of(world: World, sink: Sink, lineage: int) -> int:
     return next((mark for known, mark in sink.marks if known == lineage), -1)
 
 
-# -- tasks and sessions ------------------------------------------------------------------------------------------------
+# -- tasks and sessions ----------------------------------------------------------------------------
 
 
 def tasks(world: World, state: State) -> Iterator[Transition[State]]:
@@ -79,7 +91,9 @@ def tasks(world: World, state: State) -> Iterator[Transition[State]]:
     for place, (server, sink) in enumerate(zip(world.servers, state.sinks, strict=True)):
         for piece in sink.pieces:
             for verb, changed in _next_of(world, server, sink, piece):
-                yield Transition((verb, "sink", place, *piece[:5]), with_sink(state, place, changed))
+                yield Transition(
+                    (verb, "sink", place, *piece[:5]), with_sink(state, place, changed)
+                )
 
 
 def _next_of(world: World, server: Server, sink: Sink, piece: Piece) -> Iterator[tuple[str, Sink]]:
@@ -117,22 +131,24 @@ def _let_go(server: Server) -> str:
     return PREPARED if server.commits_held else LEAVING
 
 
-# -- what a driver asks of a sink --------------------------------------------------------------------------------------
+# -- what a driver asks of a sink ------------------------------------------------------------------
 
 
 def in_doubt(world: World, sink: Sink, below: Attempt, kept: frozenset[Xid]) -> tuple[Xid, ...]:
     """The orphans that a scan finds."""
     return tuple(
-        piece[:5] for piece in sink.pieces if piece.status in LISTED and piece.attempt < below and piece[:5] not in kept
+        piece[:5]
+        for piece in sink.pieces
+        if piece.status in LISTED and piece.attempt < below and piece[:5] not in kept
     )
 
 
 def try_commit(world: World, server: Server, sink: Sink, xid: Xid) -> tuple[str, Sink]:
     """One try at a decided piece: what the driver learns, and what becomes of the sink.
 
-    The product's composite of XA COMMIT, the locking look at the ledger row, the high-water mark and XA RECOVER is one
-    step here: nothing can happen between its parts that changes the answer, because a row goes only after the mark
-    that stands for it is there.
+    The product's composite of XA COMMIT, the locking look at the ledger row, the high-water mark
+    and XA RECOVER is one step here: nothing can happen between its parts that changes the answer,
+    because a row goes only after the mark that stands for it is there.
     """
     piece = find(world, sink, xid)
     status = piece.status if piece else ""
@@ -143,7 +159,8 @@ def try_commit(world: World, server: Server, sink: Sink, xid: Xid) -> tuple[str,
     if piece is not None and status == HELD:
         return _try_held(world, server, sink, piece)
     if piece is not None and status == LEAVING and not server.shows_leaving:
-        # MariaDB drops the session from its list a moment too early: "OK", and nothing is done (decision 0010).
+        # MariaDB drops the session from its list a moment too early: "OK", and nothing is
+        # done (decision 0010).
         return _believed(world), become(sink, piece, LIMBO)
     if piece is not None and status == LEAVING and world.mistake is Mistake.OK_BELIEVED:
         return PROVEN, become(sink, piece, LIMBO)
@@ -193,11 +210,13 @@ def try_abort(world: World, server: Server, sink: Sink, xid: Xid) -> tuple[str, 
     return (LOSES if piece.status in (COMMITTED, SUBSUMED) else WAITS), sink
 
 
-# -- the fence ---------------------------------------------------------------------------------------------------------
+# -- the fence -------------------------------------------------------------------------------------
 
 
 def end_sessions(server: Server, sink: Sink) -> Sink:
-    """All sessions of writers are ended, whosever they are: what was open is gone, what was prepared stays."""
+    """All sessions of writers are ended, whosever they are: what was open is gone, what
+    was prepared stays.
+    """
     return sink._replace(
         pieces=tuple(
             piece._replace(status=_let_go(server)) if piece.status == HELD else piece
@@ -209,12 +228,20 @@ def end_sessions(server: Server, sink: Sink) -> Sink:
 
 def is_blocked(server: Server, sink: Sink) -> bool:
     """Whether somebody's share lock keeps the fence from being raised."""
-    locking = {OPEN, HELD, LEAVING, PREPARED, RETURNED, LIMBO, COMMITTING} if server.keeps_share_lock else {OPEN}
+    locking = (
+        {OPEN, HELD, LEAVING, PREPARED, RETURNED, LIMBO, COMMITTING}
+        if server.keeps_share_lock
+        else {OPEN}
+    )
     return any(piece.status in locking for piece in sink.pieces)
 
 
 def raise_fence(sink: Sink, attempt: Attempt) -> Sink:
-    """Closed tasks that have not begun would be refused: they are left out from here on, whenever they would begin."""
+    """Closed tasks that have not begun would be refused: they are left out from here on,
+    whenever they would begin.
+    """
     fence = max(sink.fence, attempt)
-    pieces = tuple(piece for piece in sink.pieces if piece.status != READY or admits(fence, piece.attempt))
+    pieces = tuple(
+        piece for piece in sink.pieces if piece.status != READY or admits(fence, piece.attempt)
+    )
     return sink._replace(fence=fence, pieces=pieces)

@@ -1,6 +1,8 @@
-"""What a state of the model is made of: the job's log, the sinks, the drivers, and what may still go wrong.
+"""What a state of the model is made of: the job's log, the sinks, the drivers, and what
+may still go wrong.
 
-Everything is a frozen tuple of small values, so that a state is its own identity. Names are the product's.
+Everything is a frozen tuple of small values, so that a state is its own identity. Names
+are the product's.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from verification.model.pieces import NOTHING, Attempt, Sink, Xid
 
-# -- the log -----------------------------------------------------------------------------------------------------------
+# -- the log ---------------------------------------------------------------------------------------
 
 
 class Lineage(NamedTuple):
@@ -104,7 +106,9 @@ class Subsume(NamedTuple):
 
 
 class Repaired(NamedTuple):
-    """An operator has given up or written again the pieces of a checkpoint in a sink, or begun a lineage behind the targets."""
+    """An operator has given up or written again the pieces of a checkpoint in a sink, or begun a
+    lineage behind the targets.
+    """
 
     kind: Literal["REPAIRED"]
     verb: str
@@ -134,7 +138,8 @@ class Slot(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """For the invariants: a decision that was durable at its place in the log, whatever became of the log since.
+    """For the invariants: a decision that was durable at its place in the log, whatever
+    became of the log since.
 
     Attributes:
         range: which rows it has.
@@ -155,11 +160,13 @@ class Decided(NamedTuple):
 
     def name_in(self, place: int) -> tuple[int, ...]:
         """What its pieces in a sink begin with: up to the counter, and the owner."""
-        later = next((found[1:] for found in self.instead if found[0] == place), (*self[2:4], self.owner))
+        later = next(
+            (found[1:] for found in self.instead if found[0] == place), (*self[2:4], self.owner)
+        )
         return (self.lineage, self.number, *later)
 
 
-# -- a driver ----------------------------------------------------------------------------------------------------------
+# -- a driver --------------------------------------------------------------------------------------
 
 
 class Driver(NamedTuple):
@@ -176,7 +183,8 @@ class Driver(NamedTuple):
         nonce: who wrote that.
         history: what it knows of the log.
         record: what it has just created and not accepted yet.
-        remembered: what the sinks remembered: the highest generation, and the highest checkpoint of each lineage.
+        remembered: what the sinks remembered: the highest generation, and the highest
+            checkpoint of each lineage.
         begins: the lineage that an explicit restore is about to begin.
         adopting: decided checkpoints of another folder that the restore still has to commit.
         recommitted: (lineage, number) of the newest checkpoint that its recovery has committed.
@@ -283,8 +291,10 @@ class State(NamedTuple):
         standby: whether that driver was started.
         backup: the operator's backup of a target: its place, and what was in it.
         changed: whether a target was restored from a backup or swapped.
-        overlooked: for the invariants: a driver has recovered over a target that lacks what is committed.
-        rolled_back: for the invariants: a decided piece was aborted while another sink showed its checkpoint.
+        overlooked: for the invariants: a driver has recovered over a target that lacks
+            what is committed.
+        rolled_back: for the invariants: a decided piece was aborted while another sink
+            showed its checkpoint.
         returned: whether a piece that was rolled back is there again.
     """
 

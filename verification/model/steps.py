@@ -53,11 +53,15 @@ def with_sink(state: State, place: int, sink: Sink) -> State:
 
 
 def begin_closing(state: State, driver: Driver, below: Attempt, then: str) -> State:
-    """The state in which `driver` begins to close every attempt below `below` in every sink, to go on with `then`."""
+    """The state in which `driver` begins to close every attempt below `below` in every sink, to
+    go on with `then`.
+    """
     return with_driver(state, driver._replace(step=SCAN, sink=0, work=(), closing=below, then=then))
 
 
 def declined(state: State, driver: Driver, then: str = IDLE) -> State:
-    """The state in which the attempt of `driver` is declined: it is closed, then retried, or the driver ends."""
+    """The state in which the attempt of `driver` is declined: it is closed, then retried,
+    or the driver ends.
+    """
     below = (driver.generation, driver.counter + 1)
     return begin_closing(state, driver._replace(record=None), below, then)

@@ -1,7 +1,9 @@
-"""What a target has to have proof of, targets that are restored or swapped, and a copy of the folder beside a live driver.
+"""What a target has to have proof of, targets that are restored or swapped, and a copy of the
+folder beside a live driver.
 
-`twophase.coordinator.proofs` and `.recovery`. Every checkpoint has pieces in every sink here, so the predecessor of a
-checkpoint is the one before it; that of a lineage's first is the last one of its newest ancestor.
+`twophase.coordinator.proofs` and `.recovery`. Every checkpoint has pieces in every sink here, so
+the predecessor of a checkpoint is the one before it; that of a lineage's first is the last one of
+its newest ancestor.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ Named = tuple[int, int]
 """Lineage and number of a checkpoint."""
 
 _STOPPED_BY_THE_PREDECESSOR = (Mistake.COMMIT_OUT_OF_ORDER, Mistake.RECOVER_NEWEST_ONLY)
-"""Mistakes that the predecessor stops as well. They are made without it, so that what is there for them is tried."""
+"""Mistakes that the predecessor stops as well. They are made without it, so that what is there
+for them is tried.
+"""
 
 
 def proves(sink: Sink, checkpoint: Named) -> bool:
@@ -30,7 +34,9 @@ def proves(sink: Sink, checkpoint: Named) -> bool:
 
 
 def predecessor(history: History, checkpoint: Named, place: int = -1) -> Named | None:
-    """`CompletedCheckpoint.predecessor`; of a decision that is adopted from another folder only what its number says."""
+    """`CompletedCheckpoint.predecessor`; of a decision that is adopted from another folder only
+    what its number says.
+    """
     lineage, number = checkpoint
     known = next((found for found in history.lineages if found.id == lineage), None)
     if known is None:
@@ -41,8 +47,12 @@ def predecessor(history: History, checkpoint: Named, place: int = -1) -> Named |
 
 
 def _kept(history: History, checkpoint: Named, place: int) -> Named | None:
-    """The checkpoint, or the newest before it whose pieces in a sink were not given up: `AcceptedLoss.amend`."""
-    given_up = any(found[:2] == checkpoint and place in found.given_up for found in history.decisions)
+    """The checkpoint, or the newest before it whose pieces in a sink were not given up:
+    `AcceptedLoss.amend`.
+    """
+    given_up = any(
+        found[:2] == checkpoint and place in found.given_up for found in history.decisions
+    )
     return predecessor(history, checkpoint, place) if given_up else checkpoint
 
 
@@ -51,7 +61,11 @@ def committed(history: History, place: int) -> Named | None:
     if not history.lineages:
         return None
     current = history.lineages[-1]
-    numbers = [found.number for found in history.decisions if found.lineage == current.id and found.committed]
+    numbers = [
+        found.number
+        for found in history.decisions
+        if found.lineage == current.id and found.committed
+    ]
     if numbers:
         return _kept(history, (current.id, numbers[-1]), place)
     return current.ancestors[-1] if current.ancestors else None
@@ -59,7 +73,10 @@ def committed(history: History, place: int) -> Named | None:
 
 def lacks_predecessor(world: World, sink: Sink, history: History, xid: Xid, place: int) -> bool:
     """Whether a sink refuses to make a piece visible. What is proven itself needs nothing else."""
-    if not world.asks or world.mistake in (Mistake.COMMIT_WITHOUT_PREDECESSOR, *_STOPPED_BY_THE_PREDECESSOR):
+    if not world.asks or world.mistake in (
+        Mistake.COMMIT_WITHOUT_PREDECESSOR,
+        *_STOPPED_BY_THE_PREDECESSOR,
+    ):
         return False
     before = predecessor(history, (xid[0], xid[1]), place)
     if before is None or proves(sink, before) or _is_taken_for_new(world, sink):
@@ -69,9 +86,16 @@ def lacks_predecessor(world: World, sink: Sink, history: History, xid: Xid, plac
 
 def has_changed(world: World, state: State, driver: Driver) -> bool:
     """`check_targets`."""
-    if not world.asks or world.mistake in (Mistake.TARGETS_NOT_VALIDATED_AGAINST_LOG, Mistake.RESTORE_WITHOUT_ADOPTING):
+    if not world.asks or world.mistake in (
+        Mistake.TARGETS_NOT_VALIDATED_AGAINST_LOG,
+        Mistake.RESTORE_WITHOUT_ADOPTING,
+    ):
         return False
-    return _lacks(state, driver, lambda sink, expected: proves(sink, expected) or _is_taken_for_new(world, sink))
+    return _lacks(
+        state,
+        driver,
+        lambda sink, expected: proves(sink, expected) or _is_taken_for_new(world, sink),
+    )
 
 
 def _is_taken_for_new(world: World, sink: Sink) -> bool:
@@ -97,8 +121,14 @@ def _shows(sink: Sink, checkpoint: Named) -> bool:
 
 
 def overlooked(state: State, driver: Driver) -> State:
-    """For the invariants: a driver has recovered; was there a target that lacks what is committed?"""
-    return state._replace(overlooked=True) if state.changed and _lacks(state, driver, _shows) else state
+    """For the invariants: a driver has recovered; was there a target that lacks
+    what is committed?
+    """
+    return (
+        state._replace(overlooked=True)
+        if state.changed and _lacks(state, driver, _shows)
+        else state
+    )
 
 
 def is_overtaken(state: State, driver: Driver) -> bool:
@@ -108,11 +138,13 @@ def is_overtaken(state: State, driver: Driver) -> bool:
 
 def ends(state: State, driver: Driver, word: str) -> Transition[State]:
     """A driver that has asked the sinks again stops."""
-    verb = {DEAD: "is fenced", REFUSED: "finds a sink ahead", CHANGED: "finds a target changed"}[word]
+    verb = {DEAD: "is fenced", REFUSED: "finds a sink ahead", CHANGED: "finds a target changed"}[
+        word
+    ]
     return Transition((verb, driver.owner), without_driver(state, driver, word))
 
 
-# -- two folders -------------------------------------------------------------------------------------------------------
+# -- two folders -----------------------------------------------------------------------------------
 
 
 def swapped(state: State) -> State:
@@ -121,7 +153,9 @@ def swapped(state: State) -> State:
 
 
 def aborted(state: State, place: int, xid: Xid) -> State:
-    """For the invariants: a piece is aborted. Was it decided, and could another sink have shown it?"""
+    """For the invariants: a piece is aborted. Was it decided, and could another
+    sink have shown it?
+    """
     decided = any(found[:4] == xid[:4] for found in state.decided)
     shown = any(
         piece[:4] == xid[:4] and piece.status in VISIBLE
@@ -133,14 +167,20 @@ def aborted(state: State, place: int, xid: Xid) -> State:
 
 
 def copies(state: State) -> Iterator[Transition[State]]:
-    """The operator copies the folder while its driver lives, and starts a driver over the copy at any time after that."""
+    """The operator copies the folder while its driver lives, and starts a driver over the copy at
+    any time after that.
+    """
     if state.budget.folders and state.other is None and state.log:
         fewer = state.budget._replace(folders=state.budget.folders - 1)
         yield Transition(
-            ("copies the folder", "the operator"), state._replace(other=state.log, budget=fewer), fault=True
+            ("copies the folder", "the operator"),
+            state._replace(other=state.log, budget=fewer),
+            fault=True,
         )
     elif (
-        state.other is not None and not any(_is_over_the_copy(driver) for driver in state.drivers) and not state.standby
+        state.other is not None
+        and not any(_is_over_the_copy(driver) for driver in state.drivers)
+        and not state.standby
     ):
         driver = Driver(len(state.drivers) + 1, REMEMBER, folder=1)
         started = state._replace(drivers=(*state.drivers, driver), standby=True)
@@ -151,14 +191,18 @@ def _is_over_the_copy(driver: Driver | str) -> bool:
     return isinstance(driver, Driver) and driver.folder == 1
 
 
-# -- targets that are restored -----------------------------------------------------------------------------------------
+# -- targets that are restored ---------------------------------------------------------------------
 
 
 def target_restores(state: State) -> Iterator[Transition[State]]:
-    """A target is backed up; later it is restored from a backup, or swapped for an empty one, whoever is running."""
+    """A target is backed up; later it is restored from a backup, or swapped for an empty one,
+    whoever is running.
+    """
     budget = state.budget
     if budget.swaps:
-        yield from _swaps(state._replace(budget=budget._replace(swaps=budget.swaps - 1), changed=True))
+        yield from _swaps(
+            state._replace(budget=budget._replace(swaps=budget.swaps - 1), changed=True)
+        )
     if not budget.target_restores:
         return
     if state.backup is None:
@@ -166,13 +210,21 @@ def target_restores(state: State) -> Iterator[Transition[State]]:
             if sink.pieces:
                 label = ("backs up", "the operator", place)
                 yield Transition(label, state._replace(backup=(place, sink)), fault=True)
-    fewer = state._replace(budget=budget._replace(target_restores=budget.target_restores - 1), changed=True)
+    fewer = state._replace(
+        budget=budget._replace(target_restores=budget.target_restores - 1), changed=True
+    )
     if state.backup is not None and state.sinks[state.backup[0]] != state.backup[1]:
         place, sink = state.backup
-        yield Transition(("restores a backup of", "the operator", place), with_sink(fewer, place, sink), fault=True)
+        yield Transition(
+            ("restores a backup of", "the operator", place),
+            with_sink(fewer, place, sink),
+            fault=True,
+        )
     yield from _swaps(fewer)
 
 
 def _swaps(fewer: State) -> Iterator[Transition[State]]:
     for place in range(len(fewer.sinks)):
-        yield Transition(("swaps", "the operator", place), with_sink(fewer, place, Sink()), fault=True)
+        yield Transition(
+            ("swaps", "the operator", place), with_sink(fewer, place, Sink()), fault=True
+        )

@@ -30,7 +30,10 @@ def count(limit: int, *, jump: bool = False) -> Specification[int]:
             yield Transition(("jump", state), 100, fault=True)
 
     return Specification(
-        [0], transitions, {"below 5": lambda state: state < 5 or state == 100}, lambda state: state == 4
+        [0],
+        transitions,
+        {"below 5": lambda state: state < 5 or state == 100},
+        lambda state: state == 4,
     )
 
 
@@ -39,7 +42,10 @@ def test_the_first_violation_has_a_shortest_trace() -> None:
     assert found.violation is not None
     assert found.violation.claim == "below 5"
     assert [state for _, state in found.violation.trace] == [0, 1, 2, 3, 4, 5]
-    assert [label for label, _ in found.violation.trace] == [(), *(("increment", state) for state in range(5))]
+    assert [label for label, _ in found.violation.trace] == [
+        (),
+        *(("increment", state) for state in range(5)),
+    ]
 
 
 def test_a_state_from_which_the_goal_is_out_of_reach_is_found() -> None:
@@ -50,7 +56,9 @@ def test_a_state_from_which_the_goal_is_out_of_reach_is_found() -> None:
 
 
 def test_nobody_may_count_on_a_fault_to_reach_the_goal() -> None:
-    way_out = Specification([0], lambda state: [Transition(("fault",), 1, fault=True)] if state == 0 else [], {}, bool)
+    way_out = Specification(
+        [0], lambda state: [Transition(("fault",), 1, fault=True)] if state == 0 else [], {}, bool
+    )
     found = explore(way_out)
     assert found.violation is not None
     assert found.violation.trace == (((), 0),)

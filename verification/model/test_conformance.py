@@ -1,8 +1,10 @@
-"""What the product tells of its runs is a behaviour of the model; what a broken product tells is not.
+"""What the product tells of its runs is a behaviour of the model; what a broken
+product tells is not.
 
-Most runs are those of the simulation: the real coordinator, log, recovery and MySQL sink, under a seed's crashes, pauses,
-rivals, power cuts, declined attempts, late tasks, restores and broken connections. The others have the reference sink, and a
-driver that dies at each of its steps, or is overtaken at each third. `test_refused` has the negative controls.
+Most runs are those of the simulation: the real coordinator, log, recovery and MySQL sink, under a
+seed's crashes, pauses, rivals, power cuts, declined attempts, late tasks, restores and broken
+connections. The others have the reference sink, and a driver that dies at each of its steps, or is
+overtaken at each third. `test_refused` has the negative controls.
 """
 
 from __future__ import annotations
@@ -45,7 +47,11 @@ pytestmark = pytest.mark.part("model")
 @pytest.mark.parametrize(
     "seeds",
     [
-        pytest.param(range(first, first + 50), id=str(first), marks=[] if first < IN_EVERY_RUN else pytest.mark.proof)
+        pytest.param(
+            range(first, first + 50),
+            id=str(first),
+            marks=[] if first < IN_EVERY_RUN else pytest.mark.proof,
+        )
         for first in range(0, SEEDS, 50)
     ],
 )
@@ -54,26 +60,42 @@ def test_the_model_accepts_the_reported_events_in(seeds: range) -> None:
         options = TracedWorld.options(seed)
         outcome = run(options)
         assert not outcome.violation, outcome
-        assert accept(TracedWorld.of_run(options, outcome.reported), outcome.reported) > len(outcome.reported) > 0
+        assert (
+            accept(TracedWorld.of_run(options, outcome.reported), outcome.reported)
+            > len(outcome.reported)
+            > 0
+        )
 
 
 class ToldDriver(SteppingDriver):
-    """A driver over the reference sink, every step of which can be its last; what it tells is part of a trace."""
+    """A driver over the reference sink, every step of which can be its last; what it tells
+    is part of a trace.
+    """
 
     def __init__(self, folder: Path, targets: dict[str, MemoryTarget], telling: Telling) -> None:
         super().__init__(folder, targets)
         self.process = Process("driver")
-        self._tell = telling.begin(self.process, Started(JOB, str(folder), tuple(targets), restores=False))
+        self._tell = telling.begin(
+            self.process, Started(JOB, str(folder), tuple(targets), restores=False)
+        )
         self.coordinator.context.observers.add(self._tell)
 
     def write(self, pending: PendingCheckpoint) -> None:
         """As `twophase.runtime.batch` tells of it."""
-        with mock.patch.object(pending, "acknowledge", partial(self._acknowledge, pending, pending.acknowledge)):
+        with mock.patch.object(
+            pending, "acknowledge", partial(self._acknowledge, pending, pending.acknowledge)
+        ):
             super().write(pending)
 
-    def _acknowledge(self, pending: PendingCheckpoint, acknowledge: Any, sink: str, pieces: list[Committable]) -> None:
+    def _acknowledge(
+        self, pending: PendingCheckpoint, acknowledge: Any, sink: str, pieces: list[Committable]
+    ) -> None:
         acknowledge(sink, pieces)
-        self._tell(events.SinkAcknowledged(JOB, pending.checkpoint, pending.attempt, sink, len(pieces), 0, 0.0))
+        self._tell(
+            events.SinkAcknowledged(
+                JOB, pending.checkpoint, pending.attempt, sink, len(pieces), 0, 0.0
+            )
+        )
 
     def run_to(self, number: int) -> None:
         """All checkpoints that are left up to this one."""
@@ -117,7 +139,9 @@ class Life:
         self._new().recover().run_to(1)
 
 
-@pytest.mark.parametrize("dies", [True, pytest.param(False, marks=pytest.mark.proof)], ids=["dies", "is overtaken"])
+@pytest.mark.parametrize(
+    "dies", [True, pytest.param(False, marks=pytest.mark.proof)], ids=["dies", "is overtaken"]
+)
 def test_the_model_accepts_the_reported_events_whichever_step_a_driver(
     dies: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +155,7 @@ def test_the_model_accepts_the_reported_events_whichever_step_a_driver(
     assert steps > 50
 
 
-# -- a product that is wrong is refused --------------------------------------------------------------------------------
+# -- a product that is wrong is refused ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""What the model has found in the protocol, played with the product: the shortest traces of some mutants."""
+"""What the model has found in the protocol, played with the product: the shortest
+traces of some mutants.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def targets() -> Targets:
     return {"facts": MemoryTarget()}
 
 
-def before_the_first_record_of(driver: SteppingDriver, patch: Patch, meanwhile: Callable[[], object]) -> None:
+def before_the_first_record_of(
+    driver: SteppingDriver, patch: Patch, meanwhile: Callable[[], object]
+) -> None:
     """`driver` pauses when it is about to create its first record, until `meanwhile` is over."""
     create, left = driver.stepping_storage.create, [meanwhile]
 
@@ -62,7 +66,9 @@ def die_before_deleting(driver: Driver) -> None:
 def test_a_driver_that_found_an_empty_log_does_not_begin_it_again(
     folder: Path, targets: Targets, monkeypatch: Patch
 ) -> None:
-    """CHECK_PREDECESSOR_ONLY: the first record has no predecessor that a fold could have deleted."""
+    """CHECK_PREDECESSOR_ONLY: the first record has no predecessor that a fold
+    could have deleted.
+    """
     paused, other = SteppingDriver(folder, targets), Driver(folder, targets)
 
     def other_works() -> None:
@@ -78,8 +84,14 @@ def test_a_driver_that_found_an_empty_log_does_not_begin_it_again(
 def test_what_an_interrupted_fold_has_left_behind_proves_nothing(
     folder: Path, targets: Targets, monkeypatch: Patch
 ) -> None:
-    """CHECK_PREDECESSOR_AND_FIRST: the predecessor is still there, but the number after it was used and deleted."""
-    first, paused, third = Driver(folder, targets).recover(), SteppingDriver(folder, targets), Driver(folder, targets)
+    """CHECK_PREDECESSOR_AND_FIRST: the predecessor is still there, but the number after it
+    was used and deleted.
+    """
+    first, paused, third = (
+        Driver(folder, targets).recover(),
+        SteppingDriver(folder, targets),
+        Driver(folder, targets),
+    )
     first.run(0)
 
     def others_work() -> None:
@@ -97,7 +109,9 @@ def test_what_an_interrupted_fold_has_left_behind_proves_nothing(
 def test_a_restore_sees_what_was_committed_between_its_looks_at_the_sinks_and_at_the_log(
     folder: Path, targets: Targets
 ) -> None:
-    """RESTORE_OVERLOOKS_COMMITTED: too late for one look, and not uncommitted any more in the other."""
+    """RESTORE_OVERLOOKS_COMMITTED: too late for one look, and not uncommitted any
+    more in the other.
+    """
     old = Driver(folder, targets).recover()
     old.run(0)
     restore = restoring(completed_of(folder, 0), committed=False)
@@ -108,8 +122,12 @@ def test_a_restore_sees_what_was_committed_between_its_looks_at_the_sinks_and_at
     assert visible(targets["facts"]) == list(range(20))
 
 
-def test_a_restore_from_a_copy_does_not_abort_decisions_made_there(tmp_path: Path, targets: Targets) -> None:
-    """RESTORE_BEHIND_DECIDED: in the job's own folder this was refused, in a copy the later pieces were orphans."""
+def test_a_restore_from_a_copy_does_not_abort_decisions_made_there(
+    tmp_path: Path, targets: Targets
+) -> None:
+    """RESTORE_BEHIND_DECIDED: in the job's own folder this was refused, in a copy the later
+    pieces were orphans.
+    """
     old = Driver(tmp_path / "job", targets).recover()
     old.run(0)
     restored = old.coordinator.newest()
@@ -122,5 +140,7 @@ def test_a_restore_from_a_copy_does_not_abort_decisions_made_there(tmp_path: Pat
     shutil.copytree(tmp_path / "job", tmp_path / "copy")
     options = JobOptions.parse({"checkpointLocation": str(tmp_path / "new")}, "job")
     new, states = LocalStorage(tmp_path / "new"), OperatorStates([], {})
-    with pytest.raises(RestoreRefusedError, match=f"restore from {tmp_path / 'copy' / later.folder}"):
+    with pytest.raises(
+        RestoreRefusedError, match=f"restore from {tmp_path / 'copy' / later.folder}"
+    ):
         load_restore(JOB, str(tmp_path / "copy" / restored.folder), new, states, options)

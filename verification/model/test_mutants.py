@@ -1,4 +1,6 @@
-"""Every deliberate mistake is found, by the claim that is there for it; its shortest trace is printed (`-rP`)."""
+"""Every deliberate mistake is found, by the claim that is there for it; its shortest trace
+is printed (`-rP`).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def test_a_driver_is_found_out_that(mutant: Mutant) -> None:
 
 
 def test_every_mistake_is_tried() -> None:
-    assert sorted(mutant.mistake.name for mutant in MUTANTS) == sorted(mistake.name for mistake in Mistake)
+    assert sorted(mutant.mistake.name for mutant in MUTANTS) == sorted(
+        mistake.name for mistake in Mistake
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""A trace of the product with one event too few, too many, in the wrong place or with another content is refused.
+"""A trace of the product with one event too few, too many, in the wrong place or with another
+content is refused.
 
-The negative controls of the acceptor: each is tried on events of every kind, in traces of the simulation. What no acceptor
-could notice is left out, and the docstring of the control says why.
+The negative controls of the acceptor: each is tried on events of every kind, in traces of the
+simulation. What no acceptor could notice is left out, and the docstring of the control says why.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def refuse_each(control: Control, enough: int) -> None:
             kind = type(event)
             if left.get(kind) and len(trace) <= SHORT and (changed := list(control(trace, place))):
                 for other in changed:
-                    assert is_refused(seed, other), f"seed {seed}: {event}, now {other[place : place + 2]}"
+                    assert is_refused(seed, other), (
+                        f"seed {seed}: {event}, now {other[place : place + 2]}"
+                    )
                 left[kind] -= 1
         if not any(left.values()):
             return
@@ -68,7 +71,11 @@ def refuse_each(control: Control, enough: int) -> None:
 def of_the_same(trace: Trace, place: int) -> list[int]:
     """The places at which a driver tells something."""
     number = trace[place][0]
-    return [at for at, (other, event) in enumerate(trace) if other == number and not isinstance(event, Started | Ended)]
+    return [
+        at
+        for at, (other, event) in enumerate(trace)
+        if other == number and not isinstance(event, Started | Ended)
+    ]
 
 
 def after(trace: Trace, place: int) -> list[events.Event]:
@@ -77,12 +84,15 @@ def after(trace: Trace, place: int) -> list[events.Event]:
 
 
 def is_of_no_pieces(trace: Trace, place: int) -> bool:
-    """Whether an event is a replay of which no sink was asked: Spark may have asked for it twice, or never.
+    """Whether an event is a replay of which no sink was asked: Spark may have asked for
+    it twice, or never.
 
     Its checkpoint has no pieces, or the recovery before it has committed them.
     """
     before = [trace[at][1] for at in of_the_same(trace, place) if at < place]
-    return isinstance(trace[place][1], events.CheckpointReplayed) and isinstance(before[-1], events.RecoveryFinished)
+    return isinstance(trace[place][1], events.CheckpointReplayed) and isinstance(
+        before[-1], events.RecoveryFinished
+    )
 
 
 def test_a_trace_without_one_of_its_events_is_refused(enough: int) -> None:
@@ -107,10 +117,13 @@ def may_be_missing(trace: Trace, place: int) -> bool:
     event, later = trace[place][1], after(trace, place)
     match event:
         case events.PieceCommitted():
-            return all(isinstance(other, events.PieceCommitted | events.CommitRetried) for other in later)
+            return all(
+                isinstance(other, events.PieceCommitted | events.CommitRetried) for other in later
+            )
         case events.CommitRetried():
             return not any(
-                isinstance(other, events.CommitRetried) and other.checkpoint == event.checkpoint for other in later
+                isinstance(other, events.CommitRetried) and other.checkpoint == event.checkpoint
+                for other in later
             )
         case events.SinkAcknowledged():
             return not is_decided(later, event.attempt)
@@ -123,7 +136,9 @@ def may_be_missing(trace: Trace, place: int) -> bool:
 
 
 def is_decided(later: list[events.Event], attempt: Attempt) -> bool:
-    return any(isinstance(event, events.CheckpointDecided) and event.attempt == attempt for event in later)
+    return any(
+        isinstance(event, events.CheckpointDecided) and event.attempt == attempt for event in later
+    )
 
 
 def is_recovering(later: list[events.Event]) -> bool:
@@ -150,15 +165,19 @@ IN_ANY_ORDER = [
     {events.OrphansAborted},
     {events.PieceCommitted, events.CommitRetried},
 ]
-"""Sinks and pieces have no order; what was proven in one round may have been proven in the next; what one scan has found another
-may have found."""
+"""Sinks and pieces have no order; what was proven in one round may have been proven in the next;
+what one scan has found another may have found.
+"""
 
 
 def swapped(trace: Trace, place: int) -> Iterator[Trace]:
     """The event and its driver's next one, or the one before."""
     places = of_the_same(trace, place)
     for first, second in pairwise(places):
-        if place in (first, second) and {type(trace[first][1]), type(trace[second][1])} not in IN_ANY_ORDER:
+        if (
+            place in (first, second)
+            and {type(trace[first][1]), type(trace[second][1])} not in IN_ANY_ORDER
+        ):
             changed = list(trace)
             changed[first], changed[second] = changed[second], changed[first]
             yield changed
@@ -170,7 +189,10 @@ def test_a_trace_with_an_event_that_says_something_else_is_refused(enough: int) 
 
 def forged(trace: Trace, place: int) -> list[Trace]:
     """The traces with the event changed."""
-    return [[*trace[:place], (trace[place][0], forgery), *trace[place + 1 :]] for forgery in altered(trace, place)]
+    return [
+        [*trace[:place], (trace[place][0], forgery), *trace[place + 1 :]]
+        for forgery in altered(trace, place)
+    ]
 
 
 def altered(trace: Trace, place: int) -> Iterator[events.Event]:
@@ -178,9 +200,11 @@ def altered(trace: Trace, place: int) -> Iterator[events.Event]:
 
     Left out is what nobody could know:
 
-    - How many pieces an attempt has that is not decided, and how many orphans it leaves, unless a recovery counts them.
+    - How many pieces an attempt has that is not decided, and how many orphans it leaves, unless a
+      recovery counts them.
     - Which of several attempts that are not decided an orphan is of.
-    - The lineage of a piece, where no other event names it. The task of a piece: no event says which ones there are.
+    - The lineage of a piece, where no other event names it. The task of a piece: no event says
+      which ones there are.
     """
     event, later = trace[place][1], after(trace, place)
     sinks = next(event.sinks for _, event in trace if isinstance(event, Started))
@@ -200,7 +224,10 @@ def altered(trace: Trace, place: int) -> Iterator[events.Event]:
             case "piece", str():
                 new = [*renamed(trace, value)]
             case "pieces", tuple():
-                new = [(*value, value[0]), *((piece, *value[1:]) for piece in renamed(trace, value[0]))]
+                new = [
+                    (*value, value[0]),
+                    *((piece, *value[1:]) for piece in renamed(trace, value[0])),
+                ]
                 new += [value[1:], (*value, f"{value[0]}0")] if is_recovering(later) else []
             case _:
                 pass

@@ -13,11 +13,13 @@ NOTHING_GOES_WRONG = Budget()
 
 @dataclass(frozen=True, eq=False)
 class Server:
-    """How a sink's server behaves. Measured on real servers; see docs/decisions/0010 for the last two.
+    """How a sink's server behaves. Measured on real servers; see
+    docs/decisions/0010 for the last two.
 
     Attributes:
         name: of the server.
-        has_sessions: a branch lives in a session and its steps are separate; without, a pre-commit is one step.
+        has_sessions: a branch lives in a session and its steps are separate; without, a
+            pre-commit is one step.
         keeps_share_lock: a prepared branch keeps its share lock on the fence.
         commits_held: XA COMMIT of a branch works while the session that prepared it lives.
         shows_leaving: KILL finds a session until the engine has let go of its branch.
@@ -91,16 +93,18 @@ class World:
         servers: one for each sink.
         branches: tasks of each sink, each with rows.
         checkpoints: how many ranges of rows there are.
-        max_concurrent: how many checkpoints may be under way: with 2, n + 1 pre-commits while n is not committed yet.
+        max_concurrent: how many checkpoints may be under way: with 2, n + 1 pre-commits while n is
+            not committed yet.
         losers: tasks of the first sink that have a second attempt, which loses.
         splits_append: a record is created, and the check after it is a step of its own.
         splits_sync: a record is linked, and made durable by a step of its own.
         replays: Spark runs the newest checkpoint again after a recovery.
-        head_start: the first driver has committed the first checkpoint before anything else can happen.
+        head_start: the first driver has committed the first checkpoint before
+            anything else can happen.
         retained: how many committed checkpoints a fold keeps: `checkpoint.num_retained`.
-        asks: drivers stop over a target that lacks what is committed, and over sinks that are ahead when they ask again. Off
-            for traces of the product, in which some checkpoints have no pieces: who stops tells nothing, so they are explained
-            either way.
+        asks: drivers stop over a target that lacks what is committed, and over sinks that are ahead
+            when they ask again. Off for traces of the product, in which some checkpoints have no
+            pieces: who stops tells nothing, so they are explained either way.
         budget: the faults.
         mistake: what the protocol does wrong.
     """
@@ -123,7 +127,9 @@ class World:
 
     def __post_init__(self) -> None:
         if self.max_concurrent > 1 and (self.splits_append or self.splits_sync or self.losers):
-            raise ValueError("a driver with commits behind has no steps for an append or a sweep of its own")
+            raise ValueError(
+                "a driver with commits behind has no steps for an append or a sweep of its own"
+            )
 
     def pieces_of(self, place: int, attempt: Attempt) -> int:
         """How many pieces an attempt has in a sink, as a decision lists them."""

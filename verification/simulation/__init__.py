@@ -1,38 +1,49 @@
-"""Deterministic simulation: the real protocol, on a machine, a network and servers that a seed drives to the edge.
+"""Deterministic simulation: the real protocol, on a machine, a network and servers that a seed
+drives to the edge.
 
     make simulate SEEDS=100000                 python -m verification.simulation --seeds 100000
     replay one that failed                     python -m verification.simulation --seed 1234
-    in one of the worlds                       python -m verification.simulation --seeds 1000 --world copied
+    in one of the worlds                       python -m verification.simulation --seeds
+                                               1000 --world copied
 
-One seed chooses what a run is like (`options.py`) and makes every choice in it: who has the next turn, which call fails,
-who is killed or stands still where. The same seed does the same things, whatever the machine, the load and the hash seed.
+One seed chooses what a run is like (`options.py`) and makes every choice in it: who has the next
+turn, which call fails, who is killed or stands still where. The same seed does the same things,
+whatever the machine, the load and the hash seed.
 
-**Real.** The coordinator with recovery, orphans and commit (`twophase/coordinator`); log, records, codec, store and
-`LocalStorage` (`twophase/state`); the restore and the restart strategy (`twophase/runtime/restore.py`, `restart.py`); the
-function that runs in each task (`twophase/runtime/writer_task.py`); the MySQL sink from `open` to `close`: preflight,
-metadata, writers, encoding, committer, orphans, fence, session locks, session exit, the driver's link, session settings (`sinks/mysql`).
+**Real.** The coordinator with recovery, orphans and commit (`twophase/coordinator`); log, records,
+codec, store and `LocalStorage` (`twophase/state`); the restore and the restart strategy
+(`twophase/runtime/restore.py`, `restart.py`); the function that runs in each task
+(`twophase/runtime/writer_task.py`); the MySQL sink from `open` to `close`: preflight, metadata,
+writers, encoding, committer, orphans, fence, session locks, session exit, the driver's link,
+session settings (`sinks/mysql`).
 
 **Simulated.**
-- The disk (`disk.py`, `files.py`, `paths.py`): below `LocalStorage`, so that the order of its syncs and links is tested and
-  not assumed. The calls of `os` and `pathlib.Path` that it makes are replaced in that module, and nothing else is. A power
-  cut loses or tears what is not synced; calls fail with EIO and ENOSPC, writes are cut short, the reply to a link is lost.
-- The servers (`server.py`, `engine.py`, `statements.py`, `loads.py`, `catalogue.py`, `dialects.py`): MySQL 8.0.12, MariaDB
-  10.11 and MySQL 9.7 as they were measured, with sessions, row locks, user-level locks, XA branches that are held, lost and
-  found, crashes and restarts. They know the statements of the sink, whole; any other one stops the run.
+- The disk (`disk.py`, `files.py`, `paths.py`): below `LocalStorage`, so that the order of its syncs
+  and links is tested and not assumed. The calls of `os` and `pathlib.Path` that it makes are
+  replaced in that module, and nothing else is. A power cut loses or tears what is not synced; calls
+  fail with EIO and ENOSPC, writes are cut short, the reply to a link is lost.
+- The servers (`server.py`, `engine.py`, `statements.py`, `loads.py`, `catalogue.py`,
+  `dialects.py`): MySQL 8.0.12, MariaDB 10.11 and MySQL 9.7 as they were measured, with sessions,
+  row locks, user-level locks, XA branches that are held, lost and found, crashes and restarts. They
+  know the statements of the sink, whole; any other one stops the run.
 - The network (`client.py`): stands for `twophase.sinks.mysql.client.session.Session`.
-- Time, scheduling, processes (`scheduler.py`), random numbers. Tasks are greenlets that take turns; there are no threads, and the
-  thread that commits behind the next micro-batch is such a task, with locks to match (`threads.py`).
-- Spark (`spark.py`) and `runtime.Job` (`driver.py`): offset and commit log, tasks that die, are tried twice or outlive their
-  attempt, restarts. `supervisor.py` starts drivers, also while another lives; `faults.py` is what befalls them.
-- Operators who know no better (`worlds.py`): a driver over a copy of the folder, a target that is restored from a backup or swapped.
-- Operators who lead the job out (`incidents.py`, `repairs.py`): they run the repair that the error names, which is real, is
-  killed or stands still in the middle, and is run beside a driver.
+- Time, scheduling, processes (`scheduler.py`), random numbers. Tasks are greenlets that take turns;
+  there are no threads, and the thread that commits behind the next micro-batch is such a task, with
+  locks to match (`threads.py`).
+- Spark (`spark.py`) and `runtime.Job` (`driver.py`): offset and commit log, tasks that die, are
+  tried twice or outlive their attempt, restarts. `supervisor.py` starts drivers, also while another
+  lives; `faults.py` is what befalls them.
+- Operators who know no better (`worlds.py`): a driver over a copy of the folder, a target that is
+  restored from a backup or swapped.
+- Operators who lead the job out (`incidents.py`, `repairs.py`): they run the repair that the error
+  names, which is real, is killed or stands still in the middle, and is run beside a driver.
 
-**Checked** (`oracle.py`, `repaired.py` at the moment it could break, `verdict.py` in the end): I1 to I8, hazards H14, H40, H41, H48 to H50 and
-decision 0010; every row of every decided checkpoint once in each sink, nothing prepared left, nothing undecided visible,
-every run ends. `mutations.py` breaks the product on purpose; each mistake has to be found.
+**Checked** (`oracle.py`, `repaired.py` at the moment it could break, `verdict.py` in the end): I1
+to I8, hazards H14, H40, H41, H48 to H50 and decision 0010; every row of every decided checkpoint
+once in each sink, nothing prepared left, nothing undecided visible, every run ends. `mutations.py`
+breaks the product on purpose; each mistake has to be found.
 
-**Not covered.** The wire protocol, TLS and LOAD DATA's conversions (`tests/sinks/mysql`, `integration`); Spark itself and its
-folder; stateful plans; listeners; `checkpoint.min_pause`; damage to files that were durable (I9); a swapped server that lacks
-the sink's own tables.
+**Not covered.** The wire protocol, TLS and LOAD DATA's conversions (`tests/sinks/mysql`,
+`integration`); Spark itself and its folder; stateful plans; listeners; `checkpoint.min_pause`;
+damage to files that were durable (I9); a swapped server that lacks the sink's own tables.
 """

@@ -62,4 +62,6 @@ class ServerSession:
 
     @property
     def in_transaction(self) -> bool:
-        return self.transaction is not None or (self.branch is not None and self.branch.phase is Phase.ACTIVE)
+        return self.transaction is not None or (
+            self.branch is not None and self.branch.phase is Phase.ACTIVE
+        )

@@ -1,4 +1,6 @@
-"""What a simulated server says of itself: version, settings, tables. What the sink asks when it is opened."""
+"""What a simulated server says of itself: version, settings, tables. What the sink asks
+when it is opened.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ from verification.simulation.dialects import Dialect
 Rows = list[tuple[Any, ...]]
 
 _TABLES = "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s"
-_ENGINES = "SELECT DISTINCT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME IN %s"
+_ENGINES = (
+    "SELECT DISTINCT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s "
+    "AND TABLE_NAME IN %s"
+)
 _TARGET = (
     "SELECT TABLE_SCHEMA, TABLE_NAME, TABLE_TYPE, ENGINE FROM information_schema.TABLES"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
@@ -21,12 +26,14 @@ _IDENTITY = (
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
 )
 _COLUMNS = (
-    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, CHARACTER_MAXIMUM_LENGTH,"
+    "SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_DEFAULT, EXTRA, "
+    "CHARACTER_MAXIMUM_LENGTH,"
     " NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION FROM information_schema.COLUMNS"
     " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"
 )
 _UNIQUE = (
-    "SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0"
+    "SELECT COUNT(*) FROM information_schema.STATISTICS WHERE TABLE_SCHEMA = %s "
+    "AND TABLE_NAME = %s AND NON_UNIQUE = 0"
 )
 _FOREIGN = (
     "SELECT COUNT(*) FROM information_schema.TABLE_CONSTRAINTS"
@@ -70,9 +77,12 @@ class Catalogue:
             _TABLES: lambda _: [(table,) for table in self._metadata],
             _ENGINES: lambda _: [("InnoDB",)],
             _TARGET: lambda asked: [(asked[0], asked[1], "BASE TABLE", "InnoDB")],
-            _IDENTITY: lambda asked: [(asked[0], asked[1], f"2026-01-01 00:00:{self._created[asked[1]]:02d}")],
+            _IDENTITY: lambda asked: [
+                (asked[0], asked[1], f"2026-01-01 00:00:{self._created[asked[1]]:02d}")
+            ],
             _COLUMNS: lambda _: [
-                (column, "bigint", "bigint(20)", "NO", None, "", None, 19, 0, None) for column in ("checkpoint", "id")
+                (column, "bigint", "bigint(20)", "NO", None, "", None, 19, 0, None)
+                for column in ("checkpoint", "id")
             ],
             _UNIQUE: lambda _: [(int(self._keyed),)],
             _FOREIGN: lambda _: [(0,)],

@@ -1,6 +1,8 @@
-"""A session as the sink sees it: stands for `twophase.sinks.mysql.client.session.Session`, between the sink and a simulated server.
+"""A session as the sink sees it: stands for `twophase.sinks.mysql.client.session.Session`, between
+the sink and a simulated server.
 
-Here the network fails: a connection is refused, or breaks before or after the server has carried a statement out.
+Here the network fails: a connection is refused, or breaks before or after the server has
+carried a statement out.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ class SimulatedSession:
         line.scheduler.step(f"{line.server.name} connect", _CONNECTING_S)
         fault = line.fault(line.server, "")
         if not line.server.up or fault is not None:
-            raise pymysql.OperationalError(_REFUSED if fault is None else fault.code, "no connection")
+            raise pymysql.OperationalError(
+                _REFUSED if fault is None else fault.code, "no connection"
+            )
         self._session = line.server.connect()
         self._in_transaction = False
         self.open = True
@@ -104,7 +108,9 @@ class SimulatedSession:
     def load(self, sql: str, chunks: Iterable[memoryview]) -> Done:
         text = sql.replace("{file}", "'file'", 1)
         data = b"".join(bytes(chunk) for chunk in chunks)
-        reply = self._ask("LOAD DATA", lambda: self._line.statements.load(self._session, text, data))
+        reply = self._ask(
+            "LOAD DATA", lambda: self._line.statements.load(self._session, text, data)
+        )
         return Done(reply.affected, reply.warnings)
 
     def in_transaction(self) -> bool:

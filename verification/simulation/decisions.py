@@ -27,7 +27,14 @@ class Piece:
         attempt, sink, subtask, _, _ = bqual
         generation, counter = attempt.split(".")
         index, task_attempt = subtask.split(".")
-        return cls(sink, gtrid[1], int(gtrid[2]), (int(generation), int(counter)), int(index), int(task_attempt))
+        return cls(
+            sink,
+            gtrid[1],
+            int(gtrid[2]),
+            (int(generation), int(counter)),
+            int(index),
+            int(task_attempt),
+        )
 
 
 @dataclass
@@ -50,7 +57,10 @@ class Decision:
         """The one of the checkpoint that a piece is of, whether it lists the piece or not."""
         piece = Piece.of(xid)
         mine = (piece.lineage, piece.checkpoint)
-        return next((one for one in decisions if (one.lineage.replace("-", ""), one.checkpoint) == mine), None)
+        return next(
+            (one for one in decisions if (one.lineage.replace("-", ""), one.checkpoint) == mine),
+            None,
+        )
 
     @property
     def root(self) -> str:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NOTA, RMFAIL, DUPLICATE_XID, ROLLED_BACK = 1397, 1399, 1440, 1402
-LOCK_WAIT_TIMEOUT, DEADLOCK, DUPLICATE_ENTRY, UNKNOWN_THREAD, ACCESS_DENIED = 1205, 1213, 1062, 1094, 1227
+LOCK_WAIT_TIMEOUT, DEADLOCK, DUPLICATE_ENTRY, UNKNOWN_THREAD, ACCESS_DENIED = (
+    1205,
+    1213,
+    1062,
+    1094,
+    1227,
+)
 
 
 class ServerError(Exception):
@@ -28,9 +34,11 @@ class Dialect:
         version: as the server writes it.
         hands_over_at_prepare: others may commit a branch while the session that prepared it lives.
         keeps_shared_locks: XA PREPARE keeps the locks on rows that were only read.
-        forgets_early: KILL does not find a session any more just before the engine lets go of its branch.
+        forgets_early: KILL does not find a session any more just before the engine
+            lets go of its branch.
         forgotten_s: how long before that, at the most.
-        shows_transactions: the account may see which sessions the engine connects with a transaction.
+        shows_transactions: the account may see which sessions the engine connects
+            with a transaction.
     """
 
     version: str

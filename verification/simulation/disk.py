@@ -1,8 +1,10 @@
-"""A disk that promises no more than POSIX does: what is not synced may be gone, or torn, after a power cut.
+"""A disk that promises no more than POSIX does: what is not synced may be gone, or torn,
+after a power cut.
 
-- The bytes of a file are durable when the file is synced, its name when the folder that holds it is synced.
-- A power cut keeps of the names that were not synced none, some, those up to some moment, or all; of bytes that were not
-  synced the old ones, the new ones or something in between.
+- The bytes of a file are durable when the file is synced, its name when the folder that
+  holds it is synced.
+- A power cut keeps of the names that were not synced none, some, those up to some moment, or all;
+  of bytes that were not synced the old ones, the new ones or something in between.
 - A sync that fails throws the dirty bytes away: the next one says that all is well (as on Linux).
 - A killed process loses nothing that it has handed over.
 """
@@ -40,7 +42,8 @@ class Folder:
     Attributes:
         entries: as everybody sees them.
         synced: as they are after a power cut at the earliest.
-        pending: what was done to them since, in order: a name and what it stood for afterwards, None if it was removed.
+        pending: what was done to them since, in order: a name and what it stood for afterwards,
+            None if it was removed.
     """
 
     __slots__ = ("entries", "pending", "synced")
@@ -60,7 +63,8 @@ Node = File | Folder
 
 
 class Disk:
-    """A tree of folders and files, and what a power cut leaves of it. Single operations; nothing fails here.
+    """A tree of folders and files, and what a power cut leaves of it. Single operations;
+    nothing fails here.
 
     Args:
         random: decides what a power cut leaves.

@@ -1,4 +1,5 @@
-"""One driver process: what `twophase.runtime.job` does, without Spark. The numbers are those of its docstring.
+"""One driver process: what `twophase.runtime.job` does, without Spark. The numbers are
+those of its docstring.
 
 Real: the coordinator, the store, the log, recovery, the restore, the sinks, the restart strategy.
 """
@@ -140,14 +141,22 @@ class Driver:
     """
 
     def __init__(
-        self, world: World, number: int, folder: str, restore_path: str | None, goal: int, records: Counter[str]
+        self,
+        world: World,
+        number: int,
+        folder: str,
+        restore_path: str | None,
+        goal: int,
+        records: Counter[str],
     ) -> None:
         self.process = Process(f"driver{number}")
         self.folder = folder
         self.records_at_start = records
         self.changes_at_start = world.oracle.changes
         world.oracle.folders[self.process] = folder
-        self.executors = Executors(self.process, world.scheduler, world.options, world.source, world.faults)
+        self.executors = Executors(
+            self.process, world.scheduler, world.options, world.source, world.faults
+        )
         self.error: Exception | None = None
         self.reached = self.refused = False
         self.stopping = False
@@ -181,14 +190,18 @@ class Driver:
         if self._coordinator is not None:
             self._coordinator.context.stopping.set()
 
-    # -- steps ---------------------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
     def _live(self) -> None:
         """Steps 2 to 7. A failure of the first start ends the process, as in the real job."""
         storage = LocalStorage(self._options.checkpoint_location)
         for name, sink in self._sinks.items():
             options = self._world.options
-            sink.open(SinkContext(JOB, name, SCHEMA, options.writers, max_concurrent=options.max_concurrent))
+            sink.open(
+                SinkContext(
+                    JOB, name, SCHEMA, options.writers, max_concurrent=options.max_concurrent
+                )
+            )
         query = self._start_query(storage)
         policy = restart_policy(self._options)
         error = _error_of(lambda: self._run_query(query))
@@ -254,7 +267,9 @@ class Driver:
             raise
         self.generation = coordinator.generation
         if not coordinator.context.stopping.is_set():
-            oracle.recovered(sinks if oracle.changes == changes else [], coordinator.generation, missing)
+            oracle.recovered(
+                sinks if oracle.changes == changes else [], coordinator.generation, missing
+            )
 
     def _run_query(self, query: QueryLog | None) -> None:
         """The query, and the commits behind it."""
@@ -271,7 +286,9 @@ class Driver:
             raise coordinator.failure
 
     def _run_batches(self, query: QueryLog, stopping: threading.Event) -> None:
-        """Spark: plan, run, note as finished; the newest micro-batch again if it was not finished."""
+        """Spark: plan, run, note as finished; the newest micro-batch again if
+        it was not finished.
+        """
         scheduler = self._world.scheduler
         batch = query.planned if query.planned > query.finished else query.planned + 1
         while query.chunk(batch) < self._goal and not stopping.is_set():
@@ -304,7 +321,9 @@ class _States(OperatorStates):
     def __init__(self) -> None:
         super().__init__([], {})
 
-    def start_offsets(self, checkpoint: CompletedCheckpoint, options: JobOptions) -> tuple[str | None, ...]:
+    def start_offsets(
+        self, checkpoint: CompletedCheckpoint, options: JobOptions
+    ) -> tuple[str | None, ...]:
         return checkpoint.offsets.end
 
 

@@ -1,4 +1,6 @@
-"""The storage engine of a simulated server: rows, locks on rows, and transactions that become visible at once."""
+"""The storage engine of a simulated server: rows, locks on rows, and transactions that
+become visible at once.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ class Engine:
         if not holders:
             return True
         return all(
-            other is transaction or not (exclusive or other_exclusive) for other, other_exclusive in holders.items()
+            other is transaction or not (exclusive or other_exclusive)
+            for other, other_exclusive in holders.items()
         )
 
     def lock(self, transaction: Transaction, row: Key, *, exclusive: bool) -> None:

@@ -61,7 +61,7 @@ class Faults:
         self._planned: list[tuple[int, Callable[[], None]]] = []
         scheduler.on_step = self._on_step
 
-    # -- mishaps -------------------------------------------------------------------------------------------------------
+    # -- mishaps -----------------------------------------------------------------------------------
 
     def arm(self, process: Process, mishap: Mishap) -> None:
         """Let something befall a process."""
@@ -94,12 +94,14 @@ class Faults:
                     self.on_stall()
         return pause_s
 
-    # -- what happens to everybody -------------------------------------------------------------------------------------
+    # -- what happens to everybody -----------------------------------------------------------------
 
     def plan(self, times: int, within_steps: int, action: Callable[[], None]) -> None:
         """Do `action` so many times, at any step of the first so many."""
         moments = [self._random.randint(1, within_steps) for _ in range(times)]
-        self._planned = sorted([*self._planned, *((moment, action) for moment in moments)], key=lambda entry: entry[0])
+        self._planned = sorted(
+            [*self._planned, *((moment, action) for moment in moments)], key=lambda entry: entry[0]
+        )
 
     def crash(self, server: Server) -> None:
         """A server dies and comes back."""
@@ -108,7 +110,7 @@ class Faults:
             back_s = self._scheduler.now_s + _DOWNTIME_S * self._random.random()
             self._scheduler.at(back_s, lambda: setattr(server, "up", True))
 
-    # -- single calls --------------------------------------------------------------------------------------------------
+    # -- single calls ------------------------------------------------------------------------------
 
     def of_disk(self, kind: str) -> DiskFault | None:
         """What is wrong with a call of the file system."""
@@ -116,7 +118,10 @@ class Faults:
             return None
         code = self._random.choice(_DISK_CODES[kind])
         # An error that leaves doubt may come although the work is done: a lost reply.
-        return DiskFault(code, done=code == _BROKEN_DISK and kind in ("link", "sync") and self._random.random() < 0.5)
+        return DiskFault(
+            code,
+            done=code == _BROKEN_DISK and kind in ("link", "sync") and self._random.random() < 0.5,
+        )
 
     def of_network(self, server: Server, sql: str) -> NetworkFault | None:
         """What is wrong with a statement, or with a connection attempt."""

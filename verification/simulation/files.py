@@ -1,7 +1,9 @@
-"""The file system calls that `twophase.state.storage` and `twophase.runtime.restore` make, on a simulated disk.
+"""The file system calls that `twophase.state.storage` and `twophase.runtime.restore` make,
+on a simulated disk.
 
-`Files` stands for the module `os` there, `paths.SimulatedPath` for `pathlib.Path`. Each call that touches the disk is a step: the
-task may lose its turn or die before it, and it may fail. What is not here is not known: an `AttributeError` says so.
+`Files` stands for the module `os` there, `paths.SimulatedPath` for `pathlib.Path`. Each call that
+touches the disk is a step: the task may lose its turn or die before it, and it may fail. What is
+not here is not known: an `AttributeError` says so.
 """
 
 from __future__ import annotations
@@ -66,7 +68,10 @@ class Files:
     O_NOFOLLOW, O_NONBLOCK = os.O_NOFOLLOW, os.O_NONBLOCK
 
     def __init__(
-        self, disk: Disk, step: Callable[[str, float], None], fault: Callable[[str], DiskFault | None]
+        self,
+        disk: Disk,
+        step: Callable[[str, float], None],
+        fault: Callable[[str], DiskFault | None],
     ) -> None:
         self.disk = disk
         self._step = step
@@ -76,7 +81,7 @@ class Files:
         self.on_link: Callable[[str, bytes], None] = lambda path, data: None
         self.on_sync: Callable[[str], None] = lambda path: None
 
-    # -- os ------------------------------------------------------------------------------------------------------------
+    # -- os ----------------------------------------------------------------------------------------
 
     def open(self, path: object, flags: int, mode: int = 0o777) -> int:
         name = str(path)
@@ -95,7 +100,9 @@ class Files:
     def close(self, descriptor: int) -> None:
         del self._open[descriptor]
 
-    def fdopen(self, descriptor: int, mode: str, buffering: int = -1, closefd: bool = True) -> _OpenFile:
+    def fdopen(
+        self, descriptor: int, mode: str, buffering: int = -1, closefd: bool = True
+    ) -> _OpenFile:
         return _OpenFile(self, descriptor, closefd)
 
     def fchmod(self, descriptor: int, mode: int) -> None:
@@ -151,7 +158,7 @@ class Files:
     def fstat(self, descriptor: int) -> Status:
         return status_of(self._open[descriptor].node)
 
-    # -- for paths -----------------------------------------------------------------------------------------------------
+    # -- for paths ---------------------------------------------------------------------------------
 
     def remove(self, path: str) -> None:
         self._change("unlink", path)

@@ -1,15 +1,16 @@
-"""What makes a repair necessary, and what makes one dangerous. Once in a run, some time after so many decisions.
+"""What makes a repair necessary, and what makes one dangerous. Once in a run, some time after
+so many decisions.
 
-| incident | what happens | what leads out |
-|---|---|---|
-| rolled back | pieces of a decided checkpoint are rolled back by hand | `rewrite`, `accept-loss` |
-| returned | the same; they are prepared again after the repair, and the body of their checkpoint is gone | `adopt-from-target` after that |
-| target restored | see `worlds.TargetChange` | `accept-loss` |
-| folder restored, folder gone | the job's folder is an old copy, or not there | `adopt-from-target` |
-| body gone | the newest decided checkpoint has no body | `adopt-from-target` |
+| incident | what happens | what leads out | |---|---|---| | rolled back | pieces of a decided
+checkpoint are rolled back by hand | `rewrite`, `accept-loss` | | returned | the same; they are
+prepared again after the repair, and the body of their checkpoint is gone | `adopt-from-target`
+after that | | target restored | see `worlds.TargetChange` | `accept-loss` | | folder restored,
+folder gone | the job's folder is an old copy, or not there | `adopt-from-target` | | body gone |
+the newest decided checkpoint has no body | `adopt-from-target` |
 
-A piece that was rolled back may be there again after its repair, as when a server is restored from a replica. Nobody brings it
-back while a driver lives that began before the repair: one that is about to commit it would, and nothing could tell.
+A piece that was rolled back may be there again after its repair, as when a server is restored from
+a replica. Nobody brings it back while a driver lives that began before the repair: one that is
+about to commit it would, and nothing could tell.
 """
 
 from __future__ import annotations
@@ -100,14 +101,16 @@ class TargetPutBack(Incident):
 
 
 class RollBack(Incident):
-    """Somebody rolls pieces of a decided checkpoint back, whose driver dies or stands still before it commits them.
+    """Somebody rolls pieces of a decided checkpoint back, whose driver dies or stands still
+    before it commits them.
 
     Args:
         world: where.
         random: draws when and which.
         living: the drivers and repairs that live.
         run: starts a repair.
-        returns_at_once: whether they come back as soon as they are given up, and the body of their checkpoint goes.
+        returns_at_once: whether they come back as soon as they are given up, and the body of
+            their checkpoint goes.
     """
 
     def __init__(
@@ -134,7 +137,9 @@ class RollBack(Incident):
         self._left = self._world.options.checkpoints  # not again
         scheduler, random = self._world.scheduler, self._random
         place = random.choice(("C11", "C11", "C12", "C13"))
-        self._world.faults.arm(scheduler.current.process, Mishap(place, 1, random.choice((0.0, 0.0, 0.0, 3.0))))
+        self._world.faults.arm(
+            scheduler.current.process, Mishap(place, 1, random.choice((0.0, 0.0, 0.0, 3.0)))
+        )
         count = random.choice((1, 1, len(decision.xids), random.randint(1, len(decision.xids))))
         xids = list(decision.xids)
         if self._returns_at_once:  # a loss in another sink would not be known without the body
@@ -160,7 +165,11 @@ class RollBack(Incident):
                 self._soon(lambda: self._roll_back(decision, xid, tries - 1), _MOMENT_S)
 
     def repaired(self, withdrawn: set[str]) -> None:
-        older = [process for process in self._living() if process is not self._world.scheduler.current.process]
+        older = [
+            process
+            for process in self._living()
+            if process is not self._world.scheduler.current.process
+        ]
         for xid in sorted(withdrawn & self._saved.keys()):
             if self._returns_at_once:
                 self._soon(partial(self._bring_back, xid, older, _TRIES), 0.0)
@@ -218,7 +227,9 @@ class FolderPutBack(Incident):
         is_gone: whether there is no copy.
     """
 
-    def __init__(self, world: World, random: Random, end_all: Callable[[], None], *, is_gone: bool) -> None:
+    def __init__(
+        self, world: World, random: Random, end_all: Callable[[], None], *, is_gone: bool
+    ) -> None:
         self._world = world
         self._random = random
         self._end_all = end_all

@@ -9,7 +9,9 @@ from verification.simulation.dialects import DUPLICATE_ENTRY, ServerError
 from verification.simulation.engine import Transaction
 from verification.simulation.server import Server
 
-_LOAD = re.compile(r"LOAD DATA LOCAL INFILE '[^']+' INTO TABLE `shop`\.`(\w+)` .* \(`(\w+)`, `(\w+)`\)")
+_LOAD = re.compile(
+    r"LOAD DATA LOCAL INFILE '[^']+' INTO TABLE `shop`\.`(\w+)` .* \(`(\w+)`, `(\w+)`\)"
+)
 _INSERT = re.compile(r"INSERT INTO `shop`\.`(\w+)` \(`(\w+)`, `(\w+)`\) VALUES \((.*)\)")
 _COLUMNS = {"checkpoint", "id"}
 
@@ -29,7 +31,9 @@ class Loads:
         self.warnings = 0
 
     def load(self, session: ServerSession, sql: str, data: bytes) -> int | None:
-        """LOAD DATA LOCAL: skips duplicates with a warning, strict mode or not (H41). None: no such statement."""
+        """LOAD DATA LOCAL: skips duplicates with a warning, strict mode or not (H41). None:
+        no such statement.
+        """
         found = _LOAD.fullmatch(sql)
         if found is None:
             return None
@@ -45,7 +49,13 @@ class Loads:
         return self._store(session, found[1], (found[2], found[3]), lines, ignoring=False)
 
     def _store(
-        self, session: ServerSession, table: str, columns: tuple[str, str], lines: list[list[str]], *, ignoring: bool
+        self,
+        session: ServerSession,
+        table: str,
+        columns: tuple[str, str],
+        lines: list[list[str]],
+        *,
+        ignoring: bool,
     ) -> int:
         assert set(columns) == _COLUMNS
         transaction = self._server.transaction_of(session)
@@ -70,7 +80,9 @@ class Loads:
         return len(lines) - self.warnings
 
     def _exists(self, transaction: Transaction, table: str, key: int) -> bool:
-        return key in self._server.engine.table(table) or any(key == own for own, _ in transaction.written(table))
+        return key in self._server.engine.table(table) or any(
+            key == own for own, _ in transaction.written(table)
+        )
 
     def _new_key(self) -> int:
         self._last_row += 1

@@ -1,7 +1,8 @@
-"""The product, broken on purpose: each of these must be found by some seed, or the simulation proves nothing.
+"""The product, broken on purpose: each of these must be found by some seed, or the
+simulation proves nothing.
 
-The first group are mistakes that the design rules out; the second undoes what the simulation has found; the third shows in
-one of the `worlds` only.
+The first group are mistakes that the design rules out; the second undoes what the simulation has
+found; the third shows in one of the `worlds` only.
 """
 
 from __future__ import annotations
@@ -63,7 +64,9 @@ class Mistake:
     def runs(self, seeds: range) -> Iterator[Options]:
         """The runs of these seeds in which it should show."""
         for seed in seeds:
-            yield replace(in_world(seed, self.world) if self.world else Options.of(seed), **self.options)
+            yield replace(
+                in_world(seed, self.world) if self.world else Options.of(seed), **self.options
+            )
 
 
 _LOCK_WAIT_TIMEOUT, _CONNECTION_LOST = 1205, 2013
@@ -73,7 +76,7 @@ def _nothing(*_: object, **__: object) -> None:
     return None
 
 
-# -- the sink ----------------------------------------------------------------------------------------------------------
+# -- the sink --------------------------------------------------------------------------------------
 
 
 def _begin_without_check(self: writer.MySqlWriter) -> None:
@@ -101,9 +104,13 @@ def _prepare_without_reply(self: writer.MySqlWriter, open_session: Any, branch: 
             raise
 
 
-def _prepare_with_ledger_elsewhere(self: writer.MySqlWriter, open_session: Any, branch: Any) -> None:
+def _prepare_with_ledger_elsewhere(
+    self: writer.MySqlWriter, open_session: Any, branch: Any
+) -> None:
     other = session_settings.open_driver_session(self._bound_sink.endpoint)
-    self._bound_sink.metadata.write_ledger(other, self._transaction, self._subtask, self._loaded_rows)
+    self._bound_sink.metadata.write_ledger(
+        other, self._transaction, self._subtask, self._loaded_rows
+    )
     other.end()
     open_session.run(f"XA END {branch.sql}")
     open_session.run(f"XA PREPARE {branch.sql}")
@@ -117,7 +124,9 @@ def _read_ledger_plainly(self: MetadataTables, *arguments: Any, lock: bool) -> b
     return _real_has_ledger(self, *arguments, lock=False)
 
 
-def _xid_without_task_attempt(cls: type[xid.Xid], owner: Any, transaction: Any, subtask: Subtask, number: int) -> Any:
+def _xid_without_task_attempt(
+    cls: type[xid.Xid], owner: Any, transaction: Any, subtask: Subtask, number: int
+) -> Any:
     return _real_of(owner, transaction, Subtask(subtask.index, 0), number)
 
 
@@ -137,7 +146,7 @@ _real_read_fence = MetadataTables.read_fence
 _real_has_ledger = MetadataTables.has_ledger
 
 
-# -- the coordinator and the store -------------------------------------------------------------------------------------
+# -- the coordinator and the store -----------------------------------------------------------------
 
 
 def _close_with_one_scan(self: Orphans, below: Any, kept: Any) -> int:
@@ -156,13 +165,16 @@ def _close_if_none_without_last_scan(self: Orphans, below: Any, kept: Any) -> bo
 def _swallow_declined(self: CheckpointCoordinator, *arguments: Any) -> None:
     try:
         _real_checkpoint(self, *arguments)
-    except (DeclinedError, TargetUnreachableError):  # the second if the attempt cannot be closed yet
+    except (DeclinedError, TargetUnreachableError):
+        # the second if the attempt cannot be closed yet
         return
 
 
 def _write_unsynced(path: Any, data: bytes, _: object) -> None:
     simulated = vars(storage)["os"]
-    descriptor = simulated.open(path, simulated.O_WRONLY | simulated.O_CREAT | simulated.O_EXCL, 0o600)
+    descriptor = simulated.open(
+        path, simulated.O_WRONLY | simulated.O_CREAT | simulated.O_EXCL, 0o600
+    )
     with simulated.fdopen(descriptor, "wb", buffering=0) as file:
         storage._write_all(file.fileno(), data)
 
@@ -188,7 +200,9 @@ def _make_folder_that_is_not_there(self: LocalStorage, path: Path) -> None:
 
 
 def _check_restore_against_sinks(job: str, history: History, lineage: Any, sinks: Any) -> None:
-    _real_check_restore(job, replace(history, decisions=tuple(history.uncommitted())), lineage, sinks)
+    _real_check_restore(
+        job, replace(history, decisions=tuple(history.uncommitted())), lineage, sinks
+    )
 
 
 def _newest_first(self: CommitQueue) -> Any:
@@ -224,7 +238,9 @@ def _orphans_without_asking(job: str, name: str, sink: Any, observers: Any, _: A
 def _raise_mark_unproven(self: MySqlSink, lineage: str, checkpoint: int) -> None:
     bound = self._bound()
     with self._linked().session() as open_session:
-        bound.metadata.raise_high_water(open_session, bound.owner.job, bound.owner.sink, lineage, checkpoint)
+        bound.metadata.raise_high_water(
+            open_session, bound.owner.job, bound.owner.sink, lineage, checkpoint
+        )
 
 
 def _lose_all(self: CommitLoop, checkpoint: Any, sink: str) -> Any:
@@ -234,7 +250,13 @@ def _lose_all(self: CommitLoop, checkpoint: Any, sink: str) -> Any:
 
 
 def _plan_of_one_lineage(
-    self: AdoptionPlanner, history: Any, name: str, committed: Any, in_doubt: Any, order: LineageOrder, adopted: Any
+    self: AdoptionPlanner,
+    history: Any,
+    name: str,
+    committed: Any,
+    in_doubt: Any,
+    order: LineageOrder,
+    adopted: Any,
 ) -> Any:
     unknown = [lineage for lineage in adopted if not order.is_known(lineage)]
     known = {} if len(unknown) > 1 else adopted
@@ -260,11 +282,19 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
     "an unknown branch is taken for committed": [
         (committer.Committer, "_decide", lambda *_: AlreadyCommitted("the server does not know it"))
     ],
-    "a commit does not wait for the writer's session": [(committer, "wait_until_left", lambda *_, **__: set())],
-    "an abort does not wait for the writer's session": [(orphans, "wait_until_left", lambda *_, **__: set())],
+    "a commit does not wait for the writer's session": [
+        (committer, "wait_until_left", lambda *_, **__: set())
+    ],
+    "an abort does not wait for the writer's session": [
+        (orphans, "wait_until_left", lambda *_, **__: set())
+    ],
     "a writer does not look at the fence": [(writer.MySqlWriter, "_begin", _begin_without_check)],
-    "a lock wait inside a branch is passed over": [(writer.MySqlWriter, "_flush", _load_ignoring_lock_waits)],
-    "a lost reply to XA PREPARE is taken for yes": [(writer.MySqlWriter, "_prepare", _prepare_without_reply)],
+    "a lock wait inside a branch is passed over": [
+        (writer.MySqlWriter, "_flush", _load_ignoring_lock_waits)
+    ],
+    "a lost reply to XA PREPARE is taken for yes": [
+        (writer.MySqlWriter, "_prepare", _prepare_without_reply)
+    ],
     "the ledger row is written outside of the branch": [
         (writer.MySqlWriter, "_prepare", _prepare_with_ledger_elsewhere)
     ],
@@ -283,10 +313,14 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
         (recovery, "commit_decided", lambda *_: 0),
         (CheckpointCompleter, "pieces_to_commit", lambda _: frozenset()),
     ],
-    "a decision of unclear outcome is aborted": [(JobLog, "_in_doubt", lambda _, __, error: OSError(str(error)))],
+    "a decision of unclear outcome is aborted": [
+        (JobLog, "_in_doubt", lambda _, __, error: OSError(str(error)))
+    ],
     "a declined checkpoint returns": [(CheckpointCoordinator, "checkpoint", _swallow_declined)],
     "a checkpoint is called committed before it is": [(CommitLoop, "commit", lambda *_: True)],
-    "a record is linked before it is synced": [(LocalStorage, "_write", staticmethod(_write_unsynced))],
+    "a record is linked before it is synced": [
+        (LocalStorage, "_write", staticmethod(_write_unsynced))
+    ],
     "a folder is not synced after the link": [(storage, "sync_path", _nothing)],
     "a reader does not sync what it acts on": [(LocalStorage, "sync", _nothing)],
     "a taken place in the log is taken for one's own": [(JobLog, "_create", _create_unchecked)],
@@ -297,11 +331,17 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
         (CompletedCheckpointStore, "sweep", _nothing),
         (CompletedCheckpointStore, "discard", _nothing),
     ],
-    "a checkpoint is subsumed by itself": [(store, "retained", lambda history, _: history.uncommitted())],
-    "the ledger is collapsed and no mark is raised": [(MetadataTables, "raise_high_water", _nothing)],
+    "a checkpoint is subsumed by itself": [
+        (store, "retained", lambda history, _: history.uncommitted())
+    ],
+    "the ledger is collapsed and no mark is raised": [
+        (MetadataTables, "raise_high_water", _nothing)
+    ],
     "the body is never written": [(CompletedCheckpointStore, "prepare", _decide_before_the_body)],
     "the newest commit is made first": [(CommitQueue, "_next", _newest_first)],
-    "more checkpoints are under way than allowed": [(CheckpointCoordinator, "_make_room", _nothing)],
+    "more checkpoints are under way than allowed": [
+        (CheckpointCoordinator, "_make_room", _nothing)
+    ],
     "two threads append at once": [(JobLog, "append", _append_without_lock)],
     "one thread appends after the other has met a doubt": [(JobLog, "append", _append_after_doubt)],
     "the end does not wait for the commits behind": [(CommitQueue, "close", _nothing)],
@@ -311,12 +351,18 @@ _FOUND: dict[str, Sequence[Any]] = {
     "a folder that another driver has made is not synced": [
         (LocalStorage, "_make_folder", _make_folder_that_is_not_there)
     ],
-    "the first record of a folded log is written again": [(JobLog, "_newest_beside", lambda _, sequence: sequence)],
+    "the first record of a folded log is written again": [
+        (JobLog, "_newest_beside", lambda _, sequence: sequence)
+    ],
     "a restore is validated against what sinks knew before": [
         (validation, "check_restore", _check_restore_against_sinks)
     ],
-    "MySQL is asked as soon as a session is off the list": [(session_exit, "_is_closing", lambda *_: False)],
-    "MariaDB is asked as soon as a session is off the list": [(session_exit, "_wait_until_released", lambda *_: set())],
+    "MySQL is asked as soon as a session is off the list": [
+        (session_exit, "_is_closing", lambda *_: False)
+    ],
+    "MariaDB is asked as soon as a session is off the list": [
+        (session_exit, "_wait_until_released", lambda *_: set())
+    ],
 }
 
 _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
@@ -336,19 +382,31 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         RESTORED_TARGET,
         [(validation, "check_targets", _nothing)],
     ),
-    "the mark is raised to what a target lacks": (RESTORED_TARGET, [(MySqlSink, "subsume", _raise_mark_unproven)]),
+    "the mark is raised to what a target lacks": (
+        RESTORED_TARGET,
+        [(MySqlSink, "subsume", _raise_mark_unproven)],
+    ),
     "a table is known by its name alone": (
         SWAPPED,
         [(committer, "why_another", lambda *_: ""), (mysql_sink, "why_another", lambda *_: "")],
     ),
-    "a server is known by its address alone": (SWAPPED, [(session_settings, "_check_server", _nothing)]),
+    "a server is known by its address alone": (
+        SWAPPED,
+        [(session_settings, "_check_server", _nothing)],
+    ),
     "a loss is accepted without asking the target": (REPAIRED, [(CommitLoop, "lost", _lose_all)]),
-    "an accepted loss stays in the checkpoint": (REPAIRED, [(CompletedCheckpoint, "without", lambda self, _: self)]),
+    "an accepted loss stays in the checkpoint": (
+        REPAIRED,
+        [(CompletedCheckpoint, "without", lambda self, _: self)],
+    ),
     "a repair does not take the job over": (
         REPAIRED,
         [(accept_loss, "take_over", _take_over_without_fence)],
     ),
-    "an adoption takes a piece that was written again": (REPAIRED, [(Rewrite, "withdrew", lambda *_: False)]),
+    "an adoption takes a piece that was written again": (
+        REPAIRED,
+        [(Rewrite, "withdrew", lambda *_: False)],
+    ),
     "an adoption leaves the pieces that wait": (REPAIRED, [(AdoptionRepair, "_commit", _nothing)]),
     "an adoption of several lineages leaves the pieces that wait": (
         REPAIRED,
@@ -368,7 +426,8 @@ _WORKERS_OUTLIVE_THEIR_DRIVER = {
     "writers": 3,
 }
 _RESTORED_WHILE_IT_STANDS_STILL = {
-    "mishaps": tuple(Mishap("C01", count, 40.0) for count in (3, 2, 4)),  # its session is pinged, and opened again
+    # its session is pinged, and opened again
+    "mishaps": tuple(Mishap("C01", count, 40.0) for count in (3, 2, 4)),
     "rivals": 0,
     "suspicion": 0.0,
     "checkpoints": 5,
@@ -381,7 +440,8 @@ _SOONER: dict[str, Mapping[str, Any]] = {
     "the newest commit is made first": _BEHIND,
     "more checkpoints are under way than allowed": _BEHIND,
     "two threads append at once": _BEHIND,
-    "one thread appends after the other has met a doubt": _BEHIND | {"disk_rate": 0.02, "disk_budget": 2},
+    "one thread appends after the other has met a doubt": _BEHIND
+    | {"disk_rate": 0.02, "disk_budget": 2},
     "the end does not wait for the commits behind": _BEHIND,
     "a restore is validated against what sinks knew before": _TWO_AT_ONCE,
     "the first record of a folded log is written again": {
@@ -409,8 +469,13 @@ _SOONER: dict[str, Mapping[str, Any]] = {
     | {"sinks": ("mariadb-10.11",), "lingering_s": 0.02},
 }
 
-MISTAKES = {name: Mistake(patches, _SOONER.get(name, {})) for name, patches in (_RULED_OUT | _FOUND).items()}
-MISTAKES |= {name: Mistake(patches, _SOONER.get(name, {}), world) for name, (world, patches) in _IN_WORLDS.items()}
+MISTAKES = {
+    name: Mistake(patches, _SOONER.get(name, {})) for name, patches in (_RULED_OUT | _FOUND).items()
+}
+MISTAKES |= {
+    name: Mistake(patches, _SOONER.get(name, {}), world)
+    for name, (world, patches) in _IN_WORLDS.items()
+}
 
 
 @contextmanager

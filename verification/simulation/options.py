@@ -8,11 +8,14 @@ from random import Random
 from verification.simulation.dialects import DIALECTS
 
 POINTS = (*(f"C{number:02d}" for number in range(1, 21)), "C22", "E01", "E02")
-"""The crash points of the protocol; others are added to the run by looking for them in the product."""
+"""The crash points of the protocol; others are added to the run by looking for
+them in the product.
+"""
 
 _PLACES = (
     "disk link", "disk sync", "disk mkdir", "disk unlink", "disk list",
-    "XA START", "XA PREPARE", "XA COMMIT", "XA ROLLBACK", "XA RECOVER", "IS_USED_LOCK", "twophase_", "SELECT generation",
+    "XA START", "XA PREPARE", "XA COMMIT", "XA ROLLBACK", "XA RECOVER", "IS_USED_LOCK", "twophase_",
+    "SELECT generation",
 )  # fmt: skip
 _PAUSES_S = (0.1, 3.0, 30.0)
 _DRIVER_STEPS_BITS = 8.5
@@ -46,7 +49,9 @@ class Mishap:
 
     @classmethod
     def of_latecomer(cls, random: Random) -> Mishap:
-        """A task that its driver believes to have ended goes on, when the driver is long elsewhere."""
+        """A task that its driver believes to have ended goes on, when the driver
+        is long elsewhere.
+        """
         return cls("", random.randint(1, _TASK_STEPS // 2), 10 ** (-3 * random.random()))
 
     @classmethod
@@ -56,11 +61,13 @@ class Mishap:
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a run. Rates are chances for one input or output; budgets bound how often they may strike.
+    """The options of a run. Rates are chances for one input or output; budgets bound how
+    often they may strike.
 
     Attributes:
         seed: chose everything else, and makes every choice of the run.
-        sinks: the dialect of the server of each sink; sinks of one dialect share a server if `one_server`.
+        sinks: the dialect of the server of each sink; sinks of one dialect share a
+            server if `one_server`.
         one_server: whether sinks share a server.
         writers: tasks of a sink in one attempt.
         checkpoints: how many there are to take.
@@ -70,7 +77,8 @@ class Options:
         tolerable_failures: the job's option.
         num_retained: the job's option.
         fold_at: the log is folded when it has so many records and a checkpoint is committed.
-        subsume_every: sinks collapse their proofs at each checkpoint whose number and one is a multiple of it.
+        subsume_every: sinks collapse their proofs at each checkpoint whose number and one
+            is a multiple of it.
         switching: how likely a task hands its turn on at an input or output.
         drivers: how many may live at once.
         mishaps: of the drivers, in their order.
@@ -84,13 +92,15 @@ class Options:
         late_rate: a task outlives its attempt, or a task is tried twice.
         mishap_rate: a task is killed, or stands still.
         lingering_s: how long a server takes to end a session, each of two steps, at the most.
-        restore: whether the job is restored on the way: "here" in its folder, where an old driver may still run, or
-            "elsewhere" in another one.
+        restore: whether the job is restored on the way: "here" in its folder, where an old driver
+            may still run, or "elsewhere" in another one.
         meddling: what somebody does by hand to a decided piece: "commit", "roll back", or nothing.
         emptied: whether the job's folder is emptied in the end: a start must be refused.
-        max_concurrent: the job's option; 1 if the targets have a primary key, where the sink refuses more.
-        side_by_side: whether recovery asks and closes the sinks at once, as jobs on Spark do. No seed chooses it: the model,
-            which traces of seeds are checked against, knows one after the other.
+        max_concurrent: the job's option; 1 if the targets have a primary key, where the
+            sink refuses more.
+        side_by_side: whether recovery asks and closes the sinks at once, as jobs on Spark do. No
+            seed chooses it: the model, which traces of seeds are checked against, knows
+            one after the other.
         world: what befalls the job's folder or its targets, see `worlds`; no seed chooses it.
         empty_rate: how likely a micro-batch has no rows at all.
     """
@@ -173,4 +183,6 @@ class Options:
         return replace(options, max_concurrent=1) if options.keyed else options
 
     def __str__(self) -> str:
-        return "\n".join(f"  {field.name} = {getattr(self, field.name)!r}" for field in fields(self))
+        return "\n".join(
+            f"  {field.name} = {getattr(self, field.name)!r}" for field in fields(self)
+        )

@@ -1,7 +1,8 @@
-"""What must hold, checked at the moment it could break. Knows the formats of the durable bytes, and no code of the product.
+"""What must hold, checked at the moment it could break. Knows the formats of the durable bytes, and
+no code of the product.
 
-It watches the disk and the servers themselves: a file that gets its name, a branch that is prepared, committed or rolled
-back. The first thing that is wrong stops the run.
+It watches the disk and the servers themselves: a file that gets its name, a branch that is
+prepared, committed or rolled back. The first thing that is wrong stops the run.
 """
 
 from __future__ import annotations
@@ -40,11 +41,13 @@ class Oracle:
         fencers: whose the newest fence in each log is.
         several_folders: whether drivers over several folders live at once.
         taken: pieces that a driver over another folder has rolled back.
-        undone: pieces that were visible in a target before it was restored from a backup or swapped.
+        undone: pieces that were visible in a target before it was restored from a
+            backup or swapped.
         gone: pieces that were prepared or visible in it, and are neither now.
         emptied: those of `undone` whose table is empty now, while their proofs are there.
         changes: how often a target was restored from a backup or swapped.
-        on_repaired: hears of each repair: its action, and the pieces that are not to become visible any more.
+        on_repaired: hears of each repair: its action, and the pieces that are not to
+            become visible any more.
         repaired: what the repairs of operators add up to.
         limit: a known limit that the run has met, which ends it: nothing is to be said of it.
     """
@@ -88,7 +91,7 @@ class Oracle:
         if not condition:
             self.violated(what)
 
-    # -- the log -------------------------------------------------------------------------------------------------------
+    # -- the log -----------------------------------------------------------------------------------
 
     def linked(self, path: str, data: bytes) -> None:
         """A file has got its final name."""
@@ -101,7 +104,9 @@ class Oracle:
         match header.split(b" ")[1]:
             case b"FENCE":
                 known = self.generation.get(root, 0)
-                self.holds(body["generation"] > known, f"I7: fence {body['generation']} after {known}")
+                self.holds(
+                    body["generation"] > known, f"I7: fence {body['generation']} after {known}"
+                )
                 self._fence(root, body["generation"])
             case b"LINEAGE":
                 self.restored.add(body["lineage"]["restored_from"])
@@ -110,7 +115,9 @@ class Oracle:
             case b"COMMITTED":
                 self._commit(root, body["lineage"], body["checkpoint"])
             case b"REPAIRED":
-                self.on_repaired(body["repair"]["action"], self.repaired.repair(self, root, path, body["repair"]))
+                self.on_repaired(
+                    body["repair"]["action"], self.repaired.repair(self, root, path, body["repair"])
+                )
             case _:
                 pass  # what it adds up to is checked in the end
 
@@ -133,7 +140,9 @@ class Oracle:
             self.generation[root] = self.newest_fence(root)
 
     def _fence(self, root: str, generation: int) -> None:
-        """A driver takes a generation that none of its sinks has seen. Over two folders, two may take one at once."""
+        """A driver takes a generation that none of its sinks has seen. Over two folders, two
+        may take one at once.
+        """
         self.generation[root] = generation
         self.fencers[root] = self._process()
         seen = self._asked.get(self._process(), 0)
@@ -148,16 +157,25 @@ class Oracle:
         name = f"{record['lineage']}-{record['checkpoint']}-{attempt[0]}.{attempt[1]}"
         key = (root, record["lineage"], record["checkpoint"])
         self.holds(key not in self.decided, f"I2: {name} is decided a second time")
-        self.holds(attempt[0] == self.generation.get(root), f"I7: {name} is decided after a newer fence")
+        self.holds(
+            attempt[0] == self.generation.get(root), f"I7: {name} is decided after a newer fence"
+        )
         body_path = f"{root}/chk/{name}/_metadata"
         body, sinks = self.read_body(body_path, record["body_digest"])
         for xid in sinks:
             known = self.is_prepared(xid) or xid in self.taken or xid in self.gone
             self.holds(known, f"H14: {name} is decided, its branch {xid} is not prepared")
         chunk = json.loads(body["offsets"]["end"][0])["next"] - 1
-        self.decided[key] = Decision(path, body_path, *key[1:], attempt, chunk, tuple(sinks), sinks=sinks)
-        waiting = [found.checkpoint for found in self._before(self.decided[key]) if not found.committed]
-        self.holds(len(waiting) < self.most_under_way, f"H48: {name} is decided, and {waiting} are not committed")
+        self.decided[key] = Decision(
+            path, body_path, *key[1:], attempt, chunk, tuple(sinks), sinks=sinks
+        )
+        waiting = [
+            found.checkpoint for found in self._before(self.decided[key]) if not found.committed
+        ]
+        self.holds(
+            len(waiting) < self.most_under_way,
+            f"H48: {name} is decided, and {waiting} are not committed",
+        )
         self.on_decided(self.decided[key])
 
     def read_body(self, path: str, digest: str) -> tuple[Any, dict[str, str]]:
@@ -167,9 +185,15 @@ class Oracle:
         except FileNotFoundError:
             file = File()
         data = bytes(file.data) if isinstance(file, File) else b""
-        self.holds(hashlib.sha256(data).hexdigest() == digest, f"I1: {path} is not the body that was decided")
+        self.holds(
+            hashlib.sha256(data).hexdigest() == digest,
+            f"I1: {path} is not the body that was decided",
+        )
         self.holds(self.disk.is_durable(path), f"I1: {path} is decided and not durable")
-        body = json.loads(data.partition(b"\n")[2] or b'{"committables": {}, "offsets": {"end": ["{\\"next\\": 0}"]}}')
+        body = json.loads(
+            data.partition(b"\n")[2]
+            or b'{"committables": {}, "offsets": {"end": ["{\\"next\\": 0}"]}}'
+        )
         sinks = {
             f"'{piece['handle']['gtrid']}','{piece['handle']['bqual']}',{FORMAT_ID}": sink
             for sink, pieces in body["committables"].items()
@@ -182,7 +206,10 @@ class Oracle:
         if decision is None:
             return self.violated(f"COMMITTED({checkpoint}) without a decision")
         for xid in decision.xids:
-            self.holds(xid in self.visible or xid in self.undone, f"I2: COMMITTED({checkpoint}), and {xid} is not")
+            self.holds(
+                xid in self.visible or xid in self.undone,
+                f"I2: COMMITTED({checkpoint}), and {xid} is not",
+            )
         early = [found.checkpoint for found in self._before(decision) if not found.committed]
         self.holds(not early, f"I4: COMMITTED({checkpoint}) before that of {early}")
         decision.committed = True
@@ -221,7 +248,7 @@ class Oracle:
             if isinstance(node, File) and not name.startswith(".")
         }
 
-    # -- the servers ---------------------------------------------------------------------------------------------------
+    # -- the servers -------------------------------------------------------------------------------
 
     def started(self, branch: Branch) -> None:
         """XA START."""
@@ -234,7 +261,10 @@ class Oracle:
         """XA PREPARE."""
         piece = Piece.of(branch.xid)
         closed = self.closed.get(piece.sink, (0, 0))
-        self.holds(piece.attempt >= closed, f"I7: {branch.xid} is prepared after its attempt was closed by {closed}")
+        self.holds(
+            piece.attempt >= closed,
+            f"I7: {branch.xid} is prepared after its attempt was closed by {closed}",
+        )
 
     def commits(self, branch: Branch) -> None:
         """XA COMMIT is about to make rows visible."""
@@ -244,14 +274,20 @@ class Oracle:
             return self.violated(f"I1: {branch.xid} is committed and in no decision")
         durable = any(found.durable for found in self.known() if branch.xid in found.xids)
         self.holds(durable, f"I1: {branch.xid} is committed before its decision is durable")
-        self.holds(branch.xid not in self._foreign, f"I10: {branch.xid} is committed in another server than it was for")
+        self.holds(
+            branch.xid not in self._foreign,
+            f"I10: {branch.xid} is committed in another server than it was for",
+        )
         ledger = [key for key, _ in branch.written("ledger")]
-        proof = [(key[3], (key[4], key[5]), key[6], key[7]) for key in ledger if isinstance(key, tuple)]
+        proof = [
+            (key[3], (key[4], key[5]), key[6], key[7]) for key in ledger if isinstance(key, tuple)
+        ]
         own = [(piece.checkpoint, piece.attempt, piece.subtask, piece.task_attempt)]
         self.holds(proof == own, f"I4: {branch.xid} is committed with the ledger rows {ledger}")
         rows = [row for (table, _), row in branch.changes if table != "ledger"]
         self.holds(
-            sorted(rows) == self.expected(decision.chunk, piece.subtask), f"I3: {branch.xid} commits the rows {rows}"
+            sorted(rows) == self.expected(decision.chunk, piece.subtask),
+            f"I3: {branch.xid} commits the rows {rows}",
         )
         hidden = [
             xid
@@ -274,9 +310,12 @@ class Oracle:
         if not self.several_folders or root in deciders:
             return self.holds(not deciders, f"I2: {xid} is decided and rolled back")
         piece = Piece.of(xid)
-        shown = (piece.lineage, piece.checkpoint, piece.attempt) in self._shown.get(self._process(), ())
+        shown = (piece.lineage, piece.checkpoint, piece.attempt) in self._shown.get(
+            self._process(), ()
+        )
         self.holds(
-            not (deciders and shown), f"I2: {xid} is decided, a sink shows its checkpoint, and it is rolled back"
+            not (deciders and shown),
+            f"I2: {xid} is decided, a sink shows its checkpoint, and it is rolled back",
         )
         if self._writers.get(xid) != root:
             self.taken.add(xid)
@@ -284,22 +323,31 @@ class Oracle:
 
     def lost_its_way(self, branch: Branch) -> None:
         """XA COMMIT or XA ROLLBACK came too early, and did nothing."""
-        self.violated(f"decision 0010: {branch.xid} was asked for before its session had let go of it")
+        self.violated(
+            f"decision 0010: {branch.xid} was asked for before its session had let go of it"
+        )
 
     def is_prepared(self, xid: str) -> bool:
         branches = [server.branches[xid] for server in self.servers if xid in server.branches]
         return [branch.phase for branch in branches] == [Phase.PREPARED]
 
-    # -- targets and folders that are not what they were ---------------------------------------------------------------
+    # -- targets and folders that are not what they were -------------------------------------------
 
     def copied(self, source: str, target: str) -> None:
         """The folder of a job was copied, with all that is decided in it."""
         self.several_folders = True
-        self.generation[target], self.records[target] = self.newest_fence(target), self.records[source]
+        self.generation[target], self.records[target] = (
+            self.newest_fence(target),
+            self.records[source],
+        )
         for (root, lineage, number), decision in list(self.decided.items()):
             if root == source:
-                path, body = (path.replace(source, target, 1) for path in (decision.path, decision.body))
-                self.decided[target, lineage, number] = replace(decision, path=path, body=body, durable=True)
+                path, body = (
+                    path.replace(source, target, 1) for path in (decision.path, decision.body)
+                )
+                self.decided[target, lineage, number] = replace(
+                    decision, path=path, body=body, durable=True
+                )
 
     def restore_backup(self, server: Server, backup: Backup, *, is_another: bool) -> None:
         """Restore the data of a server from a backup, or replace it by another server's."""
@@ -326,9 +374,17 @@ class Oracle:
             self.visible.pop(xid, None)
 
     def is_in_mid_commit(self) -> bool:
-        """Whether a sink shows some pieces of a checkpoint and lacks others: a backup of that is a known limit."""
+        """Whether a sink shows some pieces of a checkpoint and lacks others: a backup of
+        that is a known limit.
+        """
         parts = Counter(
-            (decision.root, decision.lineage, decision.checkpoint, Piece.of(xid).sink, xid in self.visible)
+            (
+                decision.root,
+                decision.lineage,
+                decision.checkpoint,
+                Piece.of(xid).sink,
+                xid in self.visible,
+            )
             for decision in self.decided.values()
             for xid in decision.xids
         )
@@ -341,8 +397,16 @@ class Oracle:
 
     def is_ahead(self, root: str) -> bool:
         """Whether a sink knows more than the log of a job."""
-        known = {(lineage.replace("-", ""), number) for folder, lineage, number in self.decided if folder == root}
-        fences = [attempt[0] for server in self.servers for attempt in server.engine.table("fence").values()]
+        known = {
+            (lineage.replace("-", ""), number)
+            for folder, lineage, number in self.decided
+            if folder == root
+        }
+        fences = [
+            attempt[0]
+            for server in self.servers
+            for attempt in server.engine.table("fence").values()
+        ]
         return max(fences, default=0) > self.generation.get(root, 0) or any(
             (piece.lineage, piece.checkpoint) not in known for piece in self.visible.values()
         )
@@ -356,7 +420,7 @@ class Oracle:
         process = self.scheduler.current.process
         return process.parent or process
 
-    # -- what drivers believe ------------------------------------------------------------------------------------------
+    # -- what drivers believe ----------------------------------------------------------------------
 
     def fenced(self, sink: str, attempt: tuple[int, int]) -> None:
         """A sink says that all attempts below this one are closed."""
@@ -368,7 +432,9 @@ class Oracle:
         self._asked[process] = max(seen, self._asked.get(process, 0))
 
     def looks(self) -> None:
-        """A driver looks for orphans: what any sink shows by now, it can know before it aborts them."""
+        """A driver looks for orphans: what any sink shows by now, it can know
+        before it aborts them.
+        """
         self._shown[self._process()] = {
             (piece.lineage, piece.checkpoint, piece.attempt) for piece in self.visible.values()
         }
@@ -382,7 +448,10 @@ class Oracle:
             missing: what its targets lacked when it began.
         """
         overlooked = missing & self.undone
-        self.holds(not overlooked, f"I8: generation {generation} goes on over a target that lacks {sorted(overlooked)}")
+        self.holds(
+            not overlooked,
+            f"I8: generation {generation} goes on over a target that lacks {sorted(overlooked)}",
+        )
         for server in self.servers:
             for branch in server.branches.values():
                 piece = Piece.of(branch.xid)
@@ -393,7 +462,10 @@ class Oracle:
                     and piece.sink in sinks
                     and piece.attempt[0] < generation
                 ):
-                    self.violated(f"I3: {branch.xid} is left behind by the recovery of generation {generation}")
+                    self.violated(
+                        f"I3: {branch.xid} is left behind by the recovery "
+                        f"of generation {generation}"
+                    )
 
     def believes_committed(self, xid: str, missing: set[str]) -> None:
         """A sink says that a piece is visible.

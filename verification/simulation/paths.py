@@ -9,7 +9,9 @@ from verification.simulation.files import Files, Status, status_of
 
 
 class SimulatedPath:
-    """The part of `pathlib.Path` that is used. Looking at what a name is costs no step: it changes nothing."""
+    """The part of `pathlib.Path` that is used. Looking at what a name is costs no step:
+    it changes nothing.
+    """
 
     __slots__ = ("_files", "_text")
 

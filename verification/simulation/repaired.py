@@ -1,10 +1,11 @@
-"""What repairs change in what the oracle expects, and what must be true of each at the moment its record is there.
+"""What repairs change in what the oracle expects, and what must be true of each at the moment
+its record is there.
 
-| record | what must be true | from then on |
-|---|---|---|
-| accepted loss | each piece was lost, and none of them is visible | none of them becomes visible, nothing else is missing in the end |
-| rewrite | the same; each new piece is prepared, and they have the rows of the lost ones | the new ones are decided, the lost ones are not |
-| adoption | all pieces of what is adopted are visible, nothing of the rest is | what is adopted is committed, the rest was never decided |
+| record | what must be true | from then on | |---|---|---| | accepted loss | each piece was lost,
+and none of them is visible | none of them becomes visible, nothing else is missing in the end | |
+rewrite | the same; each new piece is prepared, and they have the rows of the lost ones | the new
+ones are decided, the lost ones are not | | adoption | all pieces of what is adopted are visible,
+nothing of the rest is | what is adopted is committed, the rest was never decided |
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Repaired:
     """What the repairs of a run add up to.
 
     Attributes:
-        given_up: of each piece whose loss was accepted the name of its sink and its chunk of the input.
+        given_up: of each piece whose loss was accepted the name of its sink and its
+            chunk of the input.
         withdrawn: pieces that may not become visible any more: given up, or written again.
         superseded: decisions as they were before a repair.
         back: withdrawn or lost pieces that somebody has restored.
@@ -42,7 +44,9 @@ class Repaired:
     damaged: bool = False
 
     def repair(self, oracle: Oracle, root: str, path: str, repair: Mapping[str, Any]) -> set[str]:
-        """A repair is in the log of a folder. Returns the pieces that are not to become visible any more."""
+        """A repair is in the log of a folder. Returns the pieces that are not to
+        become visible any more.
+        """
         match repair["action"]:
             case "accept-loss":
                 return self._accept(oracle, root, repair)
@@ -57,13 +61,25 @@ class Repaired:
         return [row for xid, chunk in mine for row in oracle.expected(chunk, Piece.of(xid).subtask)]
 
     def folder_restored(self, oracle: Oracle, root: str, known: Iterable[Key]) -> None:
-        """A job's folder is an old copy, or gone. What it does not know and no target shows was never decided."""
+        """A job's folder is an old copy, or gone. What it does not know and no target shows
+        was never decided.
+        """
         self.damaged = True
         oracle.generation[root] = oracle.newest_fence(root) if _has_log(oracle, root) else 0
         kept = {*known}
-        for key, decision in sorted(oracle.decided.items(), key=lambda entry: entry[1].chunk, reverse=True):
-            later = any(oracle.decided[other].chunk > decision.chunk for other in kept & oracle.decided.keys())
-            if root != key[0] or key in kept or later or any(_is_shown(oracle, xid) for xid in decision.xids):
+        for key, decision in sorted(
+            oracle.decided.items(), key=lambda entry: entry[1].chunk, reverse=True
+        ):
+            later = any(
+                oracle.decided[other].chunk > decision.chunk
+                for other in kept & oracle.decided.keys()
+            )
+            if (
+                root != key[0]
+                or key in kept
+                or later
+                or any(_is_shown(oracle, xid) for xid in decision.xids)
+            ):
                 kept.add(key)
             else:
                 self._drop(oracle, key)
@@ -71,15 +87,23 @@ class Repaired:
     def _accept(self, oracle: Oracle, root: str, repair: Mapping[str, Any]) -> set[str]:
         lineage, newest, sink = repair["lineage"], repair["checkpoint"], repair["sink"]
         known = [decision for key, decision in oracle.decided.items() if key[0] == root]
-        begin, end = max((_end(known, one) for one in repair["before"]), default=-1), _end(known, repair)
-        found = [one for one in known if begin < one.chunk <= end]  # also of what the lineage continues
+        begin, end = (
+            max((_end(known, one) for one in repair["before"]), default=-1),
+            _end(known, repair),
+        )
+        # also of what the lineage continues
+        found = [one for one in known if begin < one.chunk <= end]
         if not repair["emptied"]:
             found = [one for one in known if one.lineage == lineage]
         withdrawn: set[str] = set()
         for decision in found:
             mine = {xid for xid in decision.xids if decision.sinks[xid] == sink}
             if not repair["emptied"]:
-                mine = {xid for xid in mine if decision.checkpoint == newest and _subtask(xid) in repair["pieces"]}
+                mine = {
+                    xid
+                    for xid in mine
+                    if decision.checkpoint == newest and _subtask(xid) in repair["pieces"]
+                }
                 oracle.holds(
                     decision.checkpoint != newest or len(mine) == len(repair["pieces"]),
                     f"I8: {repair['pieces']} are given up, and not all of them were decided",
@@ -91,24 +115,42 @@ class Repaired:
     def _rewrite(self, oracle: Oracle, root: str, path: str, repair: Mapping[str, Any]) -> set[str]:
         record, sink = repair["decision"], repair["sink"]
         old = oracle.decided[root, record["lineage"], record["checkpoint"]]
-        lost = {xid for xid in old.xids if old.sinks[xid] == sink and _subtask(xid) in repair["pieces"]}
+        lost = {
+            xid for xid in old.xids if old.sinks[xid] == sink and _subtask(xid) in repair["pieces"]
+        }
         withdrawn = self._withdraw(oracle, old, lost)
         attempt = (record["attempt"]["generation"], record["attempt"]["counter"])
         name = f"{record['lineage']}-{record['checkpoint']}-{attempt[0]}.{attempt[1]}"
-        oracle.holds(attempt[0] == oracle.generation.get(root), f"I7: {name} is written again after a newer fence")
+        oracle.holds(
+            attempt[0] == oracle.generation.get(root),
+            f"I7: {name} is written again after a newer fence",
+        )
         body = f"{root}/chk/{name}/_metadata"
         _, sinks = oracle.read_body(body, record["body_digest"])
         new = sinks.keys() - old.xids
         for xid in new:
-            oracle.holds(oracle.is_prepared(xid), f"H14: {name} is written again, its branch {xid} is not prepared")
-        oracle.holds({*old.xids} - lost <= sinks.keys(), f"I2: {name} leaves out pieces that were not lost")
+            oracle.holds(
+                oracle.is_prepared(xid),
+                f"H14: {name} is written again, its branch {xid} is not prepared",
+            )
+        oracle.holds(
+            {*old.xids} - lost <= sinks.keys(), f"I2: {name} leaves out pieces that were not lost"
+        )
         rows = [
-            sorted(row for xid in found for row in oracle.expected(old.chunk, Piece.of(xid).subtask))
+            sorted(
+                row for xid in found for row in oracle.expected(old.chunk, Piece.of(xid).subtask)
+            )
             for found in (lost, new)
         ]
         oracle.holds(rows[0] == rows[1], f"I8: {name} has the rows {rows[1]}, lost were {rows[0]}")
         oracle.decided[root, old.lineage, old.checkpoint] = replace(
-            old, path=path, body=body, attempt=attempt, xids=tuple(sinks), sinks=sinks, durable=False
+            old,
+            path=path,
+            body=body,
+            attempt=attempt,
+            xids=tuple(sinks),
+            sinks=sinks,
+            durable=False,
         )
         return withdrawn
 
@@ -120,12 +162,17 @@ class Repaired:
             if decision.checkpoint <= ancestors.get(decision.lineage, -1):
                 hidden = [xid for xid in decision.xids if xid not in oracle.visible]
                 oracle.holds(
-                    not hidden, f"I2: checkpoint {decision.checkpoint} is adopted, and {hidden} are not visible"
+                    not hidden,
+                    f"I2: checkpoint {decision.checkpoint} is adopted, "
+                    f"and {hidden} are not visible",
                 )
                 decision.committed = True
             else:
                 shown = [xid for xid in decision.xids if _is_shown(oracle, xid)]
-                oracle.holds(not shown, f"I2: checkpoint {decision.checkpoint} is not adopted, and {shown} are visible")
+                oracle.holds(
+                    not shown,
+                    f"I2: checkpoint {decision.checkpoint} is not adopted, and {shown} are visible",
+                )
                 dropped |= {*decision.xids}
                 self._drop(oracle, key)
         return dropped
@@ -160,7 +207,11 @@ def _has_log(oracle: Oracle, root: str) -> bool:
 
 def _end(known: Iterable[Decision], newest: Mapping[str, Any]) -> int:
     """The last chunk of the input that is in a lineage up to a checkpoint."""
-    mine = [one for one in known if one.lineage == newest["lineage"] and one.checkpoint <= newest["checkpoint"]]
+    mine = [
+        one
+        for one in known
+        if one.lineage == newest["lineage"] and one.checkpoint <= newest["checkpoint"]
+    ]
     return max((one.chunk for one in mine), default=-1)
 
 

@@ -1,7 +1,8 @@
 """An operator who reads the error that the job has ended with, and runs the command that it names.
 
-Real: the repairs of `twophase/coordinator`, what they take from a driver, and the sinks. Simulated: the question and its answer;
-Kafka, which has all records; Spark's folder. A command may be killed, stand still, or run while a driver lives.
+Real: the repairs of `twophase/coordinator`, what they take from a driver, and the sinks. Simulated:
+the question and its answer; Kafka, which has all records; Spark's folder. A command may be killed,
+stand still, or run while a driver lives.
 """
 
 from __future__ import annotations
@@ -39,7 +40,16 @@ SEVERAL_LINEAGES = "the targets know several lineages"
 _OF_PIECES = re.compile(rf"{ACCEPT} JOB.yaml --checkpoint (\d+) --sink (\S+)")
 _THINKS_S = (0.0, 0.0, 0.01, 0.3)
 _POINTS = ("R01", "R02", "R03", "R04", "R05", "C12", "C13", "C14", "C15", "C19")
-_PLACES = ("disk link", "disk sync", "XA PREPARE", "XA COMMIT", "XA ROLLBACK", "XA RECOVER", "twophase_", "")
+_PLACES = (
+    "disk link",
+    "disk sync",
+    "XA PREPARE",
+    "XA COMMIT",
+    "XA ROLLBACK",
+    "XA RECOVER",
+    "twophase_",
+    "",
+)
 _PAUSES_S = (0.0, 0.0, 0.0, 0.3, 3.0)
 _AGAIN, _RIVALS, _MISHAPS = 0.6, 0.15, 0.6
 _MAX_REPAIRS = 12
@@ -95,7 +105,9 @@ class Repair:
         self.process = Process(f"repair{number}")
         self.folder = folder
         self.command = command
-        self.executors = Executors(self.process, world.scheduler, world.options, world.source, world.faults)
+        self.executors = Executors(
+            self.process, world.scheduler, world.options, world.source, world.faults
+        )
         self.error: Exception | None = None
         self.done = False
         self._world = world
@@ -117,7 +129,9 @@ class Repair:
     def _open(self) -> None:
         options = self._world.options
         for name, sink in self._sinks.items():
-            context = SinkContext(JOB, name, SCHEMA, options.writers, max_concurrent=options.max_concurrent)
+            context = SinkContext(
+                JOB, name, SCHEMA, options.writers, max_concurrent=options.max_concurrent
+            )
             (sink.open if self.command.verb == REWRITE else sink.open_for_repair)(context)
 
     def _carry_out(self) -> None:
@@ -153,7 +167,9 @@ class Repair:
         self._world.scheduler.sleep(self._world.scheduler.random.choice(_THINKS_S))
 
     def _first_missing(self, ancestors: Mapping[str, int]) -> int:
-        """What the operator sets `startingOffsets` to: the chunk behind the newest that the targets have."""
+        """What the operator sets `startingOffsets` to: the chunk behind the newest
+        that the targets have.
+        """
         known = self._world.oracle.decided.values()
         there = [one.chunk for one in known if one.checkpoint <= ancestors.get(one.lineage, -1)]
         return 1 + max(there, default=-1)
@@ -188,7 +204,9 @@ class Operator:
         self._world.oracle.holds(bool(commands), f"no command leads out of {error!r}")
         for command in random.sample(commands, len(commands)):
             repair: Repair | None = None
-            while repair is None or (repair.error is None and not repair.done and random.random() < _AGAIN):
+            while repair is None or (
+                repair.error is None and not repair.done and random.random() < _AGAIN
+            ):
                 repair = self.run(command)
                 if not self._world.faults.calm and random.random() < _RIVALS:
                     scheduler.sleep(0.1 * random.random())
@@ -219,7 +237,9 @@ class Operator:
         self._world.scheduler.wait_until(lambda: repair.process.dead, None)
 
     def _end_superseded(self) -> None:
-        """End prepared pieces by hand that lost to another attempt of their task, as the error says."""
+        """End prepared pieces by hand that lost to another attempt of their task,
+        as the error says.
+        """
         decided = {xid for decision in self._world.oracle.known() for xid in decision.xids}
         tasks = {replace(Piece.of(xid), task_attempt=0) for xid in decided}
         for server in self._world.servers:
@@ -238,14 +258,24 @@ class _Reread:
 
     def ranges(self, lost: Lost) -> Sequence[str]:
         if not lost.whole and any(piece.subtask.index >= STRIDE for piece in lost.pieces):
-            raise StopJobError("A piece that a rewrite wrote is lost once more, and no range tells its records.")
+            raise StopJobError(
+                "A piece that a rewrite wrote is lost once more, and no range tells its records."
+            )
         return [str(piece.subtask.index) for piece in lost.pieces]
 
     def write(self, lost: Lost, transaction: TransactionId) -> Mapping[int, Sequence[Committable]]:
         """The new pieces of a part are of tasks that have no piece in the checkpoint."""
-        listed = [piece.subtask.index for pieces in lost.checkpoint.committables.values() for piece in pieces]
+        listed = [
+            piece.subtask.index
+            for pieces in lost.checkpoint.committables.values()
+            for piece in pieces
+        ]
         first = 0 if lost.whole else STRIDE * (1 + max(listed) // STRIDE)
-        parts = range(self._world.options.writers) if lost.whole else [piece.subtask.index for piece in lost.pieces]
+        parts = (
+            range(self._world.options.writers)
+            if lost.whole
+            else [piece.subtask.index for piece in lost.pieces]
+        )
         chunk = chunk_of(lost.checkpoint.offsets)
         numbers = [first + part for part in parts]
         found = self._executors.write_again(self._sinks[lost.sink], transaction, numbers, chunk)

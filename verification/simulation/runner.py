@@ -54,7 +54,17 @@ class Summary:
     def note(self, outcome: Outcome) -> None:
         """Add one seed."""
         failures = [str(outcome)] if outcome.violation else []
-        self.add(Summary(1, outcome.steps, 0.0, outcome.points, failures, outcome.digest, int(bool(outcome.limit))))
+        self.add(
+            Summary(
+                1,
+                outcome.steps,
+                0.0,
+                outcome.points,
+                failures,
+                outcome.digest,
+                int(bool(outcome.limit)),
+            )
+        )
 
 
 def run_all(seeds: range, processes: int = 1, world: str = "") -> Summary:

@@ -1,8 +1,8 @@
 """Tasks that take turns, and a time that only they move.
 
-Real code blocks where it waits, so every task has a stack of its own (a greenlet). One runs at a time; it hands its turn
-on at an input or output of its own, to whom the seed says. There are no threads: neither the machine's scheduler nor its load
-has a say.
+Real code blocks where it waits, so every task has a stack of its own (a greenlet). One runs at a
+time; it hands its turn on at an input or output of its own, to whom the seed says. There are no
+threads: neither the machine's scheduler nor its load has a say.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ Condition = Callable[[], bool]
 
 
 class Crash(BaseException):
-    """The process of the task is dead. No handler may see it as a failure to clean up after: nothing it does counts."""
+    """The process of the task is dead. No handler may see it as a failure to clean up after:
+    nothing it does counts.
+    """
 
 
 class Process:
@@ -28,7 +30,8 @@ class Process:
         name: for the trace.
         parent: the process that it works for.
         dead: whether it was killed or has ended.
-        on_death: called once, with how long its peers take to notice; such as the closing of its connections.
+        on_death: called once, with how long its peers take to notice; such as the closing
+            of its connections.
     """
 
     def __init__(self, name: str, parent: Process | None = None) -> None:
@@ -38,7 +41,9 @@ class Process:
         self.on_death: list[Callable[[float], None]] = []
 
     def kill(self, notice_s: float = 0.0) -> None:
-        """Kill it. Its tasks find out at their next input or output, and have no effect any more."""
+        """Kill it. Its tasks find out at their next input or output, and have
+        no effect any more.
+        """
         if not self.dead:
             self.dead = True
             for action in self.on_death:
@@ -81,7 +86,8 @@ class Scheduler:
         current: whose turn it is.
         failure: why the run was stopped; empty if it was not.
         trace: who did what, in order.
-        on_step: hears of every step before it happens, with its process, and says how long that one stands still.
+        on_step: hears of every step before it happens, with its process, and says how long
+            that one stands still.
     """
 
     def __init__(self, random: Random, switching: float, max_steps: int) -> None:
@@ -99,10 +105,12 @@ class Scheduler:
         self._timer_number = 0
         self._home = getcurrent()
 
-    # -- what a task may do --------------------------------------------------------------------------------------------
+    # -- what a task may do ------------------------------------------------------------------------
 
     def step(self, what: str, latency_s: float) -> None:
-        """An input or output is about to happen: time passes, others may have their turn, this process may be dead."""
+        """An input or output is about to happen: time passes, others may have their turn, this
+        process may be dead.
+        """
         task = self.current
         self._check_alive(task)
         self.steps += 1
@@ -153,7 +161,7 @@ class Scheduler:
         """Something is wrong: nobody does anything any more."""
         self.failure = self.failure or why
 
-    # -- the turns -----------------------------------------------------------------------------------------------------
+    # -- the turns ---------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Run until every task has ended."""
@@ -187,7 +195,9 @@ class Scheduler:
             if moments:
                 self._pass(max(min(moments), self.now_s))
             else:
-                self.stop(f"everybody waits for ever: {', '.join(task.name for task in self._tasks)}")
+                self.stop(
+                    f"everybody waits for ever: {', '.join(task.name for task in self._tasks)}"
+                )
         return None
 
     def _is_ready(self, task: Task) -> bool:

@@ -1,10 +1,13 @@
-"""A simulated MySQL or MariaDB server: sessions, and XA branches that outlive them. Behaves as measured on real ones.
+"""A simulated MySQL or MariaDB server: sessions, and XA branches that outlive them. Behaves as
+measured on real ones.
 
-A session ends in steps (docs/decisions/0010): the server hands its branch over and drops the session's user-level locks;
-then the engine lets go of the branch. Before the first step nobody else may touch the branch (1397). Between the two
-XA COMMIT and XA ROLLBACK answer OK and do nothing, and the branch is in limbo: not listed, its locks kept, until the
-server is started again. MySQL takes the session off its process list before the first step, and KILL finds it until the
-second is done; on MariaDB both end just before the second. From 8.0.29 on MySQL hands the branch over at XA PREPARE.
+A session ends in steps (docs/decisions/0010): the server hands its branch over and drops the
+session's user-level locks; then the engine lets go of the branch. Before the first step nobody else
+may touch the branch (1397). Between the two XA COMMIT and XA ROLLBACK answer OK and do nothing, and
+the branch is in limbo: not listed, its locks kept, until the server is started again. MySQL takes
+the session off its process list before the first step, and KILL finds it until the second is done;
+on MariaDB both end just before the second. From 8.0.29 on MySQL hands the branch
+over at XA PREPARE.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from verification.simulation.scheduler import Scheduler
 
 _FIRST_SESSION = 8
 _LIST_LASTS_S = 0.1
-_WITHOUT_CLIENT = 50  # a connection that broke in the middle of a commit broke in the middle of a long one
+# a connection that broke in the middle of a commit broke in the middle of a long one
+_WITHOUT_CLIENT = 50
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,9 @@ class Backup:
 
 @dataclass
 class Hooks:
-    """Who watches a server. Each hears of a branch right after what happened to it, `committed` with its changes."""
+    """Who watches a server. Each hears of a branch right after what happened to it,
+    `committed` with its changes.
+    """
 
     started: Callable[[Branch], None]
     prepared: Callable[[Branch], None]
@@ -79,10 +85,13 @@ class Server:
         dialect: which one it is.
         scheduler: the time, and the choices.
         hooks: hear of branches.
-        lingering: how long a commit, and each of the two steps at the end of a session, may take, in seconds.
+        lingering: how long a commit, and each of the two steps at the end of a session,
+            may take, in seconds.
     """
 
-    def __init__(self, name: str, dialect: Dialect, scheduler: Scheduler, hooks: Hooks, lingering: float) -> None:
+    def __init__(
+        self, name: str, dialect: Dialect, scheduler: Scheduler, hooks: Hooks, lingering: float
+    ) -> None:
         self.name = name
         self.dialect = dialect
         self.engine = Engine()
@@ -98,7 +107,7 @@ class Server:
         self._list_was_read_s = -_LIST_LASTS_S
         self._next = _FIRST_SESSION
 
-    # -- sessions ------------------------------------------------------------------------------------------------------
+    # -- sessions ----------------------------------------------------------------------------------
 
     def connect(self) -> ServerSession:
         """Open a session."""
@@ -107,11 +116,20 @@ class Server:
         return session
 
     def transactions(self, session: ServerSession, query: str) -> list[tuple[int, str]]:
-        """The sessions that the engine connects with a transaction, each with its statement: a copy (docs/decisions/0010)."""
+        """The sessions that the engine connects with a transaction, each with its statement: a copy
+        (docs/decisions/0010).
+        """
         now_s = self._scheduler.now_s
         if now_s - self._list_was_read_s > _LIST_LASTS_S:
-            branches = [(branch.session.number, "") for branch in self.branches.values() if branch.session is not None]
-            self._listed_transactions = [*branches, *([(session.number, query)] if session.transaction else [])]
+            branches = [
+                (branch.session.number, "")
+                for branch in self.branches.values()
+                if branch.session is not None
+            ]
+            self._listed_transactions = [
+                *branches,
+                *([(session.number, query)] if session.transaction else []),
+            ]
         self._list_was_read_s = now_s
         return self._listed_transactions
 
@@ -129,7 +147,9 @@ class Server:
         handed_over_s = now_s + self._lingering * random.random()
         let_go_s = handed_over_s + self._lingering * random.random()
         if self.dialect.forgets_early:
-            unlisted_s = let_go_s - min(self.dialect.forgotten_s, let_go_s - handed_over_s) * random.random()
+            unlisted_s = (
+                let_go_s - min(self.dialect.forgotten_s, let_go_s - handed_over_s) * random.random()
+            )
         else:
             unlisted_s = now_s + (handed_over_s - now_s) * random.random()
         self._scheduler.at(unlisted_s, lambda: self._unlist(session))
@@ -178,7 +198,11 @@ class Server:
 
     def back_up(self) -> Backup:
         """A copy of the server's disk."""
-        prepared = [branch for branch in self.branches.values() if branch.phase not in (Phase.ACTIVE, Phase.IDLE)]
+        prepared = [
+            branch
+            for branch in self.branches.values()
+            if branch.phase not in (Phase.ACTIVE, Phase.IDLE)
+        ]
         return Backup(
             {name: dict(rows) for name, rows in self.engine.tables.items()},
             [SavedBranch.of(branch) for branch in prepared],
@@ -198,7 +222,9 @@ class Server:
     def bring_back(self, saved: SavedBranch) -> bool:
         """A branch that was gone is prepared again; whether its locks are to be had."""
         free = Transaction()
-        if not self.up or not all(self.engine.is_free(free, row, exclusive=held) for row, held in saved.locks.items()):
+        if not self.up or not all(
+            self.engine.is_free(free, row, exclusive=held) for row, held in saved.locks.items()
+        ):
             return False
         self._bring_back(saved)
         return True
@@ -219,7 +245,7 @@ class Server:
             for (name, _), _ in transaction.changes
         )
 
-    # -- rows ----------------------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def wait_for_lock(self, session: ServerSession, row: Key, *, exclusive: bool) -> Transaction:
         """Wait until a row can be locked; return the transaction that the statement is in.
@@ -230,7 +256,8 @@ class Server:
         transaction = self.transaction_of(session)
         deadline_s = self._scheduler.now_s + session.lock_wait_s
         free = self._scheduler.wait_until(
-            lambda: session.ended or self.engine.is_free(transaction, row, exclusive=exclusive), deadline_s
+            lambda: session.ended or self.engine.is_free(transaction, row, exclusive=exclusive),
+            deadline_s,
         )
         if session.ended:
             raise SessionEndedError
@@ -254,7 +281,7 @@ class Server:
             session.branch.rollback_only = True
             self.engine.roll_back(session.branch)
 
-    # -- XA ------------------------------------------------------------------------------------------------------------
+    # -- XA ----------------------------------------------------------------------------------------
 
     def xa_start(self, session: ServerSession, xid: str) -> None:
         if session.branch is not None or session.transaction is not None:
@@ -280,7 +307,9 @@ class Server:
         self._hooks.prepared(branch)
 
     def xa_commit(self, session: ServerSession, xid: str) -> None:
-        """The branch is off the list before its rows are visible: others may look in between (H49)."""
+        """The branch is off the list before its rows are visible: others may
+        look in between (H49).
+        """
         branch = self._anybody_s(xid)
         if branch.phase is Phase.LIMBO:
             return
@@ -288,11 +317,17 @@ class Server:
             self._forget(branch)
             raise ServerError(ROLLED_BACK)
         branch.phase = Phase.COMMITTING
-        duration_s = self._lingering * self._scheduler.random.random() * (_WITHOUT_CLIENT if session.hung_up else 1)
+        duration_s = (
+            self._lingering
+            * self._scheduler.random.random()
+            * (_WITHOUT_CLIENT if session.hung_up else 1)
+        )
         self._scheduler.at(self._scheduler.now_s + duration_s, lambda: self._commit(branch))
         if session.hung_up:
             return
-        self._scheduler.wait_until(lambda: branch.phase is not Phase.COMMITTING or session.ended, None)
+        self._scheduler.wait_until(
+            lambda: branch.phase is not Phase.COMMITTING or session.ended, None
+        )
         if session.ended:
             raise SessionEndedError
 
@@ -316,7 +351,9 @@ class Server:
         self._forget(branch)
 
     def resolve(self, xid: str, *, commits: bool) -> bool:
-        """Somebody resolves a prepared branch by hand, which any account may (H11); whether it was there to be had."""
+        """Somebody resolves a prepared branch by hand, which any account may (H11); whether it
+        was there to be had.
+        """
         branch = self.branches.get(xid)
         if branch is None or branch.phase is not Phase.PREPARED or branch.session is not None:
             return False

@@ -1,7 +1,8 @@
 """What stands for Spark: the input, the offset and commit logs of a query, and the tasks of a job.
 
-Real are the function that runs in each task and the writers under it. A task is a process of its own, as Spark's Python
-workers are: it may be killed, be tried twice, or go on after its attempt is over.
+Real are the function that runs in each task and the writers under it. A task is a process of its
+own, as Spark's Python workers are: it may be killed, be tried twice, or go on after
+its attempt is over.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ import pyarrow as pa
 import pymysql
 
 from twophase.coordinator.pending import PendingCheckpoint
-from twophase.errors import CheckpointExpiredError, DeclinedError, OffsetMismatchError, TwoPhaseError
+from twophase.errors import (
+    CheckpointExpiredError,
+    DeclinedError,
+    OffsetMismatchError,
+    TwoPhaseError,
+)
 from twophase.events import Observer, SinkAcknowledged
 from twophase.ids import TransactionId
 from twophase.protocol.committable import Committable
@@ -32,7 +38,9 @@ from verification.simulation.scheduler import Process, Scheduler, Task
 SCHEMA = pa.schema([("checkpoint", pa.int64()), ("id", pa.int64())])
 TIMEOUT_S = 10.0
 STRIDE = 8
-"""A task that writes part p again is task p and a multiple of this; no attempt has as many tasks."""
+"""A task that writes part p again is task p and a multiple of this; no attempt
+has as many tasks.
+"""
 _LIVES_ON_S = 4.0
 
 
@@ -67,7 +75,10 @@ class Input:
     def all_rows(self, chunks: int) -> list[tuple[int, int]]:
         """What a target holds after so many chunks."""
         return [
-            row for chunk in range(chunks) for part in range(len(self._counts[chunk])) for row in self.rows(chunk, part)
+            row
+            for chunk in range(chunks)
+            for part in range(len(self._counts[chunk]))
+            for row in self.rows(chunk, part)
         ]
 
 
@@ -92,14 +103,21 @@ class QueryLog:
 
     @classmethod
     def of(cls, lineage: Lineage, starting: int = 0) -> QueryLog:
-        """That of a lineage which has not begun; without a start of its own it begins where the source's options say."""
+        """That of a lineage which has not begun; without a start of its own it begins where the
+        source's options say.
+        """
         start = lineage.start[0] if lineage.start else None
         return cls(json.loads(start)["next"] if start else starting, lineage.first_checkpoint)
 
     def check(self, decided: int) -> None:
         """What `SparkFolder.prepare` checks."""
-        if self.planned not in (decided, decided + 1) or self.finished not in (decided - 1, decided):
-            raise OffsetMismatchError(f"planned {self.planned}, finished {self.finished}, decided {decided}")
+        if self.planned not in (decided, decided + 1) or self.finished not in (
+            decided - 1,
+            decided,
+        ):
+            raise OffsetMismatchError(
+                f"planned {self.planned}, finished {self.finished}, decided {decided}"
+            )
 
     def chunk(self, batch: int) -> int:
         return self.first + batch - self.first_batch
@@ -144,7 +162,9 @@ class Executors:
         faults: what befalls tasks.
     """
 
-    def __init__(self, driver: Process, scheduler: Scheduler, options: Options, source: Input, faults: Faults) -> None:
+    def __init__(
+        self, driver: Process, scheduler: Scheduler, options: Options, source: Input, faults: Faults
+    ) -> None:
         self.processes: list[TaskProcess] = []
         self._driver = driver
         self._scheduler = scheduler
@@ -157,14 +177,21 @@ class Executors:
     def pre_commit(
         self, pending: PendingCheckpoint, sinks: Mapping[str, ArrowSink], chunk: int, tell: Observer
     ) -> None:
-        """Let every sink write a chunk, side by side; return or raise when no task of it is known to run."""
+        """Let every sink write a chunk, side by side; return or raise when no task of
+        it is known to run.
+        """
         parts = range(self._options.writers)
-        self._run([_AcknowledgingJob(name, sink, parts, pending, tell) for name, sink in sinks.items()], chunk)
+        self._run(
+            [_AcknowledgingJob(name, sink, parts, pending, tell) for name, sink in sinks.items()],
+            chunk,
+        )
 
     def write_again(
         self, sink: ArrowSink, transaction: TransactionId, parts: Sequence[int], chunk: int
     ) -> Mapping[int, Committable | None]:
-        """Let one sink write parts of a chunk again; return what each task has pre-committed, by its number."""
+        """Let one sink write parts of a chunk again; return what each task has
+        pre-committed, by its number.
+        """
         job = _SinkJob(WriterTask(sink, transaction), parts)
         self._run([job], chunk)
         return job.results
@@ -272,7 +299,12 @@ class _AcknowledgingJob(_SinkJob):
     """The same for a checkpoint that hears of it."""
 
     def __init__(
-        self, name: str, sink: ArrowSink, parts: Sequence[int], pending: PendingCheckpoint, tell: Observer
+        self,
+        name: str,
+        sink: ArrowSink,
+        parts: Sequence[int],
+        pending: PendingCheckpoint,
+        tell: Observer,
     ) -> None:
         super().__init__(WriterTask(sink, pending.transaction(name)), parts)
         self._name = name
@@ -287,7 +319,9 @@ class _AcknowledgingJob(_SinkJob):
         pending.acknowledge(self._name, pieces)
         rows = sum(piece.rows for piece in pieces)
         self._tell(
-            SinkAcknowledged(pending.job, pending.checkpoint, pending.attempt, self._name, len(pieces), rows, 0.0)
+            SinkAcknowledged(
+                pending.job, pending.checkpoint, pending.attempt, self._name, len(pieces), rows, 0.0
+            )
         )
 
 

@@ -12,7 +12,12 @@ from typing import Any
 
 from verification.simulation.branches import ServerSession
 from verification.simulation.catalogue import Catalogue, Rows
-from verification.simulation.dialects import ACCESS_DENIED, DUPLICATE_ENTRY, UNKNOWN_THREAD, ServerError
+from verification.simulation.dialects import (
+    ACCESS_DENIED,
+    DUPLICATE_ENTRY,
+    UNKNOWN_THREAD,
+    ServerError,
+)
 from verification.simulation.engine import Transaction
 from verification.simulation.loads import Loads
 from verification.simulation.server import Server
@@ -92,7 +97,10 @@ class Statements:
             return _OK
         if found := _ANY_ROW.fullmatch(sql):
             return Reply([(1,)] if self._engine.table(found[1]) else [])
-        if sql.startswith("INSERT INTO `shop`.`") and (stored := self._loads.insert(session, sql)) is not None:
+        if (
+            sql.startswith("INSERT INTO `shop`.`")
+            and (stored := self._loads.insert(session, sql)) is not None
+        ):
             return Reply(affected=stored)
         rows = self._catalogue.answer(sql, arguments)
         if rows is None:
@@ -109,51 +117,70 @@ class Statements:
     def _known_texts(self) -> dict[str, Handler]:
         return {
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED": lambda session, _: _OK,
-            "SELECT CONNECTION_ID(), @@sql_mode, @@autocommit, @@innodb_lock_wait_timeout, @@time_zone": self._settings,
-            "SHOW WARNINGS LIMIT 5": lambda session, _: Reply([_WARNING] * min(self._loads.warnings, 5)),
+            (
+                "SELECT CONNECTION_ID(), @@sql_mode, @@autocommit, @@innodb_lock_wait_timeout, "
+                "@@time_zone"
+            ): self._settings,
+            "SHOW WARNINGS LIMIT 5": lambda session, _: Reply(
+                [_WARNING] * min(self._loads.warnings, 5)
+            ),
             "SELECT GET_LOCK(%s, 0)": self._get_lock,
             "SELECT IS_USED_LOCK(%s)": lambda session, asked: Reply([(self._holder(asked[0]),)]),
-            "SELECT ID FROM information_schema.PROCESSLIST WHERE ID IN %s AND ID <> CONNECTION_ID()": self._listed,
+            (
+                "SELECT ID FROM information_schema.PROCESSLIST WHERE ID IN %s "
+                "AND ID <> CONNECTION_ID()"
+            ): self._listed,
             "SELECT 1 FROM information_schema.INNODB_TRX LIMIT 1": self._transactions,
-            "SELECT trx_mysql_thread_id, COALESCE(trx_query, '') LIKE %s FROM information_schema.INNODB_TRX": (
-                self._transactions
-            ),
+            (
+                "SELECT trx_mysql_thread_id, COALESCE(trx_query, '') LIKE %s "
+                "FROM information_schema.INNODB_TRX"
+            ): (self._transactions),
             "START TRANSACTION WITH CONSISTENT SNAPSHOT": self._begin,
             "BEGIN": self._begin,
             "COMMIT": self._commit,
-            f"SELECT id FROM {_SCHEMA}": lambda session, _: Reply(list(self._engine.table("schema").values())),
-            f"INSERT INTO {_SCHEMA} (one, id) VALUES (1, %s) ON DUPLICATE KEY UPDATE one = one": lambda session, new: (
-                self._write(session, "schema", 1, self._engine.table("schema").get(1, (new[0],)))
+            f"SELECT id FROM {_SCHEMA}": lambda session, _: Reply(
+                list(self._engine.table("schema").values())
+            ),
+            (
+                f"INSERT INTO {_SCHEMA} (one, id) VALUES (1, %s) ON DUPLICATE KEY UPDATE one = one"
+            ): lambda session, new: self._write(
+                session, "schema", 1, self._engine.table("schema").get(1, (new[0],))
             ),
             _FENCE_READ: lambda session, asked: self._read("fence", asked),
             f"{_FENCE_READ} LOCK IN SHARE MODE": self._read_fence_shared,
             f"INSERT INTO {_FENCE} (job, sink, generation, counter) VALUES (%s, %s, %s, %s)"
             " ON DUPLICATE KEY UPDATE counter = IF(generation < VALUES(generation)"
-            " OR (generation = VALUES(generation) AND counter < VALUES(counter)), VALUES(counter), counter),"
+            " OR (generation = VALUES(generation) AND counter < VALUES(counter)), "
+            "VALUES(counter), counter),"
             " generation = GREATEST(generation, VALUES(generation))": self._raise_fence,
             _LEDGER_READ: lambda session, asked: self._read("ledger", asked),
             f"{_LEDGER_READ} FOR UPDATE": self._read_ledger_locked,
             f"INSERT INTO {_LEDGER} (job, sink, lineage, checkpoint, generation, counter, subtask,"
-            " task_attempt, row_count, offsets_hash) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)": self._write_ledger,
+            " task_attempt, row_count, offsets_hash) "
+            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)": self._write_ledger,
             f"SELECT MAX(checkpoint) FROM {_LEDGER} WHERE {_COLLAPSED}": self._highest_row,
             f"SELECT {_KEY_COLUMNS} FROM {_LEDGER} WHERE {_COLLAPSED} LIMIT 1000": self._collapsed,
             f"DELETE FROM {_LEDGER} WHERE {_KEY}": lambda session, key: self._write(
                 session, "ledger", tuple(key), None
             ),
-            f"SELECT checkpoint FROM {_MARK} WHERE job = %s AND sink = %s AND lineage = %s": lambda session, asked: (
-                self._read("high_water", asked)
-            ),
-            f"SELECT EXISTS (SELECT 1 FROM {_LEDGER} WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint = %s)"
-            f" OR EXISTS (SELECT 1 FROM {_MARK} WHERE job = %s AND sink = %s AND lineage = %s AND checkpoint >= %s)": (
-                self._has_checkpoint
-            ),
-            f"SELECT generation, counter, subtask, task_attempt FROM {_LEDGER} WHERE job = %s AND sink = %s AND lineage = %s"
+            (
+                f"SELECT checkpoint FROM {_MARK} WHERE job = %s AND sink = %s AND lineage = %s"
+            ): lambda session, asked: self._read("high_water", asked),
+            f"SELECT EXISTS (SELECT 1 FROM {_LEDGER} WHERE job = %s AND sink = %s AND lineage = %s "
+            "AND checkpoint = %s)"
+            f" OR EXISTS (SELECT 1 FROM {_MARK} WHERE job = %s AND sink = %s AND lineage = %s "
+            "AND checkpoint >= %s)": (self._has_checkpoint),
+            f"SELECT generation, counter, subtask, task_attempt FROM {_LEDGER} WHERE job = %s "
+            "AND sink = %s AND lineage = %s"
             " AND checkpoint = %s": self._ledger_of,
-            f"SELECT table_schema_name, table_name, created FROM {_TARGET} WHERE job = %s AND sink = %s": (
-                lambda session, asked: self._read("target", asked)
-            ),
-            f"INSERT INTO {_TARGET} (job, sink, table_schema_name, table_name, created) VALUES (%s, %s, %s, %s, %s)"
-            " ON DUPLICATE KEY UPDATE table_schema_name = VALUES(table_schema_name), table_name = VALUES(table_name),"
+            (
+                f"SELECT table_schema_name, table_name, created FROM {_TARGET} WHERE job = %s "
+                "AND sink = %s"
+            ): (lambda session, asked: self._read("target", asked)),
+            f"INSERT INTO {_TARGET} (job, sink, table_schema_name, table_name, created) "
+            "VALUES (%s, %s, %s, %s, %s)"
+            " ON DUPLICATE KEY UPDATE table_schema_name = VALUES(table_schema_name), table_name = "
+            "VALUES(table_name),"
             " created = VALUES(created)": lambda session, new: self._write(
                 session, "target", tuple(new[:2]), tuple(new[2:])
             ),
@@ -162,15 +189,23 @@ class Statements:
             f" SELECT lineage, checkpoint FROM {_MARK} WHERE job = %s AND sink = %s"
             ") proof GROUP BY lineage": self._committed,
             f"INSERT INTO {_MARK} (job, sink, lineage, checkpoint) VALUES (%s, %s, %s, %s)"
-            " ON DUPLICATE KEY UPDATE checkpoint = GREATEST(checkpoint, VALUES(checkpoint))": self._raise_mark,
+            " ON DUPLICATE KEY UPDATE checkpoint = GREATEST(checkpoint, VALUES(checkpoint))": self._raise_mark,  # noqa: E501
         }
 
-    # -- sessions ------------------------------------------------------------------------------------------------------
+    # -- sessions ----------------------------------------------------------------------------------
 
     @staticmethod
     def _settings(session: ServerSession, asked: Arguments) -> Reply:
         return Reply(
-            [(session.number, session.sql_mode, int(session.autocommit), int(session.lock_wait_s), session.time_zone)]
+            [
+                (
+                    session.number,
+                    session.sql_mode,
+                    int(session.autocommit),
+                    int(session.lock_wait_s),
+                    session.time_zone,
+                )
+            ]
         )
 
     def _get_lock(self, session: ServerSession, asked: Arguments) -> Reply:
@@ -183,7 +218,9 @@ class Statements:
     def _listed(self, session: ServerSession, asked: Arguments) -> Reply:
         sessions = self._server.sessions
         others = [number for number in asked[0] if number != session.number]
-        return Reply([(number,) for number in others if number in sessions and sessions[number].listed])
+        return Reply(
+            [(number,) for number in others if number in sessions and sessions[number].listed]
+        )
 
     def _find(self, number: int) -> ServerSession:
         """A session as KILL finds it."""
@@ -199,7 +236,7 @@ class Statements:
         listed = self._server.transactions(session, wanted)
         return Reply([(number, query == wanted) for number, query in listed])
 
-    # -- transactions --------------------------------------------------------------------------------------------------
+    # -- transactions ------------------------------------------------------------------------------
 
     def _begin(self, session: ServerSession, asked: Arguments) -> Reply:
         session.transaction = Transaction()
@@ -226,7 +263,7 @@ class Statements:
         verbs[verb](session, xid)
         return _OK
 
-    # -- the books -----------------------------------------------------------------------------------------------------
+    # -- the books ---------------------------------------------------------------------------------
 
     def _read(self, table: str, key: Arguments) -> Reply:
         found = self._engine.table(table).get(tuple(key))
@@ -245,14 +282,18 @@ class Statements:
     def _read_fence_shared(self, session: ServerSession, asked: Arguments) -> Reply:
         row = ("fence", tuple(asked))
         transaction = self._server.wait_for_lock(session, row, exclusive=False)
-        if transaction in (session.branch, session.transaction) and row[1] in self._engine.table("fence"):
+        if transaction in (session.branch, session.transaction) and row[1] in self._engine.table(
+            "fence"
+        ):
             self._engine.lock(transaction, row, exclusive=False)
         return self._read("fence", asked)
 
     def _raise_fence(self, session: ServerSession, asked: Arguments) -> Reply:
         key, attempt = tuple(asked[:2]), tuple(asked[2:])
         self._server.wait_for_lock(session, ("fence", key), exclusive=True)
-        return self._write(session, "fence", key, max(attempt, self._engine.table("fence").get(key, attempt)))
+        return self._write(
+            session, "fence", key, max(attempt, self._engine.table("fence").get(key, attempt))
+        )
 
     def _read_ledger_locked(self, session: ServerSession, asked: Arguments) -> Reply:
         self._server.wait_for_lock(session, ("ledger", tuple(asked)), exclusive=True)
@@ -270,14 +311,23 @@ class Statements:
         return Reply([key for key in keys if key[:3] == tuple(asked[:3]) and key[3] <= asked[3]])
 
     def _highest_row(self, session: ServerSession, asked: Arguments) -> Reply:
-        return Reply([(max((key[3] for key in self._collapsed(session, asked).rows), default=None),)])
+        return Reply(
+            [(max((key[3] for key in self._collapsed(session, asked).rows), default=None),)]
+        )
 
     def _committed(self, session: ServerSession, asked: Arguments) -> Reply:
-        proofs = [(key[2], key[3]) for key in self._engine.table("ledger") if key[:2] == tuple(asked[:2])]
+        proofs = [
+            (key[2], key[3]) for key in self._engine.table("ledger") if key[:2] == tuple(asked[:2])
+        ]
         marks = self._engine.table("high_water").items()
         proofs += [(key[2], mark[0]) for key, mark in marks if key[:2] == tuple(asked[:2])]
         lineages = dict.fromkeys(lineage for lineage, _ in proofs)
-        return Reply([(lineage, max(found for name, found in proofs if name == lineage)) for lineage in lineages])
+        return Reply(
+            [
+                (lineage, max(found for name, found in proofs if name == lineage))
+                for lineage in lineages
+            ]
+        )
 
     def _has_checkpoint(self, session: ServerSession, asked: Arguments) -> Reply:
         sought, checkpoint = tuple(asked[:3]), asked[3]

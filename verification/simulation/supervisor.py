@@ -1,4 +1,6 @@
-"""Runs one seed: starts drivers, lets things go wrong, brings the job to its end, and looks at what is there then."""
+"""Runs one seed: starts drivers, lets things go wrong, brings the job to its end, and looks at
+what is there then.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,15 @@ from verification.simulation.repairs import Operator, Repair
 from verification.simulation.scheduler import Process
 from verification.simulation.verdict import check_end, check_lost, check_refused
 from verification.simulation.world import World
-from verification.simulation.worlds import COPIED, REPAIRED, RESTORED_TARGET, SWAPPED, Site, Standby, TargetChange
+from verification.simulation.worlds import (
+    COPIED,
+    REPAIRED,
+    RESTORED_TARGET,
+    SWAPPED,
+    Site,
+    Standby,
+    TargetChange,
+)
 
 _FOLDER, _RESTORED_FOLDER = "/data/job", "/data/restored"
 _STORM_STEPS = 1500
@@ -49,7 +59,8 @@ class Outcome:
         steps: inputs and outputs.
         trace: who did what.
         reported: what drivers have reported, see `telling`.
-        last_error: what ended the driver that is started when the storm is over; None without one, or at its goal.
+        last_error: what ended the driver that is started when the storm is over; None without
+            one, or at its goal.
         limit: the known limit that has ended the run; empty if none has.
     """
 
@@ -68,8 +79,14 @@ class Outcome:
         return hashlib.sha256(repr((self.violation, self.trace)).encode()).hexdigest()
 
     def __str__(self) -> str:
-        seed, world = self.options.seed, f" --world '{self.options.world}'" if self.options.world else ""
-        return f"seed {seed}: {self.violation}\n{self.options}\n  replay: python -m verification.simulation --seed {seed}{world}"
+        seed, world = (
+            self.options.seed,
+            f" --world '{self.options.world}'" if self.options.world else "",
+        )
+        return (
+            f"seed {seed}: {self.violation}\n{self.options}\n"
+            f"  replay: python -m verification.simulation --seed {seed}{world}"
+        )
 
 
 def run(options: Options) -> Outcome:
@@ -83,10 +100,19 @@ def run(options: Options) -> Outcome:
     if world.oracle.limit:
         violation = ""
     elif not violation and operator.error is not None:
-        violation = "the simulation itself failed: " + "".join(traceback.format_exception(operator.error))
+        violation = "the simulation itself failed: " + "".join(
+            traceback.format_exception(operator.error)
+        )
     steps, trace, reported = world.scheduler.steps, world.scheduler.trace, world.telling.trace
     return Outcome(
-        options, violation, world.faults.points, steps, trace, reported, supervisor.last_error, world.oracle.limit
+        options,
+        violation,
+        world.faults.points,
+        steps,
+        trace,
+        reported,
+        supervisor.last_error,
+        world.oracle.limit,
     )
 
 
@@ -112,13 +138,19 @@ class Supervisor:
         self._restore_path: str | None = None
         self._chosen_at: Counter[str] = Counter()
         self._meddled = False
-        self._stops = (*_LOSSES, CheckpointMissingError) if world.options.world == REPAIRED else _LOSSES
+        self._stops = (
+            (*_LOSSES, CheckpointMissingError) if world.options.world == REPAIRED else _LOSSES
+        )
         world.faults.on_stall = self._suspect
         world.oracle.on_decided = self._decided
         self._change = (
-            TargetChange(world, self._end_drivers) if world.options.world in (RESTORED_TARGET, SWAPPED) else None
+            TargetChange(world, self._end_drivers)
+            if world.options.world in (RESTORED_TARGET, SWAPPED)
+            else None
         )
-        self._operator = Operator(world, self._folder, lambda: self._start(self._options.checkpoints - 1, None))
+        self._operator = Operator(
+            world, self._folder, lambda: self._start(self._options.checkpoints - 1, None)
+        )
         self._operator.on_death = self._orphan
         self._settled: list[Driver] = []
         self._incident = Incident()
@@ -135,7 +167,9 @@ class Supervisor:
             plan(self._options.server_crashes, _STORM_STEPS, partial(world.faults.crash, server))
 
     def work(self) -> None:
-        """The storm: until all chunks but the last are written. Then the calm: one more driver, alone, writes the last."""
+        """The storm: until all chunks but the last are written. Then the calm: one more driver,
+        alone, writes the last.
+        """
         if self._standby is not None:
             self._work_in_two_folders(Site(_FOLDER), self._standby.site)
             return
@@ -156,12 +190,16 @@ class Supervisor:
             check_lost(self._world)
             return
         self._scheduler.wait_until(lambda: all(server.up for server in self._world.servers), None)
-        if self._options.restore == "here" and self._restore_path not in self._world.oracle.restored:
+        if (
+            self._options.restore == "here"
+            and self._restore_path not in self._world.oracle.restored
+        ):
             self._restore_path = None  # the old driver has never been ended, and did it all
         last = self._start(self._options.checkpoints, None)
         self._wait_for_the_end()
         self.last_error = last.error
-        if self._is_stopped():  # it was the first that had to commit that piece; `judge` has seen its error
+        # it was the first that had to commit that piece; `judge` has seen its error
+        if self._is_stopped():
             check_lost(self._world)
             return
         self._world.oracle.holds(last.reached, f"the job does not go on: {last.error!r}")
@@ -181,7 +219,10 @@ class Supervisor:
         self._wait_for_the_end()
         self.last_error = last.error
         if last.reached:
-            oracle.holds(not oracle.missing(), f"I8: the job goes on, and {sorted(oracle.missing())} are missing")
+            oracle.holds(
+                not oracle.missing(),
+                f"I8: the job goes on, and {sorted(oracle.missing())} are missing",
+            )
             check_end(self._world, self._folder)
             return
         oracle.holds(isinstance(last.error, _LOSSES), f"the job does not go on: {last.error!r}")
@@ -189,7 +230,9 @@ class Supervisor:
         check_lost(self._world)
 
     def _work_in_two_folders(self, *sites: Site) -> None:
-        """Until a driver over one of the folders has written all chunks but the last, or none may be started any more."""
+        """Until a driver over one of the folders has written all chunks but the last, or none may
+        be started any more.
+        """
 
         def over() -> bool:
             return any(driver.reached for driver in self._drivers) or all(
@@ -200,8 +243,14 @@ class Supervisor:
             for site in [site for site in sites if site.needs_driver()]:
                 if site.drivers:
                     self._scheduler.sleep(_PATIENCE_S)
-                self._start_at(site, self._options.checkpoints - 1, self._mishaps.pop() if self._mishaps else None)
-            self._scheduler.wait_until(lambda: over() or any(site.needs_driver() for site in sites), None)
+                self._start_at(
+                    site,
+                    self._options.checkpoints - 1,
+                    self._mishaps.pop() if self._mishaps else None,
+                )
+            self._scheduler.wait_until(
+                lambda: over() or any(site.needs_driver() for site in sites), None
+            )
         self._world.faults.calm = True
         self._wait_for_the_end()
         self._scheduler.wait_until(lambda: all(server.up for server in self._world.servers), None)
@@ -211,19 +260,29 @@ class Supervisor:
             self._wait_for_the_end()
             self.last_error = last.error
             if last.reached:
-                self._world.happens("goes on in the copy" if newest is not sites[0] else "goes on in the original")
+                self._world.happens(
+                    "goes on in the copy" if newest is not sites[0] else "goes on in the original"
+                )
                 return check_end(self._world, newest.folder)
             self._world.oracle.holds(newest.is_stopped(), f"the job does not go on: {last.error!r}")
         self._world.happens("stopped in both folders")
         return check_lost(self._world)
 
     def _work_with_repairs(self) -> None:
-        """The storm, and a repair whenever the job has stopped. In the calm the same, until one more driver has written the last."""
+        """The storm, and a repair whenever the job has stopped. In the calm the same, until one
+        more driver has written the last.
+        """
         goal = self._options.checkpoints - 1
         if self._options.restore:
-            self._repair_until(lambda: len(self._world.oracle.decided) >= self._options.checkpoints // 2)
+            self._repair_until(
+                lambda: len(self._world.oracle.decided) >= self._options.checkpoints // 2
+            )
             self._move()
-            self._storm(lambda: self._restore_path is None or self._restore_path in self._world.oracle.restored)
+            self._storm(
+                lambda: (
+                    self._restore_path is None or self._restore_path in self._world.oracle.restored
+                )
+            )
             self._restore_path = None
         self._repair_until(lambda: any(driver.reached for driver in self._fresh()))
         self._world.faults.calm = True
@@ -275,7 +334,11 @@ class Supervisor:
     def _start_at(self, site: Site, goal: int, mishap: Mishap | None) -> Driver:
         if len(self._drivers) == _MAX_DRIVERS:
             self._world.oracle.violated(f"{_MAX_DRIVERS} drivers did not get the job done")
-        self._folder, self._restore_path, self._chosen_at = site.folder, site.restore_path, site.records
+        self._folder, self._restore_path, self._chosen_at = (
+            site.folder,
+            site.restore_path,
+            site.records,
+        )
         driver = self._start(goal, mishap)
         site.drivers.append(driver)
         return driver
@@ -288,18 +351,30 @@ class Supervisor:
             if len(self._drivers) == _MAX_DRIVERS:
                 self._world.oracle.violated(f"{_MAX_DRIVERS} drivers did not get the job done")
             if not self._living():
-                if self._restore_path is not None and isinstance(self._drivers[-1].error, _REFUSALS):
-                    self._choose_restore()  # an old driver has gone on meanwhile, or somebody has damaged the folder
+                if self._restore_path is not None and isinstance(
+                    self._drivers[-1].error, _REFUSALS
+                ):
+                    # an old driver has gone on meanwhile, or somebody has damaged the folder
+                    self._choose_restore()
                 self._scheduler.sleep(_PATIENCE_S)
-                self._start(self._options.checkpoints - 1, self._mishaps.pop() if self._mishaps else None)
+                self._start(
+                    self._options.checkpoints - 1, self._mishaps.pop() if self._mishaps else None
+                )
             elif self._rivals_due:
                 self._rivals_due -= 1
                 if len(self._living()) < self._options.drivers:
-                    self._start(self._options.checkpoints - 1, self._mishaps.pop() if self._mishaps else None)
-            self._scheduler.wait_until(lambda: over() or not self._living() or self._rivals_due > 0, None)
+                    self._start(
+                        self._options.checkpoints - 1,
+                        self._mishaps.pop() if self._mishaps else None,
+                    )
+            self._scheduler.wait_until(
+                lambda: over() or not self._living() or self._rivals_due > 0, None
+            )
 
     def _is_stopped(self) -> bool:
-        """Whether the job has found that a decided piece is gone, or that a target is not what it was."""
+        """Whether the job has found that a decided piece is gone, or that a target
+        is not what it was.
+        """
         return any(isinstance(driver.error, self._stops) for driver in self._fresh())
 
     def _wait_for_the_end(self) -> None:
@@ -312,8 +387,12 @@ class Supervisor:
         return any(not task.dead for one in self._programs() for task in one.executors.processes)
 
     def _start(self, goal: int, mishap: Mishap | None) -> Driver:
-        records = self._world.oracle.records.copy() if self._restore_path is None else self._chosen_at
-        driver = Driver(self._world, len(self._drivers), self._folder, self._restore_path, goal, records)
+        records = (
+            self._world.oracle.records.copy() if self._restore_path is None else self._chosen_at
+        )
+        driver = Driver(
+            self._world, len(self._drivers), self._folder, self._restore_path, goal, records
+        )
         driver.process.on_death.append(lambda _: self._orphan(driver))
         if mishap is not None:
             self._world.faults.arm(driver.process, mishap)
@@ -321,7 +400,7 @@ class Supervisor:
         self._scheduler.spawn(driver.process, driver.process.name, driver.run)
         return driver
 
-    # -- what befalls drivers ------------------------------------------------------------------------------------------
+    # -- what befalls drivers ----------------------------------------------------------------------
 
     def _orphan(self, driver: Driver | Repair) -> None:
         """The workers of a dead driver find out sooner or later."""
@@ -385,7 +464,9 @@ class Supervisor:
             self._world.oracle.lost += [] if commits else [xid]
 
     def _move(self) -> None:
-        """The operator restores the newest checkpoint, having ended the job; in its own folder that can be forgotten."""
+        """The operator restores the newest checkpoint, having ended the job; in its own folder
+        that can be forgotten.
+        """
         if self._is_stopped():
             return
         elsewhere = self._options.restore == "elsewhere"

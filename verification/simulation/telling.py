@@ -1,4 +1,6 @@
-"""What the drivers of a run tell their observers, in one order, with what no driver can tell of itself: its start, its end."""
+"""What the drivers of a run tell their observers, in one order, with what no driver can tell of
+itself: its start, its end.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Telling:
         self._current: dict[Process, tuple[int, str]] = {}
 
     def begin(self, process: Process, started: Started) -> Observer:
-        """A coordinator begins; the one that the process had before is over. Returns who hears of its events."""
+        """A coordinator begins; the one that the process had before is over. Returns who
+        hears of its events.
+        """
         self._end(process)
         self._started += 1
         number = self._started

@@ -121,8 +121,12 @@ def test_a_name_is_created_once(machine: Machine) -> None:
     assert machine.storage().read("log/0000000001") == b"one"
 
 
-def test_a_folder_that_a_dead_driver_has_made_is_synced_before_anything_is_durable_in_it(machine: Machine) -> None:
-    """Found by the simulation: it died between the making of the folder and the sync of the one above."""
+def test_a_folder_that_a_dead_driver_has_made_is_synced_before_anything_is_durable_in_it(
+    machine: Machine,
+) -> None:
+    """Found by the simulation: it died between the making of the folder and the
+    sync of the one above.
+    """
     machine.storage()
     job = machine.disk.find("/data/job")
     assert isinstance(job, Folder)

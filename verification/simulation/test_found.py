@@ -18,7 +18,9 @@ from twophase.testing.memory import MemoryTarget
 
 
 def test_a_driver_that_saw_an_empty_log_is_fenced_after_the_log_was_folded(tmp_path: Path) -> None:
-    """It stands still before its first record. The place is free again when it goes on, and has no predecessor."""
+    """It stands still before its first record. The place is free again when it goes on, and
+    has no predecessor.
+    """
     late, rival = (JobLog(LocalStorage(tmp_path / "job"), JOB) for _ in range(2))
     late.read()
     rival.read()
@@ -30,7 +32,9 @@ def test_a_driver_that_saw_an_empty_log_is_fenced_after_the_log_was_folded(tmp_p
     assert JobLog(LocalStorage(tmp_path / "job"), JOB).read() == rival.history
 
 
-def test_a_restore_is_refused_if_the_old_driver_commits_while_the_new_one_starts(tmp_path: Path) -> None:
+def test_a_restore_is_refused_if_the_old_driver_commits_while_the_new_one_starts(
+    tmp_path: Path,
+) -> None:
     """Otherwise its last checkpoint would be written twice: by it, and by the new lineage."""
     targets = {"facts": MemoryTarget()}
     old = Driver(tmp_path / "job", targets).recover()

@@ -1,7 +1,9 @@
-"""A decided piece that somebody rolls back by hand stops the job, whichever driver finds it; only that piece may be named.
+"""A decided piece that somebody rolls back by hand stops the job, whichever driver finds it; only
+that piece may be named.
 
-The last driver, the one that is started when nothing goes wrong any more, seldom finds it: in one run of some two hundred of
-those that meddle so. A change of the product's statements shifts what a seed does, so such runs are searched for.
+The last driver, the one that is started when nothing goes wrong any more, seldom finds it: in one
+run of some two hundred of those that meddle so. A change of the product's statements shifts what a
+seed does, so such runs are searched for.
 """
 
 from __future__ import annotations
@@ -32,13 +34,19 @@ _real_decide = committer.Committer._decide
 
 def meddled(seed: int, meddling: str = "roll back") -> Options:
     """Somebody meddles with a piece that waits for its commit."""
-    return replace(Options.of(seed), meddling=meddling, keyed=False, max_concurrent=2, checkpoints=3)
+    return replace(
+        Options.of(seed), meddling=meddling, keyed=False, max_concurrent=2, checkpoints=3
+    )
 
 
 @pytest.fixture(scope="module")
 def found_last() -> list[int]:
     """Some seeds in which the last driver finds it."""
-    hits = (seed for seed in range(SEARCHED) if isinstance(run(meddled(seed)).last_error, LostCommittableError))
+    hits = (
+        seed
+        for seed in range(SEARCHED)
+        if isinstance(run(meddled(seed)).last_error, LostCommittableError)
+    )
     return [*islice(hits, FOUND)]
 
 
@@ -72,13 +80,20 @@ def _names_no_piece(checkpoint: Any, lost: Any) -> LostCommittableError:
 
 def _counts_one_row_more(checkpoint: Any, lost: Any) -> LostCommittableError:
     rows = sum(piece.rows for piece, _ in lost)
-    return LostCommittableError(_real_lost(checkpoint, lost).what.replace(f" {rows} rows are", f" {rows + 1} rows are"))
+    return LostCommittableError(
+        _real_lost(checkpoint, lost).what.replace(f" {rows} rows are", f" {rows + 1} rows are")
+    )
 
 
 def _lost_and_not(checkpoint: Any, lost: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The handle of the lost piece, and of another one of its checkpoint or an invented one."""
     (piece, _), *_ = lost
-    others = [found.handle for pieces in checkpoint.committables.values() for found in pieces if found is not piece]
+    others = [
+        found.handle
+        for pieces in checkpoint.committables.values()
+        for found in pieces
+        if found is not piece
+    ]
     return piece.handle, next(iter(others), {**piece.handle, "bqual": "invented"})
 
 

@@ -1,4 +1,6 @@
-"""The simulation finds what is wrong: each mistake of `mutations.py` breaks an invariant within so many seeds."""
+"""The simulation finds what is wrong: each mistake of `mutations.py` breaks an invariant
+within so many seeds.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ DEAR = {
     "the ledger is collapsed before the mark is raised",
     "the ledger is read without a lock",
 }
-"""Those that take hundreds of seeds to be found: nine tenths of what all cost; of those of a repair, all but two."""
+"""Those that take hundreds of seeds to be found: nine tenths of what all cost; of those of a
+repair, all but two.
+"""
 
 pytestmark = pytest.mark.part("simulation")
 

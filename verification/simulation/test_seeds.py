@@ -1,4 +1,6 @@
-"""300 runs, 2,000 in the proof: every invariant holds in each, and together they reach every crash point of the protocol."""
+"""300 runs, 2,000 in the proof: every invariant holds in each, and together they reach every crash
+point of the protocol.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ pytestmark = pytest.mark.part("simulation")
 
 def mostly_proof(few: range, more: range) -> list[ParameterSet]:
     """`make test` takes a few of the seeds."""
-    return [pytest.param(few, id=str(few)), pytest.param(more, id=str(more), marks=pytest.mark.proof)]
+    return [
+        pytest.param(few, id=str(few)),
+        pytest.param(more, id=str(more), marks=pytest.mark.proof),
+    ]
 
 
 @pytest.fixture(scope="module", params=mostly_proof(SEEDS, MORE_SEEDS))
@@ -50,12 +55,18 @@ def test_every_seed_keeps_every_invariant_with_its_sinks_side_by_side(seeds: ran
     outcomes = [run(option) for option in options if len(option.sinks) > 1]
     assert len(outcomes) > len(seeds) // 4
     assert not [str(outcome) for outcome in outcomes if outcome.violation]
-    assert any(outcome.digest != run(Options.of(outcome.options.seed)).digest for outcome in outcomes[:5])
+    assert any(
+        outcome.digest != run(Options.of(outcome.options.seed)).digest for outcome in outcomes[:5]
+    )
 
 
 def points_of_the_product() -> set[str]:
-    """Every crash point of a driver that the code names; those of a repair (R..) have kill tests of their own."""
-    text = "".join(path.read_text() for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py")))
+    """Every crash point of a driver that the code names; those of a repair (R..) have kill
+    tests of their own.
+    """
+    text = "".join(
+        path.read_text() for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py"))
+    )
     return {
         name
         for call in re.findall(r"(?:failpoint|CrashPoints)\((.*)\)", text)
@@ -94,7 +105,9 @@ def test_a_seed_does_the_same_whatever_the_hash_seed_and_the_number_of_processes
             processes,
         ]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        return subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+        ).stdout
 
     assert digest("1", "1") == digest("2", "2")
 

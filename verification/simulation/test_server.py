@@ -31,7 +31,8 @@ FENCE = "SELECT generation, counter FROM `shop`.`twophase_fence` WHERE job = %s 
 RAISE = (
     "INSERT INTO `shop`.`twophase_fence` (job, sink, generation, counter) VALUES (%s, %s, %s, %s)"
     " ON DUPLICATE KEY UPDATE counter = IF(generation < VALUES(generation)"
-    " OR (generation = VALUES(generation) AND counter < VALUES(counter)), VALUES(counter), counter),"
+    " OR (generation = VALUES(generation) AND counter < VALUES(counter)), "
+    "VALUES(counter), counter),"
     " generation = GREATEST(generation, VALUES(generation))"
 )
 
@@ -39,7 +40,9 @@ RAISE = (
 class Bench:
     """One server, and somebody who talks to it."""
 
-    def __init__(self, name: str, dialect: Dialect | None = None, lingering_s: float = LINGERING_S) -> None:
+    def __init__(
+        self, name: str, dialect: Dialect | None = None, lingering_s: float = LINGERING_S
+    ) -> None:
         dialect = dialect or DIALECTS[name]
         self.scheduler = Scheduler(Random(1), 0.0, 10_000)
         hooks = Hooks(*[lambda branch: None] * 5)
@@ -110,7 +113,9 @@ def test_a_branch_is_committed_by_another_session_once_its_own_has_ended(bench: 
 
 
 @pytest.mark.parametrize("dialect", list(DIALECTS))
-def test_while_the_session_that_prepared_lives_the_older_servers_know_no_such_branch(dialect: str) -> None:
+def test_while_the_session_that_prepared_lives_the_older_servers_know_no_such_branch(
+    dialect: str,
+) -> None:
     bench = Bench(dialect)
 
     def work() -> None:
@@ -128,7 +133,9 @@ def test_while_the_session_that_prepared_lives_the_older_servers_know_no_such_br
 
 @pytest.mark.parametrize("verb", ["COMMIT", "ROLLBACK"])
 @pytest.mark.parametrize("dialect", OLD)
-def test_a_branch_that_is_asked_for_too_early_is_in_limbo_until_a_restart(dialect: str, verb: str) -> None:
+def test_a_branch_that_is_asked_for_too_early_is_in_limbo_until_a_restart(
+    dialect: str, verb: str
+) -> None:
     bench = Bench(dialect)
 
     def work() -> None:
@@ -239,7 +246,10 @@ def test_a_crash_keeps_what_is_prepared_and_nothing_else(bench: Bench) -> None:
 def test_load_data_skips_duplicates_with_a_warning_and_insert_fails(bench: Bench) -> None:
     def work() -> None:
         session = bench.branch(row=1)
-        sql = "LOAD DATA LOCAL INFILE {file} INTO TABLE `shop`.`orders` CHARACTER SET utf8mb4 (`checkpoint`, `id`)"
+        sql = (
+            "LOAD DATA LOCAL INFILE {file} INTO TABLE `shop`.`orders` CHARACTER SET "
+            "utf8mb4 (`checkpoint`, `id`)"
+        )
         done = session.load(sql, [memoryview(b"0\t1\n0\t2\n")])
         assert (done.affected, done.warnings) == (1, 1)
         fails(1062, lambda: insert(session, 2))
@@ -255,7 +265,11 @@ def test_a_statement_that_is_not_known_stops_the_run() -> None:
 
 
 SLOW_MARIADB = Dialect(
-    "10.11.19-MariaDB", keeps_shared_locks=False, forgets_early=True, forgotten_s=0.5, shows_transactions=True
+    "10.11.19-MariaDB",
+    keeps_shared_locks=False,
+    forgets_early=True,
+    forgotten_s=0.5,
+    shows_transactions=True,
 )
 
 
@@ -265,9 +279,13 @@ SLOW_MARIADB = Dialect(
     ids=["mysql-8.0.12", "mariadb-10.11", "slow mariadb"],
 )
 def test_no_branch_is_asked_for_before_the_engine_has_let_go_of_it(bench: Bench) -> None:
-    """A session is off the process list for a moment before that. Of the third server its list of transactions tells."""
+    """A session is off the process list for a moment before that. Of the third server its list of
+    transactions tells.
+    """
     owner = Owner("books", "job", "sink")
-    transaction = TransactionId("job", "6a1f5bd0-3c53-4d0c-9d53-2f4b8d1c0a11", 0, Attempt(1, 1), "sink", "0" * 64)
+    transaction = TransactionId(
+        "job", "6a1f5bd0-3c53-4d0c-9d53-2f4b8d1c0a11", 0, Attempt(1, 1), "sink", "0" * 64
+    )
 
     def work() -> None:
         for task in range(50):
@@ -288,9 +306,13 @@ def test_no_branch_is_asked_for_before_the_engine_has_let_go_of_it(bench: Bench)
         bench.run(work)
 
 
-def test_a_number_of_the_driver_s_own_session_is_that_of_one_before_a_restart_of_the_server() -> None:
+def test_a_number_of_the_driver_s_own_session_is_that_of_one_before_a_restart_of_the_server() -> (
+    None
+):
     bench = Bench("db", SLOW_MARIADB)
-    transaction = TransactionId("job", "6a1f5bd0-3c53-4d0c-9d53-2f4b8d1c0a11", 0, Attempt(1, 1), "sink", "0" * 64)
+    transaction = TransactionId(
+        "job", "6a1f5bd0-3c53-4d0c-9d53-2f4b8d1c0a11", 0, Attempt(1, 1), "sink", "0" * 64
+    )
 
     def work() -> None:
         driver = bench.session()

@@ -1,4 +1,6 @@
-"""Runs in each of the `worlds`: a copy of the folder beside a live driver, a target that is restored from a backup, one that is swapped."""
+"""Runs in each of the `worlds`: a copy of the folder beside a live driver, a target that is
+restored from a backup, one that is swapped.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,18 @@ pytestmark = pytest.mark.part("simulation")
 
 SEEDS = {COPIED: range(100), RESTORED_TARGET: range(100), SWAPPED: range(100), REPAIRED: range(20)}
 HAPPENS = {
-    COPIED: ["copied: plain", "copied: restore", "copied: beside", "goes on in the copy", "goes on in the original"],
-    RESTORED_TARGET: ["target restored", "stopped: TargetChangedError", "stopped: LostCommittableError"],
+    COPIED: [
+        "copied: plain",
+        "copied: restore",
+        "copied: beside",
+        "goes on in the copy",
+        "goes on in the original",
+    ],
+    RESTORED_TARGET: [
+        "target restored",
+        "stopped: TargetChangedError",
+        "stopped: LostCommittableError",
+    ],
     SWAPPED: ["older server", "empty server", "table", "stopped: TargetChangedError"],
     REPAIRED: [
         *("rolled back", "target restored", "folder restored", "body gone", "comes back"),

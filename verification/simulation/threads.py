@@ -1,4 +1,6 @@
-"""What the product takes from `threading`, for tasks that take turns: a lock, a condition, a thread of a driver's process."""
+"""What the product takes from `threading`, for tasks that take turns: a lock, a condition, a thread
+of a driver's process.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Lock:
 
 
 class Condition(Lock):
-    """Stands for `threading.Condition`: who waits looks again when it is notified, and not before."""
+    """Stands for `threading.Condition`: who waits looks again when it is
+    notified, and not before.
+    """
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
@@ -64,7 +68,9 @@ class Thread:
         self._task: Task
 
     def start(self) -> None:
-        self._task = self._scheduler.spawn(self._process, f"{self._process.name}.commits", self._run)
+        self._task = self._scheduler.spawn(
+            self._process, f"{self._process.name}.commits", self._run
+        )
 
     def join(self) -> None:
         self._scheduler.wait_until(lambda: self._task.done, None)

@@ -1,4 +1,6 @@
-"""What must be true of how a driver ended, and of what is there when the job has come to its end."""
+"""What must be true of how a driver ended, and of what is there when the job
+has come to its end.
+"""
 
 from __future__ import annotations
 
@@ -34,29 +36,42 @@ _KNOWN = (TwoPhaseError, OSError, pymysql.Error, AlreadyExistsError, UnclearOutc
 
 
 def judge(oracle: Oracle, driver: Driver, error: Exception) -> None:
-    """A driver has failed, or ended. One that nobody has overtaken may only meet what a restart mends (I8)."""
+    """A driver has failed, or ended. One that nobody has overtaken may only meet what a
+    restart mends (I8).
+    """
     if driver.generation:
         overtaken = oracle.generation.get(driver.folder, 0) > driver.generation
     else:
         overtaken = oracle.records != driver.records_at_start
     text = f"{driver.process.name} failed with {type(error).__name__}: {error}"
-    oracle.holds(isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}")
+    oracle.holds(
+        isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}"
+    )
     if isinstance(error, LostCommittableError):
         _check_named(oracle, str(error), text)
     elif isinstance(error, TargetChangedError):
         oracle.holds(oracle.changes > 0, f"I8: no target has changed, and {text}")
     elif isinstance(error, TwoPhaseError) and not error.restartable and not overtaken:
-        oracle.holds(_is_explained(oracle, driver, error), f"I8: nobody has overtaken it, and {text}")
+        oracle.holds(
+            _is_explained(oracle, driver, error), f"I8: nobody has overtaken it, and {text}"
+        )
 
 
 def judge_repair(oracle: Oracle, repair: Repair, error: Exception) -> None:
-    """A repair has failed. It may be refused, for what it was run for in vain; that the job goes on is checked in the end."""
+    """A repair has failed. It may be refused, for what it was run for in vain; that the job goes on
+    is checked in the end.
+    """
     text = f"{repair.process.name} ({repair.command}) failed with {type(error).__name__}: {error}"
-    oracle.holds(isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}")
+    oracle.holds(
+        isinstance(error, _KNOWN) and not isinstance(error, CorruptRecordError), f"I8: {text}"
+    )
     overtaken = oracle.fencers.get(repair.folder) is not repair.process
     if isinstance(error, LostCommittableError):
         named = _branches_of(str(error))
-        oracle.holds(named <= _lost_ones(oracle), f"I8: {sorted(named)} are not what was rolled back, and {text}")
+        oracle.holds(
+            named <= _lost_ones(oracle),
+            f"I8: {sorted(named)} are not what was rolled back, and {text}",
+        )
     elif isinstance(error, TargetChangedError):
         oracle.holds(oracle.changes > 0, f"I8: no target has changed, and {text}")
     elif isinstance(error, CheckpointMissingError):
@@ -66,9 +81,13 @@ def judge_repair(oracle: Oracle, repair: Repair, error: Exception) -> None:
 
 
 def _is_explained(oracle: Oracle, driver: Driver, error: TwoPhaseError) -> bool:
-    """Whether a driver over another folder, or a target that is not what it was, may have ended it."""
+    """Whether a driver over another folder, or a target that is not what it was,
+    may have ended it.
+    """
     if isinstance(error, FencedError):
-        others = [generation for root, generation in oracle.generation.items() if root != driver.folder]
+        others = [
+            generation for root, generation in oracle.generation.items() if root != driver.folder
+        ]
         return oracle.changes > driver.changes_at_start or (
             oracle.several_folders and max(others, default=0) > (driver.generation or 0)
         )
@@ -86,15 +105,23 @@ def _is_explained(oracle: Oracle, driver: Driver, error: TwoPhaseError) -> bool:
 
 
 def _check_named(oracle: Oracle, message: str, text: str) -> None:
-    """A `LostCommittableError` names the pieces that somebody has rolled back by hand, no others, and counts their rows."""
+    """A `LostCommittableError` names the pieces that somebody has rolled back by hand, no others,
+    and counts their rows.
+    """
     named = _branches_of(message)
     oracle.holds(
         bool(named) and named <= _lost_ones(oracle),
         f"I8: {sorted(named)} are not what was rolled back, and {text}",
     )
-    chunks = {xid: decision.chunk for decision in oracle.known() for xid in named.intersection(decision.xids)}
+    chunks = {
+        xid: decision.chunk
+        for decision in oracle.known()
+        for xid in named.intersection(decision.xids)
+    }
     rows = sum(len(oracle.expected(chunk, Piece.of(xid).subtask)) for xid, chunk in chunks.items())
-    oracle.holds(_LOST_ROWS.findall(message) == [str(rows)], f"I8: {rows} rows were rolled back, and {text}")
+    oracle.holds(
+        _LOST_ROWS.findall(message) == [str(rows)], f"I8: {rows} rows were rolled back, and {text}"
+    )
 
 
 def _branches_of(message: str) -> set[str]:
@@ -127,20 +154,31 @@ def check_end(world: World, folder: str) -> None:
 
 
 def _check_proofs(world: World) -> None:
-    """Each visible piece has its ledger row, or its lineage's high-water mark covers it (I4, H50); nothing else has one."""
+    """Each visible piece has its ledger row, or its lineage's high-water mark covers it (I4, H50);
+    nothing else has one.
+    """
     for server in world.servers:
         ledger, marks = server.engine.table("ledger"), server.engine.table("high_water")
         rows = {(key[2].replace("-", ""), *key[3:]) for key in ledger}
         for xid, piece in world.oracle.visible.items():
             if xid not in server.committed:
                 continue
-            row = (piece.lineage, piece.checkpoint, *piece.attempt, piece.subtask, piece.task_attempt)
+            row = (
+                piece.lineage,
+                piece.checkpoint,
+                *piece.attempt,
+                piece.subtask,
+                piece.task_attempt,
+            )
             covered = any(
-                key[2].replace("-", "") == piece.lineage and mark[0] >= piece.checkpoint for key, mark in marks.items()
+                key[2].replace("-", "") == piece.lineage and mark[0] >= piece.checkpoint
+                for key, mark in marks.items()
             )
             world.oracle.holds(row in rows or covered, f"I4: there is no proof of {xid}")
             rows.discard(row)
-        world.oracle.holds(not rows, f"I4: the ledger of {server.name} has rows of no piece: {rows}")
+        world.oracle.holds(
+            not rows, f"I4: the ledger of {server.name} has rows of no piece: {rows}"
+        )
 
 
 def _check_bodies(world: World, folder: str) -> None:
@@ -155,13 +193,17 @@ def _check_bodies(world: World, folder: str) -> None:
 
 
 def check_lost(world: World) -> None:
-    """A decided piece is gone, or a target is not what it was. The job has stopped; nothing is duplicated, or undecided."""
+    """A decided piece is gone, or a target is not what it was. The job has stopped; nothing is
+    duplicated, or undecided.
+    """
     again = [xid for xid in world.oracle.lost if xid in world.oracle.visible]
     world.oracle.holds(not again, f"{again} were rolled back and are visible")
     for name, server in world.targets_and_servers():
         left = world.source.all_rows(world.options.checkpoints)
         for row in server.engine.table(name).values():
-            world.oracle.holds(row in left, f"{name} holds the row {row} and should not, or not twice")
+            world.oracle.holds(
+                row in left, f"{name} holds the row {row} and should not, or not twice"
+            )
             left.remove(row)
 
 
@@ -169,4 +211,7 @@ def check_refused(world: World, driver: Driver) -> None:
     """A driver whose folder is empty must refuse to start, and write nothing (I6)."""
     refused = isinstance(driver.error, CheckpointMissingError)
     world.oracle.holds(refused, f"I6: a start with an empty folder ended with {driver.error!r}")
-    world.oracle.holds(driver.folder not in world.oracle.generation, "I6: it was refused after its fence was written")
+    world.oracle.holds(
+        driver.folder not in world.oracle.generation,
+        "I6: it was refused after its fence was written",
+    )

@@ -74,7 +74,8 @@ class World:
         telling: what the drivers tell their observers.
         targets: the host name of each sink's server, by the sink's name, which is also its table's.
         catalogues: what each server says of itself, by its host name.
-        starting: the chunk at which a lineage begins that has no start of its own: the source's `startingOffsets`.
+        starting: the chunk at which a lineage begins that has no start of its own: the source's
+            `startingOffsets`.
     """
 
     def __init__(self, options: Options) -> None:
@@ -155,17 +156,23 @@ class World:
     def entered(self) -> Iterator[None]:
         """The product's modules see this world instead of the machine."""
         random = self.scheduler.random
-        secrets = SimpleNamespace(token_hex=lambda count: f"{random.getrandbits(8 * count):0{2 * count}x}")
+        secrets = SimpleNamespace(
+            token_hex=lambda count: f"{random.getrandbits(8 * count):0{2 * count}x}"
+        )
         clock = SimpleNamespace(monotonic=lambda: self.scheduler.now_s, sleep=self.scheduler.sleep)
         replaced: dict[str, Any] = {
-            "twophase.coordinator.commit_queue.threading": SimpleNamespace(Condition=lambda: Condition(self.scheduler)),
+            "twophase.coordinator.commit_queue.threading": SimpleNamespace(
+                Condition=lambda: Condition(self.scheduler)
+            ),
             "twophase.state.log.threading": SimpleNamespace(RLock=lambda: Lock(self.scheduler)),
             "twophase.state.storage.os": self.files,
             "twophase.state.storage.Path": self._path,
             "twophase.state.storage.secrets": secrets,
             "twophase.state.log.secrets": secrets,
             "twophase.state.store._FOLD_AT": self.options.fold_at,
-            "twophase.coordinator.checkpoint_completion._SUBSUME_SINKS_EVERY": self.options.subsume_every,
+            (
+                "twophase.coordinator.checkpoint_completion._SUBSUME_SINKS_EVERY"
+            ): self.options.subsume_every,
             "twophase.runtime.restore.Path": self._path,
             "twophase.coordinator.adopt.new_lineage_id": self.new_id,
             "twophase.runtime.restore.new_lineage_id": self.new_id,
@@ -175,7 +182,8 @@ class World:
             "twophase.sinks.mysql.metadata_tables.uuid": SimpleNamespace(uuid4=self.new_id),
             "twophase.sinks.mysql.client.session.Session": self._connect,
             "twophase.sinks.mysql.client.session_locks.SLOTS": SLOTS,
-            "twophase.sinks.mysql.sink._log": logging.Logger("silent", logging.CRITICAL),  # noqa: LOG001 of no tree, so that nobody sets its level
+            # of no tree, so that nobody sets its level
+            "twophase.sinks.mysql.sink._log": logging.Logger("silent", logging.CRITICAL),  # noqa: LOG001
             **{f"{module}.failpoint": self.faults.failpoint for module in _WITH_FAILPOINTS},
             **{f"{module}.time": clock for module in _WITH_TIME},
         }
@@ -197,7 +205,9 @@ class World:
     def _line(self, host: str, dialect_name: str) -> Line:
         options, dialect = self.options, DIALECTS[dialect_name]
         oracle = self.oracle
-        hooks = Hooks(oracle.started, oracle.prepared, oracle.commits, oracle.rolled_back, oracle.lost_its_way)
+        hooks = Hooks(
+            oracle.started, oracle.prepared, oracle.commits, oracle.rolled_back, oracle.lost_its_way
+        )
         server = Server(host, dialect, self.scheduler, hooks, options.lingering_s)
         oracle.servers.append(server)
         catalogue = self.catalogues[host] = Catalogue(

@@ -1,13 +1,17 @@
-"""What befalls the job's folder and its targets as a whole: a copy beside a live driver, a target restored or swapped.
+"""What befalls the job's folder and its targets as a whole: a copy beside a live driver, a target
+restored or swapped.
 
 No seed of `Options.of` chooses these worlds: `in_world` makes the runs of a seed in one of them.
 
-| world | what happens | what is right |
-|---|---|---|
-| copied | a driver over a copy of the folder, with or without a restore, beside the one over the original | one of them writes everything exactly; the other, or both, end with a named error, and no sink's checkpoint is aborted in another |
-| target restored | a server's data is restored from a backup, under a running driver or between two | nothing that was committed is lacking, or the job ends with a named error and goes on for nobody |
-| swapped | another server, empty or older, or a table that was dropped and created again | the same |
-| repaired | a loss that stops the job by name, of some after a restore; an operator runs the repair that the error names, see `incidents` and `repairs` | nothing is duplicated; what was given up is missing, and nothing else |
+| world | what happens | what is right | |---|---|---| | copied | a driver over a copy of the
+folder, with or without a restore, beside the one over the original | one of them writes everything
+exactly; the other, or both, end with a named error, and no sink's checkpoint is aborted in another
+| | target restored | a server's data is restored from a backup, under a running driver or between
+two | nothing that was committed is lacking, or the job ends with a named error and goes on for
+nobody | | swapped | another server, empty or older, or a table that was dropped and created again |
+the same | | repaired | a loss that stops the job by name, of some after a restore; an operator runs
+the repair that the error names, see `incidents` and `repairs` | nothing is duplicated; what was
+given up is missing, and nothing else |
 """
 
 from __future__ import annotations
@@ -25,7 +29,12 @@ if TYPE_CHECKING:
     from verification.simulation.driver import Driver
     from verification.simulation.world import World
 
-COPIED, RESTORED_TARGET, SWAPPED, REPAIRED = WORLDS = ("copied", "target restored", "swapped", "repaired")
+COPIED, RESTORED_TARGET, SWAPPED, REPAIRED = WORLDS = (
+    "copied",
+    "target restored",
+    "swapped",
+    "repaired",
+)
 COPY, BESIDE = "/data/copy", "/data/beside"
 _DELAYS_S = (0.0, 0.003, 0.03, 0.3)
 _WAITING_S = 0.001
@@ -33,7 +42,9 @@ _DOWNTIME_S = 0.1
 
 
 def in_world(seed: int, world: str) -> Options:
-    """The run that a seed stands for in a world: nobody meddles by hand, and the machine keeps its power."""
+    """The run that a seed stands for in a world: nobody meddles by hand, and the
+    machine keeps its power.
+    """
     options = Options.of(seed)
     random = Random(f"options {world} {seed}")
     options = replace(options, world=world, restore="", meddling="", emptied=False, power_cuts=0)
@@ -44,8 +55,16 @@ def in_world(seed: int, world: str) -> Options:
         subsume_every = random.choice((1, 2, 3))
         restore = random.choice(("here", "", ""))
         checkpoints = options.checkpoints + (2 if restore else 0)
-        return replace(options, keyed=False, subsume_every=subsume_every, restore=restore, checkpoints=checkpoints)
-    return replace(options, empty_rate=random.choice((0.1, 0.4)), subsume_every=random.choice((1, 1, 2)))
+        return replace(
+            options,
+            keyed=False,
+            subsume_every=subsume_every,
+            restore=restore,
+            checkpoints=checkpoints,
+        )
+    return replace(
+        options, empty_rate=random.choice((0.1, 0.4)), subsume_every=random.choice((1, 1, 2))
+    )
 
 
 class _Moment:
@@ -77,7 +96,9 @@ class TargetChange:
         self._end_drivers = end_drivers
         self._decisions = 0
         self._kind = (
-            random.choice(("older server", "empty server", "table")) if options.world == SWAPPED else RESTORED_TARGET
+            random.choice(("older server", "empty server", "table"))
+            if options.world == SWAPPED
+            else RESTORED_TARGET
         )
         self._changes = _Moment(random, random.randint(1, options.checkpoints - 1))
         self._backs_up = _Moment(random, random.randint(0, self._changes.decisions))
@@ -98,7 +119,9 @@ class TargetChange:
             scheduler.at(scheduler.now_s + moment.delay_s, action)
 
     def _back_up(self) -> None:
-        """One piece of a checkpoint stands for all of them: a backup that is made in mid-commit is a known limit."""
+        """One piece of a checkpoint stands for all of them: a backup that is made in
+        mid-commit is a known limit.
+        """
         _, server = self._world.targets_and_servers()[self._sink]
         if self._world.oracle.is_in_mid_commit() or not server.engine.table("schema"):
             if self.over:
@@ -113,9 +136,12 @@ class TargetChange:
         world = self._world
         name, server = world.targets_and_servers()[self._sink]
         if self._kind == "table" and server.is_in_use(name):
-            return world.scheduler.at(world.scheduler.now_s + _WAITING_S, self._change)  # DROP TABLE waits
+            # DROP TABLE waits
+            return world.scheduler.at(world.scheduler.now_s + _WAITING_S, self._change)
         if self._between_runs or (self._kind == "empty server" and server.dialect.is_mariadb):
-            self._end_drivers()  # a driver that has seen no id of its server would pre-commit what the next one cannot find
+            # a driver that has seen no id of its server would pre-commit what the
+            # next one cannot find
+            self._end_drivers()
         world.happens(self._kind)
         if self._kind == "table":
             world.oracle.empty(server, name)
@@ -154,11 +180,16 @@ class Site:
 
     def needs_driver(self) -> bool:
         """Whether somebody starts a driver here."""
-        return self.due and not self.is_stopped() and all(driver.process.dead for driver in self.drivers)
+        return (
+            self.due
+            and not self.is_stopped()
+            and all(driver.process.dead for driver in self.drivers)
+        )
 
 
 class Standby:
-    """A second driver over a copy of the folder, which is made at some moment and has its driver at a later one.
+    """A second driver over a copy of the folder, which is made at some moment and has its
+    driver at a later one.
 
     Args:
         world: where.

@@ -1,17 +1,20 @@
 """Phase 2: files get their final names; the piece's folder, moved to `done`, is the proof.
 
     1. for each piece       its manifest, or proof that it is committed, or nothing: lost
-       the others           proof of the predecessor in this folder; without it, or in another folder, nothing is moved
-       for each file        staged, or moved by an earlier try, or gone: its piece is lost, before any file is moved
-       a lost piece         its files that are already in the table are renamed back: it is lost whole
+       the others           proof of the predecessor in this folder; without it, or in another
+                            folder, nothing is moved
+       for each file        staged, or moved by an earlier try, or gone: its piece is lost,
+                            before any file is moved
+       a lost piece         its files that are already in the table are renamed
+                            back: it is lost whole
     2. for each folder      rename its files into it, never replacing; then sync them all
     3. publish              announce the partitions to a catalogue
     4. for each piece       move its folder from `staged` to `done`, then sync both
 
-After a crash before the end of 4, the commit is repeated from 1. A file that is no longer staged has to be at its final
-name with the length and SHA-256 of the manifest: an earlier try has moved it. A file at both names is somebody else's, and a
-file at neither is lost (hazards H23, H25). The folder of a file is worked out here from its partition values: the manifest
-holds no path.
+After a crash before the end of 4, the commit is repeated from 1. A file that is no longer staged
+has to be at its final name with the length and SHA-256 of the manifest: an earlier try has moved
+it. A file at both names is somebody else's, and a file at neither is lost (hazards H23, H25). The
+folder of a file is worked out here from its partition values: the manifest holds no path.
 """
 
 from __future__ import annotations
@@ -40,8 +43,9 @@ from twophase.sinks.common.staging.table import Table
 from twophase.sinks.common.staging.withdrawal import withdraw
 
 Publish = Callable[[Sequence[Manifest], Path], None]
-"""Called with the pieces whose files are at their final names, before their proof is written, and with the stage in which
-they were found; may be called again."""
+"""Called with the pieces whose files are at their final names, before their proof is written, and
+with the stage in which they were found; may be called again.
+"""
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,9 @@ class Committer:
         return outcomes
 
     def _commit(
-        self, committables: Sequence[Committable], pieces: Sequence[_Piece | AlreadyCommitted | Lost]
+        self,
+        committables: Sequence[Committable],
+        pieces: Sequence[_Piece | AlreadyCommitted | Lost],
     ) -> Sequence[CommitOutcome]:
         """The rest of step 1, and steps 2 to 4."""
         outcomes: list[CommitOutcome] = []
@@ -101,8 +107,17 @@ class Committer:
         for committable, piece in zip(committables, pieces, strict=True):
             outcome = (self._missing(piece) or Committed()) if isinstance(piece, _Piece) else piece
             if isinstance(outcome, Lost):
-                folder = self._stage / STAGED / str(PieceName.of(committable.transaction, committable.subtask))
-                withdraw(self._table, committable, folder, piece.manifest if isinstance(piece, _Piece) else None)
+                folder = (
+                    self._stage
+                    / STAGED
+                    / str(PieceName.of(committable.transaction, committable.subtask))
+                )
+                withdraw(
+                    self._table,
+                    committable,
+                    folder,
+                    piece.manifest if isinstance(piece, _Piece) else None,
+                )
             elif isinstance(piece, _Piece):
                 whole.append(piece)
             outcomes.append(outcome)
@@ -111,7 +126,9 @@ class Committer:
         return outcomes
 
     def _check_target(self, request: CommitRequest) -> None:
-        """Check that this is the target of a piece without proof, and that the target has the piece's predecessor."""
+        """Check that this is the target of a piece without proof, and that the target has the
+        piece's predecessor.
+        """
         committable, before = request.committable, request.predecessor
         if committable.target != self._table.target:
             raise another_target(committable, self._table.target)
@@ -119,7 +136,9 @@ class Committer:
             raise predecessor_missing(request, self._table.target)
 
     def _find(self, committable: Committable) -> _Piece | AlreadyCommitted | Lost:
-        """Step 1. A piece moves from `staged` to `done` to the mark, and is looked up in that order."""
+        """Step 1. A piece moves from `staged` to `done` to the mark, and is
+        looked up in that order.
+        """
         name = PieceName.of(committable.transaction, committable.subtask)
         folder = self._stage / STAGED / str(name)
         try:
@@ -128,7 +147,9 @@ class Committer:
             return self._proof(name)
         check_version(FORMAT, data, str(folder / FILE))
         if hashlib.sha256(data).hexdigest() != committable.handle["manifest_sha256"]:
-            return Lost(f"{folder / FILE} is not the manifest of the checkpoint: its SHA-256 differs")
+            return Lost(
+                f"{folder / FILE} is not the manifest of the checkpoint: its SHA-256 differs"
+            )
         try:
             return _Piece(folder, Manifest.decode(data, str(folder / FILE)))
         except DamagedRecordError as error:  # damaged before its digest was taken
@@ -142,7 +163,10 @@ class Committer:
         mark = self._table.area.marks().get(name.lineage, -1)
         if mark >= name.checkpoint:
             return AlreadyCommitted("high-water mark")
-        return Lost(f"piece {name} is neither staged nor done, and the high-water mark of its lineage is {mark}")
+        return Lost(
+            f"piece {name} is neither staged nor done, and the high-water mark "
+            f"of its lineage is {mark}"
+        )
 
     def _missing(self, piece: _Piece) -> Lost | None:
         """Return the first file of a piece that is missing or truncated."""
@@ -165,8 +189,8 @@ class Committer:
     def _move(self, pieces: Sequence[_Piece]) -> None:
         """Step 2. Folder by folder, so that each is opened once for all pieces.
 
-        All are synced at the end: the first sync makes the file system write all renames at once, and leaves the others
-        nothing to write.
+        All are synced at the end: the first sync makes the file system write all renames at once,
+        and leaves the others nothing to write.
         """
         moves: dict[Values, list[tuple[_Piece, StagedFile]]] = defaultdict(list)
         for piece in pieces:
@@ -184,7 +208,9 @@ class Committer:
         self._sync(moves)
 
     def _sync(self, partitions: Iterable[Values]) -> None:
-        """Sync the folders of partitions and those above them: any may be new, or created by a driver that died."""
+        """Sync the folders of partitions and those above them: any may be new, or created by
+        a driver that died.
+        """
         paths = [folders(self._table.partition_by, partition) for partition in partitions]
         for names in {path[:depth] for path in paths for depth in range(len(path) + 1)}:
             folder = open_folder(self._table.area.root, names)
@@ -201,28 +227,36 @@ class Committer:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
             raise StopJobError(
-                f"A link or a file is where the folder {shown('/'.join(names))} of a partition belongs, in "
-                f"{self._table.area.root}. The decided files wait there; nothing is lost.",
+                f"A link or a file is where the folder {shown('/'.join(names))} of "
+                f"a partition belongs, in {self._table.area.root}. "
+                "The decided files wait there; nothing is lost.",
                 remedy="put a plain folder in its place, then start the job again.",
             ) from error
 
     def _move_file(self, piece: _Piece, file: StagedFile, folder: int) -> None:
         source, name = piece.source(file), self._name(piece, file)
-        final, staged = _size(name, folder), _size(source)  # in this order: another driver may move it meanwhile
+        # in this order: another driver may move it meanwhile
+        final, staged = _size(name, folder), _size(source)
         if staged is not None and final is None:
             rename_new(source, name, folder)
             final = _size(name, folder)
         elif staged is not None or digest(name, folder) != file.sha256:
             raise StopJobError(
-                f"{name} in partition {shown(file.partition)} of {self._table.area.root} is not the file that was pre-committed, "
-                "and is not replaced. Somebody else made it, or has changed it.",
+                f"{name} in partition {shown(file.partition)} of {self._table.area.root} is not "
+                "the file that was pre-committed, and is not replaced. "
+                "Somebody else made it, or has changed it.",
                 remedy="find out who; move that file away, then start the job again.",
             )
         if final != file.size:  # OK is not believed: the file has to be in the table
             raise OSError(errno.EIO, f"has {final} bytes after it was moved, not {file.size}", name)
 
     def _name(self, piece: _Piece, file: StagedFile) -> str:
-        return file_name(piece.manifest.transaction, piece.manifest.subtask, file.number, self._table.format.suffix)
+        return file_name(
+            piece.manifest.transaction,
+            piece.manifest.subtask,
+            file.number,
+            self._table.format.suffix,
+        )
 
     def _finish(self, pieces: Sequence[_Piece]) -> None:
         """Steps 3 and 4."""
@@ -245,7 +279,9 @@ class Committer:
 
 
 def _reason(error: OSError) -> str:
-    """Return an error's code and its redacted message, which holds folder names and so values of rows."""
+    """Return an error's code and its redacted message, which holds folder names and
+    so values of rows.
+    """
     code = "" if error.errno is None else f" ({errno.errorcode.get(error.errno, error.errno)})"
     return f"{type(error).__name__}{code}: {shown(str(error))}"
 

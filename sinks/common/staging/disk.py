@@ -1,7 +1,8 @@
 """Atomic and durable file operations, on Linux.
 
-A file gets its final name by `renameat2(RENAME_NOREPLACE)`: it has either one name or the other, and nothing is replaced
-(hazard H22). Folders below a table are opened one by one without following links, so that no name leads out of the table.
+A file gets its final name by `renameat2(RENAME_NOREPLACE)`: it has either one name or the other,
+and nothing is replaced (hazard H22). Folders below a table are opened one by one without following
+links, so that no name leads out of the table.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def rename_new(source: Path, target: str | Path, folder: int = HERE) -> None:
 
 
 def open_folder(root: Path, names: Sequence[str]) -> int:
-    """Open a folder below `root`, creating it where missing; the caller closes the descriptor, and syncs later.
+    """Open a folder below `root`, creating it where missing; the caller closes the
+    descriptor, and syncs later.
 
     Raises:
         NotADirectoryError: a name on the way is a link or a file.
@@ -88,14 +90,17 @@ def digest(name: str | Path, folder: int | None = None) -> str:
 
 
 class NewFile:
-    """A file being written, which computes its length and SHA-256 on the way. pyarrow accepts it as a file.
+    """A file being written, which computes its length and SHA-256 on the way. pyarrow
+    accepts it as a file.
 
     Args:
         path: its name; must not exist.
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+        self._descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666
+        )
         self._sha256 = hashlib.sha256()
         self.size = 0
         self.closed = False
@@ -125,7 +130,9 @@ class NewFile:
         """Do nothing: there is no buffer."""
 
     def close(self) -> None:
-        """Do nothing: pyarrow's writers call it, but the `with` block closes the file, after the sync."""
+        """Do nothing: pyarrow's writers call it, but the `with` block closes the
+        file, after the sync.
+        """
 
     def sync(self) -> None:
         """Make the content durable."""
@@ -134,7 +141,9 @@ class NewFile:
 
 
 def write_durably(path: Path, parts: Iterable[bytes]) -> None:
-    """Write a small new file, durable with its name: under a temporary name first, so that it is there whole or not at all."""
+    """Write a small new file, durable with its name: under a temporary name first, so that it is
+    there whole or not at all.
+    """
     temporary = path.with_name(f".{path.name}")
     with NewFile(temporary) as file:
         for part in parts:

@@ -1,8 +1,8 @@
 """The file formats: the types that each can store, and its writer.
 
-Parquet, ORC and CSV are written by pyarrow. For JSON lines pyarrow has only a reader, so they are written here as Spark
-writes them: ISO dates and times, base64 for bytes, `NaN` and `Infinity` as text. A decimal is text, which both Spark and
-pyarrow read with all its digits.
+Parquet, ORC and CSV are written by pyarrow. For JSON lines pyarrow has only a reader, so they are
+written here as Spark writes them: ISO dates and times, base64 for bytes, `NaN` and `Infinity` as
+text. A decimal is text, which both Spark and pyarrow read with all its digits.
 """
 
 from __future__ import annotations
@@ -54,10 +54,17 @@ def refusal(kind: Format, column: pa.DataType) -> str:
             return "the keys of a JSON object are strings"
         inner = [column.field(number).type for number in range(column.num_fields)]
         if kind is Format.ORC and any(_is_time(child) for child in inner):
-            return "dates and times in ORC are looked at one by one, and this one is inside another value; take it out"
+            return (
+                "dates and times in ORC are looked at one by one, "
+                "and this one is inside another value; take it out"
+            )
         return next((reason for child in inner if (reason := refusal(kind, child))), "")
     if pa.types.is_binary(column) or pa.types.is_large_binary(column):
-        return "CSV has no bytes; turn them into a string, for example with base64" if kind is Format.CSV else ""
+        return (
+            "CSV has no bytes; turn them into a string, for example with base64"
+            if kind is Format.CSV
+            else ""
+        )
     plain = (
         _is_text(column)
         or pa.types.is_boolean(column)
@@ -68,7 +75,9 @@ def refusal(kind: Format, column: pa.DataType) -> str:
         or pa.types.is_date32(column)
         or (pa.types.is_timestamp(column) and column.unit == "us")
     )
-    return "" if plain else f"{column} has no place in {kind.value} that reads back the same; cast it"
+    return (
+        "" if plain else f"{column} has no place in {kind.value} that reads back the same; cast it"
+    )
 
 
 def write(kind: Format, rows: pa.Table, file: NewFile) -> None:
@@ -87,27 +96,53 @@ def write(kind: Format, rows: pa.Table, file: NewFile) -> None:
             pa.csv.write_csv(rows, file)
         case Format.JSON:
             for batch in rows.to_batches(max_chunksize=10_000):
-                file.write("".join(f"{_line(row)}\n" for row in batch.to_pylist(maps_as_pydicts="strict")).encode())
+                file.write(
+                    "".join(
+                        f"{_line(row)}\n" for row in batch.to_pylist(maps_as_pydicts="strict")
+                    ).encode()
+                )
 
 
 def _refusal_in_orc(column: pa.DataType) -> str:
     if column.tz is None:
-        return "pyarrow and Spark disagree about timestamps without a time zone in ORC; use a timestamp with one"
-    return "" if column.unit == "us" else f"{column} has no place in orc that reads back the same; cast it"
+        return (
+            "pyarrow and Spark disagree about timestamps without a time zone in ORC; "
+            "use a timestamp with one"
+        )
+    return (
+        ""
+        if column.unit == "us"
+        else f"{column} has no place in orc that reads back the same; cast it"
+    )
 
 
 def _check_for_orc(rows: pa.Table) -> None:
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if pa.types.is_date32(field.type):
             days = column.cast(pa.int32())
-            _refuse(field, days, pc.less(days, _GREGORIAN_DAY), "is before 1582-10-15, and Spark would move it")
+            _refuse(
+                field,
+                days,
+                pc.less(days, _GREGORIAN_DAY),
+                "is before 1582-10-15, and Spark would move it",
+            )
         elif pa.types.is_timestamp(field.type):
             micros = column.cast(pa.int64())
             far = pc.greater(pc.abs(micros), _NANOSECOND_YEARS_US)
-            _refuse(field, micros, far, "is outside the years that fit into nanoseconds, which pyarrow reads")
+            _refuse(
+                field,
+                micros,
+                far,
+                "is outside the years that fit into nanoseconds, which pyarrow reads",
+            )
             fraction = pc.not_equal(pc.multiply(pc.divide(micros, 10**6), 10**6), micros)
             broken = pc.and_(fraction, pc.less(micros, 0))
-            _refuse(field, micros, broken, "has a fraction of a second and is before 1970, which Spark cannot read")
+            _refuse(
+                field,
+                micros,
+                broken,
+                "has a fraction of a second and is before 1970, which Spark cannot read",
+            )
 
 
 def _refuse(field: pa.Field, numbers: pa.ChunkedArray, broken: pa.ChunkedArray, why: str) -> None:

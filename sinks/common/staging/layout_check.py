@@ -1,4 +1,6 @@
-"""Checks the first file of a folder, so that rows of one layout are not mixed with files of another."""
+"""Checks the first file of a folder, so that rows of one layout are not mixed
+with files of another.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from twophase.sinks.common.partition_names import escape
 from twophase.sinks.common.staging.formats import Format
 
 
-def check_existing(root: Path, schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
+def check_existing(
+    root: Path, schema: pa.Schema, kind: Format, partition_by: Sequence[str]
+) -> None:
     """Validate the rows against the first file that readers see, if there is one.
 
     JSON lines have no schema: only format and partition columns are compared.
@@ -36,8 +40,8 @@ def check_existing(root: Path, schema: pa.Schema, kind: Format, partition_by: Se
         problems += _differences(_read(path, kind), expected)
     if problems:
         raise ConfigError(
-            f"The folder {root} holds other files than this sink would write: {shown(str(path.relative_to(root)))} "
-            f"{'; '.join(problems)}.",
+            f"The folder {root} holds other files than this sink would write: "
+            f"{shown(str(path.relative_to(root)))} {'; '.join(problems)}.",
             remedy="write to another folder, or change the rows, format or partition_by.",
         )
 
@@ -59,7 +63,9 @@ def _partition_problems(path: Path, partition_by: Sequence[str]) -> list[str]:
 
 
 def _read(path: Path, kind: Format) -> pa.Schema | list[str] | None:
-    """Return the columns of a file: a schema, only names, or nothing if the format does not record them."""
+    """Return the columns of a file: a schema, only names, or nothing if the format
+    does not record them.
+    """
     try:
         match kind:
             case Format.PARQUET:
@@ -73,7 +79,8 @@ def _read(path: Path, kind: Format) -> pa.Schema | list[str] | None:
                 return None
     except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
         raise PreflightError(
-            f"{shown(str(path))} cannot be read as {kind.value}: {shown(str(error))}.", remedy="remove or repair it."
+            f"{shown(str(path))} cannot be read as {kind.value}: {shown(str(error))}.",
+            remedy="remove or repair it.",
         ) from error
 
 
@@ -93,12 +100,15 @@ def _differences(found: pa.Schema | list[str] | None, expected: pa.Schema) -> li
 
 
 def same_type(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Return whether readers see the same type. Text encodings, units and names of list elements do not matter to them."""
+    """Return whether readers see the same type. Text encodings, units and names of list elements do
+    not matter to them.
+    """
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(expected):
         return True
     if pa.types.is_nested(found) and pa.types.is_nested(expected):
         return found.num_fields == expected.num_fields and all(
-            same_type(found.field(number).type, expected.field(number).type) for number in range(found.num_fields)
+            same_type(found.field(number).type, expected.field(number).type)
+            for number in range(found.num_fields)
         )
     return bool(_plain(found) == _plain(expected))
 

@@ -1,10 +1,12 @@
 """The manifest of a piece: durable bytes with version, kind, length and SHA-256 (invariant I9).
 
     twophase-files/1 manifest 512 9f86d081884c7d65...\n
-    {"files":[{"number":0,"partition":["2026-08-01"],"rows":5,"sha256":"...","size":970}], "subtask":{...}, ...}
+    {"files":[{"number":0,"partition":["2026-08-01"],"rows":5,"sha256":"...","size":970}],
+        "subtask":{...}, ...}
 
-It holds partition values and numbers, no paths: the committer works out where a file belongs. It is not in the checkpoint's
-body, because there can be thousands of files. The committable carries its SHA-256 instead.
+It holds partition values and numbers, no paths: the committer works out where a file belongs. It is
+not in the checkpoint's body, because there can be thousands of files. The committable carries
+its SHA-256 instead.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Manifest:
         transaction: the transaction of the piece.
         subtask: the task attempt that wrote it.
         files: all of its files, in the order they were written.
-        watermark_us: the highest event time of its rows, in microseconds since 1970; None if it is not needed.
+        watermark_us: the highest event time of its rows, in microseconds since 1970; None
+            if it is not needed.
     """
 
     transaction: TransactionId
@@ -66,11 +69,17 @@ class Manifest:
         }
         if self.watermark_us is not None:
             handle["watermark_us"] = self.watermark_us
-        return Committable(self.transaction, self.subtask, target, sum(file.rows for file in self.files), handle)
+        return Committable(
+            self.transaction, self.subtask, target, sum(file.rows for file in self.files), handle
+        )
 
     def encode(self) -> bytes:
         """Return the manifest as durable bytes."""
-        return frame(FORMAT, FILE, json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode("ascii"))
+        return frame(
+            FORMAT,
+            FILE,
+            json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode("ascii"),
+        )
 
     @classmethod
     def decode(cls, data: bytes, where: str = "") -> Manifest:
@@ -90,6 +99,9 @@ class Manifest:
         return cls(
             TransactionId(attempt=attempt, **transaction),
             Subtask(**value["subtask"]),
-            tuple(StagedFile(**file | {"partition": tuple(file["partition"])}) for file in value["files"]),
+            tuple(
+                StagedFile(**file | {"partition": tuple(file["partition"])})
+                for file in value["files"]
+            ),
             value["watermark_us"],
         )

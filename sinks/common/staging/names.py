@@ -1,13 +1,17 @@
 """The names by which pieces and their files are recognised.
 
-    _twophase~<job>~<sink>/             below the table's folder; readers skip names that begin with '_'
+    _twophase~<job>~<sink>/             below the table's folder; readers skip names
+                                        that begin with '_'
         fence-<generation>.<counter>/   this name is the fence; there is always exactly one
-            staged/<piece>/             pre-committed, or being written: <number>, and at the end `manifest`
+            staged/<piece>/             pre-committed, or being written: <number>, and at
+                                        the end `manifest`
             done/<piece>/manifest       committed
-            marks/<lineage>~<n>         committed up to checkpoint n; its entries in `done` are removed
+            marks/<lineage>~<n>         committed up to checkpoint n; its entries in
+                                        `done` are removed
     dt=2026-08-01/twophase-<owner>-<piece>-<offsets>-<number>.parquet          a committed file
 
-A piece is `<lineage>-<checkpoint>-<generation>.<counter>-<subtask>.<task attempt>`. No name is used twice (invariant I5).
+A piece is `<lineage>-<checkpoint>-<generation>.<counter>-<subtask>.<task attempt>`. No name is used
+twice (invariant I5).
 """
 
 from __future__ import annotations
@@ -26,7 +30,9 @@ class Owner(PieceOwner):
 
     @property
     def folder(self) -> str:
-        """The hidden folder below the table's. No job or sink name holds `~`, so no two owners share a folder."""
+        """The hidden folder below the table's. No job or sink name holds `~`, so no two
+        owners share a folder.
+        """
         return f"_twophase~{self.job}~{self.sink}"
 
     @property
@@ -40,17 +46,23 @@ class PieceName(TaskPieceName):
 
     def transaction(self, owner: Owner, offsets_hash: str = "") -> TransactionId:
         """Return the transaction of the piece; the name does not hold the offsets."""
-        return TransactionId(owner.job, self.lineage, self.checkpoint, self.attempt, owner.sink, offsets_hash)
+        return TransactionId(
+            owner.job, self.lineage, self.checkpoint, self.attempt, owner.sink, offsets_hash
+        )
 
 
 def file_name(transaction: TransactionId, subtask: Subtask, number: int, suffix: str) -> str:
-    """Return the name of a committed file: the whole identity of the piece, and the number of the file."""
+    """Return the name of a committed file: the whole identity of the piece, and the
+    number of the file.
+    """
     return f"{file_prefix(transaction, subtask)}{transaction.offsets_hash[:12]}-{number}{suffix}"
 
 
 def file_prefix(transaction: TransactionId, subtask: Subtask) -> str:
     """Return the prefix that all committed files of a piece have, and no file of another piece."""
-    return PieceOwner(transaction.job, transaction.sink).file_prefix(PieceName.of(transaction, subtask))
+    return PieceOwner(transaction.job, transaction.sink).file_prefix(
+        PieceName.of(transaction, subtask)
+    )
 
 
 def fence_name(attempt: Attempt) -> str:

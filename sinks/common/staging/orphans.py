@@ -36,18 +36,25 @@ def abort(table: Table, committables: Sequence[Committable]) -> None:
         sync(stage / STAGED)
     except FileNotFoundError as error:
         raise TargetUnreachableError(
-            f"{stage} is gone: another driver has just raised the fence, or somebody has deleted it.",
+            f"{stage} is gone: another driver has just raised the fence, "
+            "or somebody has deleted it.",
             remedy="start the job again: it looks once more.",
         ) from error
 
 
 def unfinished(table: Table, pieces: Sequence[Committable]) -> Sequence[Committable]:
-    """See `TellsUnfinished`. A file in the table shows that its commit had begun and the manifest is lost."""
-    return [piece for piece in pieces if not _has_manifest(table, piece) and not has_files(table, piece)]
+    """See `TellsUnfinished`. A file in the table shows that its commit had begun and
+    the manifest is lost.
+    """
+    return [
+        piece for piece in pieces if not _has_manifest(table, piece) and not has_files(table, piece)
+    ]
 
 
 def _has_manifest(table: Table, piece: Committable) -> bool:
-    """Return whether a piece has a manifest, whole or damaged: it gets its name when it is durable, before pre-commit ends."""
+    """Return whether a piece has a manifest, whole or damaged: it gets its name when it is durable,
+    before pre-commit ends.
+    """
     return (table.area.staged(PieceName.of(piece.transaction, piece.subtask)) / FILE).exists()
 
 
@@ -57,7 +64,8 @@ def _read(table: Table, name: PieceName) -> Manifest:
 
 
 def _check_unseen(table: Table, name: PieceName) -> None:
-    """Check that no file of the piece is in the table: a file there means that a log we have not read decided the piece.
+    """Check that no file of the piece is in the table: a file there means that a log we have not
+    read decided the piece.
 
     Raises:
         StopJobError: one is.
@@ -73,15 +81,18 @@ def _check_unseen(table: Table, name: PieceName) -> None:
         if (folder / final).exists():
             raise StopJobError(
                 f"Piece {name} is in no decision of this job's folder, and {final} is in partition "
-                f"{shown(file.partition)} of {table.area.root}: its checkpoint was decided in another folder, and its commit has "
-                "begun. Nothing was deleted.",
-                remedy="restore the job's folder (checkpointLocation) as it was, and start the job: it commits the rest. If "
-                "it is gone for good, decide by hand whether the table is to have the piece.",
+                f"{shown(file.partition)} of {table.area.root}: its checkpoint was decided in "
+                "another folder, and its commit has begun. Nothing was deleted.",
+                remedy="restore the job's folder (checkpointLocation) as it was, and start the "
+                "job: it commits the rest. If it is gone for good, decide by hand whether the "
+                "table is to have the piece.",
             )
 
 
 def _committable(table: Table, name: PieceName) -> Committable:
-    """Return the committable in a piece's manifest; without a whole manifest, only what its name tells."""
+    """Return the committable in a piece's manifest; without a whole manifest, only
+    what its name tells.
+    """
     try:
         return _read(table, name).committable(table.target)
     except (FileNotFoundError, DamagedRecordError):

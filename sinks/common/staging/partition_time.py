@@ -1,6 +1,8 @@
-"""Decides when a partition is complete: when the highest event time seen has passed its time plus a delay.
+"""Decides when a partition is complete: when the highest event time seen has passed its
+time plus a delay.
 
-Everything is in UTC. The watermark of a piece is in its manifest and its committable, and so in the checkpoint.
+Everything is in UTC. The watermark of a piece is in its manifest and its committable, and so
+in the checkpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class PartitionTime:
 
     Attributes:
         columns: the partition columns.
-        pattern: the partition's time as ISO text, with `$column` for its values, such as `$dt $hour:00:00`.
+        pattern: the partition's time as ISO text, with `$column` for its values, such as
+            `$dt $hour:00:00`.
         event_time: the column with the time of a row.
         delay_us: how long a partition stays open after its time, in microseconds.
     """
@@ -46,25 +49,32 @@ class PartitionTime:
             time = datetime.datetime.fromisoformat(text)
         except ValueError as error:
             raise RefusedValueError(
-                f"partition {shown(values)} has no time: {shown(text)} is no date or time of ISO 8601"
+                f"partition {shown(values)} has no time: {shown(text)} is no "
+                "date or time of ISO 8601"
             ) from error
         time = time if time.tzinfo else time.replace(tzinfo=datetime.UTC)
         return (time - _EPOCH) // datetime.timedelta(microseconds=1) + self.delay_us
 
     def watermark_us(self, batch: pa.RecordBatch) -> int | None:
-        """Return the highest event time of some rows, in microseconds since 1970; None if no row has one."""
+        """Return the highest event time of some rows, in microseconds since 1970; None
+        if no row has one.
+        """
         highest = pc.max(batch.column(self.event_time))
         return None if not highest.is_valid else int(highest.cast(pa.timestamp("us")).value)
 
     def problems(self, schema: pa.Schema) -> Sequence[str]:
         """Return the reasons why rows with these columns have no time."""
         found = (
-            [] if self.event_time in schema.names else [f"there is no column {self.event_time!r} with the event time"]
+            []
+            if self.event_time in schema.names
+            else [f"there is no column {self.event_time!r} with the event time"]
         )
         if not found and not pa.types.is_timestamp(schema.field(self.event_time).type):
             found.append(f"column {self.event_time!r} with the event time is no timestamp")
         named = Template(self.pattern).get_identifiers()
         unknown = [name for name in named if name not in self.columns]
         if unknown or not named:
-            found.append(f"the partition time {self.pattern!r} has to name partition columns, such as '$dt'")
+            found.append(
+                f"the partition time {self.pattern!r} has to name partition columns, such as '$dt'"
+            )
         return found

@@ -27,10 +27,16 @@ def local_path(text: str, option: str) -> Path:
     """
     url = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*):(?://([^/]*))?(.*)", text, flags=re.DOTALL)
     scheme, host, path = url.groups() if url else ("file", "", text)
-    if scheme != "file" or host not in (None, "", "localhost") or not path.startswith("/") or "\0" in path:
+    if (
+        scheme != "file"
+        or host not in (None, "", "localhost")
+        or not path.startswith("/")
+        or "\0" in path
+    ):
         raise ConfigError(
-            f"{option} {text!r} is no absolute path of a file system that is mounted here. Object stores and HDFS are "
-            "refused: their rename is not atomic, or is not proven to be.",
+            f"{option} {text!r} is no absolute path of a file system that is mounted here. "
+            "Object stores and HDFS are refused: their rename is not atomic, "
+            "or is not proven to be.",
             remedy="name a folder that the driver and all executors mount at the same place.",
         )
     return Path(path).resolve()
@@ -50,33 +56,44 @@ def check_inside(path: Path, root: Path) -> None:
 
 
 def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) -> None:
-    """Check that every column can be written so that it reads back unchanged, and that names differ in more than case.
+    """Check that every column can be written so that it reads back unchanged, and that names differ
+    in more than case.
 
     Raises:
         ConfigError: a column cannot; the message names it.
     """
     problems = [f"column {name!r} appears twice" for name in _duplicates(schema.names)]
-    problems += [f"partition column {name!r} is not in the rows" for name in partition_by if name not in schema.names]
+    problems += [
+        f"partition column {name!r} is not in the rows"
+        for name in partition_by
+        if name not in schema.names
+    ]
     problems += [
         f"partition column {name!r} begins with {name[0]!r}: readers would skip its folders"
         for name in partition_by
         if name[:1] in ("_", ".")
     ]
     for field in schema:
-        reason = rows.refusal(field.type) if field.name in partition_by else formats.refusal(kind, field.type)
+        reason = (
+            rows.refusal(field.type)
+            if field.name in partition_by
+            else formats.refusal(kind, field.type)
+        )
         problems += [f"column {field.name!r}: {reason}"] if reason else []
     if set(schema.names) <= {*partition_by}:
         problems.append("there is no column beside the partition columns, so files would be empty")
     if problems:
         raise ConfigError(
-            f"The rows cannot be written as {kind.value}: {'; '.join(problems)}.", remedy="change the rows."
+            f"The rows cannot be written as {kind.value}: {'; '.join(problems)}.",
+            remedy="change the rows.",
         )
     for name in partition_by:
         folder_name(name, None)
 
 
 def check_folder(path: Path) -> None:
-    """Check that the table's folder exists, that we may write it, and that nobody else may replace it.
+    """Check that the table's folder exists, that we may write it, and that nobody
+    else may replace it.
 
     Raises:
         PreflightError: it is not.
@@ -85,7 +102,10 @@ def check_folder(path: Path) -> None:
         raise PreflightError(f"{path} is no folder.", remedy="name a folder.")
     check_owned(path)
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        raise PreflightError(f"{path} cannot be written.", remedy="give the driver's account the right to write there.")
+        raise PreflightError(
+            f"{path} cannot be written.",
+            remedy="give the driver's account the right to write there.",
+        )
 
 
 def check_owned(path: Path) -> None:
@@ -104,7 +124,8 @@ def check_owned(path: Path) -> None:
 
 
 def make_staging_area(area: StagingArea) -> None:
-    """Create the staging area, and check that the file system can rename without replacing (hazard H22).
+    """Create the staging area, and check that the file system can rename without
+    replacing (hazard H22).
 
     Raises:
         PreflightError: it cannot, or the folder cannot be created.
@@ -118,13 +139,17 @@ def make_staging_area(area: StagingArea) -> None:
     except OSError as error:
         if error.errno in (errno.EINVAL, errno.ENOSYS):
             raise PreflightError(
-                f"The file system of {area.root} has no rename that never replaces a file (renameat2, RENAME_NOREPLACE).",
+                f"The file system of {area.root} has no rename that never replaces a file "
+                "(renameat2, RENAME_NOREPLACE).",
                 remedy="use a local file system such as ext4, XFS or Btrfs.",
             ) from error
         raise PreflightError(
-            f"{area.path} cannot be made: {error}.", remedy="give the driver's account the right to write there."
+            f"{area.path} cannot be made: {error}.",
+            remedy="give the driver's account the right to write there.",
         ) from error
-    raise PreflightError(f"{stage / DONE} was missing.", remedy="restore the hidden folder from a backup.")
+    raise PreflightError(
+        f"{stage / DONE} was missing.", remedy="restore the hidden folder from a backup."
+    )
 
 
 def _duplicates(names: Sequence[str]) -> list[str]:

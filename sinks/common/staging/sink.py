@@ -1,4 +1,6 @@
-"""The common base of the sinks that write files: everything but their options and the checks of `open`."""
+"""The common base of the sinks that write files: everything but their options and
+the checks of `open`.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +22,30 @@ from twophase.sinks.common.staging.writer import StagedWriter
 
 
 class StagedSink(ArrowSink):
-    """Stages files in a hidden folder of the table, and commits them by renaming them into the table."""
+    """Stages files in a hidden folder of the table, and commits them by renaming
+    them into the table.
+    """
 
     def __init__(self) -> None:
         self._table: Table | None = None
 
     @abstractmethod
     def bind(self, context: SinkContext) -> Table:
-        """Do the checks of `Sink.open`, create the staging area, and return the table that the rows go to."""
+        """Do the checks of `Sink.open`, create the staging area, and return the table
+        that the rows go to.
+        """
 
     def publish(self, pieces: Sequence[Manifest], stage: Path) -> None:
         """Announce pieces whose files are in the table to a catalogue; the default has none.
 
-        Runs on the driver in every commit, after the files are durable at their final names and before the proof. May
-        run again for the same pieces.
+        Runs on the driver in every commit, after the files are durable at their final names and
+        before the proof. May run again for the same pieces.
 
         Args:
             pieces: their manifests.
-            stage: the folder of the fence that was up when this commit began. Anything stored there is stored by this path
-                only: if the fence was raised since, the path leads nowhere, and the commit is repeated.
+            stage: the folder of the fence that was up when this commit began. Anything stored there
+                is stored by this path only: if the fence was raised since, the path leads nowhere,
+                and the commit is repeated.
         """
 
     def open(self, context: SinkContext) -> None:
@@ -59,7 +66,11 @@ class StagedSink(ArrowSink):
     def committed_pieces(self, lineage: str, checkpoint_id: int) -> Sequence[str]:
         """See `NamesPieces`: the folders in `done`."""
         pieces = self.table.area.pieces(DONE)
-        found = [piece for piece in pieces if (piece.lineage, piece.checkpoint) == (lineage, checkpoint_id)]
+        found = [
+            piece
+            for piece in pieces
+            if (piece.lineage, piece.checkpoint) == (lineage, checkpoint_id)
+        ]
         return [f"{piece.attempt}/{piece.subtask}" for piece in found]
 
     def fence(self, attempt: Attempt) -> None:
@@ -101,5 +112,7 @@ class StagedSink(ArrowSink):
             StopJobError: the sink is not open.
         """
         if self._table is None:
-            raise StopJobError(f"{self!r} was used before it was opened.", remedy="call open first.")
+            raise StopJobError(
+                f"{self!r} was used before it was opened.", remedy="call open first."
+            )
         return self._table

@@ -1,14 +1,17 @@
 """The staging area: the hidden folder of a job and sink, and its fence (invariant I7).
 
-The fence is the name of a folder, and everything that is not yet committed is below it. Raising the fence renames that
-folder: one atomic step, after which every path that an older writer knows leads nowhere, whatever process it is in. No
-check precedes a write, so no check can be overtaken (hazard rule HD9); no lock is held, so a paused process holds none.
+The fence is the name of a folder, and everything that is not yet committed is below it. Raising the
+fence renames that folder: one atomic step, after which every path that an older writer knows leads
+nowhere, whatever process it is in. No check precedes a write, so no check can be overtaken (hazard
+rule HD9); no lock is held, so a paused process holds none.
 
     1. a writer looks up the fence; closed for its attempt: it writes nothing
     2. it writes its data and, last, its manifest, by paths below that fence
-    3. raised in between: the next path fails, which tells the writer; the scan that follows finds what it wrote
+    3. raised in between: the next path fails, which tells the writer; the scan that follows
+       finds what it wrote
 
-If two drivers raise it at once, one of them renames, and the other finds no such folder and looks again.
+If two drivers raise it at once, one of them renames, and the other finds no such
+folder and looks again.
 """
 
 from __future__ import annotations
@@ -25,7 +28,14 @@ from twophase.protocol.fencing import attempt_is_closed, driver_is_fenced
 from twophase.protocol.record import HEAD_BYTES, newer_version
 from twophase.sinks.common.staging.disk import rename_new, sync
 from twophase.sinks.common.staging.manifest import FILE, FORMAT
-from twophase.sinks.common.staging.names import Owner, PieceName, fence_name, mark_name, parse_fence, parse_mark
+from twophase.sinks.common.staging.names import (
+    Owner,
+    PieceName,
+    fence_name,
+    mark_name,
+    parse_fence,
+    parse_mark,
+)
 
 STAGED = "staged"
 DONE = "done"
@@ -53,7 +63,9 @@ class StagingArea:
         return self.root / self.owner.folder
 
     def make(self) -> None:
-        """Create it, fenced for nobody, unless it exists. It appears whole, so that there is never a second fence."""
+        """Create it, fenced for nobody, unless it exists. It appears whole, so that there is
+        never a second fence.
+        """
         new = self.root / self.owner.new_folder
         stage = new / fence_name(_NOBODY)
         for _ in range(_TRIES):
@@ -66,7 +78,9 @@ class StagingArea:
                     folder.mkdir(mode=0o700, exist_ok=True)
                 sync(stage, new)
                 rename_new(new, self.path)
-        raise TargetUnreachableError(f"{self.path} could not be made in {_TRIES} tries: other drivers make it too.")
+        raise TargetUnreachableError(
+            f"{self.path} could not be made in {_TRIES} tries: other drivers make it too."
+        )
 
     def fence(self) -> Attempt:
         """Return the fence: attempts below it may not pre-commit.
@@ -83,16 +97,19 @@ class StagingArea:
             if len(found) == 1:
                 return found[0]
         raise StopJobError(
-            f"{self.path} holds {len(found)} fences, and has to hold one. Somebody has changed it by hand.",
-            remedy="restore this folder from a backup; do not delete it: it holds what is pre-committed.",
+            f"{self.path} holds {len(found)} fences, and has to hold one. "
+            "Somebody has changed it by hand.",
+            remedy="restore this folder from a backup; do not delete it: "
+            "it holds what is pre-committed.",
         )
 
     def gone(self) -> TargetChangedError:
         """Return the error for a hidden folder that no longer exists."""
         return TargetChangedError(
-            f"{self.path} is gone, with all that is pre-committed for this table: the table was dropped, its disk is not "
-            "mounted, or somebody has deleted the folder.",
-            remedy="mount the disk, or restore the folder from a backup, then start the job again: it commits decided checkpoints.",
+            f"{self.path} is gone, with all that is pre-committed for this table: the table was "
+            "dropped, its disk is not mounted, or somebody has deleted the folder.",
+            remedy="mount the disk, or restore the folder from a backup, then start the job "
+            "again: it commits decided checkpoints.",
         )
 
     def stage(self) -> Path:
@@ -113,7 +130,9 @@ class StagingArea:
         try:
             fence = self.fence()
         except TargetChangedError as error:
-            raise DeclinedError(f"{self.path} is gone: somebody has deleted it, or the table.") from error
+            raise DeclinedError(
+                f"{self.path} is gone: somebody has deleted it, or the table."
+            ) from error
         if attempt.is_closed_by(fence):
             raise attempt_is_closed(self.owner.job, self.owner.sink, attempt, str(self.root), fence)
         return self.path / fence_name(fence)
@@ -127,15 +146,19 @@ class StagingArea:
             with suppress(FileNotFoundError):  # another driver has raised it in between
                 if fence < attempt:
                     rename_new(self.path / fence_name(fence), self.path / fence_name(attempt))
-                sync(self.path)  # even if another driver has raised it: it may have died before its own sync
+                # even if another driver has raised it: it may have died before its own sync
+                sync(self.path)
                 return
         raise TargetUnreachableError(
-            f"The fence in {self.path} could not be raised to {attempt} in {_TRIES} tries: other drivers raise it too.",
+            f"The fence in {self.path} could not be raised to {attempt} in {_TRIES} tries: "
+            "other drivers raise it too.",
             remedy="start one driver only.",
         )
 
     def pieces(self, state: str) -> list[PieceName]:
-        """Return the pieces that are `STAGED` or `DONE`, oldest first. Names in another format are not ours."""
+        """Return the pieces that are `STAGED` or `DONE`, oldest first. Names in another
+        format are not ours.
+        """
         names = _list(self.stage() / state)
         return sorted(piece for name in names if (piece := PieceName.parse(name)) is not None)
 
@@ -144,7 +167,8 @@ class StagingArea:
         return _highest(_list(self.stage() / MARKS))
 
     def raise_mark(self, lineage: str, checkpoint: int) -> None:
-        """Raise the mark of a lineage over its pieces up to this checkpoint, then remove the proofs it replaces (H50).
+        """Raise the mark of a lineage over its pieces up to this checkpoint, then remove the proofs
+        it replaces (H50).
 
         Proofs that a newer version of twophase has written stay.
         """
@@ -161,14 +185,21 @@ class StagingArea:
             if mark is not None and mark[0] == lineage and mark[1] < highest:
                 (marks / name).unlink(missing_ok=True)
         for piece in self.pieces(DONE):
-            if piece.lineage == lineage and piece.checkpoint <= highest and not _is_newer(stage / DONE / str(piece)):
+            if (
+                piece.lineage == lineage
+                and piece.checkpoint <= highest
+                and not _is_newer(stage / DONE / str(piece))
+            ):
                 remove(stage / DONE / str(piece))
 
     def has(self, lineage: str, checkpoint: int) -> bool:
         """Return whether a piece or the mark proves that a checkpoint is committed."""
         if self.marks().get(lineage, -1) >= checkpoint:
             return True
-        return any((piece.lineage, piece.checkpoint) == (lineage, checkpoint) for piece in self.pieces(DONE))
+        return any(
+            (piece.lineage, piece.checkpoint) == (lineage, checkpoint)
+            for piece in self.pieces(DONE)
+        )
 
     def committed(self) -> dict[str, int]:
         """Return, for each lineage, the highest checkpoint that has a committed piece."""
@@ -179,7 +210,8 @@ class StagingArea:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder and its content. A late writer may still add files, so there are several tries.
+    """Remove a folder and its content. A late writer may still add files, so there
+    are several tries.
 
     Raises:
         OSError: it still exists.
@@ -202,7 +234,8 @@ def _list(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))
     except FileNotFoundError as error:
         raise TargetUnreachableError(
-            f"{folder} is gone: another driver has just raised the fence, or somebody has deleted it.",
+            f"{folder} is gone: another driver has just raised the fence, "
+            "or somebody has deleted it.",
             remedy="start the job again: it looks once more.",
         ) from error
 

@@ -1,4 +1,6 @@
-"""The table that rows go to, as its writers need it; the sink carries this value to the executors."""
+"""The table that rows go to, as its writers need it; the sink carries this
+value to the executors.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ class Table:
         partition_by: partition columns, from the outermost folder to the innermost.
         target: the target's identity (I10).
         static: partition columns that the rows do not have, with their values.
-        columns: the table's name for each column of the rows, in the table's order; empty if the names are the same.
+        columns: the table's name for each column of the rows, in the table's order; empty if the
+            names are the same.
         time: gives the time of partitions and rows; None if it is not needed.
         in_metastore: partition values are also stored in a database.
     """
@@ -57,7 +60,8 @@ class Table:
             if self.in_metastore and value is not None and (value.endswith(" ") or "\0" in value):
                 # Databases ignore trailing spaces in comparisons, and some cannot store NUL.
                 raise RefusedValueError(
-                    f"{name} = {shown(value)} cannot be distinguished from other values by the metastore's database"
+                    f"{name} = {shown(value)} cannot be distinguished from other values by "
+                    "the metastore's database"
                 )
         if self.time is not None:
             self.time.due_us(partition)

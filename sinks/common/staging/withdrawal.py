@@ -1,9 +1,10 @@
-"""Takes the files of a lost piece out of the table, so that no reader sees part of it and its abort finds all that is left.
+"""Takes the files of a lost piece out of the table, so that no reader sees part of it and its abort
+finds all that is left.
 
-A piece's manifest may be lost too, and with it the list of its files and partitions. The names of its files contain the
-name of the piece, so the whole table is searched for them. They are renamed to where they were staged, below the fence
-that was up when the commit began: if a newer driver has raised it since, and may have committed the piece, that path leads
-nowhere and the files stay.
+A piece's manifest may be lost too, and with it the list of its files and partitions. The names of
+its files contain the name of the piece, so the whole table is searched for them. They are renamed
+to where they were staged, below the fence that was up when the commit began: if a newer driver has
+raised it since, and may have committed the piece, that path leads nowhere and the files stay.
 """
 
 from __future__ import annotations
@@ -44,14 +45,16 @@ _WITHDRAWAL = _Purpose(
     again="start the job again: it reports what is lost",
 )
 _QUESTION = _Purpose(
-    why="A piece has no manifest, and only a table without files of it proves that it was never pre-committed",
+    why="A piece has no manifest, and only a table without files of it proves that "
+    "it was never pre-committed",
     until_now="Nothing was written.",
     again="run the command again",
 )
 
 
 def withdraw(table: Table, piece: Committable, folder: Path, manifest: Manifest | None) -> None:
-    """Move the files of a lost piece back to where they were staged. Moves nothing unless it can move all of them.
+    """Move the files of a lost piece back to where they were staged. Moves nothing unless it
+    can move all of them.
 
     Args:
         table: the table they are in.
@@ -61,7 +64,8 @@ def withdraw(table: Table, piece: Committable, folder: Path, manifest: Manifest 
 
     Raises:
         StopJobError: a file bears the piece's name and cannot be moved safely.
-        OSError: files could not be moved; a later call moves the rest. FileNotFoundError if the fence was raised.
+        OSError: files could not be moved; a later call moves the rest. FileNotFoundError if
+            the fence was raised.
     """
     found = find(table, piece)
     for number, path in found.items():
@@ -81,18 +85,20 @@ def find(table: Table, piece: Committable) -> Mapping[int, Path]:
     """Return the files of a piece that are in the table, by their numbers.
 
     Raises:
-        StopJobError: one is no plain file, exists twice, or only shares the prefix of the piece's names; or a link or a
-            folder cannot be searched, which no retry mends.
+        StopJobError: one is no plain file, exists twice, or only shares the prefix of the piece's
+            names; or a link or a folder cannot be searched, which no retry mends.
     """
     with _searching(table, _WITHDRAWAL):
         return _find(table, piece)
 
 
 def has_files(table: Table, piece: Committable) -> bool:
-    """Return whether any name in the table begins like the piece's. For a command, which can be run again if it stops.
+    """Return whether any name in the table begins like the piece's. For a command, which can be run
+    again if it stops.
 
     Raises:
-        StopJobError: none was found before a folder that is a link, which is not followed, or one that cannot be searched.
+        StopJobError: none was found before a folder that is a link, which is not followed, or one
+            that cannot be searched.
     """
     with _searching(table, _QUESTION):
         return any(_named(table, file_prefix(piece.transaction, piece.subtask), _QUESTION))
@@ -104,9 +110,11 @@ def _searching(table: Table, purpose: _Purpose) -> Iterator[None]:
         yield
     except PermissionError as error:
         raise StopJobError(
-            f"{shown(os.path.relpath(error.filename, table.area.root))} in {table.area.root} cannot be searched ({error.strerror}). "
+            f"{shown(os.path.relpath(error.filename, table.area.root))} in {table.area.root} "
+            f"cannot be searched ({error.strerror}). "
             f"{purpose.why}; some may be there. {purpose.until_now}",
-            remedy=f"give the job's account the right to read it, or move it out of the table; then {purpose.again}.",
+            remedy="give the job's account the right to read it, or move it out of the table; "
+            f"then {purpose.again}.",
         ) from error
 
 
@@ -121,13 +129,20 @@ def _find(table: Table, piece: Committable) -> Mapping[int, Path]:
         ):
             raise _stop(table, path, "is not the name of one of our files", _WITHDRAWAL)
         if int(number) in found:
-            raise _stop(table, path, f"exists twice: also in {_folder(table, found[int(number)])}", _WITHDRAWAL)
+            raise _stop(
+                table,
+                path,
+                f"exists twice: also in {_folder(table, found[int(number)])}",
+                _WITHDRAWAL,
+            )
         found[int(number)] = path
     return found
 
 
 def _named(table: Table, prefix: str, purpose: _Purpose) -> Iterator[Path]:
-    """Yield the paths that readers see whose names have this prefix. Links are not followed: they may lead out of the table."""
+    """Yield the paths that readers see whose names have this prefix. Links are not followed: they
+    may lead out of the table.
+    """
     for root, folders, files in os.walk(table.area.root, onerror=_raise):
         folders[:] = sorted(name for name in folders if not _is_hidden(name))
         for name in (*folders, *files):
@@ -160,7 +175,7 @@ def _folder(table: Table, path: Path) -> str:
 def _stop(table: Table, path: Path, problem: str, purpose: _Purpose) -> StopJobError:
     name = path.name if path.name.startswith("twophase-") else shown(path.name)
     return StopJobError(
-        f"{name} in folder {_folder(table, path)} of {table.area.root} {problem}. {purpose.why}; whether this is one "
-        f"of them cannot be determined. {purpose.until_now}",
+        f"{name} in folder {_folder(table, path)} of {table.area.root} {problem}. "
+        f"{purpose.why}; whether this is one of them cannot be determined. {purpose.until_now}",
         remedy=f"find out who made it; move it out of the table, then {purpose.again}.",
     )

@@ -1,11 +1,13 @@
 """Phase 1 on the executor: the files of one task attempt, below the fence.
 
-    1. look up the fence, create the piece's folder      now recovery finds the piece, whatever happens
+    1. look up the fence, create the piece's folder      now recovery finds the piece,
+                                                         whatever happens
     2. split rows by partition and buffer them; at the limit, write the largest partition to a file
     3. at the end write the rest to files, each synced
     4. write the manifest: from here on the piece is pre-committed
 
-A file is written in one go: no writer stays open for each of many partitions, and no row group is as small as a batch.
+A file is written in one go: no writer stays open for each of many partitions, and no row group is
+as small as a batch.
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ class StagedWriter(SinkWriter):
             for values in list(self._rows):
                 self._write_file(values)
             failpoint("C04")
-            manifest = Manifest(self._transaction, self._subtask, tuple(self._files), self._watermark_us)
+            manifest = Manifest(
+                self._transaction, self._subtask, tuple(self._files), self._watermark_us
+            )
             write_durably(self._folder / FILE, [manifest.encode()])
             failpoint("F02")
             sync(self._folder.parent)
@@ -95,7 +99,9 @@ class StagedWriter(SinkWriter):
     def _in_table_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows in the table's layout, and note their highest event time on the way."""
         if self._table.columns:
-            batch = batch.select([*self._table.columns]).rename_columns([*self._table.columns.values()])
+            batch = batch.select([*self._table.columns]).rename_columns(
+                [*self._table.columns.values()]
+            )
         if self._table.time is not None:
             times = (self._watermark_us, self._table.time.watermark_us(batch))
             self._watermark_us = max((time for time in times if time is not None), default=None)
@@ -127,13 +133,15 @@ class StagedWriter(SinkWriter):
             yield
         except RefusedValueError as error:
             raise RejectedRowsError(
-                f"{self._transaction}: rows of subtask {self._subtask} cannot be written so that they read back: {error}.",
+                f"{self._transaction}: rows of subtask {self._subtask} cannot be written so that "
+                f"they read back: {error}.",
                 remedy="correct or filter these rows before the sink.",
             ) from error
         except OSError as error:
             if isinstance(error, FileNotFoundError):
                 self._table.area.check_open(self._transaction.attempt)
             raise DeclinedError(
-                f"{self._transaction}: the files of subtask {self._subtask} cannot be written: {error}.",
+                f"{self._transaction}: the files of subtask {self._subtask} cannot be written: "
+                f"{error}.",
                 remedy="see that the table's file system has room and can be written.",
             ) from error

@@ -1,4 +1,6 @@
-"""The driver's own session: opened when needed, dropped when broken, never reused after an unclear reply."""
+"""The driver's own session: opened when needed, dropped when broken, never reused
+after an unclear reply.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ _IDLE_S = 30.0
 
 
 class DriverLink:
-    """Gives out one session at a time. Not thread-safe: the coordinator calls a sink from one thread at a time.
+    """Gives out one session at a time. Not thread-safe: the coordinator calls a sink from
+    one thread at a time.
 
     Args:
         endpoint: where to connect.
@@ -35,12 +38,15 @@ class DriverLink:
 
     @contextmanager
     def session(self) -> Iterator[Session]:
-        """Yield a working session; after an error that leaves this block, the next call opens a new one.
+        """Yield a working session; after an error that leaves this block, the next
+        call opens a new one.
 
-        After an error the session may be in a transaction, and anything done in it next would be rolled back with that.
+        After an error the session may be in a transaction, and anything done in it next would be
+        rolled back with that.
 
         Raises:
-            TargetUnreachableError: the server does not answer, or stopped answering; the statement may have taken effect.
+            TargetUnreachableError: the server does not answer, or stopped answering; the statement
+                may have taken effect.
         """
         if self._session is None or not self._is_alive(self._session):
             self.close()
@@ -56,11 +62,14 @@ class DriverLink:
                 raise
             raise TargetUnreachableError(
                 f"The session with {self._endpoint} broke: {error.args[-1]} ({code_of(error)}).",
-                remedy="find out why the server is unreachable; decided checkpoints are committed once it is back.",
+                remedy="find out why the server is unreachable; "
+                "decided checkpoints are committed once it is back.",
             ) from None
 
     def _is_alive(self, session: Session) -> bool:
-        """Return whether the session is alive: servers and firewalls end idle ones, as it is between two checkpoints."""
+        """Return whether the session is alive: servers and firewalls end idle ones, as it is
+        between two checkpoints.
+        """
         if not session.open or time.monotonic() - self._used_s < _IDLE_S:
             return session.open
         try:

@@ -14,7 +14,10 @@ def quote(name: str) -> str:
         ConfigError: the name is no valid MySQL identifier.
     """
     if not name or len(name) > _MAX_LENGTH:
-        raise ConfigError(f"{name!r} cannot be the name of a schema, table or column: 1 to {_MAX_LENGTH} characters.")
+        raise ConfigError(
+            f"{name!r} cannot be the name of a schema, table or column: "
+            f"1 to {_MAX_LENGTH} characters."
+        )
     if "\0" in name or name.endswith(" ") or any(ord(character) > 0xFFFF for character in name):
         raise ConfigError(
             f"{name!r} cannot be the name of a schema, table or column.",

@@ -1,8 +1,9 @@
 """A connection that never reconnects, always has deadlines, and never sends a file.
 
-`LOAD DATA LOCAL` lets the server ask the client for a file in reply to any statement, so a malicious server can read any
-file of the client. This connection has no code that opens a file. It answers a request with the bytes that were passed
-with the current statement, if the request names exactly those; anything else ends the connection.
+`LOAD DATA LOCAL` lets the server ask the client for a file in reply to any statement, so a
+malicious server can read any file of the client. This connection has no code that opens a file. It
+answers a request with the bytes that were passed with the current statement, if the request names
+exactly those; anything else ends the connection.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class Session(_Connection):
             autocommit=None,
             local_infile=local_infile,
             connect_timeout=endpoint.connect_timeout_s,
-            # For the handshake: a server that accepts the connection and then stays silent counts as unreachable.
+            # For the handshake: a server that accepts the connection and then stays silent
+            # counts as unreachable.
             read_timeout=endpoint.connect_timeout_s,
             write_timeout=endpoint.connect_timeout_s,
             auth_plugin_map=dict.fromkeys(_REFUSED_PLUGINS, _RefusePlugin),
@@ -186,13 +188,16 @@ class Session(_Connection):
     def _read_packet(self, packet_type: type[MysqlPacket] = MysqlPacket) -> MysqlPacket:
         packet: MysqlPacket = super()._read_packet(packet_type)  # type: ignore[no-untyped-call]
         first, self._reply_is_due = self._reply_is_due, False
-        # Only the first packet of a reply: later ones may begin with the same byte, which is a NULL in a row.
+        # Only the first packet of a reply: later ones may begin with the same byte, which
+        # is a NULL in a row.
         if first and self._stream is None and packet.is_load_local_packet():
             self._refuse_file(_file_name(packet))
         return packet
 
     def send_requested(self, name: bytes) -> None:
-        """Answer a file request with the stream of the statement just sent, or end the connection."""
+        """Answer a file request with the stream of the statement just sent, or
+        end the connection.
+        """
         stream, self._stream = self._stream, None
         if stream is None or name != stream.name.encode():
             self._refuse_file(name)
@@ -210,7 +215,8 @@ class Session(_Connection):
         raise SecurityError(CR.CR_MALFORMED_PACKET, why)
 
     def _write_view(self, payload: memoryview) -> None:
-        # Header and payload apart: joining them, as write_packet does, would copy every byte once more.
+        # Header and payload apart: joining them, as write_packet does, would copy
+        # every byte once more.
         self._write_bytes(len(payload).to_bytes(3, "little") + bytes([self._next_seq_id]))
         self._write_bytes(payload)
         self._next_seq_id = (self._next_seq_id + 1) % 256
@@ -238,7 +244,9 @@ def _file_name(request: MysqlPacket) -> bytes:
 
 
 class _RefusePlugin:
-    """Replaces every authentication plugin that sends the password in the clear to whoever asks for it."""
+    """Replaces every authentication plugin that sends the password in the clear to
+    whoever asks for it.
+    """
 
     def __init__(self, connection: object) -> None:
         del connection
@@ -246,7 +254,9 @@ class _RefusePlugin:
     def authenticate(self, packet: object) -> NoReturn:
         """Refuse."""
         del packet
-        raise SecurityError(CR.CR_AUTH_PLUGIN_ERR, "the server asked for the password in the clear; it was not sent")
+        raise SecurityError(
+            CR.CR_AUTH_PLUGIN_ERR, "the server asked for the password in the clear; it was not sent"
+        )
 
     prompt = authenticate
 
@@ -255,7 +265,8 @@ def _tls_arguments(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.tls is Tls.OFF:
         return {"ssl_disabled": True}
     context = ssl.create_default_context(cafile=endpoint.tls_ca)
-    # Self-signed authorities made by MySQL lack fields that the strict check of newer Pythons requires.
+    # Self-signed authorities made by MySQL lack fields that the strict check of
+    # newer Pythons requires.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if endpoint.tls is not Tls.VERIFY_IDENTITY:
         context.check_hostname = False
@@ -277,20 +288,27 @@ def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:
     except pymysql.Error as error:
         raise _explain(endpoint, error) from None
     except (OSError, RuntimeError, ValueError) as error:
-        # A missing certificate file, a plugin that needs a package, a server that speaks another protocol.
+        # A missing certificate file, a plugin that needs a package, a server that
+        # speaks another protocol.
         raise PreflightError(f"No session with {endpoint}: {error}") from None
 
 
 def hostile(error: SecurityError) -> StopJobError:
     """Return the error that stops the job at a server that behaves as only a hostile one does."""
-    return StopJobError(f"The job stops: {error.args[-1]}.", remedy="find out who answers at the sink's address.")
+    return StopJobError(
+        f"The job stops: {error.args[-1]}.", remedy="find out who answers at the sink's address."
+    )
 
 
 def _is_tls_refused(error: pymysql.Error) -> bool:
-    """Return whether client and server disagree on TLS. A server that hangs up during the handshake has died instead."""
+    """Return whether client and server disagree on TLS. A server that hangs up during the
+    handshake has died instead.
+    """
     cause = getattr(error, "original_exception", None)
     hung_up = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
-    return code_of(error) == CR.CR_SSL_CONNECTION_ERROR or (isinstance(cause, ssl.SSLError) and not hung_up)
+    return code_of(error) == CR.CR_SSL_CONNECTION_ERROR or (
+        isinstance(cause, ssl.SSLError) and not hung_up
+    )
 
 
 def _explain(endpoint: Endpoint, error: pymysql.Error) -> TwoPhaseError:
@@ -299,16 +317,19 @@ def _explain(endpoint: Endpoint, error: pymysql.Error) -> TwoPhaseError:
     if _is_tls_refused(error):
         return PreflightError(
             what,
-            remedy="give the server a certificate for its name and name its authority in tls_ca; tls='verify_ca', "
-            "'insecure' or 'off' do with less, at your own risk.",
+            remedy="give the server a certificate for its name and name its authority in tls_ca; "
+            "tls='verify_ca', 'insecure' or 'off' do with less, at your own risk.",
         )
     if isinstance(error, SecurityError):
         return PreflightError(what, remedy="find out who answers at that address.")
     if code in (ACCESS_DENIED_USER, NO_PASSWORD_LOGIN):
-        return PreflightError(what, remedy="check the user in url and what password_env or password_file names.")
+        return PreflightError(
+            what, remedy="check the user in url and what password_env or password_file names."
+        )
     if code == ACCESS_DENIED_DATABASE:
         return PreflightError(
-            what, remedy=f"GRANT rights on {quote(endpoint.schema)}.* to the user, or correct the url."
+            what,
+            remedy=f"GRANT rights on {quote(endpoint.schema)}.* to the user, or correct the url.",
         )
     if code == UNKNOWN_DATABASE:
         return PreflightError(what, remedy="create the schema or correct the url.")

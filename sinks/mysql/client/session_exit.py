@@ -1,14 +1,17 @@
-"""Waits until the sessions that prepared branches are gone: nobody may touch a prepared branch before that.
+"""Waits until the sessions that prepared branches are gone: nobody may touch a prepared
+branch before that.
 
-Before MySQL 8.0.29 and on MariaDB a branch is released when its session ends, in two steps: first by the server, then by
-the engine. XA COMMIT from another session is refused before the first step (1397). **Between the two it answers OK and
-commits nothing**: the branch is then neither committed nor listed, keeps its locks, and comes back as prepared when the
-server is restarted. XA ROLLBACK does the same (docs/decisions/0010).
+Before MySQL 8.0.29 and on MariaDB a branch is released when its session ends, in two steps: first
+by the server, then by the engine. XA COMMIT from another session is refused before the first step
+(1397). **Between the two it answers OK and commits nothing**: the branch is then neither committed
+nor listed, keeps its locks, and comes back as prepared when the server is restarted. XA ROLLBACK
+does the same (docs/decisions/0010).
 
-The process list cannot show this: MySQL drops a session from it when its socket is closed, before both steps; MariaDB
-between the two. On MySQL, `KILL` finds a session until both are done, so it is repeated until it answers 1094. On MariaDB,
-InnoDB's list of transactions shows it, for which the account needs PROCESS; without that privilege the driver waits a
-moment longer. On both, no OK is believed without the ledger.
+The process list cannot show this: MySQL drops a session from it when its socket is closed, before
+both steps; MariaDB between the two. On MySQL, `KILL` finds a session until both are done, so it is
+repeated until it answers 1094. On MariaDB, InnoDB's list of transactions shows it, for which the
+account needs PROCESS; without that privilege the driver waits a moment longer. On both, no OK is
+believed without the ledger.
 """
 
 from __future__ import annotations
@@ -29,26 +32,32 @@ _POLL_S = 0.01
 _CLOSING_POLL_S = 0.001
 # MariaDB, where nothing shows that the engine has released a branch.
 _SETTLING_S = 0.05
-# InnoDB answers from a copy of its list of transactions, which it renews when nobody has read it for a tenth of a second:
-# a query before that gets the same copy again and restarts the tenth of a second.
+# InnoDB answers from a copy of its list of transactions, which it renews when nobody has read it
+# for a tenth of a second: a query before that gets the same copy again and restarts the
+# tenth of a second.
 _RENEWAL_S = (0.11, 0.2)
 _NO_RENEWAL_S = 1.0
-# A session of that number that does not hold the branch's lock is closing, which takes milliseconds, or is another one:
-# numbering restarts with the server.
+# A session of that number that does not hold the branch's lock is closing, which takes
+# milliseconds, or is another one: numbering restarts with the server.
 _OTHER_SESSION_S = 1.0
 
 
 def present(session: Session, numbers: Collection[int]) -> set[int]:
-    """Return those sessions that are still on the process list, which always shows sessions of one's own account."""
+    """Return those sessions that are still on the process list, which always shows sessions of
+    one's own account.
+    """
     if not numbers:
         return set()
     rows = session.rows(
-        "SELECT ID FROM information_schema.PROCESSLIST WHERE ID IN %s AND ID <> CONNECTION_ID()", (tuple(numbers),)
+        "SELECT ID FROM information_schema.PROCESSLIST WHERE ID IN %s AND ID <> CONNECTION_ID()",
+        (tuple(numbers),),
     )
     return {int(number) for (number,) in rows}
 
 
-def wait_until_left(session: Session, xids: Collection[Xid], deadline: float, *, killing: bool) -> set[Xid]:
+def wait_until_left(
+    session: Session, xids: Collection[Xid], deadline: float, *, killing: bool
+) -> set[Xid]:
     """Wait until the sessions that wrote these branches are gone.
 
     Args:
@@ -86,7 +95,9 @@ def wait_until_gone(session: Session, numbers: Collection[int], deadline: float)
 
 
 def may_list_transactions(session: Session) -> bool:
-    """Return whether this account has PROCESS, and so sees which sessions InnoDB still associates with a transaction."""
+    """Return whether this account has PROCESS, and so sees which sessions InnoDB still associates
+    with a transaction.
+    """
     try:
         session.rows("SELECT 1 FROM information_schema.INNODB_TRX LIMIT 1")
     except pymysql.Error as error:
@@ -97,35 +108,46 @@ def may_list_transactions(session: Session) -> bool:
 
 
 def _wait_until_closed(session: Session, numbers: Collection[int], deadline: float) -> set[int]:
-    """Wait until sessions that have left the process list have released their branches; return those that have not."""
-    closing = {number for number in numbers if number != session.id and _is_closing(session, number)}
+    """Wait until sessions that have left the process list have released their branches; return
+    those that have not.
+    """
+    closing = {
+        number for number in numbers if number != session.id and _is_closing(session, number)
+    }
     while closing and time.monotonic() < deadline:
         time.sleep(_CLOSING_POLL_S)
         closing = {number for number in closing if _is_closing(session, number)}
     if numbers and "mariadb" in session.server_version.lower():
-        # This session's own number means a session from before a restart of the server: that one is gone.
+        # This session's own number means a session from before a restart of the
+        # server: that one is gone.
         closing |= _wait_until_released(session, set(numbers) - closing - {session.id}, deadline)
     return closing
 
 
 def _is_closing(session: Session, number: int) -> bool:
-    """Return whether the server still has a session that has left the process list and can run no more statements."""
+    """Return whether the server still has a session that has left the process list and can run
+    no more statements.
+    """
     try:
         session.run(f"KILL QUERY {int(number)}")
     except pymysql.Error as error:
-        if code_of(error) in (UNKNOWN_THREAD, KILL_DENIED):  # denied: another account's, after a server restart
+        # denied: another account's, after a server restart
+        if code_of(error) in (UNKNOWN_THREAD, KILL_DENIED):
             return False
         raise
     return True
 
 
 def _wait_until_released(session: Session, numbers: set[int], deadline: float) -> set[int]:
-    """Wait until InnoDB associates none of these sessions with a transaction; return those that it still does.
+    """Wait until InnoDB associates none of these sessions with a transaction; return those
+    that it still does.
 
-    The list is a copy. A copy that shows this wait's own statement was made after the sessions had left the process list.
+    The list is a copy. A copy that shows this wait's own statement was made after the sessions had
+    left the process list.
     """
     patience, marker = time.monotonic() + _NO_RENEWAL_S, uuid4().hex
-    session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT")  # InnoDB lists a session that is in a transaction
+    # InnoDB lists a session that is in a transaction
+    session.run("START TRANSACTION WITH CONSISTENT SNAPSHOT")
     try:
         while True:
             connected, is_new = _transactions(session, marker)
@@ -148,9 +170,12 @@ def _wait_until_released(session: Session, numbers: set[int], deadline: float) -
 
 
 def _transactions(session: Session, marker: str) -> tuple[set[int], bool]:
-    """Return the sessions that InnoDB associates with a transaction, and whether the list shows this statement."""
+    """Return the sessions that InnoDB associates with a transaction, and whether the list
+    shows this statement.
+    """
     listed = session.rows(
-        "SELECT trx_mysql_thread_id, COALESCE(trx_query, '') LIKE %s FROM information_schema.INNODB_TRX",
+        "SELECT trx_mysql_thread_id, COALESCE(trx_query, '') LIKE %s "
+        "FROM information_schema.INNODB_TRX",
         (f"%{marker}%",),
     )
     return {int(number) for number, _ in listed}, any(shows_marker for _, shows_marker in listed)

@@ -1,8 +1,9 @@
 """Session locks, used to find and end our sessions from another machine.
 
-A writer's session holds two user-level locks: one of the numbered locks of its job and sink, and one named after its branch.
-Such a lock needs no privileges and no table, tells which session holds it, and is released when the session ends. Ending a
-session of one's own account needs no privileges either.
+A writer's session holds two user-level locks: one of the numbered locks of its job and sink, and
+one named after its branch. Such a lock needs no privileges and no table, tells which session holds
+it, and is released when the session ends. Ending a session of one's own account needs no
+privileges either.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class SessionLocks:
         Args:
             session: a session without a branch.
             xid: the branch it is about to open.
-            first: the numbered lock to try first; concurrent writers should start at different numbers.
+            first: the numbered lock to try first; concurrent writers should start at
+                different numbers.
 
         Raises:
             DeclinedError: all numbered locks are taken, or another session has the branch.
@@ -46,7 +48,9 @@ class SessionLocks:
             if _get_lock(session, self._lock_name(number % SLOTS)):
                 break
         else:
-            raise DeclinedError(f"All {SLOTS} sessions that sink {self.owner.sink!r} may have at once are in use.")
+            raise DeclinedError(
+                f"All {SLOTS} sessions that sink {self.owner.sink!r} may have at once are in use."
+            )
         if not _get_lock(session, _branch(xid)):
             raise DeclinedError(f"Another session is writing the branch {xid}.")
 

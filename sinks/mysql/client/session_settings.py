@@ -1,7 +1,7 @@
 """The settings of every session, and the check that the server has taken them.
 
-Nothing is left to the server's defaults: a non-strict `sql_mode` clips values, an `init_connect` or a proxy may have
-changed any setting, and the default lock wait timeouts are up to a year long.
+Nothing is left to the server's defaults: a non-strict `sql_mode` clips values, an `init_connect` or
+a proxy may have changed any setting, and the default lock wait timeouts are up to a year long.
 """
 
 from __future__ import annotations
@@ -15,9 +15,14 @@ from twophase.sinks.mysql.client.codes import code_of
 from twophase.sinks.mysql.client.session import Session, connect
 from twophase.sinks.mysql.options import Endpoint
 
-# NO_AUTO_VALUE_ON_ZERO: a 0 in an AUTO_INCREMENT column is a 0. Without ANSI_QUOTES and NO_BACKSLASH_ESCAPES, so that
-# quotes and backslashes in our statements mean what we think.
-_SQL_MODE = ("STRICT_TRANS_TABLES", "STRICT_ALL_TABLES", "NO_AUTO_VALUE_ON_ZERO", "NO_ENGINE_SUBSTITUTION")
+# NO_AUTO_VALUE_ON_ZERO: a 0 in an AUTO_INCREMENT column is a 0. Without ANSI_QUOTES and
+# NO_BACKSLASH_ESCAPES, so that quotes and backslashes in our statements mean what we think.
+_SQL_MODE = (
+    "STRICT_TRANS_TABLES",
+    "STRICT_ALL_TABLES",
+    "NO_AUTO_VALUE_ON_ZERO",
+    "NO_ENGINE_SUBSTITUTION",
+)
 _IDLE_TIMEOUT_S = 3600
 
 
@@ -27,8 +32,15 @@ def open_driver_session(endpoint: Endpoint) -> Session:
 
 
 def open_writer_session(endpoint: Endpoint, *, local_infile: bool) -> Session:
-    """Open a session for one XA branch: no autocommit, so that a lost branch commits nothing by itself (H39)."""
-    return _open(endpoint, autocommit=False, local_infile=local_infile, lock_wait_s=endpoint.lock_wait_timeout_s)
+    """Open a session for one XA branch: no autocommit, so that a lost branch commits
+    nothing by itself (H39).
+    """
+    return _open(
+        endpoint,
+        autocommit=False,
+        local_infile=local_infile,
+        lock_wait_s=endpoint.lock_wait_timeout_s,
+    )
 
 
 def _open(endpoint: Endpoint, *, autocommit: bool, local_infile: bool, lock_wait_s: int) -> Session:
@@ -48,22 +60,28 @@ def _open(endpoint: Endpoint, *, autocommit: bool, local_infile: bool, lock_wait
 
 
 def _check_server(session: Session, endpoint: Endpoint) -> None:
-    """Check the server's id: after a failover a host name may lead to a server without what the first acknowledged (H6)."""
+    """Check the server's id: after a failover a host name may lead to a server without what the
+    first acknowledged (H6).
+    """
     if endpoint.server_uuid is None:
         return
     [(found,)] = session.rows("SELECT @@server_uuid")
     if found != endpoint.server_uuid:
         raise TargetChangedError(
-            f"{endpoint} was the server {endpoint.server_uuid} when the job started, and is {found} now.",
-            remedy="bring the first server back, or make sure that the other has all commits, then start the job again.",
+            f"{endpoint} was the server {endpoint.server_uuid} when the job started, "
+            f"and is {found} now.",
+            remedy="bring the first server back, or make sure that the other has all commits, "
+            "then start the job again.",
         )
 
 
 def _settle(session: Session, *, autocommit: bool, lock_wait_s: int) -> None:
     session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
     session.run(
-        f"SET SESSION autocommit = {int(autocommit)}, sql_mode = '{','.join(_SQL_MODE)}', sql_notes = 1,"
-        f" max_error_count = 64, time_zone = '+00:00', unique_checks = 1, foreign_key_checks = 1, sql_safe_updates = 0,"
+        f"SET SESSION autocommit = {int(autocommit)}, sql_mode = '{','.join(_SQL_MODE)}', "
+        "sql_notes = 1,"
+        " max_error_count = 64, time_zone = '+00:00', unique_checks = 1, foreign_key_checks = 1, "
+        "sql_safe_updates = 0,"
         f" innodb_lock_wait_timeout = {lock_wait_s}, lock_wait_timeout = {lock_wait_s},"
         f" wait_timeout = {_IDLE_TIMEOUT_S}"
     )
@@ -72,12 +90,19 @@ def _settle(session: Session, *, autocommit: bool, lock_wait_s: int) -> None:
     )
     if number & 0xFFFFFFFF != session.id:
         raise PreflightError(
-            f"Something between us and the server answers for session {session.id} with session {number}.",
-            remedy="connect to the server itself: an XA branch lives in one session, which a pooling proxy takes away.",
+            "Something between us and the server answers for session "
+            f"{session.id} with session {number}.",
+            remedy="connect to the server itself: an XA branch lives in one session, which a "
+            "pooling proxy takes away.",
         )
-    if set(mode.split(",")) != set(_SQL_MODE) or (committing, lock_wait, zone) != (autocommit, lock_wait_s, "+00:00"):
+    if set(mode.split(",")) != set(_SQL_MODE) or (committing, lock_wait, zone) != (
+        autocommit,
+        lock_wait_s,
+        "+00:00",
+    ):
         raise PreflightError(
-            f"The session did not keep its settings: sql_mode {mode!r}, autocommit {committing}, time zone {zone!r}.",
+            f"The session did not keep its settings: sql_mode {mode!r}, autocommit {committing}, "
+            f"time zone {zone!r}.",
             remedy="connect to the server itself, or allow the user to change session variables.",
         )
 

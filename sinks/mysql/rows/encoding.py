@@ -1,7 +1,8 @@
 """Rows as text for the server, column by column, without touching a single value in Python.
 
-Each column is cast to strings, NULL is written in the text_format's way, and the strings of a row are joined; the buffer
-of the joined array is sent as it is. Alternatives that were tried are in docs/decisions/0011.
+Each column is cast to strings, NULL is written in the text_format's way, and the strings of a row
+are joined; the buffer of the joined array is sent as it is. Alternatives that were tried are in
+docs/decisions/0011.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from twophase.errors import RejectedRowsError
 from twophase.redaction import shown
 from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 
-_HEX_PAIRS = np.array([int.from_bytes(b"%02X" % byte, "little") for byte in range(256)], dtype=np.uint16)
+_HEX_PAIRS = np.array(
+    [int.from_bytes(b"%02X" % byte, "little") for byte in range(256)], dtype=np.uint16
+)
 _FIRST_YEAR_DAYS = -354_285  # 1000-01-01, the first day MySQL promises to store
 _LAST_YEAR_DAYS = 2_932_896  # 9999-12-31
 _PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
@@ -50,7 +53,8 @@ class Encoded:
 
     Attributes:
         data: all rows, one after the other.
-        ends: the start of each row, and the end of the last one: one entry more than there are rows.
+        ends: the start of each row, and the end of the last one: one entry more
+            than there are rows.
     """
 
     data: memoryview
@@ -83,7 +87,9 @@ def encode(batch: pa.RecordBatch, plans: Sequence[ColumnPlan], text_format: Text
 
 def _join(parts: Sequence[pa.Array | str], separator: str, text_format: TextFormat) -> pa.Array:
     whole = (scalar(part) if isinstance(part, str) else part for part in (*parts, separator))
-    return pc.binary_join_element_wise(*whole, null_handling="replace", null_replacement=text_format.null)
+    return pc.binary_join_element_wise(
+        *whole, null_handling="replace", null_replacement=text_format.null
+    )
 
 
 def _as_bytes(rows: pa.Array) -> Encoded:
@@ -114,7 +120,8 @@ def _cast(values: pa.Array, plan: ColumnPlan) -> pa.Array:
         return values.cast(plan.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise RejectedRowsError(
-            f"Column {plan.field!r} is {values.type} and cannot become {plan.type} unchanged: {shown(str(error))}.",
+            f"Column {plan.field!r} is {values.type} and cannot become {plan.type} unchanged: "
+            f"{shown(str(error))}.",
             remedy="correct the rows or cast the column.",
         ) from None
 
@@ -139,7 +146,12 @@ def _text(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Arr
             remedy="decode it before the sink.",
         ) from None
     if plan.padded:
-        _reject(values, pc.ends_with(values, " "), plan, "CHAR would strip the spaces at its end; make it VARCHAR")
+        _reject(
+            values,
+            pc.ends_with(values, " "),
+            plan,
+            "CHAR would strip the spaces at its end; make it VARCHAR",
+        )
     return _quoted(text_format.text(values), text_format)
 
 
@@ -169,10 +181,15 @@ def _boolean(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.
 def _binary(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:
     if plan.padded:
         _reject(
-            values, pc.not_equal(pc.binary_length(values), scalar(plan.length)), plan, "BINARY would pad it with zeros"
+            values,
+            pc.not_equal(pc.binary_length(values), scalar(plan.length)),
+            plan,
+            "BINARY would pad it with zeros",
         )
     before, after = map(scalar, text_format.binary)
-    return pc.binary_join_element_wise(before, to_hex(values), after, scalar(""), null_handling="emit_null")
+    return pc.binary_join_element_wise(
+        before, to_hex(values), after, scalar(""), null_handling="emit_null"
+    )
 
 
 def to_hex(values: pa.Array) -> pa.Array:
@@ -181,12 +198,16 @@ def to_hex(values: pa.Array) -> pa.Array:
     ends = np.frombuffer(offsets, dtype=np.int32)[values.offset : values.offset + len(values) + 1]
     raw = np.frombuffer(data if data is not None else b"", dtype=np.uint8)[ends[0] : ends[-1]]
     if 2 * len(raw) > np.iinfo(np.int32).max:
-        raise RejectedRowsError("A batch holds more than 1 GB of bytes in one column.", remedy="make batches smaller.")
+        raise RejectedRowsError(
+            "A batch holds more than 1 GB of bytes in one column.", remedy="make batches smaller."
+        )
     digits = pa.py_buffer(_HEX_PAIRS[raw].tobytes())
     if values.null_count and values.offset:
         validity = pc.is_valid(values).buffers()[1]
     doubled = pa.py_buffer(((ends - ends[0]) * 2).astype(np.int32).tobytes())
-    return pa.StringArray.from_buffers(len(values), doubled, digits, validity if values.null_count else None)
+    return pa.StringArray.from_buffers(
+        len(values), doubled, digits, validity if values.null_count else None
+    )
 
 
 def _date(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:
@@ -217,7 +238,9 @@ def _check_years(ticks: pa.Array, per_day: int, plan: ColumnPlan) -> None:
 
 
 def _check_fraction(values: pa.Array, ticks: pa.Array, plan: ColumnPlan) -> None:
-    """Refuse fractions of a second that the column does not keep: the server would round them without a warning."""
+    """Refuse fractions of a second that the column does not keep: the server would round them
+    without a warning.
+    """
     excess = _UNIT_DIGITS[values.type.unit] - plan.fraction_digits
     if excess > 0:
         unit = scalar(10**excess)

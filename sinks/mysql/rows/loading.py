@@ -1,7 +1,9 @@
-"""Loads rows into the open branch, one statement at a time, and checks that all of them arrived unchanged.
+"""Loads rows into the open branch, one statement at a time, and checks that all of them
+arrived unchanged.
 
-`LOAD DATA LOCAL` implies IGNORE, even in strict mode: it skips duplicates, clips numbers, truncates strings and turns NULL
-into 0 without an error (H41, HD8). Only two numbers of its reply show this: rows stored and warnings raised.
+`LOAD DATA LOCAL` implies IGNORE, even in strict mode: it skips duplicates, clips numbers, truncates
+strings and turns NULL into 0 without an error (H41, HD8). Only two numbers of its reply show this:
+rows stored and warnings raised.
 """
 
 from __future__ import annotations
@@ -24,7 +26,14 @@ from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 
 _WARNINGS_SHOWN = 5
 # The cheapest to append the end of a row to, then those of bounded width.
-_CHEAP_LAST = (Encoding.BOOL, Encoding.PLAIN, Encoding.DATE, Encoding.TIME, Encoding.TIMESTAMP, Encoding.FLOAT)
+_CHEAP_LAST = (
+    Encoding.BOOL,
+    Encoding.PLAIN,
+    Encoding.DATE,
+    Encoding.TIME,
+    Encoding.TIMESTAMP,
+    Encoding.FLOAT,
+)
 # A LOAD DATA field is text: these columns take it through a user variable.
 _THROUGH = {Encoding.BINARY: "UNHEX({})", Encoding.BIT: "CAST({} AS UNSIGNED)"}
 
@@ -50,14 +59,17 @@ class Loader(ABC):
             pymysql.Error: the statement failed.
         """
 
-    def _check(self, session: Session, done: Done, rows: int, batches: Sequence[pa.RecordBatch]) -> None:
+    def _check(
+        self, session: Session, done: Done, rows: int, batches: Sequence[pa.RecordBatch]
+    ) -> None:
         if done.affected == rows and done.warnings == 0:
             return
         warnings = session.rows(f"SHOW WARNINGS LIMIT {_WARNINGS_SHOWN}")
         texts = "; ".join(f"{shown(text)} ({code})" for _, code, text in warnings)
         first = _row_of_warning(warnings[0][2], batches) if warnings else ""
         raise RejectedRowsError(
-            f"{self.table} would have stored {done.affected} of {rows} rows, with {done.warnings} warnings: "
+            f"{self.table} would have stored {done.affected} of {rows} rows, "
+            f"with {done.warnings} warnings: "
             f"{texts or 'none shown'}.{first}",
             remedy=_remedy({int(code) for _, code, _ in warnings}),
         )
@@ -91,7 +103,9 @@ class InsertLoader(Loader):
         head = f"INSERT INTO {self.table} ({names}) VALUES ".encode()
         for batch in batches:
             start = 0
-            for rows, values in _statements(encode(batch, self.plans, INSERT_VALUES), self.statement_bytes):
+            for rows, values in _statements(
+                encode(batch, self.plans, INSERT_VALUES), self.statement_bytes
+            ):
                 done = session.run_bytes(head + values)
                 self._check(session, done, rows, [batch.slice(start, rows)])
                 start += rows
@@ -106,7 +120,9 @@ def load_data_sql(table: str, plans: Sequence[ColumnPlan]) -> str:
     for number, plan in enumerate(plans):
         if plan.encoding in _THROUGH:
             fields.append(f"@c{number}")
-            through.append(f"{quote(plan.column)} = {_THROUGH[plan.encoding].format(f'@c{number}')}")
+            through.append(
+                f"{quote(plan.column)} = {_THROUGH[plan.encoding].format(f'@c{number}')}"
+            )
         else:
             fields.append(quote(plan.column))
     return (
@@ -124,7 +140,9 @@ def _cheap_last(plans: Sequence[ColumnPlan]) -> list[ColumnPlan]:
 
 
 def _statements(encoded: Encoded, limit: int) -> Iterator[tuple[int, bytes]]:
-    """Split rows into chunks of about `limit` bytes, at least one row each, without the last comma."""
+    """Split rows into chunks of about `limit` bytes, at least one row each,
+    without the last comma.
+    """
     start = 0
     while start < encoded.rows:
         stop = int(encoded.ends.searchsorted(encoded.ends[start] + limit, side="right")) - 1

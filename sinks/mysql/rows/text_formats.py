@@ -12,7 +12,9 @@ from twophase.sinks.mysql.rows.encoding import TextFormat
 
 
 def _escape(values: pa.Array, escapes: Sequence[tuple[bytes, str, str]]) -> pa.Array:
-    """Escape special characters. Usually there are none, which one search of the whole buffer shows."""
+    """Escape special characters. Usually there are none, which one search of the
+    whole buffer shows.
+    """
     _, offsets, data = values.buffers()
     if data is None:
         return values
@@ -33,5 +35,9 @@ def _escape_literal(values: pa.Array) -> pa.Array:
     return _escape(values, ((b"\\", "\\", "\\\\"), (b"'", "'", "\\'")))
 
 
-LOAD_DATA = TextFormat(text=_escape_field, binary=("", ""), quote="", null="\\N", row=("", "\t", "\n"))
-INSERT_VALUES = TextFormat(text=_escape_literal, binary=("X'", "'"), quote="'", null="NULL", row=("(", ",", "),"))
+LOAD_DATA = TextFormat(
+    text=_escape_field, binary=("", ""), quote="", null="\\N", row=("", "\t", "\n")
+)
+INSERT_VALUES = TextFormat(
+    text=_escape_literal, binary=("X'", "'"), quote="'", null="NULL", row=("(", ",", "),")
+)

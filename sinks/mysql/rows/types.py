@@ -1,8 +1,9 @@
 """The mapping from Arrow types to columns, decided before the first row.
 
-A pair fits if every value either arrives unchanged or is refused: by the server, with a warning that the load counts, or
-by our own check where the server would silently change the value (rounded fractions of a second, padded BINARY and CHAR).
-A type that fits only in part is refused here, by name.
+A pair fits if every value either arrives unchanged or is refused: by the server, with a warning
+that the load counts, or by our own check where the server would silently change the value (rounded
+fractions of a second, padded BINARY and CHAR). A type that fits only in part is
+refused here, by name.
 """
 
 from __future__ import annotations
@@ -83,12 +84,18 @@ def plan_column(field: pa.Field, column: Column) -> ColumnPlan | str:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type that a batch is cast to: one per family, without dictionaries, time zones and 64-bit offsets."""
+    """Return the type that a batch is cast to: one per family, without dictionaries, time zones
+    and 64-bit offsets.
+    """
     if pa.types.is_dictionary(kind):
         return _plain(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
-    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+    if (
+        pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    ):
         return pa.binary()
     if pa.types.is_float16(kind):
         return pa.float32()
@@ -117,23 +124,46 @@ def _encoding(kind: pa.DataType, column: Column) -> Encoding | str:
     if pa.types.is_decimal(kind):
         return _for_decimal(kind, column)
     if pa.types.is_string(kind):
-        return Encoding.TEXT if column.data_type in _TEXT else "a string needs CHAR, VARCHAR, TEXT or JSON; cast it."
+        return (
+            Encoding.TEXT
+            if column.data_type in _TEXT
+            else "a string needs CHAR, VARCHAR, TEXT or JSON; cast it."
+        )
     if pa.types.is_binary(kind):
-        return Encoding.BINARY if column.data_type in _BINARY else "bytes need BINARY, VARBINARY or BLOB; cast it."
+        return (
+            Encoding.BINARY
+            if column.data_type in _BINARY
+            else "bytes need BINARY, VARBINARY or BLOB; cast it."
+        )
     if pa.types.is_date(kind):
-        return Encoding.DATE if column.data_type in ("date", "datetime") else "a date needs DATE or DATETIME; cast it."
+        return (
+            Encoding.DATE
+            if column.data_type in ("date", "datetime")
+            else "a date needs DATE or DATETIME; cast it."
+        )
     if pa.types.is_timestamp(kind):
         fits = column.data_type in ("datetime", "timestamp")
-        return Encoding.TIMESTAMP if fits else "a timestamp needs DATETIME(6) or TIMESTAMP(6); cast it."
+        return (
+            Encoding.TIMESTAMP
+            if fits
+            else "a timestamp needs DATETIME(6) or TIMESTAMP(6); cast it."
+        )
     if pa.types.is_time(kind):
         return Encoding.TIME if column.data_type == "time" else "a time needs TIME(6); cast it."
-    return "no column type of MySQL holds it unchanged; turn it into a string, for example with to_json."
+    return (
+        "no column type of MySQL holds it unchanged; turn it into a string, "
+        "for example with to_json."
+    )
 
 
 def _for_boolean(column: Column) -> Encoding | str:
     if column.data_type == "bit":
         return Encoding.BIT
-    return Encoding.BOOL if column.data_type in _INTEGER_BITS else "a boolean needs BOOLEAN, TINYINT or BIT; cast it."
+    return (
+        Encoding.BOOL
+        if column.data_type in _INTEGER_BITS
+        else "a boolean needs BOOLEAN, TINYINT or BIT; cast it."
+    )
 
 
 def _for_integer(kind: pa.DataType, column: Column) -> Encoding | str:
@@ -141,10 +171,18 @@ def _for_integer(kind: pa.DataType, column: Column) -> Encoding | str:
     signed = pa.types.is_signed_integer(kind)
     if column.data_type in _INTEGER_BITS:
         room = _INTEGER_BITS[column.data_type]
-        # Spark has no unsigned integers: a value above half an unsigned column's range arrives as an integer of twice
-        # the width. Values outside the range are refused row by row.
-        room = min(2 * room, 64) if column.unsigned and signed else room - (not column.unsigned and not signed)
-        return Encoding.PLAIN if bits <= room else "values would not fit; widen the column or cast the rows."
+        # Spark has no unsigned integers: a value above half an unsigned column's range arrives as
+        # an integer of twice the width. Values outside the range are refused row by row.
+        room = (
+            min(2 * room, 64)
+            if column.unsigned and signed
+            else room - (not column.unsigned and not signed)
+        )
+        return (
+            Encoding.PLAIN
+            if bits <= room
+            else "values would not fit; widen the column or cast the rows."
+        )
     if column.data_type == "decimal":
         room = (column.precision or 0) - (column.scale or 0)
         return (
@@ -162,7 +200,10 @@ def _for_float(kind: pa.DataType, column: Column) -> Encoding | str:
     if column.data_type not in _EXACT_INTEGER_BITS:
         return "a floating-point number needs DOUBLE (or FLOAT for 32 bits); cast it."
     if column.scale is not None:
-        return f"a column with {column.scale} digits after the decimal point would round; make it a plain DOUBLE."
+        return (
+            f"a column with {column.scale} digits after the decimal point would round; "
+            "make it a plain DOUBLE."
+        )
     if kind.bit_width > 32 and column.data_type == "float":
         return "a FLOAT would round it; make the column a DOUBLE or cast the rows to float."
     return Encoding.FLOAT
@@ -173,5 +214,8 @@ def _for_decimal(kind: pa.DataType, column: Column) -> Encoding | str:
         return "a decimal needs DECIMAL; cast it."
     precision, scale = column.precision or 0, column.scale or 0
     if scale < kind.scale or precision - scale < kind.precision - kind.scale:
-        return f"make the column DECIMAL({kind.precision},{max(kind.scale, 0)}) or wider, or cast the rows."
+        return (
+            f"make the column DECIMAL({kind.precision},{max(kind.scale, 0)}) or wider, "
+            "or cast the rows."
+        )
     return Encoding.PLAIN

@@ -15,7 +15,14 @@ from rich.segment import Segment
 from twophase.cli.display.console import JobConsole
 from twophase.cli.display.progress import STOPPING, Progress, ProgressTracker
 from twophase.cli.display.query_progress import QueryPoller, QueryProgress, QueryReader, lag_of
-from twophase.cli.display.views import LiveView, PlainView, ProgressMode, SilentView, View, make_view
+from twophase.cli.display.views import (
+    LiveView,
+    PlainView,
+    ProgressMode,
+    SilentView,
+    View,
+    make_view,
+)
 from twophase.events import (
     CheckpointCommitted,
     CheckpointDecided,
@@ -55,7 +62,13 @@ def after(*events: Event) -> Progress:
 
 def test_checkpoints_and_rows_are_counted() -> None:
     now = after(*RECOVERED, *taken(0), *taken(1, 5))
-    assert (now.state, now.committed, now.rows, now.current, now.pending) == ("running", 2, 15, None, frozenset())
+    assert (now.state, now.committed, now.rows, now.current, now.pending) == (
+        "running",
+        2,
+        15,
+        None,
+        frozenset(),
+    )
     assert now.last is not None
     assert now.last.checkpoint == 1
 
@@ -63,19 +76,27 @@ def test_checkpoints_and_rows_are_counted() -> None:
 def test_a_checkpoint_is_pending_between_decision_and_commit() -> None:
     now = after(*RECOVERED, *taken(0)[:2])
     assert (now.current, now.pending) == (0, frozenset({0}))
-    assert after(*RECOVERED, *taken(0)[:2], CheckpointReplayed("orders", 0, False)).pending == frozenset()
+    assert (
+        after(*RECOVERED, *taken(0)[:2], CheckpointReplayed("orders", 0, False)).pending
+        == frozenset()
+    )
     assert after(*RECOVERED, *taken(0)[:2], *RECOVERED).pending == frozenset()
 
 
 def test_the_newest_error_is_kept() -> None:
     declined = CheckpointDeclined("orders", 0, A, "CHECKPOINT_DECLINED", "no space", True)
     assert (after(declined).declined, after(declined).last_error) == (1, "no space")
-    assert after(declined, CommitRetried("orders", 0, "facts", "down", 1, 0.0, 0.2)).last_error == "sink 'facts': down"
+    assert (
+        after(declined, CommitRetried("orders", 0, "facts", "down", 1, 0.0, 0.2)).last_error
+        == "sink 'facts': down"
+    )
     restarted = after(declined, JobRestarting("orders", "boom", 1, 0.0))
     assert (restarted.state, restarted.restarts, restarted.last_error) == ("restarting", 1, "boom")
 
 
-def test_a_checkpoint_that_the_stop_of_the_job_ended_is_no_failure_and_said_to_be_written_by_the_next_start() -> None:
+def test_a_checkpoint_that_the_stop_of_the_job_ended_is_no_failure_and_said_to_be_written_by_the_next_start() -> (  # noqa: E501
+    None
+):
     stopped = CheckpointDeclined(
         "orders", 3, A, "CHECKPOINT_COORDINATOR_SHUTDOWN", "[SPARK_JOB_CANCELLED] Job 7", False
     )
@@ -111,7 +132,12 @@ class Query:
 
 
 def report(batch: int, rows: int, **source: Any) -> dict[str, Any]:
-    return {"batchId": batch, "numInputRows": rows, "processedRowsPerSecond": 5.0, "sources": [source]}
+    return {
+        "batchId": batch,
+        "numInputRows": rows,
+        "processedRowsPerSecond": 5.0,
+        "sources": [source],
+    }
 
 
 def read(reader: QueryReader, *reports: dict[str, Any]) -> QueryProgress:
@@ -130,7 +156,11 @@ def test_each_micro_batch_is_counted_once() -> None:
 
 
 def ours(*offsets: int) -> dict[str, Any]:
-    return {"partitions": [{"topic": "t", "partition": index, "offset": at} for index, at in enumerate(offsets)]}
+    return {
+        "partitions": [
+            {"topic": "t", "partition": index, "offset": at} for index, at in enumerate(offsets)
+        ]
+    }
 
 
 @pytest.mark.parametrize(
@@ -147,7 +177,9 @@ def ours(*offsets: int) -> dict[str, Any]:
         (None, None, None),
     ],
 )
-def test_lag_is_what_waits_in_kafka_and_unknown_elsewhere(end: Any, latest: Any, lag: int | None) -> None:
+def test_lag_is_what_waits_in_kafka_and_unknown_elsewhere(
+    end: Any, latest: Any, lag: int | None
+) -> None:
     assert lag_of([{"endOffset": end, "latestOffset": latest}, {}]) == lag
 
 
@@ -179,11 +211,16 @@ def text_of(view_of: Any, *events: Event, error: Exception | None = None) -> str
 
 
 def test_the_plain_view_prints_a_line_for_each_checkpoint() -> None:
-    lines = re.sub(r"after [\d.]+ m?s", "after 1 ms", text_of(PlainView, *RECOVERED, *taken(0, 1000)))
+    lines = re.sub(
+        r"after [\d.]+ m?s", "after 1 ms", text_of(PlainView, *RECOVERED, *taken(0, 1000))
+    )
     assert [line[9:] for line in lines.splitlines()] == [
         "orders: generation 1 began in 20 ms: 1 checkpoint committed again, 2 orphans aborted",
         "orders: checkpoint 0 committed: 1,000 rows in 0.84 s (protocol 21 ms)",
-        "orders: running after 1 ms: 1 checkpoint, 1,000 records in, 1,000 rows committed, 0 restarts",
+        (
+            "orders: running after 1 ms: 1 checkpoint, 1,000 records in, 1,000 rows committed, "
+            "0 restarts"
+        ),
     ]
 
 
@@ -201,11 +238,21 @@ def test_the_plain_view_prints_a_line_for_each_checkpoint() -> None:
             "1 row into facts, 1,200 into lake, 0 into hive in 0.84 s",
             "2 rows committed into facts, 2,400 into lake, 0 into hive,",
         ),
-        ({"facts": 0, "lake": 0}, "0 rows into each of 2 sinks in 0.84 s", "0 rows committed into each of 2 sinks,"),
-        ({"a\x1b[31m": 1, "lake": 2}, "1 row into a [31m, 2 into lake in", "2 rows committed into a [31m, 4 into lake"),
+        (
+            {"facts": 0, "lake": 0},
+            "0 rows into each of 2 sinks in 0.84 s",
+            "0 rows committed into each of 2 sinks,",
+        ),
+        (
+            {"a\x1b[31m": 1, "lake": 2},
+            "1 row into a [31m, 2 into lake in",
+            "2 rows committed into a [31m, 4 into lake",
+        ),
     ],
 )
-def test_rows_are_shown_by_sink_and_never_as_a_sum_over_sinks(by_sink: dict[str, int], line: str, end: str) -> None:
+def test_rows_are_shown_by_sink_and_never_as_a_sum_over_sinks(
+    by_sink: dict[str, int], line: str, end: str
+) -> None:
     first, *_, last = text_of(PlainView, *taken(0, **by_sink), *taken(1, **by_sink)).splitlines()
     assert f"checkpoint 0 committed: {line}" in first
     assert end in last
@@ -215,7 +262,9 @@ def test_an_event_without_rows_by_sink_is_shown_by_its_sum() -> None:
     """Of who makes events by himself, as a test of an observer does."""
     event = CheckpointCommitted("orders", 0, 15, ("",), 0.84, 0.021)
     assert "committed: 15 rows in 0.84 s" in text_of(PlainView, event)
-    assert hash(event) == hash(CheckpointCommitted("orders", 0, 15, ("",), 0.84, 0.021, {"facts": 15}))
+    assert hash(event) == hash(
+        CheckpointCommitted("orders", 0, 15, ("",), 0.84, 0.021, {"facts": 15})
+    )
 
 
 def test_the_plain_view_prints_what_an_operator_should_know() -> None:
@@ -227,7 +276,10 @@ def test_the_plain_view_prints_what_an_operator_should_know() -> None:
         JobRestarting("orders", "boom", 1, 2.0),
     ]
     text = text_of(PlainView, *events)
-    assert "checkpoint 3 (1.1) declined, it is tried again: CHECKPOINT_EXPIRED: too [31mslow [red]" in text
+    assert (
+        "checkpoint 3 (1.1) declined, it is tried again: CHECKPOINT_EXPIRED: too [31mslow [red]"
+        in text
+    )
     assert "checkpoint 3 waits for sink 'facts' since 3.00 s, next try in 0.20 s: down" in text
     assert "1 orphan aborted in sink 'facts'" in text
     assert "checkpoint 3 replayed: it was decided already, no sink wrote" in text
@@ -244,7 +296,13 @@ def test_the_live_view_shows_rows_by_sink() -> None:
 
 
 def test_the_live_view_shows_the_job_in_a_panel() -> None:
-    text = text_of(LiveView, *RECOVERED, *taken(0, 1000), *taken(1)[:2], JobRestarting("orders", "boom", 1, 2.0))
+    text = text_of(
+        LiveView,
+        *RECOVERED,
+        *taken(0, 1000),
+        *taken(1)[:2],
+        JobRestarting("orders", "boom", 1, 2.0),
+    )
     last = text[text.rindex("╭") :]
     for part in (
         "orders  restarting",
@@ -270,7 +328,9 @@ def test_the_panel_says_what_a_start_waits_for() -> None:
 
 @pytest.mark.parametrize("width", [60, 200])
 def test_the_panel_leaves_room_for_the_echo_of_ctrl_c(width: int) -> None:
-    """If `^C` behind the last line wrapped, the panel would be drawn a line too low, and its top would stay."""
+    """If `^C` behind the last line wrapped, the panel would be drawn a line too low, and
+    its top would stay.
+    """
     console = Console(file=io.StringIO(), force_terminal=True, width=width)
     view = LiveView("orders", console)
     lines = console.render_lines(view.panel(), pad=False)
@@ -294,7 +354,9 @@ class Gone(io.StringIO):
 
 
 @pytest.mark.parametrize("kind", [PlainView, LiveView])
-def test_a_console_that_nobody_reads_falls_silent_and_ends_nothing(kind: Callable[[str, Console], View]) -> None:
+def test_a_console_that_nobody_reads_falls_silent_and_ends_nothing(
+    kind: Callable[[str, Console], View],
+) -> None:
     console = JobConsole(file=Gone(), force_terminal=kind is LiveView, width=80)
     with kind("orders", console) as view:
         for event in [*RECOVERED, JobRestarting("orders", "boom", 1, 2.0), *taken(0)]:
@@ -314,4 +376,7 @@ def test_a_console_that_nobody_reads_falls_silent_and_ends_nothing(kind: Callabl
     ],
 )
 def test_auto_is_live_on_a_terminal(mode: ProgressMode, terminal: bool, kind: type[View]) -> None:
-    assert type(make_view(mode, "orders", Console(file=io.StringIO(), force_terminal=terminal))) is kind
+    assert (
+        type(make_view(mode, "orders", Console(file=io.StringIO(), force_terminal=terminal)))
+        is kind
+    )

@@ -1,4 +1,6 @@
-"""What Spark prints at a start: Ivy's report of the jars is kept back, and everything else is not."""
+"""What Spark prints at a start: Ivy's report of the jars is kept back, and
+everything else is not.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from twophase.cli.display.views import SilentView
 from twophase.cli.run import _run_to_its_end
 from twophase.errors import StopJobError
 
-# Spark 4.2.0 that finds Delta in its Ivy cache; the lines of a first fetch are those of Ivy's source.
+# Spark 4.2.0 that finds Delta in its Ivy cache; the lines of a first fetch are
+# those of Ivy's source.
 IVY = """\
 :: loading settings :: url = jar:file:/opt/spark/jars/ivy-2.5.3.jar!/org/apache/ivy/core/settings/ivysettings.xml
 Ivy Default Cache set to: /home/ada/.ivy2.5.2/cache
@@ -36,9 +39,12 @@ downloading https://repo1.maven.org/maven2/io/delta/delta-storage/4.4.0/delta-st
 :: retrieving :: org.apache.spark#spark-submit-parent-cb91f24d
 \tconfs: [default]
 \t0 artifacts copied, 2 already retrieved (0kB/16ms)
-"""
+"""  # noqa: E501
 GREETING = "WARNING: Using incubator modules: jdk.incubator.vector\n"
-WARNING = "26/11/23 12:58:42 WARN NativeCodeLoader: Unable to load native-hadoop library for your platform...\n"
+WARNING = (
+    "26/11/23 12:58:42 WARN NativeCodeLoader: Unable to load native-hadoop "
+    "library for your platform...\n"
+)
 END = "the end\n"
 
 
@@ -82,9 +88,14 @@ def test_once_spark_is_up_a_line_that_looks_like_ivys_is_printed() -> None:
 
 
 @pytest.mark.parametrize("error", [None, StopJobError("no")], ids=repr)
-def test_what_spark_says_of_its_end_is_kept_back_unless_the_job_has_failed(error: Exception | None) -> None:
+def test_what_spark_says_of_its_end_is_kept_back_unless_the_job_has_failed(
+    error: Exception | None,
+) -> None:
     """A short job ends while Spark still starts workers for it, and Spark calls that an error."""
-    output, job = SparkOutput(print), mock.Mock(await_termination=mock.Mock(side_effect=error), query=None)
+    output, job = (
+        SparkOutput(print),
+        mock.Mock(await_termination=mock.Mock(side_effect=error), query=None),
+    )
     with nullcontext() if error is None else pytest.raises(StopJobError):
         _run_to_its_end(job, SilentView("orders"), output)
     assert output.muted is (error is None)

@@ -1,4 +1,6 @@
-"""A job file is checked whole before Spark starts; an error names the file, the key and what to do."""
+"""A job file is checked whole before Spark starts; an error names the file, the
+key and what to do.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ from twophase.errors import ConfigError
 
 MINIMAL: dict[str, Any] = {
     "name": "orders",
-    "source": {"format": "json", "schema": "id long", "options": {"path": "in", "maxFilesPerTrigger": 1, "x": True}},
+    "source": {
+        "format": "json",
+        "schema": "id long",
+        "options": {"path": "in", "maxFilesPerTrigger": 1, "x": True},
+    },
     "sinks": {"facts": {"type": "memory"}},
     "options": {"checkpointLocation": "/chk/orders"},
 }
@@ -37,7 +43,9 @@ def test_options_of_a_source_become_texts(path: Path) -> None:
 
 
 def test_options_of_a_sink_stay_as_they_are(path: Path) -> None:
-    job = load(path, {"sinks": {"hive": {"type": "hive", "options": {"partition_by": ["dt"], "rows": 5}}}})
+    job = load(
+        path, {"sinks": {"hive": {"type": "hive", "options": {"partition_by": ["dt"], "rows": 5}}}}
+    )
     assert job.sinks["hive"].options == {"partition_by": ["dt"], "rows": 5}
 
 
@@ -49,13 +57,17 @@ def test_several_sources_are_named_by_their_views(path: Path) -> None:
 
 def test_the_command_line_overrides_options_and_trigger(path: Path) -> None:
     overrides = {"checkpointLocation": "/other", "restore.path": "/chk/orders/chk/x-1-1.1"}
-    job = load(path, {"trigger": {"processingTime": "10 seconds"}}, overrides=overrides, available_now=True)
+    job = load(
+        path, {"trigger": {"processingTime": "10 seconds"}}, overrides=overrides, available_now=True
+    )
     assert job.options == overrides
     assert job.trigger == {"availableNow": True}
 
 
 def test_a_trigger_takes_the_units_of_every_duration(path: Path) -> None:
-    assert load(path, {"trigger": {"processingTime": "1.5 min"}}).trigger == {"processingTime": "90000 milliseconds"}
+    assert load(path, {"trigger": {"processingTime": "1.5 min"}}).trigger == {
+        "processingTime": "90000 milliseconds"
+    }
     assert load(path, {"trigger": {"availableNow": True}}).trigger == {"availableNow": True}
 
 
@@ -66,9 +78,21 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"sinks": {}}, "sinks is empty", "at least one"),
     ({"sinks": ["mysql"]}, "sinks is a list, not a mapping", "KEY: VALUE"),
     ({"sinks": {"f/g": {"type": "mysql"}}}, "sink name 'f/g'", "letters"),
-    ({"sinks": {"facts": {"typ": "mysql"}}}, "sinks.facts: unknown option 'typ'; did you mean 'type'", "job.yaml"),
-    ({"sinks": {"facts": {"type": "mysql", "options": None}}}, "sinks.facts.options is empty", "KEY: VALUE"),
-    ({"source": {"format": "json", "options": {"path": ["a"]}}}, "source.options.path is a list", "one value"),
+    (
+        {"sinks": {"facts": {"typ": "mysql"}}},
+        "sinks.facts: unknown option 'typ'; did you mean 'type'",
+        "job.yaml",
+    ),
+    (
+        {"sinks": {"facts": {"type": "mysql", "options": None}}},
+        "sinks.facts.options is empty",
+        "KEY: VALUE",
+    ),
+    (
+        {"source": {"format": "json", "options": {"path": ["a"]}}},
+        "source.options.path is a list",
+        "one value",
+    ),
     ({"source": {"schema": "id long"}}, "source: option 'format' is required", "job.yaml"),
     ({"source": None}, "one of source and sources, not neither", "sources"),
     ({"sources": {"a": {"format": "rate"}}}, "one of source and sources, not both", "sources"),
@@ -79,8 +103,16 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
         "letters",
     ),
     ({"options": {}}, "options: option 'checkpointLocation' is required", "job.yaml"),
-    ({"options": {"checkpointLocation": "/c", "checkpoint.timeout": "1 week"}}, "'1 week': give a number", "job.yaml"),
-    ({"trigger": {"processingTime": "1 s", "availableNow": True}}, "exactly one trigger", "availableNow"),
+    (
+        {"options": {"checkpointLocation": "/c", "checkpoint.timeout": "1 week"}},
+        "'1 week': give a number",
+        "job.yaml",
+    ),
+    (
+        {"trigger": {"processingTime": "1 s", "availableNow": True}},
+        "exactly one trigger",
+        "availableNow",
+    ),
     ({"trigger": {}}, "exactly one trigger", "availableNow"),
     ({"spark": {"conf": {"spark.x": None}}}, "spark.conf.spark.x is empty", "one value"),
     ({"spark": {"conf": {1: "a"}}}, "spark.conf: the key 1 is a int", "quote it"),
@@ -127,14 +159,20 @@ def test_a_key_given_twice_is_refused_with_its_place(path: Path) -> None:
 def test_merged_keys_may_be_overridden(path: Path) -> None:
     text = yaml.safe_dump({key: value for key, value in MINIMAL.items() if key != "sinks"})
     job = load(
-        path, text + "sinks:\n  a: &a {type: x, options: &o {k: 1, l: 2}}\n  b: {<<: *a, options: {<<: *o, k: 3}}\n"
+        path,
+        text
+        + (
+            "sinks:\n  a: &a {type: x, options: &o {k: 1, l: 2}}\n"
+            "  b: {<<: *a, options: {<<: *o, k: 3}}\n"
+        ),
     )
     assert job.sinks["b"].type == "x"
     assert job.sinks["b"].options == {"k": 3, "l": 2}
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"- a\n", b"\xff\xfe\x00", b"[" * 5000, b"a: !!python/name:os.system\n", b"\x00"]
+    "content",
+    [b"", b"- a\n", b"\xff\xfe\x00", b"[" * 5000, b"a: !!python/name:os.system\n", b"\x00"],
 )
 def test_other_files_are_refused_by_name(path: Path, content: bytes) -> None:
     path.write_bytes(content)

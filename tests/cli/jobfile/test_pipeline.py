@@ -29,15 +29,24 @@ class Pipeline:
         self.spark = spark
         self.root = root
         (root / "in").mkdir()
-        (root / "in" / "0.json").write_text("".join(f'{{"id": {number}}}\n' for number in range(10)))
+        (root / "in" / "0.json").write_text(
+            "".join(f'{{"id": {number}}}\n' for number in range(10))
+        )
         self.source = {"format": "json", "schema": "id long", "options": {"path": str(root / "in")}}
 
     def job(self, **change: Any) -> JobFile:
         sinks = {"facts": {"type": "x"}}
         options = {"checkpointLocation": str(self.root / "job"), "restart.strategy": "none"}
-        content = {"name": "orders", "source": self.source, "sinks": sinks, "options": options} | change
+        content = {
+            "name": "orders",
+            "source": self.source,
+            "sinks": sinks,
+            "options": options,
+        } | change
         path = self.root / "job.yaml"
-        path.write_text(yaml.safe_dump({key: value for key, value in content.items() if value is not None}))
+        path.write_text(
+            yaml.safe_dump({key: value for key, value in content.items() if value is not None})
+        )
         return load_job_file(path, {}, available_now=True)
 
     def writer(self, kind: type[FolderSink] = FolderSink, **change: Any) -> StreamWriter:
@@ -74,7 +83,9 @@ def test_sql_transforms_the_source_and_each_sink_sees_its_own_query(pipeline: Pi
 def test_several_sources_are_views_of_one_query(pipeline: Pipeline) -> None:
     sources = {"a": pipeline.source, "b": pipeline.source}
     pipeline.run(
-        source=None, sources=sources, sql="select id from a where id < 2 union all select -id from b where id = 3"
+        source=None,
+        sources=sources,
+        sql="select id from a where id < 2 union all select -id from b where id = 3",
     )
     assert pipeline.rows("facts") == [(-3,), (0,), (1,)]
 
@@ -130,7 +141,9 @@ def test_a_job_can_be_stopped_while_its_recovery_waits_for_a_target(pipeline: Pi
     assert pipeline.rows("facts") == [(number,) for number in range(10)]
 
 
-def test_stopping_a_job_that_could_not_start_returns(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopping_a_job_that_could_not_start_returns(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: Any) -> None:
         raise ConfigError("the target is not right")
 

@@ -27,7 +27,11 @@ ENTRIES = [
 
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_entry_points, "entry_points", lambda group: ENTRIES if group == "twophase.sinks" else [])
+    monkeypatch.setattr(
+        sink_entry_points,
+        "entry_points",
+        lambda group: ENTRIES if group == "twophase.sinks" else [],
+    )
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
 
@@ -59,14 +63,26 @@ def test_a_module_beside_the_job_file_serves_driver_and_workers(tmp_path: Path) 
     (tmp_path / "sinks_of_mine.py").write_text(
         "from twophase.testing.folder import FolderSink\n\nclass MySink(FolderSink):\n    pass\n"
     )
-    assert type(make(tmp_path, "sinks_of_mine:MySink", path=str(tmp_path / "t"))).__name__ == "MySink"
+    assert (
+        type(make(tmp_path, "sinks_of_mine:MySink", path=str(tmp_path / "t"))).__name__ == "MySink"
+    )
     assert os.environ["PYTHONPATH"].split(os.pathsep)[0] == str(tmp_path)
 
 
 BAD = [
-    ("folde", {}, "unknown sink type 'folde'; did you mean 'folder'? Known types: absent, folder", "module:Class"),
+    (
+        "folde",
+        {},
+        "unknown sink type 'folde'; did you mean 'folder'? Known types: absent, folder",
+        "module:Class",
+    ),
     ("kafka", {}, "unknown sink type 'kafka'. Known types: absent, folder", "install"),
-    ("absent", {}, "'absent' cannot be loaded: No module named 'module_of_an_extra'", "pip install 'twophase[absent]'"),
+    (
+        "absent",
+        {},
+        "'absent' cannot be loaded: No module named 'module_of_an_extra'",
+        "pip install 'twophase[absent]'",
+    ),
     ("no.such:Sink", {}, "'no.such:Sink' cannot be loaded", "module:Class"),
     ("twophase.testing.folder:Nothing", {}, "cannot be loaded", "module:Class"),
     (":Sink", {}, "cannot be loaded", "module:Class"),
@@ -104,8 +120,14 @@ class Two(FolderSink):
 def conf(folder: Path, kinds: list[str], **given: str) -> dict[str, str]:
     """What Spark is started with for sinks of these types."""
     (folder / "needy.py").write_text(NEEDY)
-    sinks = {kind: {"type": f"needy:{kind}", "options": {"path": str(folder / kind)}} for kind in kinds}
-    job = {"name": "orders", "source": {"format": "rate"}, "options": {"checkpointLocation": "/chk"}}
+    sinks = {
+        kind: {"type": f"needy:{kind}", "options": {"path": str(folder / kind)}} for kind in kinds
+    }
+    job = {
+        "name": "orders",
+        "source": {"format": "rate"},
+        "options": {"checkpointLocation": "/chk"},
+    }
     path = folder / "job.yaml"
     path.write_text(yaml.safe_dump({**job, "sinks": sinks, "spark": {"conf": given}}))
     loaded = load_job_file(path, {})
@@ -126,7 +148,11 @@ def test_spark_is_started_with_what_a_sink_asks_for_and_the_file_wins(tmp_path: 
 
 def test_two_sinks_that_ask_for_different_things_need_a_word_from_the_user(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"sinks\.Two needs spark\.jars\.packages=a:two:1, another sink needs a:one:1"
+        ConfigError,
+        match=r"sinks\.Two needs spark\.jars\.packages=a:two:1, another sink needs a:one:1",
     ):
         conf(tmp_path, ["One", "Two"])
-    assert conf(tmp_path, ["One", "Two"], **{"spark.jars.packages": "both"})["spark.jars.packages"] == "both"
+    assert (
+        conf(tmp_path, ["One", "Two"], **{"spark.jars.packages": "both"})["spark.jars.packages"]
+        == "both"
+    )

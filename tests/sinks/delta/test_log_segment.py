@@ -1,4 +1,6 @@
-"""The application ids of a Delta table from the files of its log: what is read, and what is left to Delta."""
+"""The application ids of a Delta table from the files of its log: what is read, and
+what is left to Delta.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ class Folder:
 
 
 def txn(app_id: str, version: Any, updated_ms: Any = None) -> dict[str, Any]:
-    return {"appId": app_id, "version": version, **({} if updated_ms is None else {"lastUpdated": updated_ms})}
+    return {
+        "appId": app_id,
+        "version": version,
+        **({} if updated_ms is None else {"lastUpdated": updated_ms}),
+    }
 
 
 def lines(*actions: dict[str, Any]) -> bytes:
@@ -50,7 +56,9 @@ def commit(*marks: dict[str, Any]) -> bytes:
 
 
 def parquet(*marks: dict[str, Any] | None, column: str = "txn") -> bytes:
-    fields = pa.struct([("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())])
+    fields = pa.struct(
+        [("appId", pa.string()), ("version", pa.int64()), ("lastUpdated", pa.int64())]
+    )
     out = io.BytesIO()
     adds = pa.array([{"path": "a"}] * len(marks))
     pq.write_table(pa.table({"add": adds, column: pa.array(marks, fields)}), out)
@@ -68,9 +76,13 @@ def segment(version: int, checkpoint: int, folder: Folder, names: Sequence[str])
     )
 
 
-def read(files: Mapping[str, bytes], version: int, checkpoint: int = -1, until_ms: int | None = None) -> dict[str, int]:
+def read(
+    files: Mapping[str, bytes], version: int, checkpoint: int = -1, until_ms: int | None = None
+) -> dict[str, int]:
     folder = Folder(files)
-    return LogFiles(folder).transactions(segment(version, checkpoint, folder, list(files)), until_ms)
+    return LogFiles(folder).transactions(
+        segment(version, checkpoint, folder, list(files)), until_ms
+    )
 
 
 def name(version: int, suffix: str = "json") -> str:
@@ -78,25 +90,42 @@ def name(version: int, suffix: str = "json") -> str:
 
 
 def test_the_latest_commit_wins_also_when_it_is_lower() -> None:
-    files = {name(0): commit(txn("a", 7), txn("b", 1)), name(1): commit(), name(2): commit(txn("a", 3))}
+    files = {
+        name(0): commit(txn("a", 7), txn("b", 1)),
+        name(1): commit(),
+        name(2): commit(txn("a", 3)),
+    }
     assert read(files, 2) == {"a": 3, "b": 1}
 
 
 def test_commits_count_after_the_checkpoint() -> None:
-    files = {name(4, "checkpoint.parquet"): parquet(None, txn("a", 1), txn("b", 2)), name(5): commit(txn("a", 9))}
+    files = {
+        name(4, "checkpoint.parquet"): parquet(None, txn("a", 1), txn("b", 2)),
+        name(5): commit(txn("a", 9)),
+    }
     assert read(files, 5, 4) == {"a": 9, "b": 2}
 
 
 def test_a_checkpoint_in_parts_is_read_whole() -> None:
     parts = [parquet(txn("a", 1)), parquet(None, None), parquet(txn("b", 2))]
-    files = {name(4, f"checkpoint.{part:010d}.{3:010d}.parquet"): data for part, data in enumerate(parts, 1)}
+    files = {
+        name(4, f"checkpoint.{part:010d}.{3:010d}.parquet"): data
+        for part, data in enumerate(parts, 1)
+    }
     assert read(files, 4, 4) == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize(
     ("kind", "data"),
     [
-        ("json", lines({"checkpointMetadata": {"version": 4}}, {"txn": txn("a", 5)}, {"sidecar": {"path": "s"}})),
+        (
+            "json",
+            lines(
+                {"checkpointMetadata": {"version": 4}},
+                {"txn": txn("a", 5)},
+                {"sidecar": {"path": "s"}},
+            ),
+        ),
         ("parquet", parquet(txn("a", 5), None)),
     ],
 )
@@ -106,18 +135,27 @@ def test_a_v2_checkpoint_has_them_in_its_main_file(kind: str, data: bytes) -> No
 
 def test_a_compaction_stands_for_its_commits() -> None:
     compacted = f"_delta_log/{1:020d}.{3:020d}.compacted.json"
-    files = {name(0): commit(txn("a", 0)), compacted: commit(txn("a", 3)), name(4): commit(txn("b", 4))}
+    files = {
+        name(0): commit(txn("a", 0)),
+        compacted: commit(txn("a", 3)),
+        name(4): commit(txn("b", 4)),
+    }
     assert read(files, 4) == {"a": 3, "b": 4}
 
 
 def test_a_staged_commit_counts_like_any_other() -> None:
-    files = {name(0): commit(txn("a", 0)), f"_delta_log/_staged_commits/{1:020d}.{UUID}.json": commit(txn("a", 1))}
+    files = {
+        name(0): commit(txn("a", 0)),
+        f"_delta_log/_staged_commits/{1:020d}.{UUID}.json": commit(txn("a", 1)),
+    }
     assert read(files, 1) == {"a": 1}
 
 
 def test_what_is_too_old_is_forgotten_after_the_latest_has_won() -> None:
     files = {
-        name(0): commit(txn("old", 1, 10), txn("undated", 2), txn("back", 3, 30), txn("kept", 4, 21)),
+        name(0): commit(
+            txn("old", 1, 10), txn("undated", 2), txn("back", 3, 30), txn("kept", 4, 21)
+        ),
         name(1): commit(txn("back", 4, 20)),
     }
     assert read(files, 1, until_ms=20) == {"kept": 4}
@@ -145,18 +183,41 @@ UNREADABLE = {
     "a log that begins late": ({name(1): commit()}, 1, -1),
     "a log that ends early": (SOUND, 3, -1),
     "a log that ends late": (SOUND, 1, -1),
-    "a version twice": ({**SOUND, f"_delta_log/_staged_commits/{2:020d}.{UUID}.json": commit()}, 2, -1),
-    "a compaction that overlaps": ({**SOUND, f"_delta_log/{2:020d}.{3:020d}.compacted.json": commit()}, 3, -1),
-    "a compaction that ends before it begins": ({f"_delta_log/{0:020d}.{-1:020d}.compacted.json": commit()}, -1, -1),
+    "a version twice": (
+        {**SOUND, f"_delta_log/_staged_commits/{2:020d}.{UUID}.json": commit()},
+        2,
+        -1,
+    ),
+    "a compaction that overlaps": (
+        {**SOUND, f"_delta_log/{2:020d}.{3:020d}.compacted.json": commit()},
+        3,
+        -1,
+    ),
+    "a compaction that ends before it begins": (
+        {f"_delta_log/{0:020d}.{-1:020d}.compacted.json": commit()},
+        -1,
+        -1,
+    ),
     "a file of an unknown kind": ({name(0, "avro"): commit()}, 0, -1),
     "a checkpoint of an unknown kind": ({name(2, "checkpoint.avro"): b""}, 2, 2),
     "a checkpoint of another version": ({CHECKPOINT: parquet(None)}, 3, 3),
     "a checkpoint without a file": ({}, 2, 2),
     "a file of a checkpoint that is not there": ({CHECKPOINT: parquet(None)}, 2, -1),
-    "a part that is missing": ({name(2, f"checkpoint.{1:010d}.{2:010d}.parquet"): parquet(None)}, 2, 2),
-    "two checkpoints": ({CHECKPOINT: parquet(None), name(2, f"checkpoint.{UUID}.parquet"): parquet(None)}, 2, 2),
+    "a part that is missing": (
+        {name(2, f"checkpoint.{1:010d}.{2:010d}.parquet"): parquet(None)},
+        2,
+        2,
+    ),
+    "two checkpoints": (
+        {CHECKPOINT: parquet(None), name(2, f"checkpoint.{UUID}.parquet"): parquet(None)},
+        2,
+        2,
+    ),
     "an application id in two parts": (
-        {name(2, f"checkpoint.{part:010d}.{2:010d}.parquet"): parquet(txn("a", part)) for part in (1, 2)},
+        {
+            name(2, f"checkpoint.{part:010d}.{2:010d}.parquet"): parquet(txn("a", part))
+            for part in (1, 2)
+        },
         2,
         2,
     ),

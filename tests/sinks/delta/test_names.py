@@ -17,7 +17,9 @@ PIECES = st.builds(PieceName, st.uuids().map(str), st.integers(0, 10**18 - 1), A
 
 
 def transaction(name: PieceName, owner: Owner = OWNER, offsets: str = "ab" * 32) -> TransactionId:
-    return TransactionId(owner.job, name.lineage, name.checkpoint, name.attempt, owner.sink, offsets)
+    return TransactionId(
+        owner.job, name.lineage, name.checkpoint, name.attempt, owner.sink, offsets
+    )
 
 
 @settings(deadline=None)
@@ -34,17 +36,26 @@ def test_no_piece_has_files_of_another(one: PieceName, other: PieceName) -> None
     assert mine == (one == other)
 
 
-@pytest.mark.parametrize(("one", "other"), [((1, 1, 1), (11, 1, 1)), ((1, 1, 1), (1, 1, 11)), ((1, 11, 1), (1, 1, 1))])
-def test_numbers_that_begin_alike_are_kept_apart(one: tuple[int, int, int], other: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    ("one", "other"), [((1, 1, 1), (11, 1, 1)), ((1, 1, 1), (1, 1, 11)), ((1, 11, 1), (1, 1, 1))]
+)
+def test_numbers_that_begin_alike_are_kept_apart(
+    one: tuple[int, int, int], other: tuple[int, int, int]
+) -> None:
     lineage = new_lineage_id()
-    names = [PieceName(lineage, number, Attempt(generation, counter)) for number, generation, counter in (one, other)]
+    names = [
+        PieceName(lineage, number, Attempt(generation, counter))
+        for number, generation, counter in (one, other)
+    ]
     assert not names[0].data_files(OWNER).startswith(names[1].data_files(OWNER))
     assert not names[1].data_files(OWNER).startswith(names[0].data_files(OWNER))
 
 
 @settings(deadline=None)
 @given(st.tuples(NAMES, NAMES), st.tuples(NAMES, NAMES))
-def test_no_owner_has_files_records_or_marks_of_another(one: tuple[str, str], other: tuple[str, str]) -> None:
+def test_no_owner_has_files_records_or_marks_of_another(
+    one: tuple[str, str], other: tuple[str, str]
+) -> None:
     mine, theirs = Owner(*one), Owner(*other)
     name = PieceName(new_lineage_id(), 1, Attempt(1, 1))
     same = mine == theirs
@@ -56,7 +67,8 @@ def test_no_owner_has_files_records_or_marks_of_another(one: tuple[str, str], ot
 
 
 @pytest.mark.parametrize(
-    "piece", ["{0}-01-1.1", "{0}-1-1.01", "{0}-1-1", "{0}-1-1.1.intent", "{0}--1-1.1", "x{0}-1-1.1", ""]
+    "piece",
+    ["{0}-01-1.1", "{0}-1-1.01", "{0}-1-1", "{0}-1-1.1.intent", "{0}--1-1.1", "x{0}-1-1.1", ""],
 )
 def test_a_name_that_is_not_quite_ours_is_nobodys(piece: str) -> None:
     lineage = new_lineage_id()

@@ -46,7 +46,11 @@ def test_what_is_wrong_is_named(options: dict[str, Any], named: str) -> None:
 
 def test_text_is_taken_as_spark_gives_it() -> None:
     options = parse(path="/a", create="true", merge_schema="false", partition_by=["dt", "region"])
-    assert (options.create, options.merge_schema, options.partition_by) == (True, False, ("dt", "region"))
+    assert (options.create, options.merge_schema, options.partition_by) == (
+        True,
+        False,
+        ("dt", "region"),
+    )
 
 
 def test_a_sink_that_was_not_opened_says_so() -> None:

@@ -1,4 +1,6 @@
-"""A job stops where this very JVM has the table's lock for a commit that nobody waits for: no retry gets it. Without Spark."""
+"""A job stops where this very JVM has the table's lock for a commit that nobody waits for: no retry
+gets it. Without Spark.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ from twophase.sinks.delta.table_lock import JVM_NAME, python_lock, table_lock
 
 TARGET = "delta:orders"
 PIECE = Piece(PieceName.of(INTENT.transaction), INTENT, MANIFEST, digest(encode_manifest(MANIFEST)))
-REMEDY = "end this JVM (in a notebook, restart the kernel), then start the job again: it commits decided checkpoints."
+REMEDY = (
+    "end this JVM (in a notebook, restart the kernel), then start the job again: "
+    "it commits decided checkpoints."
+)
 
 
 class Table:
@@ -40,16 +45,28 @@ class Table:
         self.folder = folder
         self.tries = 0
         self._jvm: Any = SimpleNamespace(
-            set_property=lambda _key, _path: before, clear_property=lambda _: None, open_file=self._no_file
+            set_property=lambda _key, _path: before,
+            clear_property=lambda _: None,
+            open_file=self._no_file,
         )
         snapshot = SimpleNamespace(
-            version=INTENT.base, transactions={}, noted_transactions={}, shape=SHAPE, retention_ms=None
+            version=INTENT.base,
+            transactions={},
+            noted_transactions={},
+            shape=SHAPE,
+            retention_ms=None,
         )
-        transaction = SimpleNamespace(snapshot=snapshot, watch=lambda _: None, defer_checkpoint=lambda: None)
+        transaction = SimpleNamespace(
+            snapshot=snapshot, watch=lambda _: None, defer_checkpoint=lambda: None
+        )
         log = SimpleNamespace(transaction=lambda: transaction, storage=self)
-        pieces = SimpleNamespace(get=lambda _: PIECE, named_by=lambda _: InLog.ABSENT, missing_files=lambda _: [])
+        pieces = SimpleNamespace(
+            get=lambda _: PIECE, named_by=lambda _: InLog.ABSENT, missing_files=lambda _: []
+        )
         owner = Owner(INTENT.transaction.job, INTENT.transaction.sink)
-        self.bound: Any = SimpleNamespace(owner=owner, target=TARGET, log=log, pieces=pieces, check=lambda _: None)
+        self.bound: Any = SimpleNamespace(
+            owner=owner, target=TARGET, log=log, pieces=pieces, check=lambda _: None
+        )
 
     @contextmanager
     def commit_lock(self) -> Any:
@@ -62,7 +79,9 @@ class Table:
 
 
 def commit(table: Table) -> Any:
-    [outcome] = Committer(table.bound, recovering=False).commit([CommitRequest(MANIFEST.committable(TARGET))])
+    [outcome] = Committer(table.bound, recovering=False).commit(
+        [CommitRequest(MANIFEST.committable(TARGET))]
+    )
     return outcome
 
 

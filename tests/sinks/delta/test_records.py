@@ -27,12 +27,18 @@ from twophase.sinks.delta.shape import TableShape
 
 TRANSACTION = TransactionId("orders", new_lineage_id(), 7, Attempt(2, 3), "lake", "ab" * 32)
 INTENT = Intent(TRANSACTION, "0a1b2c3d-0000-4000-8000-000000000000", 41, -1)
-SHAPE = TableShape(({"name": "id", "type": "long", "nullable": True, "metadata": {}},), (), ("appendOnly",), {})
+SHAPE = TableShape(
+    ({"name": "id", "type": "long", "nullable": True, "metadata": {}},), (), ("appendOnly",), {}
+)
 
 
-def action(path: str = "p=1/twophase-x-part-00000.parquet", rows: int | None = 3, size: int = 9) -> str:
+def action(
+    path: str = "p=1/twophase-x-part-00000.parquet", rows: int | None = 3, size: int = 9
+) -> str:
     stats = {} if rows is None else {"stats": json.dumps({"numRecords": rows})}
-    return json.dumps({"add": {"path": path, "size": size, "partitionValues": {}, **stats}}, ensure_ascii=False)
+    return json.dumps(
+        {"add": {"path": path, "size": size, "partitionValues": {}, **stats}}, ensure_ascii=False
+    )
 
 
 MANIFEST = Manifest(INTENT, SHAPE, (action(), action("grün.parquet")))
@@ -59,17 +65,24 @@ def test_a_manifest_of_no_files_is_one() -> None:
 
 @pytest.mark.parametrize("damage", [truncations, bit_flips])
 def test_every_damaged_record_is_refused(damage) -> None:
-    for data, decode in ((encode_intent(INTENT), decode_intent), (encode_manifest(MANIFEST), decode_manifest)):
+    for data, decode in (
+        (encode_intent(INTENT), decode_intent),
+        (encode_manifest(MANIFEST), decode_manifest),
+    ):
         for damaged in damage(data):
             with pytest.raises((DamagedRecordError, NewerFormatError)):
                 decode(damaged)
 
 
 def test_a_newer_record_is_refused_by_its_version() -> None:
-    for data, decode in ((encode_intent(INTENT), decode_intent), (encode_manifest(MANIFEST), decode_manifest)):
+    for data, decode in (
+        (encode_intent(INTENT), decode_intent),
+        (encode_manifest(MANIFEST), decode_manifest),
+    ):
         newer = data.replace(b"twophase-delta/1 ", b"twophase-delta/2 more ", 1)
         with pytest.raises(
-            NewerFormatError, match=r"file s3a://t/x was written by a newer twophase \(format 2; this one"
+            NewerFormatError,
+            match=r"file s3a://t/x was written by a newer twophase \(format 2; this one",
         ):
             decode(newer, "s3a://t/x")
 
@@ -93,7 +106,8 @@ def test_an_action_says_which_file_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "named"), [(action(rows=None), "no count of its rows"), ('{"remove":{"path":"x"}}', r"\['remove'\]")]
+    ("text", "named"),
+    [(action(rows=None), "no count of its rows"), ('{"remove":{"path":"x"}}', r"\['remove'\]")],
 )
 def test_an_action_without_rows_or_of_another_kind_is_refused(text: str, named: str) -> None:
     with pytest.raises(ValueError, match=named):

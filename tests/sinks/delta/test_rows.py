@@ -110,9 +110,14 @@ def test_a_column_that_is_needed_may_not_be_left_out() -> None:
     assert fitted(StructType([]), table, ("day",)).problems == (
         "column 'day' is not in the rows and is a partition column",
         "column 'n' is not in the rows and is NOT NULL",
-        "column 'd' is not in the rows and has a default value, which Delta only fills in for SQL: give it in the rows",
+        (
+            "column 'd' is not in the rows and has a default value, which Delta only fills in for "
+            "SQL: give it in the rows"
+        ),
     )
 
 
 def test_two_columns_of_one_name_are_a_problem() -> None:
-    assert fitted(struct(a=LongType(), A=LongType()), struct(a=LongType())).problems == ("column 'a' appears twice",)
+    assert fitted(struct(a=LongType(), A=LongType()), struct(a=LongType())).problems == (
+        "column 'a' appears twice",
+    )

@@ -10,7 +10,12 @@ import pytest
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.shape import TableShape, differences
 
-PROTOCOL = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"], "writerFeatures": []}
+PROTOCOL = {
+    "minReaderVersion": 3,
+    "minWriterVersion": 7,
+    "readerFeatures": ["deletionVectors"],
+    "writerFeatures": [],
+}
 
 
 def column(name: str, kind: Any = "long", nullable: bool = True, **metadata: Any) -> dict[str, Any]:
@@ -23,16 +28,25 @@ def marked(name: str, key: str, value: Any) -> dict[str, Any]:
 
 
 def shape(
-    *columns: dict[str, Any], partitions: tuple[str, ...] = (), features: tuple[str, ...] = (), **properties: str
+    *columns: dict[str, Any],
+    partitions: tuple[str, ...] = (),
+    features: tuple[str, ...] = (),
+    **properties: str,
 ) -> TableShape:
     protocol = {"protocol": {**PROTOCOL, "writerFeatures": [*features]}}
     schema = json.dumps({"type": "struct", "fields": [*columns]})
     configuration = {f"delta.{key.replace('__', '.')}": value for key, value in properties.items()}
-    table = {"schemaString": schema, "partitionColumns": [*partitions], "configuration": configuration}
+    table = {
+        "schemaString": schema,
+        "partitionColumns": [*partitions],
+        "configuration": configuration,
+    }
     return TableShape.read(json.dumps(protocol), json.dumps({"metaData": table}))
 
 
-BEFORE = shape(column("id"), column("name", "string", False), partitions=("id",), constraints__cheap="id < 9")
+BEFORE = shape(
+    column("id"), column("name", "string", False), partitions=("id",), constraints__cheap="id < 9"
+)
 
 
 def test_a_shape_is_read_back() -> None:
@@ -41,7 +55,9 @@ def test_a_shape_is_read_back() -> None:
 
 def same(*more: dict[str, Any], **properties: str) -> TableShape:
     constraints: dict[str, Any] = {"constraints__cheap": "id < 9", **properties}
-    return shape(column("id"), column("name", "string", False), *more, partitions=("id",), **constraints)
+    return shape(
+        column("id"), column("name", "string", False), *more, partitions=("id",), **constraints
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,9 +66,9 @@ def same(*more: dict[str, Any], **properties: str) -> TableShape:
         BEFORE,
         same(column("note", "string")),
         same(logRetentionDuration="interval 9 days"),
-        shape(column("id", comment="new"), column("name", "string"), partitions=("id",), constraints__cheap="id < 9"),
+        shape(column("id", comment="new"), column("name", "string"), partitions=("id",), constraints__cheap="id < 9"),  # noqa: E501
         shape(
-            column("name", "string", False), column("id"), partitions=("id",), features=("rowTracking",),
+            column("name", "string", False), column("id"), partitions=("id",), features=("rowTracking",),  # noqa: E501
             constraints__cheap="id < 9",
         ),
     ],
@@ -65,7 +81,10 @@ def test_the_files_still_fit_after(now: TableShape) -> None:
 @pytest.mark.parametrize(
     ("now", "named"),
     [
-        (shape(column("id"), partitions=("id",), constraints__cheap="id < 9"), "'name' was dropped"),
+        (
+            shape(column("id"), partitions=("id",), constraints__cheap="id < 9"),
+            "'name' was dropped",
+        ),
         (same(column("note", "string", False)), "'note' was added"),
         (same(marked("twice", "delta.generationExpression", "id * 2")), "'twice' was added"),
         (same(marked("n", "delta.identity.start", 1)), "'n' was added"),
@@ -73,13 +92,22 @@ def test_the_files_still_fit_after(now: TableShape) -> None:
         (same(constraints__other="id > 0"), "delta.constraints.other was None"),
         (same(columnMapping__mode="name"), "delta.columnMapping.mode"),
         (same(enableIcebergCompatV2="true"), "enableIcebergCompatV2"),
-        (shape(column("id"), column("name", "string", False), constraints__cheap="id < 9"), "partition columns"),
+        (
+            shape(column("id"), column("name", "string", False), constraints__cheap="id < 9"),
+            "partition columns",
+        ),
         (
             shape(column("id", "string"), column("name", "string", False), partitions=("id",)),
             "'id' was long and is string",
         ),
-        (shape(column("id", nullable=False), column("name", "string", False)), "'id' was nullable and is not"),
-        (shape(marked("id", "delta.columnMapping.physicalName", "x")), "'id' has other column metadata"),
+        (
+            shape(column("id", nullable=False), column("name", "string", False)),
+            "'id' was nullable and is not",
+        ),
+        (
+            shape(marked("id", "delta.columnMapping.physicalName", "x")),
+            "'id' has other column metadata",
+        ),
     ],
 )
 def test_the_files_do_not_fit_after(now: TableShape, named: str) -> None:
@@ -93,8 +121,12 @@ def test_a_dropped_feature_is_a_change() -> None:
 
 def test_what_is_not_known_is_refused_by_name() -> None:
     assert refusals(shape(column("id"), features=("rowTracking", "clustering"))) == []
-    assert refusals(shape(column("id"), features=("newThing",))) == ["table feature 'newThing' is not supported"]
-    [identity] = refusals(shape(marked("n", "delta.identity.start", 1), features=("identityColumns",)))
+    assert refusals(shape(column("id"), features=("newThing",))) == [
+        "table feature 'newThing' is not supported"
+    ]
+    [identity] = refusals(
+        shape(marked("n", "delta.identity.start", 1), features=("identityColumns",))
+    )
     assert "'n' is an identity column" in identity
     [varchar] = refusals(shape(column("s", "string", __CHAR_VARCHAR_TYPE_STRING="varchar(5)")))
     assert "'s' is varchar(5)" in varchar

@@ -1,4 +1,6 @@
-"""The lock of a table on a local disk: Python's, and the JVM's, here of a JVM without Spark (`integration/delta/test_neighbours.py`)."""
+"""The lock of a table on a local disk: Python's, and the JVM's, here of a JVM without Spark
+(`integration/delta/test_neighbours.py`).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,14 @@ from harness.rights import permissions_checked
 from twophase.sinks.delta import table_lock as module
 from twophase.sinks.delta.jvm import Jvm, may_be_running
 from twophase.sinks.delta.names import FOLDER
-from twophase.sinks.delta.table_lock import JVM_NAME, NAME, JvmLockedError, make_jvm_file, python_lock, table_lock
+from twophase.sinks.delta.table_lock import (
+    JVM_NAME,
+    NAME,
+    JvmLockedError,
+    make_jvm_file,
+    python_lock,
+    table_lock,
+)
 from twophase.startup.java import java, pyspark_jars
 
 HOLDER = """
@@ -51,7 +60,9 @@ with connected(int(sys.argv[2])) as jvm, table_lock(Path(sys.argv[1]), jvm):
 
 @contextmanager
 def connected(port: int) -> Iterator[Jvm]:
-    """A JVM that other Pythons may use too, as that of a notebook, of Livy, or of PYSPARK_GATEWAY_PORT."""
+    """A JVM that other Pythons may use too, as that of a notebook, of Livy, or of
+    PYSPARK_GATEWAY_PORT.
+    """
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
     session: Any = SimpleNamespace(_jvm=gateway.jvm, _jsparkSession=None)
     try:
@@ -71,16 +82,23 @@ def table(tmp_path: Path) -> Path:
 def holder(table: Path) -> Iterator[subprocess.Popen[str]]:
     """Another driver in the middle of a commit."""
     command = [sys.executable, "-c", HOLDER, str(table)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         yield process
         process.kill()
 
 
-def test_a_commit_does_not_begin_while_another_process_commits(table: Path, holder: subprocess.Popen[str]) -> None:
+def test_a_commit_does_not_begin_while_another_process_commits(
+    table: Path, holder: subprocess.Popen[str]
+) -> None:
     assert holder.poll() is None
-    with pytest.raises(TimeoutError, match=f"{table / NAME} could not be had within"), python_lock(table, 0):
+    with (
+        pytest.raises(TimeoutError, match=f"{table / NAME} could not be had within"),
+        python_lock(table, 0),
+    ):
         pass
 
 
@@ -119,7 +137,8 @@ def test_a_file_system_that_locks_only_what_may_be_written_is_named(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = re.escape(
-        f"NFS locks only what may be written: let the accounts of all jobs write {table / NAME} (chmod, chgrp)"
+        "NFS locks only what may be written: let the accounts of all jobs write "
+        f"{table / NAME} (chmod, chgrp)"
     )
 
     def as_on_nfs(_descriptor: int, _operation: int) -> None:
@@ -130,7 +149,9 @@ def test_a_file_system_that_locks_only_what_may_be_written_is_named(
         pass
 
 
-def test_another_error_of_the_lock_is_not_taken_for_that(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_error_of_the_lock_is_not_taken_for_that(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def without_locks(_descriptor: int, _operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -141,7 +162,9 @@ def test_another_error_of_the_lock_is_not_taken_for_that(table: Path, monkeypatc
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
 @pytest.mark.parametrize("rights", [0o755, 0o775, 0o2770, 0o777])
-def test_whoever_may_write_into_the_folder_may_lock_for_the_jvm(table: Path, rights: int, umask: int) -> None:
+def test_whoever_may_write_into_the_folder_may_lock_for_the_jvm(
+    table: Path, rights: int, umask: int
+) -> None:
     """Java locks only what it may write, and whoever made the file may have had a narrow umask."""
     (table / FOLDER).chmod(rights)
     before = os.umask(umask)
@@ -152,18 +175,24 @@ def test_whoever_may_write_into_the_folder_may_lock_for_the_jvm(table: Path, rig
     assert (table / JVM_NAME).stat().st_mode & rights & 0o666 == rights & 0o666
 
 
-def test_a_file_that_died_before_it_had_its_rights_gets_them_from_the_next_commit(table: Path) -> None:
+def test_a_file_that_died_before_it_had_its_rights_gets_them_from_the_next_commit(
+    table: Path,
+) -> None:
     (table / FOLDER).chmod(0o777)
     (table / JVM_NAME).touch(mode=0o600)
     make_jvm_file(table / JVM_NAME)
     assert (table / JVM_NAME).stat().st_mode & 0o777 == 0o666
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder a group of which it is no member")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can give a folder a group of which it is no member"
+)
 def test_a_file_system_that_keeps_other_groups_or_rights_costs_no_commit(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group that a user namespace or NFS does not map; rights that vfat and some FUSE mounts give to all files alike."""
+    """A group that a user namespace or NFS does not map; rights that vfat and some FUSE mounts give
+    to all files alike.
+    """
     os.chown(table / FOLDER, -1, 12_345)
     (table / FOLDER).chmod(0o777)
     (table / JVM_NAME).touch(mode=0o600)
@@ -182,19 +211,32 @@ def test_a_file_system_that_keeps_other_groups_or_rights_costs_no_commit(
 def test_an_account_that_may_not_write_the_jvm_s_file_gets_a_named_error(table: Path) -> None:
     (table / JVM_NAME).touch()
     (table / JVM_NAME).chmod(0o444)
-    with permissions_checked(), pytest.raises(PermissionError, match="let the accounts of all jobs write"):
+    with (
+        permissions_checked(),
+        pytest.raises(PermissionError, match="let the accounts of all jobs write"),
+    ):
         make_jvm_file(table / JVM_NAME)
 
 
-# -- the JVM's lock ------------------------------------------------------------------------------------------------------
+# -- the JVM's lock --------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def server() -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A JVM, and its port."""
     [jar] = pyspark_jars().glob("py4j-*.jar")
-    command = [java(), "-XX:TieredStopAtLevel=1", "-cp", str(jar), "py4j.GatewayServer", "--die-on-broken-pipe", "0"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    command = [
+        java(),
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        str(jar),
+        "py4j.GatewayServer",
+        "--die-on-broken-pipe",
+        "0",
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         yield process, int(process.stdout.readline())
         process.kill()
@@ -213,16 +255,23 @@ def is_locked(path: Path) -> bool:
 @contextmanager
 def another_jvm(table: Path) -> Iterator[None]:
     """Another process that has the second lock."""
-    script = "import fcntl, sys; f = open(sys.argv[1], 'wb'); fcntl.lockf(f, fcntl.LOCK_EX); print(flush=True); input()"
+    script = (
+        "import fcntl, sys; f = open(sys.argv[1], 'wb'); fcntl.lockf(f, fcntl.LOCK_EX); "
+        "print(flush=True); input()"
+    )
     command = [sys.executable, "-c", script, str(table / JVM_NAME)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdout is not None
         other.stdout.readline()
         yield
         other.kill()
 
 
-def test_a_jvm_has_its_lock_as_long_as_a_commit_takes(table: Path, server: tuple[subprocess.Popen[str], int]) -> None:
+def test_a_jvm_has_its_lock_as_long_as_a_commit_takes(
+    table: Path, server: tuple[subprocess.Popen[str], int]
+) -> None:
     with connected(server[1]) as jvm:
         for _ in range(2):
             with table_lock(table, jvm):
@@ -237,7 +286,10 @@ def test_a_commit_that_waits_for_another_jvm_leaves_nothing_behind(
     with connected(server[1]) as jvm:
         with another_jvm(table):
             for _ in range(2):
-                with pytest.raises(TimeoutError, match=f"{JVM_NAME} could not be had within"), table_lock(table, jvm):
+                with (
+                    pytest.raises(TimeoutError, match=f"{JVM_NAME} could not be had within"),
+                    table_lock(table, jvm),
+                ):
                     pass
         with table_lock(table, jvm):
             pass
@@ -249,13 +301,18 @@ def test_a_jvm_whose_python_died_in_a_commit_keeps_its_lock_and_the_next_python_
     """The JVM may still be at that commit. To close the file once would release its lock."""
     process, port = server
     command = [sys.executable, "-c", ON_A_JVM, str(table), str(port)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as driver:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "held\n"
         driver.kill()
     with connected(port) as jvm:
         for _ in range(2):
-            with pytest.raises(JvmLockedError, match=f"this very JVM .* {table / JVM_NAME}"), table_lock(table, jvm):
+            with (
+                pytest.raises(JvmLockedError, match=f"this very JVM .* {table / JVM_NAME}"),
+                table_lock(table, jvm),
+            ):
                 pass
             assert is_locked(table / JVM_NAME)
     process.kill()
@@ -263,7 +320,7 @@ def test_a_jvm_whose_python_died_in_a_commit_keeps_its_lock_and_the_next_python_
     assert not is_locked(table / JVM_NAME)
 
 
-# -- a commit whose answer does not come ---------------------------------------------------------------------------------
+# -- a commit whose answer does not come -----------------------------------------------------------
 
 
 def below(error: BaseException, cause: BaseException) -> BaseException:
@@ -275,13 +332,17 @@ def below(error: BaseException, cause: BaseException) -> BaseException:
 UNANSWERED = {
     "Ctrl-C": KeyboardInterrupt(),
     "exit": SystemExit(3),
-    "no connection": Py4JNetworkError("An error occurred while trying to connect to the Java server"),
+    "no connection": Py4JNetworkError(
+        "An error occurred while trying to connect to the Java server"
+    ),
     "a connection that ends within a call": Py4JError("An error occurred while calling o42.commit"),
     "Ctrl-C, and an error behind it": below(AttributeError("shutdown_socket"), KeyboardInterrupt()),
     "the same, deeper": below(ValueError("b"), below(ValueError("a"), KeyboardInterrupt())),
 }
 ANSWERED = {
-    "no such method": Py4JError("An error occurred while calling o42.commit. Trace:\npy4j.Py4JException: no method\n"),
+    "no such method": Py4JError(
+        "An error occurred while calling o42.commit. Trace:\npy4j.Py4JException: no method\n"
+    ),
     "Python's own": OSError(errno.ENOSPC, "No space left on device"),
     "one behind another": below(ValueError("b"), ValueError("a")),
 }
@@ -310,7 +371,8 @@ def test_what_was_dealt_with_before_the_call_says_nothing_of_it() -> None:
 def collect(jvm: Jvm, folder: Path) -> None:
     """Have both sides drop what nobody uses any more: Java closes a file that nobody has.
 
-    Returns when Java has closed such a file: twice, since its thread for that takes those of one round in any order.
+    Returns when Java has closed such a file: twice, since its thread for that takes those of one
+    round in any order.
     """
     for number in range(2):
         control = folder / f"control-{number}"
@@ -332,9 +394,14 @@ def _lock_and_forget(jvm: Jvm, path: Path) -> None:
 def test_a_commit_that_is_interrupted_keeps_the_jvm_s_lock_and_the_next_one_gets_a_named_error(
     table: Path, server: tuple[subprocess.Popen[str], int]
 ) -> None:
-    """The JVM may stand before its rename: to close the file would let another driver commit meanwhile."""
+    """The JVM may stand before its rename: to close the file would let another
+    driver commit meanwhile.
+    """
     process, port = server
-    reported = re.escape(f"this very JVM has locked {table / JVM_NAME}") + ".* was interrupted .* end this JVM"
+    reported = (
+        re.escape(f"this very JVM has locked {table / JVM_NAME}")
+        + ".* was interrupted .* end this JVM"
+    )
     with connected(port) as jvm:
         with pytest.raises(KeyboardInterrupt), table_lock(table, jvm):
             raise KeyboardInterrupt
@@ -413,15 +480,19 @@ with connected(int(sys.argv[2])) as jvm:
             jvm._class("java.lang.Thread").sleep(60_000)
     except (KeyboardInterrupt, AttributeError):  # py4j's connections without pinned threads have no way to end the call
         print("interrupted", flush=True)
-"""
+"""  # noqa: E501
 
 
 def test_ctrl_c_in_a_call_of_the_main_thread_leaves_the_lock_though_its_python_ends(
     table: Path, server: tuple[subprocess.Popen[str], int]
 ) -> None:
-    """The JVM is still in that call. A Python that ends tells the JVM of all that it does not use any more."""
+    """The JVM is still in that call. A Python that ends tells the JVM of all that it
+    does not use any more.
+    """
     command = [sys.executable, "-c", INTERRUPTED, str(table), str(server[1])]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as driver:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "held\n"
         time.sleep(0.5)  # it is in the call

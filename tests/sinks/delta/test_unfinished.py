@@ -1,4 +1,6 @@
-"""Which pieces in doubt were never pre-committed, as their records and the table's log show it. Without Spark."""
+"""Which pieces in doubt were never pre-committed, as their records and the table's log show
+it. Without Spark.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,15 @@ NO_FILE = {NEXT: '{"add":{"path":"part-00000.parquet"}}'}
 
 
 def orphans(records: Mapping[str, bytes], commits: Mapping[int, str]) -> Orphans:
-    """Of one piece with these records, in a table of which this is left of the commits since it was begun."""
-    log: Any = SimpleNamespace(commit_text=commits.get, snapshot=lambda: SimpleNamespace(version=NEXT))
-    stem = f"{INTENT.transaction.lineage}-{INTENT.transaction.checkpoint}-{INTENT.transaction.attempt}"
+    """Of one piece with these records, in a table of which this is left of the commits
+    since it was begun.
+    """
+    log: Any = SimpleNamespace(
+        commit_text=commits.get, snapshot=lambda: SimpleNamespace(version=NEXT)
+    )
+    stem = (
+        f"{INTENT.transaction.lineage}-{INTENT.transaction.checkpoint}-{INTENT.transaction.attempt}"
+    )
     files = {f"{stem}{kind}": data for kind, data in records.items()}
     log.storage = SimpleNamespace(
         names=lambda _: list(files),
@@ -50,9 +58,16 @@ def test_a_piece_with_an_intent_alone_was_never_pre_committed() -> None:
         ({**WHOLE, ".manifest": b""}, NO_FILE),
         (NEVER, {}),
     ],
-    ids=["whole", "its manifest is cut", "its manifest is empty", "the log was cleaned of a commit that may name it"],
+    ids=[
+        "whole",
+        "its manifest is cut",
+        "its manifest is empty",
+        "the log was cleaned of a commit that may name it",
+    ],
 )
-def test_a_piece_that_may_have_been_is_not_called_so(records: Mapping[str, bytes], commits: Mapping[int, str]) -> None:
+def test_a_piece_that_may_have_been_is_not_called_so(
+    records: Mapping[str, bytes], commits: Mapping[int, str]
+) -> None:
     found = orphans(records, commits)
     [piece] = found.in_doubt()
     assert found.unfinished([piece]) == []
@@ -61,7 +76,10 @@ def test_a_piece_that_may_have_been_is_not_called_so(records: Mapping[str, bytes
 def test_a_piece_that_cannot_be_committed_has_no_handle() -> None:
     """By that an adoption tells that it may not guess."""
     cut = {**WHOLE, ".manifest": WHOLE[".manifest"][:-1]}
-    handles = [[piece.handle for piece in orphans(records, NO_FILE).in_doubt()] for records in (WHOLE, cut, NEVER)]
+    handles = [
+        [piece.handle for piece in orphans(records, NO_FILE).in_doubt()]
+        for records in (WHOLE, cut, NEVER)
+    ]
     assert [bool(handle) for [handle] in handles] == [True, False, False]
 
 
@@ -71,7 +89,8 @@ def test_a_piece_of_a_newer_version_is_neither_torn_nor_an_orphan(kind: str) -> 
     newer = {**WHOLE, kind: WHOLE[kind].replace(b"twophase-delta/1 ", b"twophase-delta/2 ", 1)}
     found = orphans(newer, NO_FILE)
     with pytest.raises(
-        NewerFormatError, match=rf"file:/orders/.*{kind} was written by a newer twophase \(format 2; this"
+        NewerFormatError,
+        match=rf"file:/orders/.*{kind} was written by a newer twophase \(format 2; this",
     ):
         found.in_doubt()
     [piece] = orphans(WHOLE, NO_FILE).in_doubt()

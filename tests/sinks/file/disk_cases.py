@@ -1,4 +1,6 @@
-"""What `test_small_disk.py` runs on a tmpfs of one megabyte: python -m tests.sinks.file.disk_cases FOLDER CASE."""
+"""What `test_small_disk.py` runs on a tmpfs of one megabyte: python -m
+tests.sinks.file.disk_cases FOLDER CASE.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def full_before_the_decision(folder: Path) -> None:
     table = FileHarness(folder / "orders")
     sink = table.opened()
     with pytest.raises(DeclinedError, match="No space left on device"):
-        table.write(sink, [{"id": n, "name": os.urandom(100_000).hex(), "amount": 0.0} for n in range(20)])
+        table.write(
+            sink, [{"id": n, "name": os.urandom(100_000).hex(), "amount": 0.0} for n in range(20)]
+        )
     sink.abort(sink.in_doubt())
     assert (table.files(), table.staged()) == ([], [])
     assert commit(sink, table.write(sink, orders(range(5)), 1)) == [Committed()]

@@ -51,7 +51,9 @@ def test_a_local_folder_may_be_named_in_each_of_these_forms(tmp_path: Path, form
     assert opened(form.format(tmp_path / "orders")).target() == f"file:{tmp_path / 'orders'}"
 
 
-@pytest.mark.parametrize("path", ["/etc/orders", "{root}/../orders", "{root}x/orders", "{root}/link/orders", "/"])
+@pytest.mark.parametrize(
+    "path", ["/etc/orders", "{root}/../orders", "{root}x/orders", "{root}/link/orders", "/"]
+)
 def test_a_path_outside_the_allowed_root_is_refused(tmp_path: Path, path: str) -> None:
     root = tmp_path / "lake"
     root.mkdir()
@@ -92,7 +94,9 @@ def test_a_folder_that_everyone_can_write_is_refused(tmp_path: Path) -> None:
         ({"path": ""}, "path"),
     ],
 )
-def test_an_option_that_is_not_right_is_named(tmp_path: Path, options: dict[str, Any], what: str) -> None:
+def test_an_option_that_is_not_right_is_named(
+    tmp_path: Path, options: dict[str, Any], what: str
+) -> None:
     with pytest.raises(ConfigError, match=what):
         FileSink(**{"path": str(tmp_path), **options})
 
@@ -102,20 +106,48 @@ def test_an_option_that_is_not_right_is_named(tmp_path: Path, options: dict[str,
     [
         (FIELDS, {"partition_by": ["dt"]}, "partition column 'dt' is not in the rows"),
         (FIELDS, {"partition_by": ["amount"]}, "column 'amount': double does not read back"),
-        (pa.schema([("name", pa.string())]), {"partition_by": ["name"]}, "no column beside the partition columns"),
+        (
+            pa.schema([("name", pa.string())]),
+            {"partition_by": ["name"]},
+            "no column beside the partition columns",
+        ),
         (pa.schema([("id", pa.int64()), ("ID", pa.int64())]), {}, "column 'id' appears twice"),
-        (pa.schema([("id", pa.int64()), ("_p", pa.string())]), {"partition_by": ["_p"]}, "readers would skip"),
-        (pa.schema([("id", pa.int64()), ("n", pa.null())]), {}, "column 'n': null has no place in parquet"),
-        (pa.schema([("id", pa.int64()), ("b", pa.binary())]), {"format": "csv"}, "CSV has no bytes"),
-        (pa.schema([("id", pa.int64()), ("l", pa.list_(pa.int8()))]), {"format": "csv"}, "CSV has no nested values"),
+        (
+            pa.schema([("id", pa.int64()), ("_p", pa.string())]),
+            {"partition_by": ["_p"]},
+            "readers would skip",
+        ),
+        (
+            pa.schema([("id", pa.int64()), ("n", pa.null())]),
+            {},
+            "column 'n': null has no place in parquet",
+        ),
+        (
+            pa.schema([("id", pa.int64()), ("b", pa.binary())]),
+            {"format": "csv"},
+            "CSV has no bytes",
+        ),
+        (
+            pa.schema([("id", pa.int64()), ("l", pa.list_(pa.int8()))]),
+            {"format": "csv"},
+            "CSV has no nested values",
+        ),
         (pa.schema([("id", pa.int64()), ("d", pa.duration("us"))]), {"format": "orc"}, "duration"),
         (
             pa.schema([("id", pa.int64()), ("t", pa.timestamp("us"))]),
             {"format": "orc"},
             "column 't': pyarrow and Spark",
         ),
-        (pa.schema([("m", pa.map_(pa.int32(), pa.string()))]), {"format": "json"}, "keys of a JSON object"),
-        (pa.schema([("s", pa.struct([("x", pa.list_(pa.null()))]))]), {}, "column 's': null has no place"),
+        (
+            pa.schema([("m", pa.map_(pa.int32(), pa.string()))]),
+            {"format": "json"},
+            "keys of a JSON object",
+        ),
+        (
+            pa.schema([("s", pa.struct([("x", pa.list_(pa.null()))]))]),
+            {},
+            "column 's': null has no place",
+        ),
     ],
     ids=lambda value: None if isinstance(value, str) else "",
 )
@@ -136,7 +168,9 @@ def test_columns_that_would_not_read_back_are_refused(
         if (kind, other) != ("csv", "another type")
     ],
 )
-def test_a_folder_with_other_files_is_refused_and_left_as_it_was(tmp_path: Path, kind: str, other: str) -> None:
+def test_a_folder_with_other_files_is_refused_and_left_as_it_was(
+    tmp_path: Path, kind: str, other: str
+) -> None:
     table = FileHarness(tmp_path / "orders", format=kind, partition_by=["name"])
     sink = table.opened()
     commit(sink, table.write(sink, orders([1])))

@@ -1,4 +1,6 @@
-"""Hazards H22 to H25: what else may be in the folder, or happen to it, between and during the phases."""
+"""Hazards H22 to H25: what else may be in the folder, or happen to it, between and
+during the phases.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ import pytest
 
 from harness.selection import representatives
 from harness.staged_sink_harness import FileHarness, Interrupt, commit, final, orders
-from twophase.errors import FencedError, NewerFormatError, PreflightError, StopJobError, TargetChangedError
+from twophase.errors import (
+    FencedError,
+    NewerFormatError,
+    PreflightError,
+    StopJobError,
+    TargetChangedError,
+)
 from twophase.failpoints import FailpointError
 from twophase.ids import Attempt, Subtask
 from twophase.protocol.committable import Committable
@@ -34,19 +42,25 @@ def test_h22_a_rename_never_replaces_a_file(tmp_path: Path) -> None:
     (tmp_path / "theirs").write_text("theirs")
     with pytest.raises(FileExistsError):
         rename_new(tmp_path / "ours", tmp_path / "theirs")
-    assert ((tmp_path / "ours").read_text(), (tmp_path / "theirs").read_text()) == ("ours", "theirs")
+    assert ((tmp_path / "ours").read_text(), (tmp_path / "theirs").read_text()) == (
+        "ours",
+        "theirs",
+    )
 
 
 def test_h22_a_file_system_without_such_a_rename_is_refused(
     table: FileHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # 1 << 4 is a flag that no file system has: the kernel answers as one does that does not know RENAME_NOREPLACE.
+    # 1 << 4 is a flag that no file system has: the kernel answers as one does that does not
+    # know RENAME_NOREPLACE.
     monkeypatch.setattr(disk, "_NOREPLACE", 1 << 4)
     with pytest.raises(PreflightError, match="never replaces"):
         table.opened()
 
 
-@pytest.mark.parametrize("point", representatives(["C12", "F03", "F04", "C14", "C15"], {"F03", "C14"}))
+@pytest.mark.parametrize(
+    "point", representatives(["C12", "F03", "F04", "C14", "C15"], {"F03", "C14"})
+)
 def test_h23_a_commit_that_died_is_finished_by_the_next_driver(
     table: FileHarness, sink: FileSink, interrupt: Interrupt, point: str
 ) -> None:
@@ -70,7 +84,8 @@ def test_a_piece_with_files_in_the_table_is_never_aborted(
     with pytest.raises(FailpointError):
         commit(sink, piece)
     interrupt("")
-    again = table.opened()  # of a job whose folder was restored from a backup: no decision of it names the piece
+    # of a job whose folder was restored from a backup: no decision of it names the piece
+    again = table.opened()
     with pytest.raises(StopJobError, match="decided in another folder, and its commit has begun"):
         again.abort(again.in_doubt())
     assert commit(again, piece) == [Committed()]
@@ -102,7 +117,9 @@ def test_h23_a_file_that_was_moved_and_is_gone_is_lost(
     assert "/1 is gone" in outcome.evidence
 
 
-def test_h23_a_staged_file_that_is_gone_or_cut_is_lost(table: FileHarness, sink: FileSink, piece: Committable) -> None:
+def test_h23_a_staged_file_that_is_gone_or_cut_is_lost(
+    table: FileHarness, sink: FileSink, piece: Committable
+) -> None:
     (folder,) = table.staged()
     os.truncate(folder / "1", 10)
     (outcome,) = commit(sink, piece)
@@ -120,21 +137,31 @@ def test_h23_a_manifest_that_is_not_the_one_of_the_checkpoint_commits_nothing(
 ) -> None:
     path = table.staged()[0] / "manifest"
     data = path.read_bytes()
-    other = dataclasses.replace(Manifest.decode(data), files=Manifest.decode(data).files[:1]).encode()
-    path.write_bytes({"flip": data[:-9] + bytes([data[-9] ^ 1]) + data[-8:], "cut": data[:-1], "swap": other}[damage])
+    other = dataclasses.replace(
+        Manifest.decode(data), files=Manifest.decode(data).files[:1]
+    ).encode()
+    path.write_bytes(
+        {"flip": data[:-9] + bytes([data[-9] ^ 1]) + data[-8:], "cut": data[:-1], "swap": other}[
+            damage
+        ]
+    )
     (outcome,) = commit(sink, piece)
     assert isinstance(outcome, Lost)
     assert "SHA-256 differs" in outcome.evidence
     assert table.files() == []
 
 
-def test_h23_every_cut_and_every_flipped_bit_of_a_manifest_is_seen(table: FileHarness, sink: FileSink) -> None:
+def test_h23_every_cut_and_every_flipped_bit_of_a_manifest_is_seen(
+    table: FileHarness, sink: FileSink
+) -> None:
     table.write(sink, orders([1]))
     data = (table.staged()[0] / "manifest").read_bytes()
     assert Manifest.decode(data).encode() == data
     cut = [data[:length] for length in range(len(data))]
     flipped = [
-        data[:byte] + bytes([data[byte] ^ 1 << bit]) + data[byte + 1 :] for byte in range(len(data)) for bit in range(8)
+        data[:byte] + bytes([data[byte] ^ 1 << bit]) + data[byte + 1 :]
+        for byte in range(len(data))
+        for bit in range(8)
     ]
     for damaged in (*cut, *flipped):
         with pytest.raises((DamagedRecordError, NewerFormatError)):
@@ -204,7 +231,9 @@ def test_a_link_in_place_of_a_partition_does_not_lead_out_of_the_table(
 def test_a_late_commit_of_an_older_driver_is_never_called_lost(
     table: FileHarness, sink: FileSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stands still after it has looked up the fence; another driver commits, then raises the fence."""
+    """It stands still after it has looked up the fence; another driver commits,
+    then raises the fence.
+    """
     late = committer.Committer(sink.table, lambda *_: None)
     newer = table.opened(Attempt(1, 1))
     assert commit(newer, piece) == [Committed()]
@@ -219,12 +248,19 @@ def test_a_decided_piece_whose_folder_was_deleted_stops_the_job_by_name(
     table: FileHarness, sink: FileSink, piece: Committable
 ) -> None:
     shutil.rmtree(table.path / "_twophase~contract~facts")
-    for call in (partial(commit, sink, piece), sink.history, partial(sink.fence, Attempt(9, 1)), sink.in_doubt):
+    for call in (
+        partial(commit, sink, piece),
+        sink.history,
+        partial(sink.fence, Attempt(9, 1)),
+        sink.in_doubt,
+    ):
         with pytest.raises(TargetChangedError, match="is gone, with all that is pre-committed"):
             call()
 
 
-def test_an_older_driver_that_was_overtaken_cannot_raise_its_fence(table: FileHarness, sink: FileSink) -> None:
+def test_an_older_driver_that_was_overtaken_cannot_raise_its_fence(
+    table: FileHarness, sink: FileSink
+) -> None:
     table.opened(Attempt(5, 1))
     with pytest.raises(FencedError):
         sink.fence(Attempt(4, 9))
@@ -248,7 +284,9 @@ def test_a_hidden_folder_that_was_deleted_makes_decided_pieces_lost_never_commit
 def test_a_committed_file_that_is_deleted_is_not_noticed(
     table: FileHarness, sink: FileSink, piece: Committable
 ) -> None:
-    """Others may delete and rewrite files of the table: the proof is beside them, and is all that is looked for."""
+    """Others may delete and rewrite files of the table: the proof is beside them, and is all
+    that is looked for.
+    """
     commit(sink, piece)
     final(table, 0).unlink()
     again = table.opened()

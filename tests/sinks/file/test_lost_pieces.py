@@ -69,10 +69,17 @@ def test_h23_a_piece_of_which_a_file_is_lost_leaves_nothing_in_the_table(
     assert table.staged() == []
 
 
-@pytest.mark.parametrize("how", representatives(["folder", "manifest", "damaged", "another"], {"folder", "another"}))
+@pytest.mark.parametrize(
+    "how", representatives(["folder", "manifest", "damaged", "another"], {"folder", "another"})
+)
 @pytest.mark.parametrize("point", ["F03", "F04"])
 def test_h23_a_piece_whose_manifest_is_lost_leaves_nothing_in_the_table(
-    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt, point: str, how: str
+    table: FileHarness,
+    sink: FileSink,
+    piece: Committable,
+    interrupt: Interrupt,
+    point: str,
+    how: str,
 ) -> None:
     """Its rows can be written again, and what is left of it does not stop a start."""
     begin(sink, piece, interrupt, point)
@@ -97,7 +104,9 @@ def test_h23_a_manifest_that_was_damaged_before_its_digest_was_taken_leaves_noth
     begin(sink, piece, interrupt, "F03")
     lose(table.staged()[0], "damaged")
     digest = hashlib.sha256((table.staged()[0] / "manifest").read_bytes()).hexdigest()
-    (outcome,) = commit(sink, dataclasses.replace(piece, handle={**piece.handle, "manifest_sha256": digest}))
+    (outcome,) = commit(
+        sink, dataclasses.replace(piece, handle={**piece.handle, "manifest_sha256": digest})
+    )
     assert isinstance(outcome, Lost)
     assert table.files() == []
 
@@ -132,7 +141,9 @@ def test_what_stops_before_a_piece_is_called_lost_takes_nothing_out(
 def test_a_folder_that_cannot_be_searched_stops_the_job_by_name(
     table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt
 ) -> None:
-    """As `lost+found` cannot where the table is a mount point. Files of the piece may be there, and no retry mends that."""
+    """As `lost+found` cannot where the table is a mount point. Files of the piece may be there, and
+    no retry mends that.
+    """
     begin(sink, piece, interrupt, "F04")
     shutil.rmtree(table.staged()[0])
     closed = table.path / "theirs" / "lost+found"
@@ -151,7 +162,11 @@ def test_a_folder_that_cannot_be_searched_stops_the_job_by_name(
 
 
 def test_a_fence_that_is_raised_in_the_last_moment_keeps_the_files_in_the_table(
-    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt, monkeypatch: pytest.MonkeyPatch
+    table: FileHarness,
+    sink: FileSink,
+    piece: Committable,
+    interrupt: Interrupt,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begin(sink, piece, interrupt, "F04")
     lose(table.staged()[0], "manifest")
@@ -170,7 +185,11 @@ def test_a_fence_that_is_raised_in_the_last_moment_keeps_the_files_in_the_table(
 
 
 def test_a_death_while_files_are_taken_out_is_finished_by_the_next_driver(
-    table: FileHarness, sink: FileSink, piece: Committable, interrupt: Interrupt, monkeypatch: pytest.MonkeyPatch
+    table: FileHarness,
+    sink: FileSink,
+    piece: Committable,
+    interrupt: Interrupt,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begin(sink, piece, interrupt, "F04")
     shutil.rmtree(table.staged()[0])
@@ -254,7 +273,9 @@ def test_a_file_of_a_lost_piece_that_was_changed_stops_the_job(
     assert [path.name for path in table.files()] == [final(table, 1).name, final(table, 2).name]
 
 
-def test_a_file_that_is_staged_too_is_not_taken_out(table: FileHarness, sink: FileSink, piece: Committable) -> None:
+def test_a_file_that_is_staged_too_is_not_taken_out(
+    table: FileHarness, sink: FileSink, piece: Committable
+) -> None:
     (staged,) = table.staged()
     (staged / "manifest").unlink()
     final(table, 1).parent.mkdir()

@@ -1,4 +1,6 @@
-"""Names of pieces, fences, marks and files: each reads back as what it was made of, and no two owners share one."""
+"""Names of pieces, fences, marks and files: each reads back as what it was made of, and no
+two owners share one.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_a_fence_and_a_mark_read_back(attempt: Attempt, checkpoint: int) -> None
     assert parse_mark(mark_name(LINEAGE, checkpoint)) == (LINEAGE, checkpoint)
 
 
-@pytest.mark.parametrize("form", ["", "manifest", ".", "..", "{}-1-1.1-0.0/x", "{}-01-1.1-0.0", "{}-1-1.1"])
+@pytest.mark.parametrize(
+    "form", ["", "manifest", ".", "..", "{}-1-1.1-0.0/x", "{}-01-1.1-0.0", "{}-1-1.1"]
+)
 def test_what_is_not_of_this_form_is_nobody_s(form: str) -> None:
     text = form.format(LINEAGE)
     assert (PieceName.parse(text), parse_fence(text), parse_mark(text)) == (None, None, None)
@@ -70,4 +74,6 @@ def test_no_owner_has_the_name_under_which_another_one_s_folder_is_made(tmp_path
     for owner in owners:
         StagingArea(tmp_path, owner).make()
         StagingArea(tmp_path, owner).make()
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(owner.folder for owner in owners)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        owner.folder for owner in owners
+    )

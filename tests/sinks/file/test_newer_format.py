@@ -1,4 +1,6 @@
-"""Manifests of a newer version of twophase are refused by their version, and their pieces stay where they are."""
+"""Manifests of a newer version of twophase are refused by their version, and their pieces
+stay where they are.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ def test_a_newer_manifest_stops_what_would_read_it_and_its_files_stay(
 ) -> None:
     renew(table.staged()[0] / "manifest")
     before = snapshot(table.path)
-    with pytest.raises(NewerFormatError, match=r"/manifest was written by a newer twophase \(format 2; this one reads"):
+    with pytest.raises(
+        NewerFormatError,
+        match=r"/manifest was written by a newer twophase \(format 2; this one reads",
+    ):
         USES[use](sink, piece)
     assert snapshot(table.path) == before
 
@@ -60,7 +65,9 @@ def test_a_decided_newer_piece_is_neither_lost_nor_damaged(
     assert len(table.rows_visible()) == 3
 
 
-def test_a_newer_piece_among_others_stops_the_cleanup_of_a_start(table: FileHarness, sink: FileSink) -> None:
+def test_a_newer_piece_among_others_stops_the_cleanup_of_a_start(
+    table: FileHarness, sink: FileSink
+) -> None:
     for number in range(2):
         table.write(sink, orders([number]), number)
     renew(table.staged()[1] / "manifest")
@@ -89,6 +96,8 @@ def test_a_newer_waiting_partition_stops_the_commit_and_stays(tmp_path: Path) ->
     (file,) = (tmp_path / "pending").iterdir()
     file.write_bytes(b"twophase-files/2 partition\n" + file.read_bytes())
     before = snapshot(tmp_path)
-    with pytest.raises(NewerFormatError, match=r"/pending/[0-9a-f]{64} was written by a newer twophase"):
+    with pytest.raises(
+        NewerFormatError, match=r"/pending/[0-9a-f]{64} was written by a newer twophase"
+    ):
         pending.partitions()
     assert snapshot(tmp_path) == before

@@ -1,4 +1,6 @@
-"""Partition values from hell: each reads back equal, or is refused by name before anything is visible."""
+"""Partition values from hell: each reads back equal, or is refused by name before
+anything is visible.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from harness.staged_sink_harness import FileHarness, commit
 from twophase.errors import RejectedRowsError
 from twophase.ids import Subtask
 from twophase.protocol.outcome import Committed
-from twophase.sinks.common.partition_names import MAX_NAME_BYTES, NULL_NAME, RefusedValueError, escape, folder_name
+from twophase.sinks.common.partition_names import (
+    MAX_NAME_BYTES,
+    NULL_NAME,
+    RefusedValueError,
+    escape,
+    folder_name,
+)
 from twophase.sinks.common.staging.rows import divide
 from twophase.testing.harness import transaction_id
 
@@ -26,7 +34,13 @@ FIELDS = pa.schema([("id", pa.int64()), ("part", pa.string())])
 def test_the_corpus_is_large_and_its_values_are_distinct() -> None:
     assert len(VALUES) >= 200
     assert len(set(VALUES)) == len(VALUES)
-    assert {unicodedata.normalize("NFC", "é"), unicodedata.normalize("NFD", "é"), "../../x", "%2f", None} <= {*READABLE}
+    assert {
+        unicodedata.normalize("NFC", "é"),
+        unicodedata.normalize("NFD", "é"),
+        "../../x",
+        "%2f",
+        None,
+    } <= {*READABLE}
 
 
 def test_every_value_reads_back_equal_and_stays_in_the_table(tmp_path: Path) -> None:
@@ -51,9 +65,17 @@ def test_a_value_that_would_read_back_as_another_is_refused(tmp_path: Path, valu
 
 def test_several_partition_columns_of_every_type_read_back_equal(tmp_path: Path) -> None:
     fields = pa.schema(
-        [("id", pa.int64()), ("day", pa.date32()), ("hot", pa.bool_()), ("shard", pa.int32()), ("part", pa.string())]
+        [
+            ("id", pa.int64()),
+            ("day", pa.date32()),
+            ("hot", pa.bool_()),
+            ("shard", pa.int32()),
+            ("part", pa.string()),
+        ]
     )
-    table = FileHarness(tmp_path / "orders", fields, partition_by=["day", "hot", "shard", "part"], format="orc")
+    table = FileHarness(
+        tmp_path / "orders", fields, partition_by=["day", "hot", "shard", "part"], format="orc"
+    )
     sink = table.opened()
     rows = [
         {"id": number, "day": day, "hot": hot, "shard": shard, "part": part}
@@ -70,13 +92,17 @@ def test_several_partition_columns_of_every_type_read_back_equal(tmp_path: Path)
 
 
 def test_rows_keep_their_order_within_a_partition() -> None:
-    batch = pa.RecordBatch.from_pydict({"id": list(range(100)), "part": ["abc"[number % 3] for number in range(100)]})
+    batch = pa.RecordBatch.from_pydict(
+        {"id": list(range(100)), "part": ["abc"[number % 3] for number in range(100)]}
+    )
     parts = {values: rows.column("id").to_pylist() for values, rows in divide(batch, ["part"])}
     assert parts == {(letter,): list(range(start, 100, 3)) for start, letter in enumerate("abc")}
 
 
 def test_a_name_escapes_what_spark_escapes() -> None:
-    """The characters were read out of Spark 4.2.0, `ExternalCatalogUtils.escapePathName`; NUL is added."""
+    """The characters were read out of Spark 4.2.0, `ExternalCatalogUtils.escapePathName`;
+    NUL is added.
+    """
     escaped = {chr(code) for code in range(0x180) if escape(chr(code)) != chr(code)}
     assert escaped == {*map(chr, range(0x20)), "\x7f", *"\"#%'*/:=?[\\]^{"}
     assert escape("a/b=%c") == "a%2Fb%3D%25c"
@@ -101,7 +127,9 @@ def test_refused_values_are_named(value: str) -> None:
         folder_name("part", value)
 
 
-def test_a_piece_is_written_with_more_partitions_than_a_process_may_open_files(tmp_path: Path) -> None:
+def test_a_piece_is_written_with_more_partitions_than_a_process_may_open_files(
+    tmp_path: Path,
+) -> None:
     table = FileHarness(tmp_path / "orders", FIELDS, partition_by=["part"])
     sink = table.opened()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -115,13 +143,18 @@ def test_a_piece_is_written_with_more_partitions_than_a_process_may_open_files(t
     assert len(table.files()) == 200
 
 
-def test_a_bounded_buffer_becomes_several_files_of_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bounded_buffer_becomes_several_files_of_one_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("twophase.sinks.common.staging.writer._BUFFER_BYTES", 2_000)
     table = FileHarness(tmp_path / "orders", FIELDS, partition_by=["part"])
     sink = table.opened()
     writer = sink.writer(transaction_id(), Subtask(0, 0))
     for first in range(0, 1_000, 100):
-        rows = [{"id": number, "part": "much" if number % 10 else "little"} for number in range(first, first + 100)]
+        rows = [
+            {"id": number, "part": "much" if number % 10 else "little"}
+            for number in range(first, first + 100)
+        ]
         writer.write(pa.RecordBatch.from_pylist(rows, FIELDS))
     piece = writer.pre_commit()
     assert piece is not None

@@ -1,6 +1,8 @@
-"""A disk that is full, or cannot be written, before and after the decision: nothing visible, nothing lost.
+"""A disk that is full, or cannot be written, before and after the decision: nothing
+visible, nothing lost.
 
-Each case runs `disk_cases.py` in a mount namespace of its own, with a tmpfs of one megabyte for the table.
+Each case runs `disk_cases.py` in a mount namespace of its own, with a tmpfs of one
+megabyte for the table.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ _TIMEOUT_S = 120
 def test_nothing_is_visible_and_nothing_is_lost(tmp_path: Path, case: str) -> None:
     if subprocess.run([*_UNSHARE, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this account may not make a mount namespace")
-    mount = 'mount -t tmpfs -o size=1m,mode=755 tmpfs "$1" && exec "$2" -m tests.sinks.file.disk_cases "$1" "$3"'
+    mount = (
+        'mount -t tmpfs -o size=1m,mode=755 tmpfs "$1" && exec "$2" -m '
+        'tests.sinks.file.disk_cases "$1" "$3"'
+    )
     ended = subprocess.run(
         [*_UNSHARE, "sh", "-c", mount, "sh", str(tmp_path), sys.executable, case],
         cwd=ROOT,

@@ -1,4 +1,6 @@
-"""Which pieces in doubt were never pre-committed, and what is said where the table does not tell."""
+"""Which pieces in doubt were never pre-committed, and what is said where the
+table does not tell.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def test_a_piece_without_a_manifest_and_without_a_file_in_the_table_was_never_pr
     assert sink.unfinished([begun]) == [begun]
 
 
-def test_a_piece_with_either_of_them_may_have_been(table: FileHarness, sink: FileSink, piece: Committable) -> None:
+def test_a_piece_with_either_of_them_may_have_been(
+    table: FileHarness, sink: FileSink, piece: Committable
+) -> None:
     assert sink.unfinished([piece]) == []
     (table.staged()[0] / "manifest").unlink()
     final(table, 0).parent.mkdir()
@@ -36,7 +40,9 @@ def test_a_piece_with_either_of_them_may_have_been(table: FileHarness, sink: Fil
     assert sink.unfinished([piece]) == []
 
 
-def test_a_piece_that_cannot_be_committed_has_no_handle(table: FileHarness, sink: FileSink, piece: Committable) -> None:
+def test_a_piece_that_cannot_be_committed_has_no_handle(
+    table: FileHarness, sink: FileSink, piece: Committable
+) -> None:
     """By that an adoption tells that it may not guess."""
     assert [found.handle for found in sink.in_doubt()] == [piece.handle]
     assert piece.handle
@@ -45,7 +51,9 @@ def test_a_piece_that_cannot_be_committed_has_no_handle(table: FileHarness, sink
 
 
 def asked(sink: FileSink, piece: Committable) -> StopJobError:
-    """What is raised where it cannot be determined; it says nothing of a loss, or of a start, which does not ask this."""
+    """What is raised where it cannot be determined; it says nothing of a loss, or of a start, which
+    does not ask this.
+    """
     with pytest.raises(StopJobError) as stop:
         sink.unfinished([piece])
     assert "lost" not in str(stop.value).replace("lost+found", "")

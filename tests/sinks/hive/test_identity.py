@@ -1,4 +1,6 @@
-"""Which Hive table the proofs are of, by the time at which the metastore made it: without a metastore."""
+"""Which Hive table the proofs are of, by the time at which the metastore made it:
+without a metastore.
+"""
 
 from __future__ import annotations
 
@@ -24,5 +26,13 @@ def test_a_table_that_is_recreated_within_the_same_second_is_not_noticed(
 ) -> None:
     """The metastore counts seconds."""
     note(MADE, tmp_path)
-    again = HiveTable("shop.orders", str(tmp_path), Format.PARQUET, pa.schema([]), ("dt",), (pa.string(),), made_again)
+    again = HiveTable(
+        "shop.orders",
+        str(tmp_path),
+        Format.PARQUET,
+        pa.schema([]),
+        ("dt",),
+        (pa.string(),),
+        made_again,
+    )
     assert bool(why_another(again, made_again, lambda: False, tmp_path)) is is_noticed

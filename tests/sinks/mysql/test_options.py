@@ -20,12 +20,23 @@ def parse(**options) -> MySqlOptions:
 
 def test_the_url_says_where_to_go():
     where = parse(url="mysql://app%40x@db.example/my%20shop").endpoint()
-    assert (where.host, where.port, where.user, where.schema) == ("db.example", 3306, "app@x", "my shop")
+    assert (where.host, where.port, where.user, where.schema) == (
+        "db.example",
+        3306,
+        "app@x",
+        "my shop",
+    )
 
 
 def test_options_come_as_text_too():
-    options = parse(load_rows="1000", lock_wait_timeout="2 s", allow_unsafe_durability="true", protocol="xa")
-    assert (options.load_rows, options.lock_wait_timeout_s, options.allow_unsafe_durability) == (1000, 2.0, True)
+    options = parse(
+        load_rows="1000", lock_wait_timeout="2 s", allow_unsafe_durability="true", protocol="xa"
+    )
+    assert (options.load_rows, options.lock_wait_timeout_s, options.allow_unsafe_durability) == (
+        1000,
+        2.0,
+        True,
+    )
     assert options.protocol is Protocol.XA
 
 

@@ -1,4 +1,6 @@
-"""An XA id holds everything that tells one piece from another, and nothing else gets into a statement."""
+"""An XA id holds everything that tells one piece from another, and nothing else
+gets into a statement.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,23 @@ numbers = st.integers(0, 10**6)
 
 
 @settings(deadline=None)
-@given(st.uuids(), st.integers(0, 10**15), numbers, numbers, numbers, st.integers(0, 10**9), st.integers(0, 2**32 - 1))
+@given(
+    st.uuids(),
+    st.integers(0, 10**15),
+    numbers,
+    numbers,
+    numbers,
+    st.integers(0, 10**9),
+    st.integers(0, 2**32 - 1),
+)
 def test_all_but_the_full_offsets_hash_can_be_read_back(
     lineage, checkpoint, generation, counter, index, attempt, session
 ):
     transaction = dataclasses.replace(
-        TRANSACTION, lineage=str(lineage), checkpoint=checkpoint, attempt=Attempt(generation, counter)
+        TRANSACTION,
+        lineage=str(lineage),
+        checkpoint=checkpoint,
+        attempt=Attempt(generation, counter),
     )
     xid = Xid.of(OWNER, transaction, Subtask(index, attempt), session)
     assert len(xid.gtrid) <= 64
@@ -68,7 +81,9 @@ def test_every_part_of_the_identity_changes_the_id():
             {"offsets_hash": "cd" * 32},
         )
     ]
-    changed += [Xid.of(OWNER, TRANSACTION, subtask, 1) for subtask in (Subtask(1, 0), Subtask(0, 1))]
+    changed += [
+        Xid.of(OWNER, TRANSACTION, subtask, 1) for subtask in (Subtask(1, 0), Subtask(0, 1))
+    ]
     assert len({base, *changed}) == 8
 
 
@@ -109,7 +124,8 @@ def test_a_changed_committable_never_reaches_a_statement(gtrid, bqual):
 
 
 @pytest.mark.parametrize(
-    "change", [{"lineage": "nonsense"}, {"lineage": new_lineage_id().upper()}, {"offsets_hash": "?"}]
+    "change",
+    [{"lineage": "nonsense"}, {"lineage": new_lineage_id().upper()}, {"offsets_hash": "?"}],
 )
 def test_an_identity_that_does_not_fit_is_refused(change):
     with pytest.raises(ConfigError):

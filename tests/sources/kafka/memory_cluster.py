@@ -29,7 +29,9 @@ class MemoryCluster:
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         return {
-            name: Topic(self.logs[name][0], {i: log.epoch for i, log in enumerate(self.logs[name][1])})
+            name: Topic(
+                self.logs[name][0], {i: log.epoch for i, log in enumerate(self.logs[name][1])}
+            )
             for name in names
             if name in self.logs
         }
@@ -50,7 +52,9 @@ class MemoryCluster:
     def begins(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         return {key: log.begin for key in partitions if (log := self._log(key)) is not None}
 
-    def at_timestamp(self, partitions: Collection[Partition], milliseconds: int) -> dict[Partition, int | None]:
+    def at_timestamp(
+        self, partitions: Collection[Partition], milliseconds: int
+    ) -> dict[Partition, int | None]:
         return {key: self.times.get(key) for key in partitions}
 
     def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:
@@ -58,7 +62,11 @@ class MemoryCluster:
 
     def epoch_ends(self, entries: Collection[PartitionOffset]) -> dict[Partition, int]:
         logs = {entry: self._log(entry.key) for entry in entries}
-        return {e.key: log.epoch_ends.get(e.leader_epoch, -1) for e, log in logs.items() if log is not None}
+        return {
+            e.key: log.epoch_ends.get(e.leader_epoch, -1)
+            for e, log in logs.items()
+            if log is not None
+        }
 
     def confirm_topic(self, source: str, entry: PartitionOffset) -> None:
         check_topic(source, entry, self.topics([entry.topic]).get(entry.topic))

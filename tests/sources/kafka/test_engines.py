@@ -23,7 +23,9 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Cluster]]:
 
 
 def options(number: int) -> KafkaOptions:
-    return KafkaOptions.parse({"kafka.bootstrap.servers": f"broker:{number}", "subscribe": "t"}, "test")
+    return KafkaOptions.parse(
+        {"kafka.bootstrap.servers": f"broker:{number}", "subscribe": "t"}, "test"
+    )
 
 
 @pytest.mark.usefixtures("closed")

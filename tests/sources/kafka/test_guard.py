@@ -1,16 +1,25 @@
-"""A read that stands still says why, and a read that is done says whether it was of the right log."""
+"""A read that stands still says why, and a read that is done says whether it
+was of the right log.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.sources.kafka.memory_cluster import Clock, Log, MemoryCluster
-from twophase.errors import OffsetOutOfRangeError, PartitionVanishedError, SourceUnavailableError, TopicRecreatedError
+from twophase.errors import (
+    OffsetOutOfRangeError,
+    PartitionVanishedError,
+    SourceUnavailableError,
+    TopicRecreatedError,
+)
 from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions
 
-OPTIONS = KafkaOptions.parse({"kafka.bootstrap.servers": "a:1", "subscribe": "t", "read.timeout": "60 s"})
+OPTIONS = KafkaOptions.parse(
+    {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "read.timeout": "60 s"}
+)
 
 
 class Read:

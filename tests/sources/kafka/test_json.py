@@ -51,7 +51,9 @@ def block_of(*values: bytes | None, first: int = 100) -> Block:
     )
 
 
-def decode(*values: bytes | None, schema: pa.Schema = FLAT, drop: bool = False) -> list[dict[str, Any]]:
+def decode(
+    *values: bytes | None, schema: pa.Schema = FLAT, drop: bool = False
+) -> list[dict[str, Any]]:
     decoder = JsonDecoder(schema, ITEM, OnBadRecord.DROP if drop else OnBadRecord.FAIL)
     decoder.take(block_of(*values))
     batch = decoder.batch()
@@ -67,7 +69,10 @@ def bad(*values: bytes | None, schema: pa.Schema = FLAT) -> str:
 
 
 def test_each_record_is_one_row() -> None:
-    assert decode(b'{"a":1,"b":"x"}', b'{"b":"y","a":2}') == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    assert decode(b'{"a":1,"b":"x"}', b'{"b":"y","a":2}') == [
+        {"a": 1, "b": "x"},
+        {"a": 2, "b": "y"},
+    ]
 
 
 def test_missing_and_null_fields_are_null_and_others_are_ignored() -> None:
@@ -75,7 +80,10 @@ def test_missing_and_null_fields_are_null_and_others_are_ignored() -> None:
 
 
 def test_whitespace_around_and_inside_a_value_means_nothing() -> None:
-    assert decode(b' \t{"a":1}\r\n', b'{\n"a"\n:\n2\n}\n\n') == [{"a": 1, "b": None}, {"a": 2, "b": None}]
+    assert decode(b' \t{"a":1}\r\n', b'{\n"a"\n:\n2\n}\n\n') == [
+        {"a": 1, "b": None},
+        {"a": 2, "b": None},
+    ]
 
 
 def test_a_gap_in_the_offsets_does_not_shift_the_name_of_a_bad_record() -> None:
@@ -149,7 +157,10 @@ def test_a_bad_record_is_named_wherever_it_stands(value: bytes | None) -> None:
     good = b'{"a":7,"b":"good"}'
     for before in (0, 1, 5):
         message = bad(*[good] * before, value, *[good] * 3)
-        assert f"the record at offset {100 + before} of orders-3 (topic 'orders', partition 3)" in message
+        assert (
+            f"the record at offset {100 + before} of orders-3 (topic 'orders', partition 3)"
+            in message
+        )
         assert "\n" not in message
 
 
@@ -176,7 +187,9 @@ def test_dropping_leaves_out_the_bad_records_and_no_other(value: bytes | None) -
     ],
     ids=repr,
 )
-def test_records_that_add_up_to_the_right_number_of_rows_are_still_distinguished(values: tuple[bytes, ...]) -> None:
+def test_records_that_add_up_to_the_right_number_of_rows_are_still_distinguished(
+    values: tuple[bytes, ...],
+) -> None:
     bad(*values)
     bad(b'{"a":0}', *values, b'{"a":9}')
 
@@ -224,8 +237,10 @@ def test_the_error_survives_as_text() -> None:
 
 def test_every_type_is_exactly_sparks() -> None:
     row = decode(
-        b'{"flag":true,"i8":-128,"i32":5,"f":0.5,"d":1e300,"dec":12345678.9,"s":"\\u00e9\\ud83d\\ude00",'
-        b'"day":"2024-02-29","at":"2024-01-01T00:00:00.5+02:00","local":"2024-01-01 10:00:00","items":[1,null],'
+        b'{"flag":true,"i8":-128,"i32":5,"f":0.5,"d":1e300,"dec":12345678.9,'
+        b'"s":"\\u00e9\\ud83d\\ude00",'
+        b'"day":"2024-02-29","at":"2024-01-01T00:00:00.5+02:00","local":"2024-01-01 '
+        b'10:00:00","items":[1,null],'
         b'"who":{"name":null,"born":"1999-12-31"},"many":[{"x":1.5},null,{}]}',
         schema=WIDE,
     )[0]
@@ -290,12 +305,20 @@ def test_not_null_columns_refuse_null_and_missing() -> None:
             pa.field("l", pa.list_(pa.field("element", pa.int32(), nullable=False))),
         ]
     )
-    assert decode(b'{"a":1}', b'{"a":2,"o":{"x":1},"l":[1]}', b'{"a":3,"o":null,"l":null}', schema=schema) == [
+    assert decode(
+        b'{"a":1}', b'{"a":2,"o":{"x":1},"l":[1]}', b'{"a":3,"o":null,"l":null}', schema=schema
+    ) == [
         {"a": 1, "o": None, "l": None},
         {"a": 2, "o": {"x": 1}, "l": [1]},
         {"a": 3, "o": None, "l": None},
     ]
-    for value in (b"{}", b'{"a":null}', b'{"a":1,"o":{}}', b'{"a":1,"o":{"x":null}}', b'{"a":1,"l":[null]}'):
+    for value in (
+        b"{}",
+        b'{"a":null}',
+        b'{"a":1,"o":{}}',
+        b'{"a":1,"o":{"x":null}}',
+        b'{"a":1,"l":[null]}',
+    ):
         assert "NOT NULL" in bad(value, schema=schema)
     assert [row["a"] for row in decode(b"{}", b'{"a":5}', schema=schema, drop=True)] == [5]
 
@@ -362,10 +385,35 @@ def test_a_deeply_nested_value_does_not_break_the_process() -> None:
     assert decode(deep) == [{"a": 1, "b": None}]
 
 
-SCALARS = st.none() | st.integers(-(2**70), 2**70) | st.text(max_size=5) | st.booleans() | st.floats(allow_nan=False)
+SCALARS = (
+    st.none()
+    | st.integers(-(2**70), 2**70)
+    | st.text(max_size=5)
+    | st.booleans()
+    | st.floats(allow_nan=False)
+)
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3), max_leaves=5)
-OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "c"]), VALUES, max_size=3).map(lambda o: json.dumps(o).encode())
-PIECES = [b"{", b"}", b'"', b":", b",", b"[", b"]", b"\n", b" ", b"\x00", b"\\", b"1", b'"a"', b'"a":1', b"{}", b"null"]
+OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "c"]), VALUES, max_size=3).map(
+    lambda o: json.dumps(o).encode()
+)
+PIECES = [
+    b"{",
+    b"}",
+    b'"',
+    b":",
+    b",",
+    b"[",
+    b"]",
+    b"\n",
+    b" ",
+    b"\x00",
+    b"\\",
+    b"1",
+    b'"a"',
+    b'"a":1',
+    b"{}",
+    b"null",
+]
 NOISE = st.lists(st.sampled_from(PIECES), max_size=10).map(b"".join)
 
 

@@ -1,4 +1,6 @@
-"""The offset of the source: one line in Spark's offset log, one entry a partition in the checkpoint."""
+"""The offset of the source: one line in Spark's offset log, one entry a partition
+in the checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twophase.errors import CorruptRecordError, NewerFormatError, OffsetMismatchError, TopicRecreatedError
+from twophase.errors import (
+    CorruptRecordError,
+    NewerFormatError,
+    OffsetMismatchError,
+    TopicRecreatedError,
+)
 from twophase.sources.kafka.offsets import (
     Limits,
     LogEnd,
@@ -36,15 +43,23 @@ entries = st.builds(
     offset=st.integers(0, 2**63 - 1),
     leader_epoch=st.integers(-1, 2**31 - 1),
 )
-offsets = st.lists(entries, max_size=8, unique_by=lambda entry: entry.key).map(lambda e: SourceOffset.of("kafka", e))
+offsets = st.lists(entries, max_size=8, unique_by=lambda entry: entry.key).map(
+    lambda e: SourceOffset.of("kafka", e)
+)
 
 
-firsts = st.builds(lambda offset, known: replace(offset, begin=offset.partitions[:known]), offsets, st.integers(0, 8))
+firsts = st.builds(
+    lambda offset, known: replace(offset, begin=offset.partitions[:known]),
+    offsets,
+    st.integers(0, 8),
+)
 """Ends of a source's first batch; of their partitions so many were known where it began."""
 
 
 def offset_of(*positions: int, topic_id: str = TOPIC_ID, epoch: int = 0) -> SourceOffset:
-    return SourceOffset.of("kafka", [PartitionOffset("t", topic_id, i, at, epoch) for i, at in enumerate(positions)])
+    return SourceOffset.of(
+        "kafka", [PartitionOffset("t", topic_id, i, at, epoch) for i, at in enumerate(positions)]
+    )
 
 
 def ends_of(*positions: int, epoch: int = 0) -> dict[Partition, LogEnd]:
@@ -56,15 +71,22 @@ def positions(offset: SourceOffset) -> list[int]:
 
 
 def test_the_initial_offset_is_a_constant() -> None:
-    assert SourceOffset.initial("kafka").to_json() == {"version": 1, "source": "kafka", "partitions": None}
+    assert SourceOffset.initial("kafka").to_json() == {
+        "version": 1,
+        "source": "kafka",
+        "partitions": None,
+    }
 
 
 @given(offsets | firsts)
 def test_a_line_reads_back_as_the_same_offset_and_the_same_line(offset: SourceOffset) -> None:
     assert SourceOffset.parse(offset.to_line()) == offset
     assert SourceOffset.parse(offset.to_line()).to_line() == offset.to_line()
-    # Spark's runner hands over what json.loads makes of the line and writes what json.dumps makes of the answer.
-    assert json.dumps(SourceOffset.parse(json.loads(offset.to_line())).to_json()) == offset.to_line()
+    # Spark's runner hands over what json.loads makes of the line and writes what json.dumps
+    # makes of the answer.
+    assert (
+        json.dumps(SourceOffset.parse(json.loads(offset.to_line())).to_json()) == offset.to_line()
+    )
 
 
 @given(offsets)
@@ -84,8 +106,15 @@ def test_before_the_start_is_resolved_there_is_no_state() -> None:
 
 
 def test_partitions_are_sorted_by_topic_and_number() -> None:
-    listed = [PartitionOffset(topic, TOPIC_ID, number, 0) for topic, number in [("b", 0), ("a", 10), ("a", 2)]]
-    assert [str(entry.key) for entry in SourceOffset.of("kafka", listed).partitions or ()] == ["a-2", "a-10", "b-0"]
+    listed = [
+        PartitionOffset(topic, TOPIC_ID, number, 0)
+        for topic, number in [("b", 0), ("a", 10), ("a", 2)]
+    ]
+    assert [str(entry.key) for entry in SourceOffset.of("kafka", listed).partitions or ()] == [
+        "a-2",
+        "a-10",
+        "b-0",
+    ]
 
 
 GOOD = offset_of(5).to_json()
@@ -132,9 +161,10 @@ def test_an_offset_of_a_newer_version_is_refused_by_its_version(more: dict[str, 
     for refuses in (SourceOffset.parse, first_line):
         with pytest.raises(NewerFormatError) as caught:
             refuses(line)
-        assert "Kafka source 'kafka' was written by a newer twophase (format 2; this one reads up to 1)" in str(
-            caught.value
-        )
+        assert (
+            "Kafka source 'kafka' was written by a newer twophase (format 2; "
+            "this one reads up to 1)"
+        ) in str(caught.value)
 
 
 def test_the_version_of_another_source_s_offset_is_not_ours() -> None:
@@ -167,11 +197,18 @@ def test_the_epoch_is_recorded_only_where_the_offset_moves() -> None:
 
 
 def test_the_limit_for_a_partition_holds_for_each() -> None:
-    assert positions(advance(offset_of(0, 0, 0), ends_of(100, 7, 0), Limits(per_partition=10))) == [10, 7, 0]
+    assert positions(advance(offset_of(0, 0, 0), ends_of(100, 7, 0), Limits(per_partition=10))) == [
+        10,
+        7,
+        0,
+    ]
 
 
 def test_the_limit_for_a_trigger_is_shared_by_lag() -> None:
-    assert positions(advance(offset_of(0, 0), ends_of(900, 100), Limits(per_trigger=100))) == [90, 10]
+    assert positions(advance(offset_of(0, 0), ends_of(900, 100), Limits(per_trigger=100))) == [
+        90,
+        10,
+    ]
 
 
 def test_both_limits_together() -> None:
@@ -188,8 +225,12 @@ def test_shares_use_the_budget_up_and_exceed_nothing(wanted: list[int], budget: 
         assert all(got for got, want in zip(shares, wanted, strict=True) if want), "nobody starves"
 
 
-@given(st.lists(st.integers(0, 500), min_size=1, max_size=5), st.integers(5, 700), st.integers(5, 400))
-def test_repeated_batches_reach_the_end_without_gap_or_overlap(lags: list[int], trigger: int, partition: int) -> None:
+@given(
+    st.lists(st.integers(0, 500), min_size=1, max_size=5), st.integers(5, 700), st.integers(5, 400)
+)
+def test_repeated_batches_reach_the_end_without_gap_or_overlap(
+    lags: list[int], trigger: int, partition: int
+) -> None:
     offset, ends = offset_of(*[0] * len(lags)), ends_of(*lags)
     read = [0] * len(lags)
     for _ in range(1000):

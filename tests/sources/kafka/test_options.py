@@ -43,7 +43,10 @@ def test_defaults_are_the_safe_ones() -> None:
 
 
 def test_keys_are_compared_without_regard_to_case() -> None:
-    lowered = {key.lower(): value for key, value in (BASE | {"startingOffsets": "latest", "group.id": "g"}).items()}
+    lowered = {
+        key.lower(): value
+        for key, value in (BASE | {"startingOffsets": "latest", "group.id": "g"}).items()
+    }
     assert KafkaOptions.parse(lowered).starting == Latest()
 
 
@@ -55,7 +58,13 @@ def test_keys_are_compared_without_regard_to_case() -> None:
         ("timestamp:1700000000000", AtTimestamp(1700000000000)),
         (
             '{"orders": {"0": 12, "1": -2}, "b": {"0": -1}}',
-            Specific(((Partition("b", 0), -1), (Partition("orders", 0), 12), (Partition("orders", 1), -2))),
+            Specific(
+                (
+                    (Partition("b", 0), -1),
+                    (Partition("orders", 0), 12),
+                    (Partition("orders", 1), -2),
+                )
+            ),
         ),
     ],
 )
@@ -181,7 +190,9 @@ def test_options_that_do_not_go_together_are_refused(options: Mapping[str, str])
 
 
 def test_a_pattern_must_be_a_regular_expression() -> None:
-    assert "subscribePattern" in refused({"kafka.bootstrap.servers": "a:1", "subscribePattern": "o("})
+    assert "subscribePattern" in refused(
+        {"kafka.bootstrap.servers": "a:1", "subscribePattern": "o("}
+    )
 
 
 def test_both_clients_get_the_same_security(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +230,9 @@ def test_options_hold_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_plaintext_carries_no_security_settings() -> None:
-    assert not [key for key in connection.for_librdkafka(parse()) if key.startswith(("ssl.", "sasl."))]
+    assert not [
+        key for key in connection.for_librdkafka(parse()) if key.startswith(("ssl.", "sasl."))
+    ]
 
 
 def test_options_compare_and_travel_by_value() -> None:

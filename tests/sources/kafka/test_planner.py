@@ -1,4 +1,6 @@
-"""What the next batch reads, and when it stops by name instead: against a cluster that lives in memory."""
+"""What the next batch reads, and when it stops by name instead: against a cluster
+that lives in memory.
+"""
 
 from __future__ import annotations
 
@@ -171,14 +173,19 @@ def test_a_new_partition_enters_at_its_first_offset_before_it_is_read() -> None:
 
 
 def test_records_that_a_new_partition_has_lost_stop_the_job() -> None:
-    """It was made after the job's start, while the job stood still for longer than its records are kept."""
+    """It was made after the job's start, while the job stood still for longer than
+    its records are kept.
+    """
     bench = Bench(cluster(Log(0, 5)))
     offset = bench.start()
     bench.cluster.logs["t"][1].append(Log(2, 8))
     bench.clock.now += bench.options.discovery_interval_s
     message = lost(bench, offset, OffsetOutOfRangeError)
     assert "t-1" in message
-    assert "offset 0 is wanted, offsets 2 to 8 are available. 2 records are lost: offsets 0 to 1" in message
+    assert (
+        "offset 0 is wanted, offsets 2 to 8 are available. 2 records are lost: offsets 0 to 1"
+        in message
+    )
 
 
 def test_a_new_partition_is_found_while_nothing_else_moves() -> None:
@@ -190,7 +197,9 @@ def test_a_new_partition_is_found_while_nothing_else_moves() -> None:
 
 
 def test_a_pattern_finds_new_topics() -> None:
-    """Nothing tells records that had expired by then from those before a topic was given to the job."""
+    """Nothing tells records that had expired by then from those before a topic
+    was given to the job.
+    """
     bench = Bench(cluster(Log(0, 5)), subscribePattern="t.*")
     offset = bench.start()
     bench.cluster.logs |= {"t2": ("id-2", [Log(3, 7)]), "other": ("id-3", [Log(0, 1)])}
@@ -231,7 +240,10 @@ def test_deleted_records_stop_the_job_with_the_lost_range() -> None:
     offset = bench.next(bench.start())
     bench.cluster.logs["t"][1][0] = Log(12, 20)
     message = lost(bench, offset, OffsetOutOfRangeError)
-    assert "offset 5 is wanted, offsets 12 to 20 are available. 7 records are lost: offsets 5 to 11" in message
+    assert (
+        "offset 5 is wanted, offsets 12 to 20 are available. 7 records are lost: offsets 5 to 11"
+        in message
+    )
 
 
 def test_deleted_records_that_were_read_do_not_matter() -> None:

@@ -1,4 +1,6 @@
-"""A decided micro-batch whose ranges have other records when they are read again is noticed, and nothing else is (H35)."""
+"""A decided micro-batch whose ranges have other records when they are read again is noticed, and
+nothing else is (H35).
+"""
 
 from __future__ import annotations
 
@@ -156,7 +158,9 @@ def test_the_leader_epoch_may_be_another_by_now(folder: Folder) -> None:
     ],
     ids=["source", "partition", "cut otherwise"],
 )
-def test_another_range_is_not_compared(folder: Folder, item: OffsetRange, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_range_is_not_compared(
+    folder: Folder, item: OffsetRange, caplog: pytest.LogCaptureFixture
+) -> None:
     folder.first().settle(ITEM, digest())
     folder.replay().settle(ITEM, digest())
     assert caplog.messages == []
@@ -192,7 +196,9 @@ def test_a_digest_of_a_newer_version_stops_the_replay_and_is_not_deleted(folder:
     [kept] = (folder.path / range_digest.FOLDER / "5-2").iterdir()
     content = kept.read_bytes().replace(b"twophase/1 ", b"twophase/2 ", 1)
     kept.write_bytes(content)
-    with pytest.raises(NewerFormatError, match=r"written by a newer twophase \(format 2; this one reads up to 1\)"):
+    with pytest.raises(
+        NewerFormatError, match=r"written by a newer twophase \(format 2; this one reads up to 1\)"
+    ):
         folder.replay().settle(ITEM, digest())
     folder.first(checkpoint=8, generation=3)
     assert kept.read_bytes() == content
@@ -205,7 +211,11 @@ def test_a_task_that_does_not_see_the_driver_s_folder_leaves_nothing_and_says_so
     shutil.rmtree(folder.path / range_digest.FOLDER)
     first.settle(ITEM, digest())
     assert [*folder.path.iterdir()] == []
-    assert [message for message in caplog.messages if "Nothing is kept" in message and first.path in message]
+    assert [
+        message
+        for message in caplog.messages
+        if "Nothing is kept" in message and first.path in message
+    ]
 
 
 # -- nothing grows
@@ -238,11 +248,15 @@ class Reading:
         self.offsets: Sequence[int] = OFFSETS
         self._properties: dict[str, str] = {"streaming.sql.batchId": "5"}
         options = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "columns": "value"}
-        self._reader = KafkaDataSource(options).streamReader(StructType([StructField("value", BinaryType())]))
+        self._reader = KafkaDataSource(options).streamReader(
+            StructType([StructField("value", BinaryType())])
+        )
         self._folder = folder
         self.gone = False
         patch.setattr(reader, "read_range", self._fetched)
-        patch.setattr(TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=self._properties.get))
+        patch.setattr(
+            TaskContext, "get", lambda: SimpleNamespace(getLocalProperty=self._properties.get)
+        )
         self.context = SimpleNamespace(setLocalProperty=self._properties.__setitem__)
 
     def read(self) -> Iterator[pa.RecordBatch]:
@@ -286,7 +300,9 @@ def test_a_task_of_a_replay_compares_what_it_reads(reading: Reading, folder: Fol
     assert reading.kept() == 1
 
 
-def test_a_task_of_the_plugin_form_reads_a_note_for_its_micro_batch(reading: Reading, folder: Folder) -> None:
+def test_a_task_of_the_plugin_form_reads_a_note_for_its_micro_batch(
+    reading: Reading, folder: Folder
+) -> None:
     assert not range_digest.are_planned(folder.path)
     range_digest.plan_digests(folder.path, reading.context)  # type: ignore[arg-type]
     assert range_digest.are_planned(folder.path)
@@ -303,7 +319,9 @@ def test_a_task_of_the_plugin_form_reads_a_note_for_its_micro_batch(reading: Rea
         list(reading.read())
 
 
-def test_a_half_written_note_of_a_driver_that_died_is_deleted_a_day_later(reading: Reading, folder: Folder) -> None:
+def test_a_half_written_note_of_a_driver_that_died_is_deleted_a_day_later(
+    reading: Reading, folder: Folder
+) -> None:
     range_digest.plan_digests(folder.path, reading.context)  # type: ignore[arg-type]
     root = folder.path / range_digest.FOLDER
     left, being_written = root / ".plan-left", root / ".plan-being-written"
@@ -346,31 +364,44 @@ def test_a_replay_of_the_plugin_form_that_fails_for_its_records_says_so_to_the_n
     list(reading.read())
     reading.gone, reading.offsets = error is OffsetOutOfRangeError, [50, 109]
     if reading.gone:  # nothing is decided yet
-        with pytest.raises(OffsetOutOfRangeError, match=r"^100 records are lost\. Next: restore a savepoint"):
+        with pytest.raises(
+            OffsetOutOfRangeError, match=r"^100 records are lost\. Next: restore a savepoint"
+        ):
             list(reading.read())
     assert not range_digest.was_lost(folder.path, decision)
     folder.replay().plan(5)
     with pytest.raises(error, match=r"^The micro-batch is committed already") as caught:
         list(reading.read())
-    assert "Next: start the query again: it goes on with the state of the first read. Only if" in str(caught.value)
+    assert (
+        "Next: start the query again: it goes on with the state of the first read. Only if"
+        in str(caught.value)
+    )
     assert range_digest.was_lost(folder.path, decision)
     reading.gone, reading.offsets = False, OFFSETS
     list(reading.read())  # the mark is no digest
 
 
-def test_a_replay_of_write_stream_leaves_that_to_its_driver(reading: Reading, folder: Folder) -> None:
+def test_a_replay_of_write_stream_leaves_that_to_its_driver(
+    reading: Reading, folder: Folder
+) -> None:
     folder.replay().share(reading.context)  # type: ignore[arg-type]
     reading.gone = True
-    with pytest.raises(OffsetOutOfRangeError, match=r"^100 records are lost\. Next: restore a savepoint"):
+    with pytest.raises(
+        OffsetOutOfRangeError, match=r"^100 records are lost\. Next: restore a savepoint"
+    ):
         list(reading.read())
     assert folder.names() == []
 
 
-def test_a_task_that_can_leave_no_mark_does_not_advise_another_start(reading: Reading, folder: Folder) -> None:
+def test_a_task_that_can_leave_no_mark_does_not_advise_another_start(
+    reading: Reading, folder: Folder
+) -> None:
     range_digest.plan_digests(folder.path, reading.context)  # type: ignore[arg-type]
     replay = folder.replay()
     replay.plan(5)
     shutil.rmtree(replay.path)  # on this executor's disk it never was
     reading.gone = True
-    with pytest.raises(OffsetOutOfRangeError, match=r"^100 records are lost\. Next: restore a savepoint"):
+    with pytest.raises(
+        OffsetOutOfRangeError, match=r"^100 records are lost\. Next: restore a savepoint"
+    ):
         list(reading.read())

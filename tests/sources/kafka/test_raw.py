@@ -39,9 +39,30 @@ def expected(first: int) -> list[dict[str, object]]:
     first_ms, epoch = datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC), datetime(1970, 1, 1, tzinfo=UTC)
     headers = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
     return [
-        {"key": None, "value": b"\x00\xff", **place, "offset": first, "timestamp": first_ms, "headers": headers},
-        {"key": b"k", "value": None, **place, "offset": first + 1, "timestamp": None, "headers": None},
-        {"key": b"", "value": b"", **place, "offset": first + 5, "timestamp": epoch, "headers": None},
+        {
+            "key": None,
+            "value": b"\x00\xff",
+            **place,
+            "offset": first,
+            "timestamp": first_ms,
+            "headers": headers,
+        },
+        {
+            "key": b"k",
+            "value": None,
+            **place,
+            "offset": first + 1,
+            "timestamp": None,
+            "headers": None,
+        },
+        {
+            "key": b"",
+            "value": b"",
+            **place,
+            "offset": first + 5,
+            "timestamp": epoch,
+            "headers": None,
+        },
     ]
 
 

@@ -30,7 +30,9 @@ def reader_of(options: dict[str, str]) -> KafkaStreamReader:
         (BOTH, Limits(400, 300)),
     ],
 )
-def test_a_trigger_that_leaves_it_to_the_options_has_their_limits(options: dict[str, str], expected: Limits) -> None:
+def test_a_trigger_that_leaves_it_to_the_options_has_their_limits(
+    options: dict[str, str], expected: Limits
+) -> None:
     reader = reader_of(options)
     assert reader._limits(reader.getDefaultReadLimit()) == expected
 

@@ -1,20 +1,24 @@
-"""Makes the golden files: what format version 1 has written, checked in so that it stays readable for ever.
+"""Makes the golden files: what format version 1 has written, checked in so that it stays
+readable for ever.
 
     .venv/bin/python -m tests.state.golden.make FOLDER
 
-It was run once, by twophase 0.1.0, and what it wrote is beside it. No test runs it: the files are never made again. A new
-version of a format gets golden files of its own beside these, and these stay.
+It was run once, by twophase 0.1.0, and what it wrote is beside it. No test runs it: the files are
+never made again. A new version of a format gets golden files of its own beside
+these, and these stay.
 
-    job/       a job's folder: a Kafka source, sinks `facts` and `lake`, a function `dedup`; every kind of record
+    job/       a job's folder: a Kafka source, sinks `facts` and `lake`, a function `dedup`;
+               every kind of record
     folded/    the same log, folded into a SUBSUMED record, and what came after
     files/     the table of a file sink: a committed piece and mark, a decided piece that waits
     hive/      a partition that waits for the metastore, and the watermark
     ranges/    the digest of a range
     delta/     the intent and the manifest of a Delta piece
 
-The story of the job: driver 1 decides and commits checkpoint 0. Its attempt 1.2 at checkpoint 1 is declined, because a target
-rejects rows; 1.3 is decided. Driver 2 commits it and decides 2. A piece of `facts` is lost and is written again, one of
-`lake` is given up. A body of 3 stays undecided. The folder is lost; driver 3 adopts what the targets have, in lineage B.
+The story of the job: driver 1 decides and commits checkpoint 0. Its attempt 1.2 at checkpoint 1 is
+declined, because a target rejects rows; 1.3 is decided. Driver 2 commits it and decides 2. A piece
+of `facts` is lost and is written again, one of `lake` is given up. A body of 3 stays undecided. The
+folder is lost; driver 3 adopts what the targets have, in lineage B.
 """
 
 from __future__ import annotations
@@ -63,13 +67,21 @@ class Dedup:
 
 def offset(number: int) -> str:
     """The offset line at which checkpoint `number` ends."""
-    found = [PartitionOffset("orders", "id-1", index, 10 * (number + 1) + index, 3) for index in (0, 1)]
-    begin = tuple(replace(entry, offset=0, leader_epoch=-1) for entry in found) if number == 0 else None
+    found = [
+        PartitionOffset("orders", "id-1", index, 10 * (number + 1) + index, 3) for index in (0, 1)
+    ]
+    begin = (
+        tuple(replace(entry, offset=0, leader_epoch=-1) for entry in found) if number == 0 else None
+    )
     return SourceOffset("kafka", tuple(found), begin).to_line()
 
 
 def checkpoint(
-    lineage: str, number: int, attempt: Attempt, tasks: dict[str, Sequence[int]], before: tuple[Proof, ...] | None
+    lineage: str,
+    number: int,
+    attempt: Attempt,
+    tasks: dict[str, Sequence[int]],
+    before: tuple[Proof, ...] | None,
 ) -> CompletedCheckpoint:
     """A checkpoint with one piece of 5 rows for each task of each sink."""
     at = number + 2 if lineage == B else number  # B begins where checkpoint 2 of A has ended
@@ -83,7 +95,9 @@ def checkpoint(
                 Subtask(task, 100 + task),
                 TARGETS[sink],
                 5,
-                {"manifest_sha256": "ab" * 32, "files": 1, "bytes": 970} if sink == "lake" else {"session": 17},
+                {"manifest_sha256": "ab" * 32, "files": 1, "bytes": 970}
+                if sink == "lake"
+                else {"session": 17},
             )
             for task in found
         ]
@@ -91,15 +105,28 @@ def checkpoint(
     }
     state = dict(states.snapshot(number, offsets))
     return CompletedCheckpoint(
-        JOB, lineage, number, attempt, 1_700_000_000_000 + number, offsets, state, pieces, 840, before
+        JOB,
+        lineage,
+        number,
+        attempt,
+        1_700_000_000_000 + number,
+        offsets,
+        state,
+        pieces,
+        840,
+        before,
     )
 
 
 def rewritten(old: CompletedCheckpoint) -> CompletedCheckpoint:
     """The same checkpoint with another piece in the place of the one of task 1 in `facts`."""
     kept, lost = old.committables["facts"]
-    new = replace(lost, transaction=replace(lost.transaction, attempt=Attempt(2, 2)), subtask=Subtask(2, 102))
-    return replace(old, attempt=Attempt(2, 2), committables={**old.committables, "facts": [kept, new]})
+    new = replace(
+        lost, transaction=replace(lost.transaction, attempt=Attempt(2, 2)), subtask=Subtask(2, 102)
+    )
+    return replace(
+        old, attempt=Attempt(2, 2), committables={**old.committables, "facts": [kept, new]}
+    )
 
 
 def make_job(root: Path) -> None:
@@ -124,7 +151,9 @@ def make_job(root: Path) -> None:
     lines = third.offsets
     log.append(
         RepairedRecord(
-            AcceptedLoss(NOTE, A, 2, "lake", ("0.100",), 5, lines.start, lines.end, emptied=False, before=())
+            AcceptedLoss(
+                NOTE, A, 2, "lake", ("0.100",), 5, lines.start, lines.end, emptied=False, before=()
+            )
         )
     )
     log.append(CommittedRecord(A, 2))
@@ -135,13 +164,19 @@ def make_job(root: Path) -> None:
     fourth = checkpoint(B, 1, Attempt(3, 1), {"facts": [0], "lake": [0]}, third.proofs)
     store.decide(store.prepare(fourth))
     log.append(CommittedRecord(B, 1))
-    store.decide(store.prepare(checkpoint(B, 2, Attempt(3, 2), {"facts": [], "lake": [1]}, fourth.proofs)))
+    store.decide(
+        store.prepare(checkpoint(B, 2, Attempt(3, 2), {"facts": [], "lake": [1]}, fourth.proofs))
+    )
     shutil.copytree(root / "job" / "log", root / "folded" / "log")
     folded = JobLog(LocalStorage(root / "folded"), JOB)
     folded.fold(folded.read())
     folded.append(FenceRecord(4))
     folded.append(CommittedRecord(B, 2))
-    folded.append(LineageRecord(Lineage(C, f"/chk/orders/chk/{B}-2-3.2", 1, (offset(4),), {A: 2, B: 2}, fourth.proofs)))
+    folded.append(
+        LineageRecord(
+            Lineage(C, f"/chk/orders/chk/{B}-2-3.2", 1, (offset(4),), {A: 2, B: 2}, fourth.proofs)
+        )
+    )
 
 
 def make_files(root: Path) -> None:
@@ -151,7 +186,9 @@ def make_files(root: Path) -> None:
     sink.open(SinkContext(JOB, "lake", fields, parallelism=2))
     sink.fence(Attempt(1, 1))
     for number in range(3):
-        transaction = TransactionId(JOB, A, number, Attempt(1, 1 + number), "lake", f"{number}f" * 32)
+        transaction = TransactionId(
+            JOB, A, number, Attempt(1, 1 + number), "lake", f"{number}f" * 32
+        )
         sink.fence(transaction.attempt)
         writer = sink.writer(transaction, Subtask(0, 100 + number))
         rows = [{"id": number, "day": "2026-08-01"}, {"id": 10 + number, "day": None}]
@@ -172,14 +209,20 @@ def make_others(root: Path) -> None:
     pending.add([("2026-08-01", None, "ä")])
     pending.raise_watermark([1_700_000_000_000_000])
     (root / "ranges").mkdir()
-    (root / "ranges" / "digest").write_bytes(codec.encode("RANGE", asdict(RangeDigest(100, 5_950, 3_735_928_559))))
+    (root / "ranges" / "digest").write_bytes(
+        codec.encode("RANGE", asdict(RangeDigest(100, 5_950, 3_735_928_559)))
+    )
     transaction = TransactionId(JOB, A, 7, Attempt(2, 3), "lake", "ab" * 32)
     intent = Intent(transaction, "0a1b2c3d-0000-4000-8000-000000000000", 41, 6)
     columns: list[dict[str, Any]] = [
         {"name": name, "type": "string", "nullable": True, "metadata": {}} for name in ("id", "p")
     ]
     shape = TableShape(tuple(columns), ("p",), ("appendOnly",), {"delta.appendOnly": "true"})
-    add = {"path": "p=%C3%A4/twophase-x-part-00000.parquet", "size": 9, "partitionValues": {"p": "ä"}}
+    add = {
+        "path": "p=%C3%A4/twophase-x-part-00000.parquet",
+        "size": 9,
+        "partitionValues": {"p": "ä"},
+    }
     action = json.dumps({"add": add | {"stats": json.dumps({"numRecords": 3})}}, ensure_ascii=False)
     (root / "delta").mkdir()
     (root / "delta" / "intent").write_bytes(encode_intent(intent))

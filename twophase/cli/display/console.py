@@ -13,11 +13,14 @@ INTERRUPT_CHARS = len("^C") + 1
 class JobConsole(Console):
     """A console that falls silent when its reader is gone: `| head`, a journal that restarts.
 
-    Rich would end the process by an exception that Spark's callbacks do not expect, and the JVM would wait for ever.
+    Rich would end the process by an exception that Spark's callbacks do not expect, and the JVM
+    would wait for ever.
     """
 
     def on_broken_pipe(self) -> None:
-        """Drop everything from here on; what Python still buffers for this file is discarded at exit."""
+        """Drop everything from here on; what Python still buffers for this file is
+        discarded at exit.
+        """
         self.quiet = True
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, self.file.fileno())

@@ -1,4 +1,6 @@
-"""Shows errors on the terminal: what happened, what became of the data, what to do next. No traceback unless asked."""
+"""Shows errors on the terminal: what happened, what became of the data, what to do next. No
+traceback unless asked.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ def show_error(console: Console, error: BaseException, *, verbose: bool) -> int:
 
     Args:
         console: the console to print to.
-        error: any error; a `TwoPhaseError` that Spark passed on from a worker as text is recognised.
+        error: any error; a `TwoPhaseError` that Spark passed on from a worker as
+            text is recognised.
         verbose: print the traceback too.
 
     Returns:
@@ -47,8 +50,14 @@ def _unexpected(error: BaseException) -> str:
 
 
 def _print_traceback(console: Console, error: BaseException) -> None:
-    """Print where it was raised, and its message unless values are redacted, since it may hold a value of a row."""
-    lines = traceback.format_tb(error.__traceback__) if is_redacting() else traceback.format_exception(error)
+    """Print where it was raised, and its message unless values are redacted, since it may
+    hold a value of a row.
+    """
+    lines = (
+        traceback.format_tb(error.__traceback__)
+        if is_redacting()
+        else traceback.format_exception(error)
+    )
     for line in "".join(lines).splitlines():
         console.print(Text(printable(line)), soft_wrap=True)
 

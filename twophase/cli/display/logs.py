@@ -10,7 +10,9 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 @contextmanager
-def log_lines(print_line: Callable[[str], None], *, verbose: bool, events_are_shown: bool) -> Iterator[None]:
+def log_lines(
+    print_line: Callable[[str], None], *, verbose: bool, events_are_shown: bool
+) -> Iterator[None]:
     """Send log records to `print_line` inside the context.
 
     Args:
@@ -23,7 +25,9 @@ def log_lines(print_line: Callable[[str], None], *, verbose: bool, events_are_sh
     before = [(logger, logger.level) for logger in (root, ours, py4j)]
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
-    ours.setLevel(logging.DEBUG if verbose else logging.ERROR if events_are_shown else logging.WARNING)
+    ours.setLevel(
+        logging.DEBUG if verbose else logging.ERROR if events_are_shown else logging.WARNING
+    )
     py4j.setLevel(logging.WARNING if verbose else logging.CRITICAL)
     try:
         yield

@@ -27,10 +27,14 @@ def describe(event: Event, progress: Progress) -> str | None:
         case CheckpointDeclined(checkpoint=number, attempt=attempt) if ended_by_stop(event):
             undecided = f"checkpoint {number} ({attempt}) was not decided before the stop"
             return f"{undecided}: nothing of it is visible, the next start writes its rows"
-        case CheckpointDeclined(checkpoint=number, attempt=attempt, reason=reason, cause=cause, will_retry=again):
+        case CheckpointDeclined(
+            checkpoint=number, attempt=attempt, reason=reason, cause=cause, will_retry=again
+        ):
             then = "it is tried again" if again else "the query fails"
             return f"checkpoint {number} ({attempt}) declined, {then}: {reason}: {cause}"
-        case CommitRetried(checkpoint=number, sink=sink, reason=reason, waiting_s=waiting_s, next_in_s=next_s):
+        case CommitRetried(
+            checkpoint=number, sink=sink, reason=reason, waiting_s=waiting_s, next_in_s=next_s
+        ):
             waits = f"checkpoint {number} waits for sink {sink!r} since {duration(waiting_s)}"
             return f"{waits}, next try in {duration(next_s)}: {reason}"
         case CheckpointReplayed(checkpoint=number):
@@ -38,7 +42,10 @@ def describe(event: Event, progress: Progress) -> str | None:
         case OrphansAborted(sink=sink, pieces=pieces):
             return f"{count(len(pieces), 'orphan')} aborted in sink {sink!r}"
         case GroupOffsetsDelayed(checkpoint=number, reason=reason):
-            return f"checkpoint {number}: its offsets are not committed to the consumer group: {reason}"
+            return (
+                f"checkpoint {number}: its offsets are not committed to the consumer group: "
+                f"{reason}"
+            )
         case JobRestarting(cause=cause, restart=restart, delay_s=delay_s):
             return f"restart {restart} in {duration(delay_s)}: {cause}"
         case _:
@@ -56,5 +63,6 @@ def _committed(event: CheckpointCommitted, progress: Progress) -> str:
 def _recovered(event: RecoveryFinished) -> str:
     return (
         f"generation {event.generation} began in {duration(event.duration_s)}: "
-        f"{count(event.recommitted, 'checkpoint')} committed again, {count(event.aborted, 'orphan')} aborted"
+        f"{count(event.recommitted, 'checkpoint')} committed again, "
+        f"{count(event.aborted, 'orphan')} aborted"
     )

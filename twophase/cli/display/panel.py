@@ -11,7 +11,12 @@ from rich.text import Text
 from twophase.cli.display.progress import Progress, ProgressTracker
 from twophase.cli.display.text import clean, count, duration, rows_by_sink
 
-_STATE_STYLES = {"running": "green", "failed": "bold red", "restarting": "yellow", "recovering": "yellow"}
+_STATE_STYLES = {
+    "running": "green",
+    "failed": "bold red",
+    "restarting": "yellow",
+    "recovering": "yellow",
+}
 _ERROR_CHARS = 400
 _NONE = "-"
 
@@ -22,8 +27,8 @@ def progress_panel(job: str, tracker: ProgressTracker, width: int) -> Panel:
     Args:
         job: the job's name.
         tracker: the job's progress.
-        width: in columns, fewer than the terminal has: the echo of Ctrl-C comes after the last line, and if that
-            wrapped, the panel would be drawn a line too low from then on.
+        width: in columns, fewer than the terminal has: the echo of Ctrl-C comes after the last
+            line, and if that wrapped, the panel would be drawn a line too low from then on.
     """
     now, now_s = tracker.progress, time.monotonic()
     table = Table.grid(padding=(0, 2))
@@ -43,7 +48,9 @@ def progress_panel(job: str, tracker: ProgressTracker, width: int) -> Panel:
 def _rows(now: Progress, now_s: float) -> list[tuple[str, Text]]:
     rate = "" if now.query.rate is None else f"   {now.query.rate:,.0f} a second"
     lag = _NONE if now.query.lag is None else f"{now.query.lag:,} records"
-    failures = f"{now.restarts:,}" + (f"   {count(now.declined, 'declined attempt')}" if now.declined else "")
+    failures = f"{now.restarts:,}" + (
+        f"   {count(now.declined, 'declined attempt')}" if now.declined else ""
+    )
     rows = [
         ("records in", Text(f"{now.query.records:,}{rate}")),
         ("lag", Text(lag)),
@@ -75,7 +82,9 @@ def _current(now: Progress, now_s: float) -> str:
 
 
 def _waits_for(now: Progress) -> str:
-    """Return what a job without a checkpoint in progress waits for, as long as its first one has not begun."""
+    """Return what a job without a checkpoint in progress waits for, as long as its first
+    one has not begun.
+    """
     if now.state == "recovering":
         return "earlier checkpoints are being committed or aborted"
     if now.state == "running" and not now.committed and not now.has_workers:

@@ -41,11 +41,13 @@ class Progress:
         last_s: when that was committed.
         current: the checkpoint in progress.
         current_s: when that began.
-        has_workers: whether Spark's Python workers have written for a checkpoint since the last start of the query.
+        has_workers: whether Spark's Python workers have written for a checkpoint since the last
+            start of the query.
         pending: decided checkpoints that are not committed yet.
         declined: attempts that were declined.
         restarts: restarts of the query.
-        last_error: the newest reason why an attempt was declined, a commit is retried, or the query failed.
+        last_error: the newest reason why an attempt was declined, a commit is retried,
+            or the query failed.
     """
 
     state: str = "starting Spark"
@@ -65,7 +67,9 @@ class Progress:
 
 
 def ended_by_stop(declined: CheckpointDeclined) -> bool:
-    """Return whether an attempt was declined because the job was stopped, which is not a failure."""
+    """Return whether an attempt was declined because the job was stopped,
+    which is not a failure.
+    """
     return declined.reason == CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN.name
 
 
@@ -107,12 +111,21 @@ class ProgressTracker:
             case RecoveryStarted():
                 return replace(now, state="recovering", has_workers=False)
             case RecoveryFinished():
-                return replace(now, state=now.state if now.state == STOPPING else "running", pending=frozenset())
+                return replace(
+                    now,
+                    state=now.state if now.state == STOPPING else "running",
+                    pending=frozenset(),
+                )
             case JobRestarting(cause=cause, restart=restart):
-                return replace(now, state="restarting", restarts=restart, last_error=cause, current=None)
+                return replace(
+                    now, state="restarting", restarts=restart, last_error=cause, current=None
+                )
             case JobStopped(cause=cause):
                 return replace(
-                    now, state="failed" if cause else "stopped", last_error=cause or now.last_error, current=None
+                    now,
+                    state="failed" if cause else "stopped",
+                    last_error=cause or now.last_error,
+                    current=None,
                 )
             case _:
                 return self._apply_checkpoint(now, event, now_s)

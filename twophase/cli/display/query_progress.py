@@ -52,7 +52,9 @@ class QueryReader:
             if report["batchId"] > self._newest_batch:
                 self._newest_batch = report["batchId"]
                 records += max(0, report["numInputRows"])
-        self._progress = QueryProgress(records, last["processedRowsPerSecond"], lag_of(last["sources"]))
+        self._progress = QueryProgress(
+            records, last["processedRowsPerSecond"], lag_of(last["sources"])
+        )
         return self._progress
 
 
@@ -64,19 +66,26 @@ class QueryPoller:
         report: called with each progress.
     """
 
-    def __init__(self, query: Callable[[], StreamingQuery | None], report: Callable[[QueryProgress], None]) -> None:
+    def __init__(
+        self, query: Callable[[], StreamingQuery | None], report: Callable[[QueryProgress], None]
+    ) -> None:
         self._query = query
         self._report = report
         self._reader = QueryReader()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="twophase-query-progress", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name="twophase-query-progress", daemon=True
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._ended.set()
         self._thread.join(_JOIN_S)
@@ -97,7 +106,9 @@ class QueryPoller:
 
 
 def lag_of(sources: Sequence[Mapping[str, Any]]) -> int | None:
-    """Return how many records wait in the sources: newest offsets minus those read. None if no source reports them."""
+    """Return how many records wait in the sources: newest offsets minus those read. None if no
+    source reports them.
+    """
     lags = [_lag(source) for source in sources]
     known = [lag for lag in lags if lag is not None]
     return sum(known) if known else None
@@ -111,7 +122,9 @@ def _lag(source: Mapping[str, Any]) -> int | None:
 
 
 def _positions(offset: Any) -> dict[tuple[str, int], int]:
-    """Return the next offset of each partition, from an offset of `twophase-kafka` or of Spark's Kafka source."""
+    """Return the next offset of each partition, from an offset of `twophase-kafka` or of
+    Spark's Kafka source.
+    """
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)

@@ -1,4 +1,6 @@
-"""Passes on what Spark and its workers print, line by line, except lines that mean nothing to the user of a job."""
+"""Passes on what Spark and its workers print, line by line, except lines that mean nothing to
+the user of a job.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,12 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
-_JAVA_GREETING = "WARNING: Using incubator modules: jdk.incubator.vector"  # Spark asks for it, nothing turns it off
+# Spark asks for it, nothing turns it off
+_JAVA_GREETING = "WARNING: Using incubator modules: jdk.incubator.vector"
 # Ivy's report of what it looks for: a hundred lines at a first start.
 _IVY = re.compile(
-    r":: |\t|\s*[-|]{2}|Ivy Default Cache set|The jars for the packages|downloading https?:|\S+ added as a dependency|\s+\|"
+    r":: |\t|\s*[-|]{2}|Ivy Default Cache set|The jars for the packages|downloading https?:|\S+ "
+    r"added as a dependency|\s+\|"
 )
 
 
@@ -24,7 +28,8 @@ class SparkOutput:
     Attributes:
         print_line: see above.
         fetching: whether packages are being fetched; Ivy's lines are held back.
-        muted: whether everything is dropped, because Spark is being stopped and reports everything that it interrupts.
+        muted: whether everything is dropped, because Spark is being stopped and reports everything
+            that it interrupts.
     """
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
@@ -36,7 +41,9 @@ class SparkOutput:
     def open(self) -> IO[bytes]:
         """Open a file for Spark to write to; its lines are passed on as long as Spark lives."""
         reading, writing = os.pipe()
-        threading.Thread(target=self._pump, args=(reading,), name="twophase-spark-output", daemon=True).start()
+        threading.Thread(
+            target=self._pump, args=(reading,), name="twophase-spark-output", daemon=True
+        ).start()
         return os.fdopen(writing, "wb", buffering=0)
 
     def print_kept(self) -> None:

@@ -11,7 +11,9 @@ _UNITS = ("B", "kB", "MB", "GB")
 
 
 def clean(text: str) -> str:
-    """Return `text` on one line and without control characters: data and servers must not control a terminal."""
+    """Return `text` on one line and without control characters: data and servers must not
+    control a terminal.
+    """
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
@@ -43,7 +45,8 @@ def count(number: int, thing: str) -> str:
 
 
 def rows_by_sink(total: int, by_sink: Mapping[str, int], done: str = "") -> str:
-    """Return rows as text: '5 rows', '5 rows into each of 3 sinks', or '5 rows into facts, 2 into lake'.
+    """Return rows as text: '5 rows', '5 rows into each of 3 sinks', or '5 rows into
+    facts, 2 into lake'.
 
     The sum over several sinks is not shown: it counts a record as often as it is written.
 
@@ -59,7 +62,10 @@ def rows_by_sink(total: int, by_sink: Mapping[str, int], done: str = "") -> str:
     if len(set(numbers)) == 1:
         return f"{count(numbers[0], 'row')}{thing} into each of {len(numbers)} sinks"
     (first, rows), *others = by_sink.items()
-    parts = [f"{count(rows, 'row')}{thing} into {first}", *(f"{rows:,} into {sink}" for sink, rows in others)]
+    parts = [
+        f"{count(rows, 'row')}{thing} into {first}",
+        *(f"{rows:,} into {sink}" for sink, rows in others),
+    ]
     return clean(", ".join(parts))
 
 

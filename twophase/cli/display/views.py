@@ -1,7 +1,8 @@
-"""Shows the progress of a job: a live panel on a terminal, a line for each checkpoint elsewhere, or nothing.
+"""Shows the progress of a job: a live panel on a terminal, a line for each checkpoint
+elsewhere, or nothing.
 
-A view observes the job, prints the lines of others (log, Spark) where they do not disturb it, and is a context manager
-around the whole run.
+A view observes the job, prints the lines of others (log, Spark) where they do not disturb it, and
+is a context manager around the whole run.
 """
 
 from __future__ import annotations
@@ -54,13 +55,18 @@ class View(ABC):
 
     @abstractmethod
     def print_line(self, text: str) -> None:
-        """Show a line of the log or of Spark; on standard error, unless a live panel is in the way."""
+        """Show a line of the log or of Spark; on standard error, unless a live
+        panel is in the way.
+        """
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if error is not None:
             self.tracker.set_state("failed")
@@ -86,14 +92,19 @@ class SilentView(View):
 
 
 class PlainView(SilentView):
-    """Prints one line for each checkpoint, and for each event that an operator should know about."""
+    """Prints one line for each checkpoint, and for each event that an operator
+    should know about.
+    """
 
     def __init__(self, job: str, console: Console) -> None:
         super().__init__(job)
         self._console = console
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         super().__exit__(kind, error, trace)
         self._print(summary(self.tracker))
@@ -105,7 +116,9 @@ class PlainView(SilentView):
 
     def _print(self, text: str) -> None:
         now = time.strftime("%H:%M:%S")
-        self._console.print(f"{now} {self._job}: {clean(text)}", soft_wrap=True, markup=False, highlight=False)
+        self._console.print(
+            f"{now} {self._job}: {clean(text)}", soft_wrap=True, markup=False, highlight=False
+        )
 
 
 class LiveView(View):
@@ -133,13 +146,20 @@ class LiveView(View):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         super().__exit__(kind, error, trace)
         self._live.stop()
 
     def _show(self, event: Event) -> None:
-        text = None if isinstance(event, CheckpointCommitted) else describe(event, self.tracker.progress)
+        text = (
+            None
+            if isinstance(event, CheckpointCommitted)
+            else describe(event, self.tracker.progress)
+        )
         if text is not None:
             self._console.print(Text(f"{time.strftime('%H:%M:%S')} {clean(text)}"))
 

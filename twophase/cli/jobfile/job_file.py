@@ -8,8 +8,8 @@
     options: {checkpointLocation: /chk/orders}
     trigger: {processingTime: 10 seconds}
 
-Plain YAML without tags: reading it runs no code. Every error names the file, the key, and what to do; values of options are
-not repeated where they may hold a secret. docs/cli.md has every key.
+Plain YAML without tags: reading it runs no code. Every error names the file, the key, and what to
+do; values of options are not repeated where they may hold a secret. docs/cli.md has every key.
 """
 
 from __future__ import annotations
@@ -46,9 +46,11 @@ class SparkSection(Options):
     """Spark's master and configuration.
 
     Attributes:
-        master: as `spark-submit --master`; None leaves it to Spark's own configuration, and to local[*] without one.
+        master: as `spark-submit --master`; None leaves it to Spark's own configuration, and to
+            local[*] without one.
         conf: Spark's configuration.
-        quick_start: whether to use what makes Spark start quickly, and to record it for the next start.
+        quick_start: whether to use what makes Spark start quickly, and to record it
+            for the next start.
     """
 
     master: str | None = Field(default=None, min_length=1)
@@ -101,7 +103,8 @@ class JobFile:
         sql: the query over them; None takes the only source as it is.
         sinks: by name.
         options: the job's options, checked, under our keys.
-        trigger: the arguments of `StreamWriter.trigger`; if empty, a micro-batch begins as soon as the last is done.
+        trigger: the arguments of `StreamWriter.trigger`; if empty, a micro-batch begins as soon
+            as the last is done.
     """
 
     path: Path
@@ -114,7 +117,9 @@ class JobFile:
     trigger: Mapping[str, Any]
 
 
-def load_job_file(path: Path, overrides: Mapping[str, Any], *, available_now: bool = False) -> JobFile:
+def load_job_file(
+    path: Path, overrides: Mapping[str, Any], *, available_now: bool = False
+) -> JobFile:
     """Read and check a job file.
 
     Args:
@@ -156,7 +161,8 @@ def _spark(where: str, value: Any) -> SparkSection:
 def _sources(where: str, top: _File) -> Mapping[str, SourceSection]:
     if (top.source is None) == (top.sources is None):
         raise ConfigError(
-            f"{where}: give one of source and sources, not {'neither' if top.source is None else 'both'}.",
+            f"{where}: give one of source and sources, not "
+            f"{'neither' if top.source is None else 'both'}.",
             remedy="write `source:` for one source, `sources:` with a name for each of several.",
         )
     if top.source is not None:
@@ -168,7 +174,8 @@ def _sources(where: str, top: _File) -> Mapping[str, SourceSection]:
             remedy="add `sql:`, a query over these names.",
         )
     return {
-        _view(f"{where}: sources", name): _source(f"{where}: sources.{name}", value) for name, value in listed.items()
+        _view(f"{where}: sources", name): _source(f"{where}: sources.{name}", value)
+        for name, value in listed.items()
     }
 
 
@@ -180,7 +187,10 @@ def _sinks(where: str, value: Any) -> Mapping[str, SinkSection]:
     listed = _mapping(f"{where}: sinks", value)
     if not listed:
         raise ConfigError(f"{where}: sinks is empty.", remedy="name at least one sink.")
-    return {_name(where, "sink", name): _sink(f"{where}: sinks.{name}", entry) for name, entry in listed.items()}
+    return {
+        _name(where, "sink", name): _sink(f"{where}: sinks.{name}", entry)
+        for name, entry in listed.items()
+    }
 
 
 def _sink(where: str, value: Any) -> SinkSection:
@@ -199,30 +209,39 @@ def _trigger(where: str, value: Any) -> Mapping[str, Any]:
     if trigger.available_now and trigger.processing_time_s is None:
         return {"availableNow": True}
     raise ConfigError(
-        f"{where}: give exactly one trigger.", remedy="write processingTime: 10 s, or availableNow: true."
+        f"{where}: give exactly one trigger.",
+        remedy="write processingTime: 10 s, or availableNow: true.",
     )
 
 
-# -- pieces --------------------------------------------------------------------------------------------------------------
+# -- pieces ----------------------------------------------------------------------------------------
 
 
 def _mapping(where: str, value: Any) -> dict[str, Any]:
-    """Return `value` if it is a mapping with text keys. The error does not repeat it, since it may hold a secret."""
+    """Return `value` if it is a mapping with text keys. The error does not repeat it, since it
+    may hold a secret.
+    """
     if not isinstance(value, dict):
         kind = "empty" if value is None else f"a {type(value).__name__}"
         raise ConfigError(
-            f"{where} is {kind}, not a mapping.", remedy="write it as KEY: VALUE lines, indented below it."
+            f"{where} is {kind}, not a mapping.",
+            remedy="write it as KEY: VALUE lines, indented below it.",
         )
     for key in value:
         if not isinstance(key, str):
-            raise ConfigError(f"{where}: the key {key!r} is a {type(key).__name__}.", remedy=f"quote it: '{key}'.")
+            raise ConfigError(
+                f"{where}: the key {key!r} is a {type(key).__name__}.", remedy=f"quote it: '{key}'."
+            )
     return value
 
 
 def _with_texts(where: str, raw: dict[str, Any], key: str) -> dict[str, Any]:
     """Return `raw` with the options under `key` as text, which is what Spark takes."""
     options = _mapping(f"{where}.{key}", raw.get(key, {}))
-    return {**raw, key: {name: _text(f"{where}.{key}.{name}", value) for name, value in options.items()}}
+    return {
+        **raw,
+        key: {name: _text(f"{where}.{key}.{name}", value) for name, value in options.items()},
+    }
 
 
 def _text(where: str, value: Any) -> str:
@@ -234,7 +253,8 @@ def _text(where: str, value: Any) -> str:
         case _:
             kind = "empty" if value is None else f"a {type(value).__name__}"
             raise ConfigError(
-                f"{where} is {kind}, not a text or number.", remedy="give one value, in quotes if in doubt."
+                f"{where} is {kind}, not a text or number.",
+                remedy="give one value, in quotes if in doubt.",
             )
 
 
@@ -248,7 +268,10 @@ def _name(where: str, kind: str, name: str) -> str:
 
 def _view(where: str, name: str) -> str:
     if not name.isidentifier():
-        raise ConfigError(f"{where}: {name!r} cannot be the name of a view.", remedy="use letters, digits and '_'.")
+        raise ConfigError(
+            f"{where}: {name!r} cannot be the name of a view.",
+            remedy="use letters, digits and '_'.",
+        )
     return name
 
 

@@ -1,4 +1,6 @@
-"""Turns a job file into a described job: sources become views, SQL makes the rows, sinks are added."""
+"""Turns a job file into a described job: sources become views, SQL makes the
+rows, sinks are added.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,17 @@ def describe(spark: SparkSession, job: JobFile, sinks: Mapping[str, Sink]) -> St
     """
     where = job.path.name
     register_formats(spark)
-    frames = {name: _checked(f"{where}: {name}", partial(_load, spark, entry)) for name, entry in job.sources.items()}
+    frames = {
+        name: _checked(f"{where}: {name}", partial(_load, spark, entry))
+        for name, entry in job.sources.items()
+    }
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
-    frame = next(iter(frames.values())) if job.sql is None else _checked(f"{where}: sql", partial(spark.sql, job.sql))
+    frame = (
+        next(iter(frames.values()))
+        if job.sql is None
+        else _checked(f"{where}: sql", partial(spark.sql, job.sql))
+    )
     writer = write_stream(frame, name=job.name).options(**job.options)
     for name, sink in sinks.items():
         text = job.sinks[name].sql
@@ -55,7 +64,9 @@ def _load(spark: SparkSession, section: SourceSection) -> DataFrame:
 
 
 def _query_over_rows(where: str, text: str) -> Callable[[DataFrame], DataFrame]:
-    """Return a transform; it runs once on the streaming rows, for the columns, and on the rows of each micro-batch."""
+    """Return a transform; it runs once on the streaming rows, for the columns, and on the rows
+    of each micro-batch.
+    """
 
     def transform(rows: DataFrame) -> DataFrame:
         rows.createOrReplaceTempView(_ROWS)
@@ -74,5 +85,6 @@ def _checked(where: str, make: Callable[[], DataFrame]) -> DataFrame:
             raise known from error
         first = next((clean(line) for line in text.splitlines() if line.strip()), "")
         raise ConfigError(
-            f"{where}: Spark refuses it: {first[:_SPARK_CHARS]}", remedy=f"correct {where.partition(':')[0]}."
+            f"{where}: Spark refuses it: {first[:_SPARK_CHARS]}",
+            remedy=f"correct {where.partition(':')[0]}.",
         ) from error

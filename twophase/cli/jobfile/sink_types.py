@@ -1,7 +1,8 @@
 """Finds the class of a sink by the `type` in a job file, and creates the sink.
 
-A sink is found through the entry point group `twophase.sinks`, so that nothing here depends on a particular sink, or as
-`module:Class` beside the job file. Naming a class runs its code: a job file is as trusted as a program.
+A sink is found through the entry point group `twophase.sinks`, so that nothing here depends on a
+particular sink, or as `module:Class` beside the job file. Naming a class runs its code: a job file
+is as trusted as a program.
 """
 
 from __future__ import annotations
@@ -27,11 +28,15 @@ def make_sinks(job: JobFile) -> Mapping[str, Sink]:
     """
     if any(":" in section.type for section in job.sinks.values()):
         _allow_imports_from(job.path.absolute().parent)
-    return {name: _make(f"{job.path.name}: sinks.{name}", section) for name, section in job.sinks.items()}
+    return {
+        name: _make(f"{job.path.name}: sinks.{name}", section)
+        for name, section in job.sinks.items()
+    }
 
 
 def spark_conf(job: JobFile, sinks: Mapping[str, Sink]) -> Mapping[str, str]:
-    """Return the configuration that Spark starts with: the settings of the sinks, overridden by those of the job file.
+    """Return the configuration that Spark starts with: the settings of the sinks, overridden by
+    those of the job file.
 
     Raises:
         ConfigError: two sinks need different values, and the job file has none.
@@ -41,7 +46,8 @@ def spark_conf(job: JobFile, sinks: Mapping[str, Sink]) -> Mapping[str, str]:
         for key, value in sink.spark_conf().items() if isinstance(sink, NeedsSparkConf) else ():
             if found.setdefault(key, value) != value and key not in job.spark.conf:
                 raise ConfigError(
-                    f"{job.path.name}: sinks.{name} needs {key}={value}, another sink needs {found[key]}.",
+                    f"{job.path.name}: sinks.{name} needs {key}={value}, "
+                    f"another sink needs {found[key]}.",
                     remedy=f"set spark.conf.{key} to what serves both.",
                 )
     return {**found, **job.spark.conf}
@@ -50,17 +56,26 @@ def spark_conf(job: JobFile, sinks: Mapping[str, Sink]) -> Mapping[str, str]:
 def modules_of_workers(job: JobFile, sinks: Mapping[str, Sink]) -> Sequence[str]:
     """Return the modules that Spark's workers import to write to these sinks.
 
-    The user's own classes are left out: importing their modules may do things that a forking daemon must not do.
+    The user's own classes are left out: importing their modules may do things that a forking
+    daemon must not do.
     """
-    own = [sink for name, sink in sinks.items() if ":" not in job.sinks[name].type and isinstance(sink, ArrowSink)]
+    own = [
+        sink
+        for name, sink in sinks.items()
+        if ":" not in job.sinks[name].type and isinstance(sink, ArrowSink)
+    ]
     return sorted({type(sink).__module__ for sink in own})
 
 
 def _make(where: str, section: SinkSection) -> Sink:
-    kind = _find_class(where, section.type) if ":" in section.type else load_sink(where, section.type)
+    kind = (
+        _find_class(where, section.type) if ":" in section.type else load_sink(where, section.type)
+    )
     sink = make_sink(where, kind, section.options, _correct(where))
     if not isinstance(sink, Sink):
-        raise ConfigError(f"{where}: {section.type} is no sink.", remedy="name a subclass of twophase.ArrowSink.")
+        raise ConfigError(
+            f"{where}: {section.type} is no sink.", remedy="name a subclass of twophase.ArrowSink."
+        )
     return sink
 
 
@@ -71,16 +86,21 @@ def _find_class(where: str, reference: str) -> Any:
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"{where}: the sink type {reference!r} cannot be loaded: {error}.",
-            remedy="write it as module:Class; modules beside the job file and installed ones are found.",
+            remedy="write it as module:Class; modules beside the job file and "
+            "installed ones are found.",
         ) from error
 
 
 def _allow_imports_from(folder: Path) -> None:
-    """Extend the path of the driver and, through the environment, of Spark's workers, which unpickle the sink."""
+    """Extend the path of the driver and, through the environment, of Spark's workers, which
+    unpickle the sink.
+    """
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     inherited = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), inherited] if inherited else [str(folder)])
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(folder), inherited] if inherited else [str(folder)]
+    )
 
 
 def _correct(where: str) -> str:

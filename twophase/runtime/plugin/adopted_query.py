@@ -1,14 +1,18 @@
 """Rewrites Spark's folder of a plugin-form query whose log was adopted from its target.
 
-The lineage of this form is Spark's query id, and Spark freezes the first offsets before it calls the sink. A start
-could change neither to match the adoption, so both are written before the query starts, as `write_stream` does.
+The lineage of this form is Spark's query id, and Spark freezes the first offsets before it calls
+the sink. A start could change neither to match the adoption, so both are written before the query
+starts, as `write_stream` does.
 
     metadata                    the id of the adopted lineage
-    offsets/0, commits/0        where it begins, if that is known; otherwise Spark begins at the query's startingOffsets
-    twophase/replaced/<time>/   what was there before: Spark would run a micro-batch planned in it, with its old offsets
+    offsets/0, commits/0        where it begins, if that is known; otherwise Spark begins at the
+                                query's startingOffsets
+    twophase/replaced/<time>/   what was there before: Spark would run a micro-batch planned in it,
+                                with its old offsets
 
-The log adopts first. A crash in between leaves a query that refuses to start until the command is run again. It then
-adopts once more, since nothing in this folder tells whether the adopted log is an old copy by now: the target does.
+The log adopts first. A crash in between leaves a query that refuses to start until the command is
+run again. It then adopts once more, since nothing in this folder tells whether the adopted log is
+an old copy by now: the target does.
 """
 
 from __future__ import annotations
@@ -29,20 +33,26 @@ if TYPE_CHECKING:
     from twophase.coordinator.adoption_plan import Frozen
 
 _SPARKS = ("offsets", "commits", "sources", "state", "ranges", ".metadata.crc", "metadata")
-"""All that Spark and its listener keep in a query's folder; `metadata`, which identifies the query, comes last."""
+"""All that Spark and its listener keep in a query's folder; `metadata`, which identifies the
+query, comes last.
+"""
 _REPLACED = "replaced"
 _OF_FILES = "logOffset"
 ADOPTION_REMEDY = (
-    "stop the query, then run `twophase repair adopt-from-target JOB.yaml` (again): it writes Spark's folder again for the adopted "
-    "log. No row of the new lineage is decided yet, so nothing is lost by that."
+    "stop the query, then run `twophase repair adopt-from-target JOB.yaml` (again): it writes "
+    "Spark's folder again for the adopted log. No row of the new lineage is decided yet, so "
+    "nothing is lost by that."
 )
 """The remedy for a query that does not fit the lineage that was adopted for it."""
 
 
 def query_folder(root: Path) -> Path | None:
-    """Return Spark's folder around the folder of a job's log, or None if the job is not of the plugin form."""
+    """Return Spark's folder around the folder of a job's log, or None if the job is not
+    of the plugin form.
+    """
     path = root.parent
-    is_sparks = (path / "metadata").is_file() or (root / _REPLACED).is_dir()  # a repair may have died after moving it
+    # a repair may have died after moving it
+    is_sparks = (path / "metadata").is_file() or (root / _REPLACED).is_dir()
     is_log = root == log_folder(path) and is_sparks and not (root / "spark").exists()
     return path if is_log else None
 
@@ -58,18 +68,22 @@ def check_root(root: Path) -> None:
     if (root / "metadata").is_file() and is_sparks:
         raise ConfigError(
             f"{root} is Spark's folder of a query, not a job's folder. Nothing was written.",
-            remedy=f"if the query is of the plugin form, its log is in it: give checkpointLocation {log}. A job of write_stream "
-            "whose folder was one of Spark's before: move `metadata` out of it.",
+            remedy="if the query is of the plugin form, its log is in it: give checkpointLocation "
+            f"{log}. A job of write_stream whose folder was one of Spark's before: "
+            "move `metadata` out of it.",
         )
 
 
 def frozen_around(path: Path) -> Frozen:
-    """Return a function that reads the frozen offsets of a micro-batch from Spark's folder of a query.
+    """Return a function that reads the frozen offsets of a micro-batch from Spark's
+    folder of a query.
 
     Args:
         path: the folder; its only lineage is the query's.
     """
-    return lambda lineage, batch: frozen_at(path, lineage, batch) if query_id(path) == lineage else None
+    return lambda lineage, batch: (
+        frozen_at(path, lineage, batch) if query_id(path) == lineage else None
+    )
 
 
 def check_beginning(path: Path, end: Sequence[str | None]) -> None:
@@ -80,26 +94,33 @@ def check_beginning(path: Path, end: Sequence[str | None]) -> None:
         end: the offset line of each source; empty if the query begins at its startingOffsets.
 
     Raises:
-        ConfigError: the folder has state, a source needs more than its offset, or Spark's settings are not known.
+        ConfigError: the folder has state, a source needs more than its offset, or Spark's
+            settings are not known.
     """
     check_without_state(path)
     if any(_OF_FILES in (line or "") for line in end):
         raise ConfigError(
-            f"The query reads a folder of files, and {list(end)} means something only with Spark's list of them. Nothing was "
+            f"The query reads a folder of files, and {list(end)} means something only with Spark's "
+            "list of them. Nothing was "
             "written.",
-            remedy="restore the query's checkpointLocation from one backup; or begin under another name in another "
-            "checkpointLocation, with the files that the target does not have yet.",
+            remedy="restore the query's checkpointLocation from one backup; "
+            "or begin under another name in another checkpointLocation, with the files that the "
+            "target does not have yet.",
         )
     if end and not _conf_in(path):
         raise ConfigError(
-            f"Spark's folder {path} has no planned micro-batch, so Spark's settings for the query are not known. Nothing was "
+            f"Spark's folder {path} has no planned micro-batch, so Spark's settings for the query "
+            "are not known. Nothing was "
             "written.",
-            remedy="start the query once: it fails, and leaves them there. Then run the command again.",
+            remedy="start the query once: it fails, and leaves them there. "
+            "Then run the command again.",
         )
 
 
 def is_unlaid(path: Path, history: History) -> bool:
-    """Return whether the log was adopted, nothing is decided since, and Spark's folder is not the new lineage's."""
+    """Return whether the log was adopted, nothing is decided since, and Spark's folder is not
+    the new lineage's.
+    """
     lineage = history.lineage
     if lineage is None or not begins_without_state(history):
         return False
@@ -130,7 +151,11 @@ def lay(path: Path, lineage: Lineage, now_ms: int) -> None:
 
 
 def _conf_in(path: Path) -> Mapping[str, str]:
-    """Return Spark's settings, even if a repair that died has moved aside the files that have them."""
-    replaced = (folder for folder in (log_folder(path) / _REPLACED).glob("*") if folder.name.isdecimal())
+    """Return Spark's settings, even if a repair that died has moved aside the
+    files that have them.
+    """
+    replaced = (
+        folder for folder in (log_folder(path) / _REPLACED).glob("*") if folder.name.isdecimal()
+    )
     aside = sorted(replaced, key=lambda folder: int(folder.name), reverse=True)
     return next(filter(None, map(conf_in, [path, *aside])), {})

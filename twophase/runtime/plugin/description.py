@@ -33,7 +33,10 @@ _OURS = ("name", "sink", _LOCATION.lower())
 _SPARKS = ("queryname",)
 _KEPT = ("checkpoint.num_retained", "commit.backoff", "commit.backoff_max")
 _ELSEWHERE = {
-    "checkpoint.interval": "Spark starts a micro-batch when the query's trigger says so: use trigger(processingTime=...).",
+    "checkpoint.interval": (
+        "Spark starts a micro-batch when the query's trigger says so: use "
+        "trigger(processingTime=...)."
+    ),
     "checkpoint.mode": "it is exactly once here.",
 }
 _JOB_ONLY = "it needs a driver of twophase's own: use twophase.write_stream, or leave it out."
@@ -85,7 +88,8 @@ class PluginDescription:
 
     @property
     def fingerprint(self) -> str:
-        """A hash that is the same in every process as long as the query writes the same columns to the same target.
+        """A hash that is the same in every process as long as the query writes the same columns
+        to the same target.
 
         It reveals nothing of the options, which hold secrets by name only.
         """
@@ -100,7 +104,11 @@ def log_folder(spark_folder: Path) -> Path:
 
 
 def describe(
-    format_name: str, sink_type: str, options: Mapping[str, str], schema: StructType, environment: Environment
+    format_name: str,
+    sink_type: str,
+    options: Mapping[str, str],
+    schema: StructType,
+    environment: Environment,
 ) -> PluginDescription:
     """Split up and check the options of a query.
 
@@ -112,12 +120,14 @@ def describe(
     if _LOCATION.lower() not in given:
         raise ConfigError(
             f"{where}: the option {_LOCATION!r} is required, in the query itself.",
-            remedy=f".option({_LOCATION!r}, FOLDER); Spark's setting spark.sql.streaming.checkpointLocation does not reach "
+            remedy=f".option({_LOCATION!r}, FOLDER); Spark's setting "
+            "spark.sql.streaming.checkpointLocation does not reach "
             "the writers.",
         )
     if "name" not in given:
         raise ConfigError(
-            f"{where}: the option 'name' is required: with it the target recognises the job after a restart.",
+            f"{where}: the option 'name' is required: with it the target recognises "
+            "the job after a restart.",
             remedy=".option('name', 'orders'), and keep it.",
         )
     _refuse(where, given)
@@ -127,7 +137,9 @@ def describe(
         job=check_name("job", given["name"]),
         sink_type=sink_type,
         sink=check_name("sink", given.get("sink", sink_type)),
-        sink_options={key: value for key, value in given.items() if key not in (*_OURS, *_KEPT, *_SPARKS)},
+        sink_options={
+            key: value for key, value in given.items() if key not in (*_OURS, *_KEPT, *_SPARKS)
+        },
         options=JobOptions.parse({_LOCATION: f"{location}/{_LOG}", **job}, where),
         schema=schema,
         environment=environment,

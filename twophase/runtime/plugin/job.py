@@ -1,15 +1,15 @@
 """The driver's side of a plugin query, in whatever process Spark calls it.
 
-Spark has no driver process for a Python sink. For each micro-batch it calls, one after the other and mostly in different
-Python processes on the driver's machine (docs/decisions/0016):
+Spark has no driver process for a Python sink. For each micro-batch it calls, one after the other
+and mostly in different Python processes on the driver's machine (docs/decisions/0016):
 
     1. plan      before any task: a run's first one recovers; n is classified, and gets its attempt
     2. write     in the tasks: phase 1 (runtime/plugin/writer.py)
     3. commit    the acknowledged pieces are decided and committed
        abort     or the run has failed: it is fenced out, and its pieces are aborted
 
-What the processes have in common is the job's log, and a note on the micro-batch under way. What a process keeps in memory
-(the opened sink, the log as last read) only saves time.
+What the processes have in common is the job's log, and a note on the micro-batch under way. What a
+process keeps in memory (the opened sink, the log as last read) only saves time.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ from twophase.state.entries import Lineage
 from twophase.state.storage import LocalStorage
 
 _REMEDY = (
-    "restore the query's checkpointLocation as a whole, with `twophase` in it, from one backup; this form has no restore. A query "
-    "that has run without twophase until now needs a new checkpointLocation."
+    "restore the query's checkpointLocation as a whole, with `twophase` in it, from one backup; "
+    "this form has no restore. A query that has run without twophase until now needs "
+    "a new checkpointLocation."
 )
 
 _jobs: dict[Path, PluginJob] = {}
@@ -55,7 +56,8 @@ class Plan:
     Attributes:
         checkpoint: the number of the micro-batch.
         attempt: what they write for.
-        transaction: whose pieces they pre-commit; None if the micro-batch is decided already, and they write nothing.
+        transaction: whose pieces they pre-commit; None if the micro-batch is decided already, and
+            they write nothing.
         sink: opened.
     """
 
@@ -108,12 +110,23 @@ class PluginJob:
         if not (path / "metadata").exists():
             raise PreflightError(
                 f"Job {description.job!r}: Spark's folder of the query is not at {path}.",
-                remedy="give checkpointLocation as the absolute path of a folder on the driver's file system.",
+                remedy="give checkpointLocation as the absolute path of a folder on "
+                "the driver's file system.",
             )
         self._sink = _open(description)
         self._notes = RunNotes(path, description.fingerprint)
-        storage, sinks = LocalStorage(description.options.checkpoint_location), {description.sink: self._sink}
-        context = JobContext(description.job, storage, sinks, description.options, Observers(log_event), SystemClock())
+        storage, sinks = (
+            LocalStorage(description.options.checkpoint_location),
+            {description.sink: self._sink},
+        )
+        context = JobContext(
+            description.job,
+            storage,
+            sinks,
+            description.options,
+            Observers(log_event),
+            SystemClock(),
+        )
         self._coordinator = CheckpointCoordinator(context, snapshot=lambda _, __: {})
         self._resumable = ResumableCoordinator(self._coordinator)
 
@@ -122,14 +135,16 @@ class PluginJob:
         self._sink.close()
 
     def plan(self) -> Plan:
-        """Step 1: recover if this is a new run, then give the micro-batch whose offsets are frozen its attempt.
+        """Step 1: recover if this is a new run, then give the micro-batch whose offsets are
+        frozen its attempt.
 
         Raises:
             StopJobError: the job must not go on.
         """
         number = self._folder(Lineage("")).planned()
         note = self._notes.read()
-        # From here to the new note, whatever happens ends the run: nothing else may take one of our fences for a rival's.
+        # From here to the new note, whatever happens ends the run: nothing else may take one of our
+        # fences for a rival's.
         self._notes.delete()
         coordinator = self._coordinator
         if note is None or note.checkpoint == number:
@@ -147,7 +162,12 @@ class PluginJob:
             range_digest.begin(folder, number, attempt.generation, decided).plan(number)
         self._notes.write(RunNote(number, attempt.generation, attempt.counter, replay))
         transaction = TransactionId(
-            self.description.job, coordinator.lineage.id, number, attempt, self.description.sink, offsets.hash
+            self.description.job,
+            coordinator.lineage.id,
+            number,
+            attempt,
+            self.description.sink,
+            offsets.hash,
         )
         return Plan(number, attempt, None if replay else transaction, self._sink)
 
@@ -163,9 +183,14 @@ class PluginJob:
             StopJobError: the job must stop.
         """
         note = self._notes.read()
-        if note is None or note.checkpoint != number or any(task.attempt != note.attempt for task in acknowledged):
+        if (
+            note is None
+            or note.checkpoint != number
+            or any(task.attempt != note.attempt for task in acknowledged)
+        ):
             raise FencedError(
-                f"Job {self.description.job!r}: micro-batch {number} was not planned by the run that is going on here "
+                f"Job {self.description.job!r}: micro-batch {number} was not planned by the "
+                "run that is going on here "
                 f"({note}).",
                 remedy="leave this run stopped.",
             )
@@ -192,7 +217,7 @@ class PluginJob:
         self._notes.delete()
         self._resumable.abandon(note.generation)
 
-    # -- parts ---------------------------------------------------------------------------------------------------------
+    # -- parts -------------------------------------------------------------------------------------
 
     def _folder(self, lineage: Lineage) -> SparkFolder:
         return SparkFolder(self.description.spark_folder, lineage, _REMEDY)
@@ -218,16 +243,17 @@ class PluginJob:
         """Check the first start after an adoption, which has prepared the folder.
 
         Raises:
-            OffsetMismatchError: Spark has another one, by whose offsets it would write again what was adopted.
+            OffsetMismatchError: Spark has another one, by whose offsets it would write
+                again what was adopted.
             ConfigError: the plan is known to keep state, and none of it was adopted.
         """
         SparkFolder(self.description.spark_folder, lineage, ADOPTION_REMEDY).check(None)
         if range_digest.are_planned(self.description.spark_folder):
             raise ConfigError(
-                f"Job {self.description.job!r}: its log was adopted from the target, which holds nothing of the state that the "
-                "query keeps in Spark. Nothing was written.",
-                remedy="restore the query's checkpointLocation from one backup, or begin under another name in another "
-                "checkpointLocation.",
+                f"Job {self.description.job!r}: its log was adopted from the target, which holds "
+                "nothing of the state that the query keeps in Spark. Nothing was written.",
+                remedy="restore the query's checkpointLocation from one backup, or begin under "
+                "another name in another checkpointLocation.",
             )
 
     def _acknowledge(self, number: int, note: RunNote, pieces: Sequence[Committable]) -> None:
@@ -246,7 +272,8 @@ class PluginJob:
         found = coordinator.classify(number, offsets)
         if not isinstance(found, Replay):
             raise StopJobError(
-                f"Job {self.description.job!r}: micro-batch {number} was decided when it was planned, and is not any more.",
+                f"Job {self.description.job!r}: micro-batch {number} was decided when it was "
+                "planned, and is not any more.",
                 remedy="find out who changed the job's folder, and restore it from a backup.",
             )
         coordinator.replay(found.decision, None)
@@ -257,21 +284,35 @@ def _open(description: PluginDescription) -> ArrowSink:
     kind = load_sink(where, description.sink_type)
     if not (isinstance(kind, type) and issubclass(kind, ArrowSink)):
         raise ConfigError(
-            f"{where}: {kind.__name__} is not written by Spark's tasks alone, so it cannot take part in this form.",
+            f"{where}: {kind.__name__} is not written by Spark's tasks alone, "
+            "so it cannot take part in this form.",
             remedy="use twophase.write_stream with it.",
         )
     if issubclass(kind, NeedsSparkConf):
         raise ConfigError(
-            f"{where}: {kind.__name__} commits through a Spark session, and Spark plans and commits this form without one.",
+            f"{where}: {kind.__name__} commits through a Spark session, and Spark plans and "
+            "commits this form without one.",
             remedy="use twophase.write_stream with it.",
         )
     try:
         sink = kind(**description.sink_options)
     except TypeError as error:
-        raise ConfigError(f"{where}: {kind.__name__} does not take these options: {error}.") from error
+        raise ConfigError(
+            f"{where}: {kind.__name__} does not take these options: {error}."
+        ) from error
     environment = description.environment
     if environment.fault is not None:
-        raise environment.fault.refusal(description.job, "this form does not know whether its plan shuffles rows")
+        raise environment.fault.refusal(
+            description.job, "this form does not know whether its plan shuffles rows"
+        )
     schema = to_arrow_schema(description.schema, timezone=environment.timezone)
-    sink.open(SinkContext(description.job, description.sink, schema, environment.parallelism, environment.speculation))
+    sink.open(
+        SinkContext(
+            description.job,
+            description.sink,
+            schema,
+            environment.parallelism,
+            environment.speculation,
+        )
+    )
     return sink

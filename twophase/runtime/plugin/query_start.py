@@ -1,9 +1,11 @@
-"""The plugin form's part in the session's own process: prepares a query's folder before Spark reads it.
+"""The plugin form's part in the session's own process: prepares a query's folder
+before Spark reads it.
 
-A micro-batch whose checkpoint is committed, but which Spark has not noted as finished, would run again at the next
-start. Its rows are no longer needed, and its records may have expired (hazard H62). At a start, Spark calls only a
-listener before it reads its log, and the query waits for it. The listener is called on the thread that will run the
-query, so all tasks of the query see a local property that is set here.
+A micro-batch whose checkpoint is committed, but which Spark has not noted as finished, would run
+again at the next start. Its rows are no longer needed, and its records may have expired (hazard
+H62). At a start, Spark calls only a listener before it reads its log, and the query waits for it.
+The listener is called on the thread that will run the query, so all tasks of the query see a local
+property that is set here.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ def listen(spark: SparkSession) -> None:
 
 
 class FinishCommitted(StreamingQueryListener):
-    """Notified of every query of a session. Queries of other sinks have no log of twophase, and are left alone.
+    """Notified of every query of a session. Queries of other sinks have no log of twophase,
+    and are left alone.
 
     Args:
         spark: the session.
@@ -63,17 +66,23 @@ class FinishCommitted(StreamingQueryListener):
         self._spark = spark
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Called before the query reads its folder. Spark only logs an exception raised here, and starts the query."""
+        """Called before the query reads its folder. Spark only logs an exception raised here,
+        and starts the query.
+        """
         query = self._spark.streams.get(str(event.id))
         if query is not None:
             execution = query._jsq.streamingQuery()
             location = str(execution.resolvedCheckpointRoot())
             finish_committed(location, lambda: logical_plan.has_watermark(execution.analyzedPlan()))
-            if self._is_ours(execution.sink()) and logical_plan.keeps_state(execution.analyzedPlan()):
+            if self._is_ours(execution.sink()) and logical_plan.keeps_state(
+                execution.analyzedPlan()
+            ):
                 keep_digests(location, self._spark.sparkContext)
 
     def _is_ours(self, sink: Any) -> bool:
-        """Return whether a sink is one of our formats. Sinks that are not tables (foreachBatch) have no name."""
+        """Return whether a sink is one of our formats. Sinks that are not tables
+        (foreachBatch) have no name.
+        """
         gateway = self._spark.sparkContext._gateway
         return is_instance_of(gateway, sink, _TABLE) and str(sink.name()).startswith(PREFIX)
 
@@ -88,12 +97,15 @@ class FinishCommitted(StreamingQueryListener):
 
 
 def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
-    """Note the newest micro-batch as finished if its checkpoint is committed and nothing of it is needed any more.
+    """Note the newest micro-batch as finished if its checkpoint is committed and nothing of it
+    is needed any more.
 
     Args:
-        location: the folder of a query as Spark names it, such as "file:/chk/orders". Not percent-encoded.
-        has_watermark: returns whether records move a watermark. If the query's state depends on one, Spark runs the
-            micro-batch again, unless that has failed before because of its records.
+        location: the folder of a query as Spark names it, such as "file:/chk/orders".
+            Not percent-encoded.
+        has_watermark: returns whether records move a watermark. If the query's state depends on
+            one, Spark runs the micro-batch again, unless that has failed before
+            because of its records.
     """
     path = _local(location)
     if path is None or not (log := log_folder(path)).is_dir():
@@ -113,18 +125,21 @@ def finish_committed(location: str, has_watermark: Callable[[], bool]) -> None:
 
 
 def _finish_lost(job: str, folder: SparkFolder, newest: Decision) -> None:
-    """Finish a micro-batch whose records were gone or changed when Spark ran it again. All its tasks are over."""
+    """Finish a micro-batch whose records were gone or changed when Spark ran it again. All
+    its tasks are over.
+    """
     number = newest.checkpoint
     if folder.finish(newest):
         _log.warning(
-            "Job %r: checkpoint %d is committed, and its records were gone, or others, when Spark read them again. It is noted "
-            "as finished, with the watermark that it ran with.",
+            "Job %r: checkpoint %d is committed, and its records were gone, or others, when Spark "
+            "read them again. It is noted as finished, with the watermark that it ran with.",
             job,
             number,
         )
     elif not (folder.path / "commits" / str(number)).exists():
         _log.warning(
-            "Job %r: checkpoint %d is committed, and Spark needs its records once more to rebuild its state. If they are gone: %s",
+            "Job %r: checkpoint %d is committed, and Spark needs its records once more to rebuild "
+            "its state. If they are gone: %s",
             job,
             number,
             begin_afresh(number, folder.offsets(number)),
@@ -132,7 +147,8 @@ def _finish_lost(job: str, folder: SparkFolder, newest: Decision) -> None:
 
 
 def keep_digests(location: str, context: SparkContext) -> None:
-    """Have the Kafka source detect changed records if Spark runs a decided micro-batch again for its state (H35).
+    """Have the Kafka source detect changed records if Spark runs a decided micro-batch again
+    for its state (H35).
 
     Args:
         location: as for `finish_committed`.

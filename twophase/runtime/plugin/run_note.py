@@ -1,8 +1,10 @@
-"""A note by which a run of a query informs the processes that Spark starts for it, one after the other.
+"""A note by which a run of a query informs the processes that Spark starts for it,
+one after the other.
 
-It is a small file in the folder that Spark creates on the driver for this application. It exists while the run goes on,
-and can neither outlive the application nor be seen by another. No decision depends on it: a run whose note is lost
-takes the job over again, and a commit without its note is refused.
+It is a small file in the folder that Spark creates on the driver for this application. It exists
+while the run goes on, and can neither outlive the application nor be seen by another. No decision
+depends on it: a run whose note is lost takes the job over again, and a commit without
+its note is refused.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ class RunNotes:
 
     Args:
         folder: the job's folder.
-        query: `PluginDescription.fingerprint`. A note of another query does not count: its run has ended, and it fenced
-            and checked its own target.
+        query: `PluginDescription.fingerprint`. A note of another query does not count: its run has
+            ended, and it fenced and checked its own target.
 
     Raises:
         PreflightError: this process was not started by Spark on the driver.
@@ -56,14 +58,17 @@ class RunNotes:
         local = os.environ.get(_LOCAL_DIRS, "").split(",")[0]
         if not Path(local).is_dir() or not local:
             raise PreflightError(
-                f"{_LOCAL_DIRS} names no folder ({local!r}): this process was not started by a Spark driver.",
+                f"{_LOCAL_DIRS} names no folder ({local!r}): "
+                "this process was not started by a Spark driver.",
                 remedy="use this format in writeStream only.",
             )
         self._query = query
         self._path = Path(local) / f"twophase-{short_hash(str(folder), 32)}"
 
     def read(self) -> RunNote | None:
-        """Return the note of this query's current run in this application, or None if there is none."""
+        """Return the note of this query's current run in this application, or
+        None if there is none.
+        """
         try:
             fields = json.loads(self._path.read_text())
         except FileNotFoundError:
@@ -77,5 +82,7 @@ class RunNotes:
         temporary.replace(self._path)
 
     def delete(self) -> None:
-        """Delete the note, because the run has ended. Always called before a fence is appended for the next run."""
+        """Delete the note, because the run has ended. Always called before a fence is
+        appended for the next run.
+        """
         self._path.unlink(missing_ok=True)

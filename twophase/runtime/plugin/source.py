@@ -22,7 +22,8 @@ PREFIX = "twophase-"
 class SinkDataSource(DataSource):
     """A sink as a format of `writeStream`. `data_source` creates the class that is registered.
 
-    Spark creates one object to plan each micro-batch, and one more, which it pickles, to commit them.
+    Spark creates one object to plan each micro-batch, and one more, which it
+    pickles, to commit them.
     """
 
     sink_type: ClassVar[str]
@@ -44,20 +45,24 @@ class SinkDataSource(DataSource):
         """Plan a micro-batch, or create the writer that commits it.
 
         Raises:
-            TwoPhaseError: the job must not go on; the query fails with the error as text (`errors.from_text`).
+            TwoPhaseError: the job must not go on; the query fails with the error as text
+                (`errors.from_text`).
         """
         if overwrite:
             raise ConfigError(
-                f"format {self.name()!r} appends: the output mode 'complete' would have to replace what is there.",
+                f"format {self.name()!r} appends: the output mode 'complete' would have "
+                "to replace what is there.",
                 remedy="use outputMode('append').",
             )
         description = describe(self.name(), self.sink_type, self.options, schema, self.environment)
         return PluginWriter(description, job_of(description).plan() if self._planning else None)
 
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002 the signature is Spark's
+    # the signature is Spark's
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002
         """Refuse a batch write."""
         raise ConfigError(
-            f"format {self.name()!r} writes streams only.", remedy="use df.writeStream, or another format for a batch."
+            f"format {self.name()!r} writes streams only.",
+            remedy="use df.writeStream, or another format for a batch.",
         )
 
 
@@ -71,5 +76,7 @@ def data_source(sink_type: str, spark: SparkSession) -> type[SinkDataSource]:
         fault=find_fault(spark),
     )
     return type(
-        f"{sink_type.title()}DataSource", (SinkDataSource,), {"sink_type": sink_type, "environment": environment}
+        f"{sink_type.title()}DataSource",
+        (SinkDataSource,),
+        {"sink_type": sink_type, "environment": environment},
     )

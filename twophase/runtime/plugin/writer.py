@@ -1,4 +1,6 @@
-"""The writer that Spark calls for each micro-batch: planned on the driver, pickled to tasks, recreated to commit."""
+"""The writer that Spark calls for each micro-batch: planned on the driver, pickled to tasks,
+recreated to commit.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class PluginWriter(DataSourceStreamArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Phase 1, in a task: write and pre-commit all rows. Those of a decided micro-batch are read and discarded."""
+        """Phase 1, in a task: write and pre-commit all rows. Those of a decided micro-batch are
+        read and discarded.
+        """
         plan = self._plan
         if plan is None:
             raise StopJobError("A writer was sent to a task without a plan.", remedy="report this.")
@@ -74,20 +78,26 @@ class PluginWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Decide and commit, in a Python process on the driver's machine."""
-        job_of(self._description).commit(batchId, [_of(message).acknowledged() for message in messages])
+        job_of(self._description).commit(
+            batchId, [_of(message).acknowledged() for message in messages]
+        )
         freeze_gc()
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002 the log knows
+    # the log knows
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
         """Abort the micro-batch, which has failed, and with it the query."""
         job_of(self._description).abort()
 
     def _check_batch(self, plan: Plan) -> None:
-        """Refuse another micro-batch: a driver that was paused and overtaken has planned by others' offsets."""
+        """Refuse another micro-batch: a driver that was paused and overtaken has planned
+        by others' offsets.
+        """
         context = TaskContext.get()
         number = context.getLocalProperty(_BATCH) if context else None
         if number != str(plan.checkpoint):
             raise StopJobError(
-                f"Job {self._description.job!r}: Spark runs micro-batch {number}, but {plan.checkpoint} was planned. "
+                f"Job {self._description.job!r}: Spark runs micro-batch {number}, but "
+                f"{plan.checkpoint} was planned. "
                 "Nothing was written.",
                 remedy="see that one query runs on this checkpointLocation.",
             )
@@ -95,5 +105,7 @@ class PluginWriter(DataSourceStreamArrowWriter):
 
 def _of(message: WriterCommitMessage | None) -> TaskMessage:
     if not isinstance(message, TaskMessage):
-        raise StopJobError(f"Spark commits a micro-batch with {message!r} from a task.", remedy="report this.")
+        raise StopJobError(
+            f"Spark commits a micro-batch with {message!r} from a task.", remedy="report this."
+        )
     return message

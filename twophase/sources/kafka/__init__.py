@@ -1,4 +1,6 @@
-"""The Kafka source: the data source `twophase-kafka`, and the group offsets that the driver commits."""
+"""The Kafka source: the data source `twophase-kafka`, and the group offsets that
+the driver commits.
+"""
 
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.options import KafkaOptions

@@ -12,7 +12,8 @@ _LOGGER = "kafka.net"
 
 
 class Admin(KafkaAdminClient):  # type: ignore[misc]
-    """Reports why no broker accepts the connection, and ends its thread then; kafka-python does neither.
+    """Reports why no broker accepts the connection, and ends its thread then;
+    kafka-python does neither.
 
     Raises:
         SaslAuthenticationFailedError: the user or password is wrong.
@@ -44,13 +45,19 @@ class _Failures(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         arguments = record.args if isinstance(record.args, tuple) else ()
         failures = (item for item in arguments if isinstance(item, kafka_errors.KafkaError))
-        self.found += [item for item in failures if not isinstance(item, kafka_errors.KafkaTimeoutError)]
+        self.found += [
+            item for item in failures if not isinstance(item, kafka_errors.KafkaTimeoutError)
+        ]
 
     def worst(self) -> Any:
-        """Return the clearest failure: a wrong password, else the last failed handshake, else the last of all."""
+        """Return the clearest failure: a wrong password, else the last failed handshake,
+        else the last of all.
+        """
         for failure in self.found:
             if isinstance(failure, kafka_errors.SaslAuthenticationFailedError):
                 return failure
         handshakes = [failure for failure in self.found if "Handshake failed" in str(failure)]
         failure = (handshakes or self.found)[-1]
-        return kafka_errors.KafkaTimeoutError(f"no broker took the connection; last failure: {failure}")
+        return kafka_errors.KafkaTimeoutError(
+            f"no broker took the connection; last failure: {failure}"
+        )

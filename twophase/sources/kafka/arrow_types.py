@@ -1,4 +1,6 @@
-"""Converts what pyarrow's JSON reader produces to exactly the Arrow types that Spark expects, in every batch."""
+"""Converts what pyarrow's JSON reader produces to exactly the Arrow types that Spark
+expects, in every batch.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ def read_type(name: str, target: pa.DataType) -> pa.DataType:
         ConfigError: JSON values cannot become this type.
     """
     if pa.types.is_struct(target):
-        return pa.struct([pa.field(child.name, read_type(f"{name}.{child.name}", child.type)) for child in target])
+        return pa.struct(
+            [
+                pa.field(child.name, read_type(f"{name}.{child.name}", child.type))
+                for child in target
+            ]
+        )
     if pa.types.is_list(target):
         return pa.list_(read_type(f"{name}[]", target.value_type))
     # The reader takes dates only as numbers, silently drops a time zone, and lets a float overflow.
@@ -33,8 +40,10 @@ def read_type(name: str, target: pa.DataType) -> pa.DataType:
         return pa.float64()
     if not _readable(target):
         raise ConfigError(
-            f"{WHERE}: column {name!r} has the type {target}, which value.format=json does not read.",
-            remedy="read binary columns and maps as STRING or STRUCT, or use value.format=raw and from_json.",
+            f"{WHERE}: column {name!r} has the type {target}, which value.format=json does not "
+            "read.",
+            remedy="read binary columns and maps as STRING or STRUCT, "
+            "or use value.format=raw and from_json.",
         )
     return target
 

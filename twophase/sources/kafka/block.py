@@ -1,7 +1,7 @@
 """Blocks: a few records of one partition as columns, passed from a fetch engine to a decoder.
 
-Blocks are small and decoded at once, so that a block's memory is still in the processor's cache when it is reused for
-the next one: this alone halves the time per record.
+Blocks are small and decoded at once, so that a block's memory is still in the processor's cache
+when it is reused for the next one: this alone halves the time per record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The source's requests to the brokers: metadata, offsets, group offsets. Uses one open kafka-python admin client.
+"""The source's requests to the brokers: metadata, offsets, group offsets. Uses one open
+kafka-python admin client.
 
 Requests are retried on transient failures until `request.timeout` is over. No group is ever joined.
 """
@@ -38,7 +39,9 @@ _RIGHTS = (
 
 
 class Cluster:
-    """A lazily opened connection to the brokers. Safe for use by several threads, not across a fork."""
+    """A lazily opened connection to the brokers. Safe for use by several threads,
+    not across a fork.
+    """
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
@@ -56,20 +59,30 @@ class Cluster:
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Describe topics by name; those that do not exist are left out."""
         listed = sorted(names)
-        return self._call(f"metadata of {', '.join(listed)}", lambda admin: _topics(admin.describe_topics(listed)))
+        return self._call(
+            f"metadata of {', '.join(listed)}", lambda admin: _topics(admin.describe_topics(listed))
+        )
 
     def matching(self, pattern: str) -> dict[str, Topic]:
-        """Describe all topics whose whole name matches a regular expression, without Kafka's own."""
-        found = self._call("metadata of all topics", lambda admin: _topics(admin.describe_topics(None), skip=True))
+        """Describe all topics whose whole name matches a regular expression,
+        without Kafka's own.
+        """
+        found = self._call(
+            "metadata of all topics", lambda admin: _topics(admin.describe_topics(None), skip=True)
+        )
         return {name: topic for name, topic in found.items() if re.fullmatch(pattern, name)}
 
     def ends(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
-        """Return the end of each partition under the isolation level; empty if any partition does not exist."""
+        """Return the end of each partition under the isolation level; empty if any
+        partition does not exist.
+        """
         found = self._offsets("end offsets", dict.fromkeys(partitions, OffsetSpec.LATEST))
         return {key: LogEnd(item.offset, _epoch(item.leader_epoch)) for key, item in found.items()}
 
     def high_watermarks(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
-        """Return the end of each partition including open transactions; empty if any partition does not exist."""
+        """Return the end of each partition including open transactions; empty if any
+        partition does not exist.
+        """
         wanted = dict.fromkeys(partitions, OffsetSpec.LATEST)
         found = self._offsets("high watermarks", wanted, KafkaIsolation.READ_UNCOMMITTED)
         return {key: LogEnd(item.offset, _epoch(item.leader_epoch)) for key, item in found.items()}
@@ -79,8 +92,12 @@ class Cluster:
         found = self._offsets("first offsets", dict.fromkeys(partitions, OffsetSpec.EARLIEST))
         return {key: item.offset for key, item in found.items()}
 
-    def at_timestamp(self, partitions: Collection[Partition], milliseconds: int) -> dict[Partition, int | None]:
-        """Return the first offset at or after a time, by partition; None if there is no such record."""
+    def at_timestamp(
+        self, partitions: Collection[Partition], milliseconds: int
+    ) -> dict[Partition, int | None]:
+        """Return the first offset at or after a time, by partition; None if there
+        is no such record.
+        """
         found = self._offsets("offsets by time", dict.fromkeys(partitions, milliseconds))
         return {key: item.offset if item.offset >= 0 else None for key, item in found.items()}
 
@@ -88,7 +105,8 @@ class Cluster:
         """Return the committed offsets of a group; partitions without one are left out."""
         wanted = [TopicPartition(*key) for key in partitions]
         found = self._call(
-            f"committed offsets of group {group!r}", lambda admin: admin.list_group_offsets({group: wanted})[group]
+            f"committed offsets of group {group!r}",
+            lambda admin: admin.list_group_offsets({group: wanted})[group],
         )
         return {Partition(*key): item.offset for key, item in found.items() if item.offset >= 0}
 
@@ -108,11 +126,16 @@ class Cluster:
         self._call(f"commit of group {group!r}", commit)
 
     def epoch_ends(self, entries: Collection[PartitionOffset]) -> dict[Partition, int]:
-        """Return where the leaders say each entry's epoch ended (KIP-320); -1 or no entry if they do not know."""
-        return self._call("ends of leader epochs", lambda admin: admin._manager.run(_epoch_ends, admin, entries))
+        """Return where the leaders say each entry's epoch ended (KIP-320); -1 or no entry
+        if they do not know.
+        """
+        return self._call(
+            "ends of leader epochs", lambda admin: admin._manager.run(_epoch_ends, admin, entries)
+        )
 
     def confirm_topic(self, source: str, entry: PartitionOffset) -> None:
-        """Check one entry against its topic's metadata; retry for a moment before calling anything gone.
+        """Check one entry against its topic's metadata; retry for a moment before
+        calling anything gone.
 
         Raises:
             SourceLossError: the topic or partition is gone, or was recreated.
@@ -120,7 +143,9 @@ class Cluster:
         deadline = time.monotonic() + _CONFIRM_S
         while True:
             topic = self.topics([entry.topic]).get(entry.topic)
-            missing = topic is None or (topic.topic_id == entry.topic_id and entry.partition not in topic.epochs)
+            missing = topic is None or (
+                topic.topic_id == entry.topic_id and entry.partition not in topic.epochs
+            )
             if not missing or time.monotonic() >= deadline:
                 check_topic(source, entry, topic)
                 return
@@ -135,7 +160,9 @@ class Cluster:
 
         def ask(admin: Any) -> dict[Partition, Any]:
             try:
-                found = admin.list_partition_offsets(specs, isolation_level=isolation or self._isolation)
+                found = admin.list_partition_offsets(
+                    specs, isolation_level=isolation or self._isolation
+                )
             except kafka_errors.UnknownTopicOrPartitionError:
                 return {}
             return {Partition(*key): item for key, item in found.items()}
@@ -150,13 +177,16 @@ class Cluster:
             except _RIGHTS as error:
                 raise PreflightError(
                     f"Kafka at {self._options.bootstrap_servers} refuses {what}: {error}.",
-                    remedy="check user, password and the ACLs: READ and DESCRIBE on the topics, READ on the group.",
+                    remedy="check user, password and the ACLs: READ and DESCRIBE on the topics, "
+                    "READ on the group.",
                 ) from None
             except kafka_errors.KafkaError as error:
                 if not _may_pass(error) or time.monotonic() >= deadline:
                     raise SourceUnavailableError(
-                        f"Kafka at {self._options.bootstrap_servers} did not answer: {what}: {error}.",
-                        remedy=f"check that the brokers run and can be reached{_SASL_HINT if self._options.sasl else ''}; "
+                        f"Kafka at {self._options.bootstrap_servers} did not answer: {what}: "
+                        f"{error}.",
+                        remedy="check that the brokers run and can be "
+                        f"reached{_SASL_HINT if self._options.sasl else ''}; "
                         "the job may be started again.",
                     ) from None
             time.sleep(_BACKOFF_S)
@@ -169,7 +199,9 @@ class Cluster:
 
 
 def _may_pass(error: kafka_errors.KafkaError) -> bool:
-    """Return whether an error is transient. An unknown broker is: -1 is the leader of a partition that has none."""
+    """Return whether an error is transient. An unknown broker is: -1 is the leader of a
+    partition that has none.
+    """
     return bool(error.retriable) or isinstance(error, kafka_errors.UnknownBrokerIdError)
 
 
@@ -183,10 +215,14 @@ def _topics(described: Iterable[Mapping[str, Any]], *, skip: bool = False) -> di
             raise kafka_errors.for_code(code)(topic["name"])
         if not topic.get("topic_id"):
             raise PreflightError(
-                f"The brokers give topic {topic['name']!r} no topic id: a recreated topic could not be distinguished.",
+                f"The brokers give topic {topic['name']!r} no topic id: "
+                "a recreated topic could not be distinguished.",
                 remedy="use Kafka 2.8 or newer.",
             )
-        epochs = {item["partition_index"]: _epoch(item.get("leader_epoch")) for item in topic["partitions"]}
+        epochs = {
+            item["partition_index"]: _epoch(item.get("leader_epoch"))
+            for item in topic["partitions"]
+        }
         found[topic["name"]] = Topic(str(topic["topic_id"]), epochs)
     return found
 
@@ -201,17 +237,23 @@ def _commit_value(entry: PartitionOffset) -> OffsetAndMetadata:
 
 async def _epoch_ends(admin: Any, entries: Collection[PartitionOffset]) -> dict[Partition, int]:
     # The admin client has no public call for OffsetForLeaderEpoch; this uses its internals.
-    leaders = await admin._async_get_leader_for_partitions({TopicPartition(*entry.key) for entry in entries})
+    leaders = await admin._async_get_leader_for_partitions(
+        {TopicPartition(*entry.key) for entry in entries}
+    )
     asked = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     found: dict[Partition, int] = {}
     for leader, keys in leaders.items():
         topics: dict[str, list[Any]] = {}
         for entry in entries:
             if TopicPartition(*entry.key) in keys:
-                item = asked.OffsetForLeaderPartition(partition=entry.partition, leader_epoch=entry.leader_epoch)
+                item = asked.OffsetForLeaderPartition(
+                    partition=entry.partition, leader_epoch=entry.leader_epoch
+                )
                 topics.setdefault(entry.topic, []).append(item)
         listed = [asked(topic=name, partitions=items) for name, items in topics.items()]
-        response = await admin._manager.send(OffsetForLeaderEpochRequest(topics=listed), node_id=leader)
+        response = await admin._manager.send(
+            OffsetForLeaderEpochRequest(topics=listed), node_id=leader
+        )
         for topic in response.topics:
             for item in topic.partitions:
                 error = kafka_errors.for_code(item.error_code)

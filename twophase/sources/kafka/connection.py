@@ -1,4 +1,6 @@
-"""Connection settings of the two Kafka clients: TLS, SASL, timeouts. Secrets are read here, at the last moment."""
+"""Connection settings of the two Kafka clients: TLS, SASL, timeouts. Secrets are read here,
+at the last moment.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def _sasl_password(options: KafkaOptions) -> str | None:
 
 
 def _key_password(options: KafkaOptions) -> str | None:
-    return _secret("kafka.ssl.key.password", options.ssl_key_password_env, options.ssl_key_password_file)
+    return _secret(
+        "kafka.ssl.key.password", options.ssl_key_password_env, options.ssl_key_password_file
+    )
 
 
 def _secret(key: str, variable: str | None, path: str | None) -> str | None:
@@ -89,7 +93,8 @@ def _secret(key: str, variable: str | None, path: str | None) -> str | None:
         value = os.environ.get(variable)
         if value is None:
             raise ConfigError(
-                f"{WHERE}: option {key + '.env'!r} names the environment variable {variable!r}, which is not set.",
+                f"{WHERE}: option {key + '.env'!r} names the environment variable {variable!r}, "
+                "which is not set.",
                 remedy="set it for the driver and, with spark.executorEnv, for the executors.",
             )
         return value
@@ -99,7 +104,9 @@ def _secret(key: str, variable: str | None, path: str | None) -> str | None:
                 return file.read(_MAX_SECRET_BYTES).decode().rstrip("\r\n")
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{WHERE}: option {key + '.file'!r} names {path!r}, which cannot be read: {type(error).__name__}.",
-                remedy="put the file on the driver and on every executor, readable for Spark's user only.",
+                f"{WHERE}: option {key + '.file'!r} names {path!r}, which cannot be read: "
+                f"{type(error).__name__}.",
+                remedy="put the file on the driver and on every executor, "
+                "readable for Spark's user only.",
             ) from None
     return None

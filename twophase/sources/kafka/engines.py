@@ -30,9 +30,11 @@ _clusters_lock = threading.Lock()
 
 
 def cluster_of(options: KafkaOptions) -> Cluster:
-    """Return this process's connection for these options: opened once and kept open, since opening takes 110 ms.
+    """Return this process's connection for these options: opened once and kept open, since
+    opening takes 110 ms.
 
-    Each has a thread. Beyond a few, the least recently used one is closed; callers that still have it can go on.
+    Each has a thread. Beyond a few, the least recently used one is closed; callers that still
+    have it can go on.
 
     Raises:
         PreflightError: kafka-python is not installed.
@@ -60,10 +62,15 @@ def planner_of(options: KafkaOptions) -> OffsetPlanner:
         PreflightError: kafka-python is not installed.
     """
     cluster = cluster_of(options)
-    return cast("OffsetPlanner", _load("planner", "kafka", "kafka-python", "kafka").OffsetPlanner(options, cluster))
+    return cast(
+        "OffsetPlanner",
+        _load("planner", "kafka", "kafka-python", "kafka").OffsetPlanner(options, cluster),
+    )
 
 
-def read_range(options: KafkaOptions, item: OffsetRange, wanted: Wanted, *, again: bool = False) -> Iterator[Block]:
+def read_range(
+    options: KafkaOptions, item: OffsetRange, wanted: Wanted, *, again: bool = False
+) -> Iterator[Block]:
     """Read a whole range, and verify at its end that it was the range that the batch means.
 
     Args:
@@ -96,7 +103,9 @@ def check_range(options: KafkaOptions, item: OffsetRange) -> None:
         SourceLossError: records of the range are gone or have changed.
         PreflightError: kafka-python is not installed.
     """
-    guard: ReadGuard = _load("guard", "kafka", "kafka-python", "kafka").ReadGuard(options, cluster_of(options), item)
+    guard: ReadGuard = _load("guard", "kafka", "kafka-python", "kafka").ReadGuard(
+        options, cluster_of(options), item
+    )
     guard.check()
 
 
@@ -115,7 +124,8 @@ def _engine(chosen: FetchEngine) -> Fetch:
 def _load(module: str, needs: str, distribution: str, extra: str) -> Any:
     if importlib.util.find_spec(needs) is None:
         raise PreflightError(
-            f"The source twophase-kafka needs {distribution}, which is not installed in this process.",
+            f"The source twophase-kafka needs {distribution}, "
+            "which is not installed in this process.",
             remedy=f"pip install 'twophase[{extra}]' on the driver and on every executor.",
         )
     return importlib.import_module(f"{_PACKAGE}.{module}")

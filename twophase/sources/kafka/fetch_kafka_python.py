@@ -20,7 +20,9 @@ _BLOCK = 1_000
 _POLL_MS = 50
 
 
-def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadGuard) -> Iterator[Block]:
+def fetch(
+    options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadGuard
+) -> Iterator[Block]:
     """Yield the records of a range in order until the position has reached its end.
 
     Raises:
@@ -68,7 +70,9 @@ def _poll(consumer: Any, partition: TopicPartition, position: int, guard: ReadGu
     try:
         return consumer.poll(_POLL_MS, max_records=_BLOCK).get(partition, [])  # type: ignore[no-any-return]
     except kafka_errors.AuthorizationError as error:
-        raise PreflightError(f"Kafka refuses to be read: {error}.", remedy="check user, password and ACLs.") from None
+        raise PreflightError(
+            f"Kafka refuses to be read: {error}.", remedy="check user, password and ACLs."
+        ) from None
     except kafka_errors.KafkaError as error:
         if not error.retriable:
             guard.failed(position, str(error))

@@ -18,20 +18,28 @@ from twophase.sources.kafka.options import KafkaOptions
 _BLOCK = 1_000
 _BLOCK_BYTES = 1024 * 1024
 _POLL_S = 0.01
-# The garbage collector tracks each message; all messages of a block are freed before the next block.
+# The garbage collector tracks each message; all messages of a block are freed
+# before the next block.
 _GC_THRESHOLD = 50_000
 _GROUP = "twophase-read"
-_RIGHTS = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+_RIGHTS = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+)
 
 
-def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadGuard) -> Iterator[Block]:
+def fetch(
+    options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadGuard
+) -> Iterator[Block]:
     """Yield the records of a range in order until the position has reached its end.
 
     Raises:
         SourceLossError: records of the range are gone.
         SourceUnavailableError: the read makes no progress.
     """
-    # A new consumer for each read, so that its queue cannot hold anything from an earlier assignment. It costs 10 ms.
+    # A new consumer for each read, so that its queue cannot hold anything from an earlier
+    # assignment. It costs 10 ms.
     consumer = Consumer(settings(options))
     usual = gc.get_threshold()
     gc.set_threshold(_GC_THRESHOLD, *usual[1:])
@@ -47,7 +55,9 @@ def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadG
                 guard.waited(position)
                 continue
             guard.moved()
-            most = max(1, min(_BLOCK, 2 * _BLOCK_BYTES // (1 + len(messages[0]) + len(messages[-1]))))
+            most = max(
+                1, min(_BLOCK, 2 * _BLOCK_BYTES // (1 + len(messages[0]) + len(messages[-1])))
+            )
             position = max(position, messages[-1].offset() + 1)
             if position > item.end:
                 messages = [message for message in messages if message.offset() < item.end]
@@ -61,7 +71,8 @@ def fetch(options: KafkaOptions, item: OffsetRange, wanted: Wanted, guard: ReadG
 def settings(options: KafkaOptions) -> dict[str, Any]:
     """Return the settings of the consumer, including the connection."""
     return connection.for_librdkafka(options) | {
-        "group.id": options.group_id or _GROUP,  # required by librdkafka; a consumer with `assign` never joins it
+        # required by librdkafka; a consumer with `assign` never joins it
+        "group.id": options.group_id or _GROUP,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
@@ -70,7 +81,8 @@ def settings(options: KafkaOptions) -> dict[str, Any]:
         "enable.partition.eof": True,
         "max.poll.interval.ms": 24 * 3600 * 1000,  # Kafka must not limit how slow the sink may be
         "check.crcs": True,
-        # By default the fetcher sleeps for a second when its queue is full, and an end of log delays the next read.
+        # By default the fetcher sleeps for a second when its queue is full, and an end of log
+        # delays the next read.
         "fetch.queue.backoff.ms": 2,
         "fetch.wait.max.ms": 5,
         "log_level": 2,  # failures arrive with the messages
@@ -80,19 +92,24 @@ def settings(options: KafkaOptions) -> dict[str, Any]:
 
 
 def _failures(messages: list[Any], position: int, guard: ReadGuard) -> int:
-    """Handle the events among messages; return the position, which an end of the partition may have advanced.
+    """Handle the events among messages; return the position, which an end of the partition
+    may have advanced.
 
-    After an error of the partition, such as a wrong checksum, librdkafka goes on after the records concerned, so any
-    such error ends the read. It recovers by itself from errors of the whole client, such as a lost connection.
+    After an error of the partition, such as a wrong checksum, librdkafka goes on after the records
+    concerned, so any such error ends the read. It recovers by itself from errors of the whole
+    client, such as a lost connection.
     """
     for message in messages:
         error = message.error()
         if error is None:
             position = max(position, message.offset() + 1)
         elif error.code() == KafkaError._PARTITION_EOF:
-            position = max(position, message.offset())  # only markers and aborted records were skipped before it
+            # only markers and aborted records were skipped before it
+            position = max(position, message.offset())
         elif error.code() in _RIGHTS:
-            raise PreflightError(f"Kafka refuses to be read: {error.str()}.", remedy="check user, password and ACLs.")
+            raise PreflightError(
+                f"Kafka refuses to be read: {error.str()}.", remedy="check user, password and ACLs."
+            )
         elif message.topic() is None and not error.fatal():
             guard.troubled(position, error.str())
         else:

@@ -1,6 +1,8 @@
-"""Group offsets, committed by the driver when a checkpoint is complete. They inform others; the job never needs them.
+"""Group offsets, committed by the driver when a checkpoint is complete. They inform others; the
+job never needs them.
 
-The group is not joined, so nothing is rebalanced. A commit fails while the group has active members.
+The group is not joined, so nothing is rebalanced. A commit fails while the group
+has active members.
 """
 
 from __future__ import annotations
@@ -25,13 +27,19 @@ class GroupOffsets:
     """
 
     def __init__(self, options: Mapping[str, Any] | KafkaOptions) -> None:
-        self._options = options if isinstance(options, KafkaOptions) else KafkaOptions.parse(options)
+        self._options = (
+            options if isinstance(options, KafkaOptions) else KafkaOptions.parse(options)
+        )
         if self._options.group_id is None:
-            raise ConfigError(f"{WHERE}: there is no group.id, so there are no group offsets.", remedy="set group.id.")
+            raise ConfigError(
+                f"{WHERE}: there is no group.id, so there are no group offsets.",
+                remedy="set group.id.",
+            )
         self._group = self._options.group_id
 
     def commit(self, line: str) -> None:
-        """Commit the offsets in an offset line, never backwards: partitions committed as far or farther are skipped.
+        """Commit the offsets in an offset line, never backwards: partitions committed as far or
+        farther are skipped.
 
         Raises:
             CorruptRecordError: the line is not an offset of this source.
@@ -46,8 +54,12 @@ class GroupOffsets:
             cluster.commit(self._group, ahead)
 
     def committed(self, line: str) -> dict[Partition, int]:
-        """Return the committed offsets of the partitions in an offset line; those without one are left out."""
-        return cluster_of(self._options).committed(self._group, list(SourceOffset.parse(line).by_partition()))
+        """Return the committed offsets of the partitions in an offset line; those
+        without one are left out.
+        """
+        return cluster_of(self._options).committed(
+            self._group, list(SourceOffset.parse(line).by_partition())
+        )
 
     def close(self) -> None:
         """Close the connection."""

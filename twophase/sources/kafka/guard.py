@@ -1,6 +1,8 @@
-"""Guards one read on an executor: the read either reaches its end, or fails with a specific error (H31 to H34).
+"""Guards one read on an executor: the read either reaches its end, or fails with a specific
+error (H31 to H34).
 
-A read is complete when its position reaches the end. Records are not counted: transactions and compaction leave gaps.
+A read is complete when its position reaches the end. Records are not counted: transactions and
+compaction leave gaps.
 """
 
 from __future__ import annotations
@@ -20,14 +22,19 @@ _NEXT_LOOK_S = 5.0
 
 
 class ReadGuard:
-    """Checks whether a read can begin, why it makes no progress, and afterwards whether it read the right topic.
+    """Checks whether a read can begin, why it makes no progress, and afterwards whether it
+    read the right topic.
 
     Args:
         clock: seconds, monotonic.
     """
 
     def __init__(
-        self, options: KafkaOptions, cluster: Cluster, item: OffsetRange, clock: Callable[[], float] = time.monotonic
+        self,
+        options: KafkaOptions,
+        cluster: Cluster,
+        item: OffsetRange,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
         self._cluster = cluster
@@ -54,10 +61,12 @@ class ReadGuard:
             available = self.look(position)
             if now - self._since >= self._options.read_timeout_s:
                 raise SourceUnavailableError(
-                    f"Source {self._item.source!r}: reading {self._item} has stood still at offset {position} for "
-                    f"{now - self._since:.0f} s; it waits for offset {self._item.end - 1}. The broker says that "
-                    f"{available} are available. Last trouble: {self._trouble}.",
-                    remedy="check the partition's leader and the network; read.timeout says how long a read waits.",
+                    f"Source {self._item.source!r}: reading {self._item} has stood still "
+                    f"at offset {position} for {now - self._since:.0f} s; it waits for offset "
+                    f"{self._item.end - 1}. The broker says that {available} are available. Last "
+                    f"trouble: {self._trouble}.",
+                    remedy="check the partition's leader and the network; "
+                    "read.timeout says how long a read waits.",
                 )
 
     def troubled(self, position: int, trouble: str) -> None:
@@ -78,13 +87,16 @@ class ReadGuard:
         """
         available = self.look(position)
         raise SourceUnavailableError(
-            f"Source {self._item.source!r}: reading {self._item} failed at offset {position}: {trouble}. The broker says "
-            f"that {available} are available.",
-            remedy="a damaged or unsupported record fails again: check the brokers' logs and the installed codecs.",
+            f"Source {self._item.source!r}: reading {self._item} failed at offset {position}: "
+            f"{trouble}. The broker says that {available} are available.",
+            remedy="a damaged or unsupported record fails again: "
+            "check the brokers' logs and the installed codecs.",
         )
 
     def look(self, position: int) -> str:
-        """Check with the brokers that the rest of the range is there; return what is available, as text."""
+        """Check with the brokers that the rest of the range is there; return what is
+        available, as text.
+        """
         entry = self._entry(position)
         self._cluster.confirm_topic(self._item.source, entry)
         begin = self._cluster.begins([entry.key]).get(entry.key)
@@ -105,14 +117,20 @@ class ReadGuard:
         self.finished()
 
     def finished(self) -> None:
-        """Check, after the read has reached its end, that it read the topic and the log that the batch means.
+        """Check, after the read has reached its end, that it read the topic and the log
+        that the batch means.
 
         Raises:
-            SourceLossError: the topic was recreated, or the log truncated, at some time before this call.
+            SourceLossError: the topic was recreated, or the log truncated, at some
+                time before this call.
         """
         entry = self._entry(self._item.end)
         topic = self._cluster.topics([entry.topic]).get(entry.topic)
-        epoch = None if topic is None or topic.topic_id != entry.topic_id else topic.epochs.get(entry.partition)
+        epoch = (
+            None
+            if topic is None or topic.topic_id != entry.topic_id
+            else topic.epochs.get(entry.partition)
+        )
         if epoch is None:
             self._cluster.confirm_topic(self._item.source, entry)
         elif epoch != entry.leader_epoch and entry.leader_epoch >= 0:

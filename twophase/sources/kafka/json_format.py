@@ -1,12 +1,13 @@
 """Parses values as JSON into the schema: each record becomes one row, or is reported as bad.
 
-pyarrow parses a block of values, joined by newlines, as a stream of objects, regardless of line ends. Four checks
-together ensure that each value is exactly one row:
+pyarrow parses a block of values, joined by newlines, as a stream of objects, regardless of line
+ends. Four checks together ensure that each value is exactly one row:
 
     1. no value contains a NUL byte: the parser would take it for the end of the input
     2. each value begins with { and ends with }
-    3. the parser refuses a raw newline inside a string, so none spans two values, and refuses a { right after a }
-       inside any object or list, so between two values it is at the top level: each value gives at least one row
+    3. the parser refuses a raw newline inside a string, so none spans two values, and refuses a {
+       right after a } inside any object or list, so between two values it is at the top level: each
+       value gives at least one row
     4. there are as many rows as values
 
 A block that fails a check or a conversion is split in halves until the bad records are found.
@@ -69,14 +70,17 @@ class _Piece:
         if self.joined is None:
             return self.values
         starts = itertools.accumulate((length + 1 for length in self.lengths), initial=0)
-        return [self.joined[at : at + length] for at, length in zip(starts, self.lengths, strict=False)]
+        return [
+            self.joined[at : at + length] for at, length in zip(starts, self.lengths, strict=False)
+        ]
 
 
 class JsonDecoder:
     """Turns blocks into record batches.
 
     Args:
-        schema: the Arrow schema that Spark expects of the rows; columns named `kafka_*` come from the record itself.
+        schema: the Arrow schema that Spark expects of the rows; columns named `kafka_*` come from
+            the record itself.
         item: the range that the blocks belong to.
         on_bad_record: the handling of a record that does not fit.
 
@@ -96,10 +100,14 @@ class JsonDecoder:
         self._metadata = [field for field in schema if field.name in _METADATA]
         _check_schema(schema, self._payload)
         self._options = pj.ParseOptions(
-            explicit_schema=pa.schema([(field.name, read_type(field.name, field.type)) for field in self._payload]),
+            explicit_schema=pa.schema(
+                [(field.name, read_type(field.name, field.type)) for field in self._payload]
+            ),
             unexpected_field_behavior="ignore",
         )
-        self.wanted = Wanted(keys="kafka_key" in schema.names, timestamps="kafka_timestamp" in schema.names)
+        self.wanted = Wanted(
+            keys="kafka_key" in schema.names, timestamps="kafka_timestamp" in schema.names
+        )
         self._pieces: list[_Piece] = []
         self._rows = self._bytes = 0
         self.dropped = 0
@@ -112,7 +120,9 @@ class JsonDecoder:
 
     def take(self, block: Block) -> None:
         """Add records."""
-        metadata = {field.name: _METADATA[field.name][1](block, self._item) for field in self._metadata}
+        metadata = {
+            field.name: _METADATA[field.name][1](block, self._item) for field in self._metadata
+        }
         try:
             joined = _join(block.values)
             piece = _Piece(joined, list(map(len, block.values)), [], block.offsets, metadata)  # type: ignore[arg-type]
@@ -139,7 +149,9 @@ class JsonDecoder:
         except _UNFIT:
             pass
         found = [self._fitting(piece) for piece in pieces]
-        empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in self._schema], schema=self._schema)
+        empty = pa.RecordBatch.from_arrays(
+            [pa.nulls(0, field.type) for field in self._schema], schema=self._schema
+        )
         return pa.concat_batches([empty, *itertools.chain.from_iterable(found)])
 
     def notes(self) -> list[str]:
@@ -149,8 +161,8 @@ class JsonDecoder:
         offset, reason = self._first_dropped
         return [
             (
-                f"Source {self._item.source!r}: {self.dropped} records of {self._item} do not fit the schema and were "
-                f"dropped; the first has offset {offset}: {reason}."
+                f"Source {self._item.source!r}: {self.dropped} records of {self._item} do not "
+                f"fit the schema and were dropped; the first has offset {offset}: {reason}."
             )
         ]
 
@@ -158,8 +170,12 @@ class JsonDecoder:
         values = piece.all_values()
         return list(self._halves(piece, values, 0, len(values)))
 
-    def _halves(self, piece: _Piece, values: list[bytes | None], low: int, high: int) -> Iterator[pa.RecordBatch]:
-        """Yield the runs of records that fit, in order, so that the first bad record is found first."""
+    def _halves(
+        self, piece: _Piece, values: list[bytes | None], low: int, high: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the runs of records that fit, in order, so that the first bad
+        record is found first.
+        """
         try:
             columns = self._columns(_join(values[low:high]), high - low)
             yield self._assemble(columns, [piece], low, high - low)
@@ -192,20 +208,30 @@ class JsonDecoder:
         return columns
 
     def _assemble(
-        self, columns: dict[str, pa.Array], pieces: list[_Piece], low: int = 0, rows: int | None = None
+        self,
+        columns: dict[str, pa.Array],
+        pieces: list[_Piece],
+        low: int = 0,
+        rows: int | None = None,
     ) -> pa.RecordBatch:
         for field in self._metadata:
-            array = pa.concat_arrays([piece.metadata[field.name] for piece in pieces]).slice(low, rows)
+            array = pa.concat_arrays([piece.metadata[field.name] for piece in pieces]).slice(
+                low, rows
+            )
             columns[field.name] = array.cast(field.type)
-        return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
+        return pa.RecordBatch.from_arrays(
+            [columns[name] for name in self._schema.names], schema=self._schema
+        )
 
     def _bad(self, offset: int, error: Exception) -> None:
         reason = _reason(error)
         if self._fail:
             raise BadRecordError(
-                f"Source {self._item.source!r}: the record at offset {offset} of {self._item.key} (topic "
-                f"{self._item.topic!r}, partition {self._item.partition}) does not fit the schema: {reason}.",
-                remedy="correct the producer or the schema; json.on_error=drop leaves such records out.",
+                f"Source {self._item.source!r}: the record at offset {offset} of "
+                f"{self._item.key} (topic {self._item.topic!r}, partition {self._item.partition}) "
+                f"does not fit the schema: {reason}.",
+                remedy="correct the producer or the schema; json.on_error=drop "
+                "leaves such records out.",
             ) from None
         self.dropped += 1
         self._first_dropped = self._first_dropped or (offset, reason)
@@ -235,19 +261,28 @@ def _join(values: list[bytes | None]) -> bytes:
 
 def _check_schema(schema: pa.Schema, payload: list[pa.Field]) -> None:
     if not payload:
-        raise ConfigError(f"{WHERE}: value.format=json needs at least one column that is not one of kafka_*.")
+        raise ConfigError(
+            f"{WHERE}: value.format=json needs at least one column that is not one of kafka_*."
+        )
     if len(set(schema.names)) != len(schema.names):
         raise ConfigError(f"{WHERE}: the schema names a column twice: {', '.join(schema.names)}.")
     for name, (allowed, _) in _METADATA.items():
         if name in schema.names and schema.field(name).type not in allowed:
             raise ConfigError(
-                f"{WHERE}: column {name!r} has the type {schema.field(name).type}; it comes from the record itself.",
-                remedy=f"give it the type {' or '.join(map(str, allowed))}, or take the column out of the schema.",
+                f"{WHERE}: column {name!r} has the type {schema.field(name).type}; it comes from "
+                "the record itself.",
+                remedy=f"give it the type {' or '.join(map(str, allowed))}, "
+                "or take the column out of the schema.",
             )
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, UnfitError):  # its text is ours; values in it are shown as such
         return str(error)
-    text = " ".join(str(error).split()).removeprefix("JSON parse error: ").removesuffix(" in row 0").rstrip(".")
+    text = (
+        " ".join(str(error).split())
+        .removeprefix("JSON parse error: ")
+        .removesuffix(" in row 0")
+        .rstrip(".")
+    )
     return shown(text)

@@ -1,4 +1,5 @@
-"""Checks that records which the source has yet to read are not gone: pure, each error names the lost range (H31, H32).
+"""Checks that records which the source has yet to read are not gone: pure, each error names the
+lost range (H31, H32).
 
 Nothing is ever skipped: the job stops, and an operator decides what to give up.
 """
@@ -17,7 +18,8 @@ from twophase.errors import (
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 
 _AFRESH = (
-    "begin another job, with another name and checkpointLocation, the same targets, and startingOffsets that name where "
+    "begin another job, with another name and checkpointLocation, the same targets, and "
+    "startingOffsets that name where "
     "to go on"
 )
 
@@ -43,15 +45,20 @@ def check_topic(source: str, entry: PartitionOffset, topic: Topic | None) -> Non
         TopicRecreatedError: the topic has another id.
     """
     who = _who(source, entry)
-    lost = f"All records from offset {entry.offset} on that the job had not read are lost; how many is not known."
+    lost = (
+        f"All records from offset {entry.offset} on that the job had not read are lost; "
+        "how many is not known."
+    )
     if topic is None:
         raise PartitionVanishedError(
-            f"{who}: the topic does not exist any more. Offset {entry.offset} is wanted, nothing is available. {lost}",
+            f"{who}: the topic does not exist any more. Offset {entry.offset} is wanted, "
+            f"nothing is available. {lost}",
             remedy=f"find out who deleted the topic; {_AFRESH}.",
         )
     if topic.topic_id != entry.topic_id:
         raise TopicRecreatedError(
-            f"{who}: the topic was deleted and created again: its id was {entry.topic_id} and is {topic.topic_id}. "
+            f"{who}: the topic was deleted and created again: "
+            f"its id was {entry.topic_id} and is {topic.topic_id}. "
             f"Offset {entry.offset} of the old one is wanted. {lost}",
             remedy=f"offsets of the old topic mean other records now; {_AFRESH}.",
         )
@@ -72,9 +79,10 @@ def check_begin(source: str, entry: PartitionOffset, begin: int, end: int) -> No
     if entry.offset >= begin:
         return
     raise OffsetOutOfRangeError(
-        f"{_who(source, entry)}: offset {entry.offset} is wanted, offsets {begin} to {end} are available. "
-        f"{begin - entry.offset} records are lost: offsets {entry.offset} to {begin - 1} were deleted before they "
-        "could be read.",
+        f"{_who(source, entry)}: offset {entry.offset} is wanted, "
+        f"offsets {begin} to {end} are available. "
+        f"{begin - entry.offset} records are lost: offsets {entry.offset} to {begin - 1} "
+        "were deleted before they could be read.",
         remedy=f"raise retention.ms or retention.bytes of the topic; {_AFRESH}.",
     )
 
@@ -83,14 +91,16 @@ def check_end(source: str, entry: PartitionOffset, begin: int, end: int) -> None
     """Compare the next offset with the end of the log.
 
     Raises:
-        OffsetOutOfRangeError: the log ends before it, because it was truncated after the job had read it.
+        OffsetOutOfRangeError: the log ends before it, because it was truncated after
+            the job had read it.
     """
     if entry.offset <= end:
         return
     raise OffsetOutOfRangeError(
-        f"{_who(source, entry)}: offset {entry.offset} is wanted, offsets {begin} to {end} are available. "
-        f"{entry.offset - end} records are lost: offsets {end} to {entry.offset - 1} were in the log before and no "
-        "longer are (unclean leader election, or a restored broker).",
+        f"{_who(source, entry)}: offset {entry.offset} is wanted, "
+        f"offsets {begin} to {end} are available. "
+        f"{entry.offset - end} records are lost: offsets {end} to {entry.offset - 1} were "
+        "in the log before and no longer are (unclean leader election, or a restored broker).",
         remedy=f"compare what the sinks have with the topic; {_AFRESH}.",
     )
 
@@ -104,9 +114,10 @@ def check_epoch(source: str, entry: PartitionOffset, epoch_end: int) -> None:
     if epoch_end < 0 or entry.offset <= epoch_end:
         return
     raise OffsetOutOfRangeError(
-        f"{_who(source, entry)}: the log was truncated. Offset {entry.offset} of leader epoch {entry.leader_epoch} is "
-        f"wanted, that epoch ends at {epoch_end} by now. {entry.offset - epoch_end} records are lost: offsets "
-        f"{epoch_end} to {entry.offset - 1} were replaced by others (unclean leader election).",
+        f"{_who(source, entry)}: the log was truncated. Offset {entry.offset} of leader epoch "
+        f"{entry.leader_epoch} is wanted, that epoch ends at {epoch_end} by now. "
+        f"{entry.offset - epoch_end} records are lost: offsets {epoch_end} to {entry.offset - 1} "
+        "were replaced by others (unclean leader election).",
         remedy=f"compare what the sinks have with the topic; {_AFRESH}.",
     )
 
@@ -120,8 +131,8 @@ def check_subscription(offset: SourceOffset, subscribed: frozenset[str]) -> None
     left = sorted({entry.topic for entry in offset.partitions or ()} - subscribed)
     if left:
         raise ConfigError(
-            f"Source {offset.source!r} holds offsets of topic {left[0]!r}, which the options no longer subscribe: its "
-            "unread records would be skipped.",
+            f"Source {offset.source!r} holds offsets of topic {left[0]!r}, "
+            "which the options no longer subscribe: its unread records would be skipped.",
             remedy=f"subscribe it again, or {_AFRESH}.",
         )
 

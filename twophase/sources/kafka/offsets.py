@@ -1,14 +1,18 @@
 """Offsets of the source as values: parsing, formatting, admission. No I/O, no clock.
 
-The offset of the source, as Spark keeps it in its offset log, and the checkpoint store as list state:
+The offset of the source, as Spark keeps it in its offset log, and the checkpoint
+store as list state:
 
-    {"version": 1, "source": UID, "partitions": null}                        nothing yet: the start of batch 0
-    {"version": 1, "source": UID, "partitions": [{"topic", "topic_id", "partition", "offset", "leader_epoch"}, ...]}
-    {"version": 1, "source": UID, "partitions": [...], "begin": [...]}       the end of the source's first batch
+    {"version": 1, "source": UID, "partitions": null} nothing yet: the start of batch 0
+    {"version": 1, "source": UID, "partitions": [{"topic", "topic_id", "partition", "offset",
+        "leader_epoch"}, ...]}
+    {"version": 1, "source": UID, "partitions": [...], "begin": [...]} the end of the source's first
+        batch
 
-`offset` is the next one to read. The beginning of the source is resolved with its first batch and recorded in `begin`,
-in the line that Spark writes before the batch runs, so every run of it reads the same records (H55). A partition found
-later enters the list at its first offset, with no records in that batch, so that its start is durable too (H33).
+`offset` is the next one to read. The beginning of the source is resolved with its first batch and
+recorded in `begin`, in the line that Spark writes before the batch runs, so every run of it reads
+the same records (H55). A partition found later enters the list at its first offset, with no records
+in that batch, so that its start is durable too (H33).
 """
 
 from __future__ import annotations
@@ -46,9 +50,11 @@ class PartitionOffset:
     """The source's position in one partition: one entry of its list state.
 
     Attributes:
-        topic_id: the id the broker gave this creation of the topic (KIP-516); it identifies a recreated topic (H32).
+        topic_id: the id the broker gave this creation of the topic (KIP-516); it identifies a
+            recreated topic (H32).
         offset: the next offset to read.
-        leader_epoch: the newest leader epoch known when `offset` was taken (KIP-320); -1 if unknown.
+        leader_epoch: the newest leader epoch known when `offset` was taken
+            (KIP-320); -1 if unknown.
     """
 
     topic: str
@@ -70,8 +76,8 @@ class SourceOffset:
     Attributes:
         source: the uid of the source.
         partitions: sorted by topic and partition; None before the start is resolved.
-        begin: where the source began, likewise sorted; None except at the end of its first batch. A partition that was found
-            while that batch was planned is not included.
+        begin: where the source began, likewise sorted; None except at the end of its first batch. A
+            partition that was found while that batch was planned is not included.
     """
 
     source: str
@@ -97,24 +103,35 @@ class SourceOffset:
             NewerFormatError: a newer version of twophase has written it.
         """
         document = _document(value)
-        source, partitions, begin = document["source"], _entries(document["partitions"]), _entries(document.get(_BEGIN))
+        source, partitions, begin = (
+            document["source"],
+            _entries(document["partitions"]),
+            _entries(document.get(_BEGIN)),
+        )
         if not isinstance(source, str):
             raise _corrupt(f"source {source!r}")
         offset = cls(source, partitions, begin)
         if begin is not None and (
-            partitions is None or not offset.start.by_partition().keys() <= offset.by_partition().keys()
+            partitions is None
+            or not offset.start.by_partition().keys() <= offset.by_partition().keys()
         ):
             raise _corrupt("it began with partitions that it has not ended with")
         return offset
 
     @property
     def start(self) -> Self:
-        """The start of the batch that ended here, if no line records it: the source's beginning, or "nothing yet"."""
+        """The start of the batch that ended here, if no line records it: the source's
+        beginning, or "nothing yet".
+        """
         return type(self)(self.source, self.begin)
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as JSON values; equal offsets give equal text, which Spark compares."""
-        document = {"version": VERSION, "source": self.source, "partitions": _listed(self.partitions)}
+        document = {
+            "version": VERSION,
+            "source": self.source,
+            "partitions": _listed(self.partitions),
+        }
         return document if self.begin is None else document | {_BEGIN: _listed(self.begin)}
 
     def to_line(self) -> str:
@@ -187,28 +204,35 @@ def advance(start: SourceOffset, ends: Mapping[Partition, LogEnd], limits: Limit
         `start` itself if nothing advances.
     """
     entries = start.partitions or ()
-    wanted = [ends[entry.key].offset - entry.offset if entry.key in ends else 0 for entry in entries]
+    wanted = [
+        ends[entry.key].offset - entry.offset if entry.key in ends else 0 for entry in entries
+    ]
     if limits.per_partition is not None:
         wanted = [min(lag, limits.per_partition) for lag in wanted]
     taken = wanted if limits.per_trigger is None else share(wanted, limits.per_trigger)
     if not any(taken):
         return start
     moved = (
-        replace(entry, offset=entry.offset + step, leader_epoch=ends[entry.key].leader_epoch) if step else entry
+        replace(entry, offset=entry.offset + step, leader_epoch=ends[entry.key].leader_epoch)
+        if step
+        else entry
         for entry, step in zip(entries, taken, strict=True)
     )
     return SourceOffset(start.source, tuple(moved))
 
 
 def share(wanted: list[int], budget: int) -> list[int]:
-    """Divide a budget in proportion to what each wants; each that wants anything gets at least 1 while it lasts.
+    """Divide a budget in proportion to what each wants; each that wants anything gets at
+    least 1 while it lasts.
 
     Returns:
         Shares that add up to `min(budget, sum(wanted))`, none above what was wanted.
     """
     if sum(wanted) <= budget:
         return wanted
-    lagging = sorted((i for i, want in enumerate(wanted) if want), key=lambda i: wanted[i], reverse=True)
+    lagging = sorted(
+        (i for i, want in enumerate(wanted) if want), key=lambda i: wanted[i], reverse=True
+    )
     shares = [0] * len(wanted)
     for i in lagging[:budget]:
         shares[i] = 1
@@ -217,13 +241,15 @@ def share(wanted: list[int], budget: int) -> list[int]:
         return shares
     for i in lagging:
         shares[i] += (wanted[i] - 1) * rest // total
-    for i in lagging[: budget - sum(shares)]:  # the remainder of rounding, less than the number of partitions
+    # the remainder of rounding, less than the number of partitions
+    for i in lagging[: budget - sum(shares)]:
         shares[i] += 1
     return shares
 
 
 def ranges(start: SourceOffset, end: SourceOffset, min_tasks: int = 1) -> list[OffsetRange]:
-    """Return what the tasks of a batch read: one range for each partition that advances, more to reach `min_tasks`.
+    """Return what the tasks of a batch read: one range for each partition that advances, more to
+    reach `min_tasks`.
 
     Raises:
         OffsetMismatchError: `end` is not a later offset of the same source.
@@ -231,7 +257,8 @@ def ranges(start: SourceOffset, end: SourceOffset, min_tasks: int = 1) -> list[O
     """
     if start.source != end.source:
         raise OffsetMismatchError(
-            f"A batch begins at an offset of source {start.source!r} and ends at one of {end.source!r}.",
+            f"A batch begins at an offset of source {start.source!r} and ends "
+            f"at one of {end.source!r}.",
             remedy=KEEP_UIDS,
         )
     if start.partitions is None:
@@ -240,8 +267,12 @@ def ranges(start: SourceOffset, end: SourceOffset, min_tasks: int = 1) -> list[O
         return []
     before, after = start.by_partition(), end.by_partition()
     if not before.keys() <= after.keys():
-        raise OffsetMismatchError(f"A batch of source {start.source!r} ends without partitions of its start.")
-    whole = [_range(end.source, before[key], entry) for key, entry in after.items() if key in before]
+        raise OffsetMismatchError(
+            f"A batch of source {start.source!r} ends without partitions of its start."
+        )
+    whole = [
+        _range(end.source, before[key], entry) for key, entry in after.items() if key in before
+    ]
     whole = [item for item in whole if item.end > item.start]
     total = sum(item.end - item.start for item in whole)
     return [piece for item in whole for piece in _split(item, max(1, total // min_tasks))]
@@ -250,15 +281,23 @@ def ranges(start: SourceOffset, end: SourceOffset, min_tasks: int = 1) -> list[O
 def _range(source: str, before: PartitionOffset, after: PartitionOffset) -> OffsetRange:
     if before.topic_id != after.topic_id:
         raise TopicRecreatedError(
-            f"Source {source!r}: topic {before.topic!r} had the id {before.topic_id} when the batch began "
-            f"and {after.topic_id} when it ended: it was deleted and created again."
+            f"Source {source!r}: topic {before.topic!r} had the id "
+            f"{before.topic_id} when the batch began and {after.topic_id} when it ended: it was "
+            "deleted and created again."
         )
     if after.offset < before.offset:
         raise OffsetMismatchError(
-            f"Source {source!r}: the batch would read {after.key} backwards, from {before.offset} to {after.offset}."
+            f"Source {source!r}: the batch would read {after.key} backwards, "
+            f"from {before.offset} to {after.offset}."
         )
     return OffsetRange(
-        source, after.topic, after.topic_id, after.partition, before.offset, after.offset, after.leader_epoch
+        source,
+        after.topic,
+        after.topic_id,
+        after.partition,
+        before.offset,
+        after.offset,
+        after.leader_epoch,
     )
 
 
@@ -292,7 +331,9 @@ def _document(value: str | Mapping[str, Any]) -> Mapping[str, Any]:
         except ValueError as error:
             raise _corrupt(f"not JSON: {error}") from None
     if isinstance(value, Mapping) and _is_newer(value):
-        raise newer_format(f"The offset of Kafka source {value['source']!r}", value["version"], VERSION)
+        raise newer_format(
+            f"The offset of Kafka source {value['source']!r}", value["version"], VERSION
+        )
     if not isinstance(value, Mapping) or set(value) - {_BEGIN} != _KEYS:
         raise _corrupt("it does not have the keys version, source and partitions")
     if value["version"] != VERSION:
@@ -301,7 +342,9 @@ def _document(value: str | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_newer(document: Mapping[str, Any]) -> bool:
-    """Return whether a newer version of this source has written a document. Other sources name no uid beside a version."""
+    """Return whether a newer version of this source has written a document. Other sources name no
+    uid beside a version.
+    """
     version = document.get("version")
     return type(version) is int and version > VERSION and isinstance(document.get("source"), str)
 
@@ -338,5 +381,6 @@ def _entry(item: Any) -> PartitionOffset:
 def _corrupt(what: str) -> CorruptRecordError:
     return CorruptRecordError(
         f"A Kafka source offset cannot be read: {what}.",
-        remedy="check that the offset log and the checkpoint belong to this job and this release of twophase.",
+        remedy="check that the offset log and the checkpoint belong to this job and "
+        "this release of twophase.",
     )

@@ -1,8 +1,9 @@
 """The options of the source `twophase-kafka`.
 
-Only options listed here are passed on to a Kafka client: in other products, an open pass-through has let configuration
-run code, read files and reach other hosts (CVE-2023-25194, CVE-2024-31141, CVE-2025-27817). Secrets are named, not
-given: an option holds the name of an environment variable or a file, which is read when a connection is opened.
+Only options listed here are passed on to a Kafka client: in other products, an open pass-through
+has let configuration run code, read files and reach other hosts (CVE-2023-25194, CVE-2024-31141,
+CVE-2025-27817). Secrets are named, not given: an option holds the name of an environment variable
+or a file, which is read when a connection is opened.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from twophase.sources.kafka.starting import Committed, Earliest, Starting, parse
 
 WHERE = "source twophase-kafka"
 RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
-_SERVERS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5})*")
+_SERVERS = re.compile(
+    r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5})*"
+)
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -79,7 +82,11 @@ class SaslMechanism(StrEnum):
 
 
 def _names(value: object) -> object:
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+    return (
+        tuple(part.strip() for part in value.split(",") if part.strip())
+        if isinstance(value, str)
+        else value
+    )
 
 
 def _topics(value: object) -> object:
@@ -87,7 +94,9 @@ def _topics(value: object) -> object:
     if isinstance(topics, tuple):
         bad = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
         if bad or not topics:
-            raise ValueError(f"give topic names separated by commas; {bad[0] if bad else ''!r} is none")
+            raise ValueError(
+                f"give topic names separated by commas; {bad[0] if bad else ''!r} is none"
+            )
         return tuple(dict.fromkeys(topics))
     return topics
 
@@ -135,24 +144,29 @@ class KafkaOptions(Options):
         json_schema_extra={"default": "one of them"},
     )
     uid: str = Field(
-        default="kafka", description="names the source in its offsets; give each source of a job its own, and keep it"
+        default="kafka",
+        description="names the source in its offsets; give each source of a job its own, "
+        "and keep it",
     )
     group_id: str | None = Field(
         default=None,
         alias="group.id",
         min_length=1,
-        description="consumer group whose offsets are committed when a checkpoint is complete; it is never joined",
+        description="consumer group whose offsets are committed when a checkpoint is complete; "
+        "it is never joined",
     )
     starting: Annotated[Starting, BeforeValidator(parse_starting)] = Field(
         default=Earliest(),
         alias="startingOffsets",
-        description='`earliest`, `latest`, `committed`, `timestamp:MILLISECONDS`, or `{"topic": {"0": 123, "1": -2}}` (-2 earliest, -1 latest). Only a fresh start reads it',
+        description="`earliest`, `latest`, `committed`, `timestamp:MILLISECONDS`, or "
+        '`{"topic": {"0": 123, "1": -2}}` (-2 earliest, -1 latest). Only a fresh start reads it',
         json_schema_extra={"default": "`earliest`", "type": "text"},
     )
     fallback: Fallback | None = Field(
         default=None,
         alias="startingOffsets.fallback",
-        description="for partitions without a committed or named offset; without it they are an error",
+        description="for partitions without a committed or named offset; "
+        "without it they are an error",
     )
     value_format: ValueFormat = Field(
         default=ValueFormat.RAW,
@@ -162,7 +176,8 @@ class KafkaOptions(Options):
     on_bad_record: OnBadRecord = Field(
         default=OnBadRecord.FAIL,
         alias="json.on_error",
-        description="`fail`: a record that does not fit stops the job, named by topic, partition and offset; `drop`: it is left out, and each task logs how many",
+        description="`fail`: a record that does not fit stops the job, named by topic, partition "
+        "and offset; `drop`: it is left out, and each task logs how many",
     )
     columns: Annotated[tuple[str, ...], BeforeValidator(_columns)] = Field(
         default=RAW_COLUMNS[:-1],
@@ -173,10 +188,16 @@ class KafkaOptions(Options):
         default=None,
         alias="maxRecordsPerTrigger",
         gt=0,
-        description="offsets a batch may admit, shared by lag. For a minute after each start the first batch admits at most 20,000, and each further one three times as many as the one before, up to this limit ([0036](decisions/0036-the-first-batches-of-a-start-are-small.md))",
+        description="offsets a batch may admit, shared by lag. For a minute after each start the "
+        "first batch admits at most 20,000, and each further one three times as many as the one "
+        "before, up to this limit "
+        "([0036](decisions/0036-the-first-batches-of-a-start-are-small.md))",
     )
     max_per_partition: int | None = Field(
-        default=None, alias="maxRecordsPerPartition", gt=0, description="offsets a batch may admit of one partition"
+        default=None,
+        alias="maxRecordsPerPartition",
+        gt=0,
+        description="offsets a batch may admit of one partition",
     )
     min_read_tasks: int = Field(
         default=1,
@@ -215,7 +236,9 @@ class KafkaOptions(Options):
         description="how often new partitions and topics are looked for while nothing else is new",
     )
     security_protocol: SecurityProtocol = Field(
-        default=SecurityProtocol.PLAINTEXT, alias="kafka.security.protocol", description="Kafka's security protocol"
+        default=SecurityProtocol.PLAINTEXT,
+        alias="kafka.security.protocol",
+        description="Kafka's security protocol",
     )
     ssl_ca: str | None = Field(
         default=None,
@@ -225,16 +248,23 @@ class KafkaOptions(Options):
         json_schema_extra={"default": "the system's"},
     )
     ssl_certificate: str | None = Field(
-        default=None, alias="kafka.ssl.certificate.location", min_length=1, description="client certificate, PEM"
+        default=None,
+        alias="kafka.ssl.certificate.location",
+        min_length=1,
+        description="client certificate, PEM",
     )
     ssl_key: str | None = Field(
-        default=None, alias="kafka.ssl.key.location", min_length=1, description="the key of the client certificate, PEM"
+        default=None,
+        alias="kafka.ssl.key.location",
+        min_length=1,
+        description="the key of the client certificate, PEM",
     )
     ssl_key_password_env: str | None = Field(
         default=None,
         alias="kafka.ssl.key.password.env",
         min_length=1,
-        description="environment variable with the key's password, on the driver and on every executor; or",
+        description="environment variable with the key's password, "
+        "on the driver and on every executor; or",
     )
     ssl_key_password_file: str | None = Field(
         default=None, alias="kafka.ssl.key.password.file", min_length=1, description="file with it"
@@ -249,7 +279,8 @@ class KafkaOptions(Options):
         default=None,
         alias="kafka.sasl.password.env",
         min_length=1,
-        description="environment variable with the password, on the driver and on every executor; or",
+        description="environment variable with the password, on the driver and on every executor; "
+        "or",
     )
     sasl_password_file: str | None = Field(
         default=None, alias="kafka.sasl.password.file", min_length=1, description="file with it"
@@ -260,10 +291,13 @@ class KafkaOptions(Options):
         """Check `options`; see `Options.parse`.
 
         Raises:
-            ConfigError: a key is unknown, a value is not allowed, or two options do not go together.
+            ConfigError: a key is unknown, a value is not allowed, or two options
+                do not go together.
         """
         by_case = {key.lower(): key for key in cls.keys()}  # noqa: SIM118 not a dict
-        parsed = super().parse({by_case.get(key.lower(), key): value for key, value in options.items()}, where)
+        parsed = super().parse(
+            {by_case.get(key.lower(), key): value for key, value in options.items()}, where
+        )
         for problem, remedy in _conflicts(parsed):
             raise ConfigError(f"{where}: {problem}.", remedy=remedy)
         return parsed
@@ -276,7 +310,10 @@ class KafkaOptions(Options):
     @property
     def sasl(self) -> bool:
         """True if the client authenticates by SASL."""
-        return self.security_protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+        return self.security_protocol in (
+            SecurityProtocol.SASL_PLAINTEXT,
+            SecurityProtocol.SASL_SSL,
+        )
 
 
 Conflict = tuple[bool, str, str]
@@ -295,7 +332,10 @@ def _source_conflicts(options: KafkaOptions) -> list[Conflict]:
         (
             bool(options.subscribe) == bool(options.subscribe_pattern),
             "give one of subscribe and subscribePattern, not both and not neither",
-            "name the topics in `subscribe`, or a regular expression for them in `subscribePattern`.",
+            (
+                "name the topics in `subscribe`, or a regular expression for "
+                "them in `subscribePattern`."
+            ),
         ),
         (
             isinstance(options.starting, Committed) and options.group_id is None,
@@ -303,7 +343,8 @@ def _source_conflicts(options: KafkaOptions) -> list[Conflict]:
             "set group.id to the consumer group whose committed offsets are the start.",
         ),
         (
-            options.on_bad_record is not OnBadRecord.FAIL and options.value_format is not ValueFormat.JSON,
+            options.on_bad_record is not OnBadRecord.FAIL
+            and options.value_format is not ValueFormat.JSON,
             f"json.on_error={options.on_bad_record} needs value.format=json",
             "remove json.on_error, or set value.format=json.",
         ),
@@ -324,7 +365,10 @@ def _security_conflicts(options: KafkaOptions) -> list[Conflict]:
         ),
         (
             (options.ssl_certificate is None) != (options.ssl_key is None),
-            "a client certificate needs both kafka.ssl.certificate.location and kafka.ssl.key.location",
+            (
+                "a client certificate needs both kafka.ssl.certificate.location "
+                "and kafka.ssl.key.location"
+            ),
             "give both, or neither.",
         ),
         (
@@ -333,7 +377,8 @@ def _security_conflicts(options: KafkaOptions) -> list[Conflict]:
             "set kafka.security.protocol to SASL_SSL or SASL_PLAINTEXT.",
         ),
         (
-            options.sasl and not (options.sasl_mechanism and options.sasl_username and any(passwords)),
+            options.sasl
+            and not (options.sasl_mechanism and options.sasl_username and any(passwords)),
             f"{protocol} needs mechanism, user name and password",
             "set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password.env (or .file).",
         ),

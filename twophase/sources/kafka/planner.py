@@ -1,13 +1,17 @@
-"""Plans how far the next batch reads, in the long-lived process that Spark keeps for the reader of a query.
+"""Plans how far the next batch reads, in the long-lived process that Spark keeps for the
+reader of a query.
 
     1. freeze     once, for available-now: the ends beyond which this query never reads
-    2. resolve    once in the life of a lineage: "nothing yet" becomes the start, noted in the first batch's end (H55)
+    2. resolve    once in the life of a lineage: "nothing yet" becomes the start, noted in the
+                  first batch's end (H55)
     3. look       each time Spark asks: where do the partitions end?
     4. check      before anything advances: is it the same topic, are the records there? (H31, H32)
-    5. discover   with 4, and every `partition.discovery.interval`: new partitions enter at their first offset (H33)
+    5. discover   with 4, and every `partition.discovery.interval`: new partitions enter at their
+                  first offset (H33)
     6. admit      as much as the limits allow, and less in the first batches
 
-With trigger 0 Spark asks 80 times a second, so an answer that nothing is new is reused for a moment.
+With trigger 0 Spark asks 80 times a second, so an answer that nothing is new is
+reused for a moment.
 """
 
 from __future__ import annotations
@@ -20,8 +24,22 @@ from dataclasses import replace
 
 from twophase.errors import OffsetMismatchError
 from twophase.sources.kafka.cluster import Cluster
-from twophase.sources.kafka.loss import Topic, check_begin, check_end, check_epoch, check_subscription
-from twophase.sources.kafka.offsets import KEEP_UIDS, Limits, LogEnd, Partition, PartitionOffset, SourceOffset, advance
+from twophase.sources.kafka.loss import (
+    Topic,
+    check_begin,
+    check_end,
+    check_epoch,
+    check_subscription,
+)
+from twophase.sources.kafka.offsets import (
+    KEEP_UIDS,
+    Limits,
+    LogEnd,
+    Partition,
+    PartitionOffset,
+    SourceOffset,
+    advance,
+)
 from twophase.sources.kafka.options import WHERE, IsolationLevel, KafkaOptions
 from twophase.sources.kafka.slow_start import SlowStart
 from twophase.sources.kafka.stall import StallAlarm
@@ -42,7 +60,9 @@ class OffsetPlanner:
         seen: the ends found by the last look, for progress reports; None before the first.
     """
 
-    def __init__(self, options: KafkaOptions, cluster: Cluster, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, options: KafkaOptions, cluster: Cluster, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._options = options
         self._cluster = cluster
         self._clock = clock
@@ -67,7 +87,8 @@ class OffsetPlanner:
         """
         if start.source != self._options.uid:
             raise OffsetMismatchError(
-                f"{WHERE}: the offsets are of source {start.source!r}, this source has the uid {self._options.uid!r}.",
+                f"{WHERE}: the offsets are of source {start.source!r}, this source has the uid "
+                f"{self._options.uid!r}.",
                 remedy=KEEP_UIDS,
             )
         if start.partitions is None:
@@ -82,7 +103,9 @@ class OffsetPlanner:
     def _resolve(self) -> SourceOffset:
         """Step 2."""
         topics = self._topics()
-        return StartResolver(self._options, self._cluster, topics, self._cluster.ends(_keys(topics))).resolve()
+        return StartResolver(
+            self._options, self._cluster, topics, self._cluster.ends(_keys(topics))
+        ).resolve()
 
     def _admit(self, start: SourceOffset, limits: Limits) -> SourceOffset:
         """Steps 3 to 6."""
@@ -119,7 +142,9 @@ class OffsetPlanner:
         self.seen = SourceOffset.of(
             self._options.uid,
             [
-                PartitionOffset(e.topic, e.topic_id, e.partition, ends[e.key].offset, ends[e.key].leader_epoch)
+                PartitionOffset(
+                    e.topic, e.topic_id, e.partition, ends[e.key].offset, ends[e.key].leader_epoch
+                )
                 for e in listed
             ],
         )
@@ -136,7 +161,11 @@ class OffsetPlanner:
         listed = list(entries)
         for entry in listed:
             topic = topics.get(entry.topic)
-            if topic is None or topic.topic_id != entry.topic_id or entry.partition not in topic.epochs:
+            if (
+                topic is None
+                or topic.topic_id != entry.topic_id
+                or entry.partition not in topic.epochs
+            ):
                 self._cluster.confirm_topic(self._options.uid, entry)
         wanted = [entry for entry in listed if moving is None or entry.key in moving]
         begins = self._cluster.begins([entry.key for entry in wanted])
@@ -144,22 +173,34 @@ class OffsetPlanner:
             begin, end = begins.get(entry.key, entry.offset), ends[entry.key].offset
             check_end(self._options.uid, entry, begin, end)
             check_begin(self._options.uid, entry, begin, end)
-        newly_led = [entry for entry in wanted if 0 <= entry.leader_epoch != ends[entry.key].leader_epoch]
+        newly_led = [
+            entry for entry in wanted if 0 <= entry.leader_epoch != ends[entry.key].leader_epoch
+        ]
         if newly_led:
             epoch_ends = self._cluster.epoch_ends(newly_led)
             for entry in newly_led:
                 check_epoch(self._options.uid, entry, epoch_ends.get(entry.key, -1))
 
-    def _discovered(self, entries: Iterable[PartitionOffset], topics: Mapping[str, Topic]) -> list[PartitionOffset]:
+    def _discovered(
+        self, entries: Iterable[PartitionOffset], topics: Mapping[str, Topic]
+    ) -> list[PartitionOffset]:
         """Step 5: partitions without an entry, each at its first offset."""
         known = {entry.key for entry in entries}
-        new = [key for key in _keys(topics) if key not in known and (self._frozen is None or key in self._frozen)]
+        new = [
+            key
+            for key in _keys(topics)
+            if key not in known and (self._frozen is None or key in self._frozen)
+        ]
         begins = self._cluster.begins(new)
         for key in new:
             _log.info("Source %r discovered %s", self._options.uid, key)
         found = [
             PartitionOffset(
-                key.topic, topics[key.topic].topic_id, key.number, begin, topics[key.topic].epochs[key.number]
+                key.topic,
+                topics[key.topic].topic_id,
+                key.number,
+                begin,
+                topics[key.topic].epochs[key.number],
             )
             for key, begin in begins.items()
         ]
@@ -168,7 +209,9 @@ class OffsetPlanner:
         return found
 
     def _check_new(self, found: Iterable[PartitionOffset]) -> None:
-        """Check partitions added to a known topic: they began at offset 0, so records that are gone were never read."""
+        """Check partitions added to a known topic: they began at offset 0, so records that are
+        gone were never read.
+        """
         late = [entry for entry in found if entry.offset > 0]
         ends = self._cluster.ends([entry.key for entry in late])
         for entry in late:
@@ -182,13 +225,16 @@ class OffsetPlanner:
     def _admissible(
         self, entries: Iterable[PartitionOffset], ends: Mapping[Partition, LogEnd]
     ) -> Mapping[Partition, LogEnd]:
-        """Return the ends that step 6 may admit up to: for available-now, not beyond the frozen ones."""
+        """Return the ends that step 6 may admit up to: for available-now, not
+        beyond the frozen ones.
+        """
         frozen = self._frozen
         if frozen is None:
             return ends
         return {
             entry.key: LogEnd(
-                max(entry.offset, min(ends[entry.key].offset, frozen[entry.key].offset)), ends[entry.key].leader_epoch
+                max(entry.offset, min(ends[entry.key].offset, frozen[entry.key].offset)),
+                ends[entry.key].leader_epoch,
             )
             for entry in entries
             if entry.key in frozen
@@ -196,7 +242,9 @@ class OffsetPlanner:
 
     def _watch_for_stall(self, ends: Mapping[Partition, LogEnd], now: float) -> None:
         if self._options.isolation_level is IsolationLevel.READ_COMMITTED:
-            for warning in self._stall.observe(now, ends, self._cluster.high_watermarks(list(ends))):
+            for warning in self._stall.observe(
+                now, ends, self._cluster.high_watermarks(list(ends))
+            ):
                 _log.warning("Source %r: %s", self._options.uid, warning)
 
     def _topics(self) -> dict[str, Topic]:
@@ -212,4 +260,8 @@ class OffsetPlanner:
 
 
 def _keys(topics: Mapping[str, Topic]) -> list[Partition]:
-    return [Partition(name, number) for name, topic in sorted(topics.items()) for number in sorted(topic.epochs)]
+    return [
+        Partition(name, number)
+        for name, topic in sorted(topics.items())
+        for number in sorted(topic.epochs)
+    ]

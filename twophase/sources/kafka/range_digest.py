@@ -1,17 +1,21 @@
-"""Digests of the ranges that a micro-batch read, kept until the next is decided: a replay of other records fails (H35).
+"""Digests of the ranges that a micro-batch read, kept until the next is decided: a replay of other
+records fails (H35).
 
-    1. begin     driver    deletes digests that no replay can need, and creates the folder of the micro-batch
-    2. share     driver    tells the tasks where digests are kept, and if this is a replay (`plan`: in the plugin form)
+    1. begin     driver    deletes digests that no replay can need, and creates the folder
+                           of the micro-batch
+    2. share     driver    tells the tasks where digests are kept, and if this is a replay (`plan`:
+                           in the plugin form)
     3. take      task      folds the records of its range into a digest as they pass
-    4. settle    task      at the end of the range: keeps the digest, or compares it with those that are kept
+    4. settle    task      at the end of the range: keeps the digest, or compares it with
+                           those that are kept
 
-A task ends before its micro-batch can be decided, so the digests of a decided one exist. They are in Spark's folder
-beside the state that depends on them, one file for each read: `ranges/<checkpoint>-<generation>/<range>-<random>`. A
-generation runs a micro-batch once, and digests of repeated reads (another attempt, a lost executor) are kept as well:
-all must agree.
+A task ends before its micro-batch can be decided, so the digests of a decided one exist. They are
+in Spark's folder beside the state that depends on them, one file for each read:
+`ranges/<checkpoint>-<generation>/<range>-<random>`. A generation runs a micro-batch once, and
+digests of repeated reads (another attempt, a lost executor) are kept as well: all must agree.
 
-In the plugin form a task whose replay fails for its records leaves a mark beside them for the next start,
-`lost-<random>`.
+In the plugin form a task whose replay fails for its records leaves a mark beside them for the next
+start, `lost-<random>`.
 """
 
 from __future__ import annotations
@@ -51,7 +55,9 @@ _PLANNED_PROPERTY = "twophase.range_digests.planned"
 _BATCH_PROPERTY = "streaming.sql.batchId"
 _KIND = "RANGE"
 _ABANDONED_S = 86_400.0
-"""Age at which a half-written note counts as abandoned, however two clocks differ: writing takes milliseconds."""
+"""Age at which a half-written note counts as abandoned, however two clocks differ: writing
+takes milliseconds.
+"""
 _NAME = re.compile(r"(?P<checkpoint>\d+)-(?P<generation>\d+)")
 
 _log = logging.getLogger("twophase")
@@ -61,12 +67,13 @@ _log = logging.getLogger("twophase")
 class RangeDigest:
     """A digest of the records of one range, regardless of how they are split into blocks.
 
-    Keys, timestamps and headers are not included: compaction removes whole records, and a rewritten log has another
-    leader epoch.
+    Keys, timestamps and headers are not included: compaction removes whole records, and a rewritten
+    log has another leader epoch.
 
     Attributes:
         records: the number of records.
-        offsets: the sum of their offsets. Compaction only removes records, which changes their number already.
+        offsets: the sum of their offsets. Compaction only removes records, which changes
+            their number already.
         values: CRC-32 of the values, one after the other.
     """
 
@@ -78,7 +85,9 @@ class RangeDigest:
         """Add the next records."""
         count, offsets = len(block), block.offsets
         self.records += count
-        self.offsets += count * (offsets[0] + offsets[-1]) // 2 if isinstance(offsets, range) else sum(offsets)
+        self.offsets += (
+            count * (offsets[0] + offsets[-1]) // 2 if isinstance(offsets, range) else sum(offsets)
+        )
         self.values = zlib.crc32(_joined(block.values), self.values)
 
 
@@ -88,7 +97,8 @@ class RangeDigests:
 
     Attributes:
         path: their folder.
-        replay: whether the tasks compare their digests with those in the folder, instead of adding to them.
+        replay: whether the tasks compare their digests with those in the folder, instead
+            of adding to them.
         planned: whether this is the plugin form, in which only the tasks learn why a replay fails.
     """
 
@@ -109,17 +119,24 @@ class RangeDigests:
         if plan := context.getLocalProperty(_PROPERTY):
             return cls(**json.loads(plan))
         folder = context.getLocalProperty(_PLANNED_PROPERTY)
-        return cls._planned(Path(folder), context.getLocalProperty(_BATCH_PROPERTY)) if folder else None
+        return (
+            cls._planned(Path(folder), context.getLocalProperty(_BATCH_PROPERTY))
+            if folder
+            else None
+        )
 
     def plan(self, checkpoint: int) -> None:
-        """Share the digests by a note in the plugin form, whose driver has no Spark context. The note is not durable:
-        each run plans its own micro-batch.
+        """Share the digests by a note in the plugin form, whose driver has no Spark context. The
+        note is not durable: each run plans its own micro-batch.
         """
-        Path(self.path).mkdir(mode=0o700, exist_ok=True)  # for a replay too, which leaves a mark there if it fails
+        # for a replay too, which leaves a mark there if it fails
+        Path(self.path).mkdir(mode=0o700, exist_ok=True)
         path = Path(self.path).parent / _PLAN
         _delete_half_written(path)
         temporary = path.with_name(f".{_PLAN}-{os.getpid()}")
-        temporary.write_text(json.dumps({"checkpoint": checkpoint, **asdict(replace(self, planned=True))}))
+        temporary.write_text(
+            json.dumps({"checkpoint": checkpoint, **asdict(replace(self, planned=True))})
+        )
         temporary.replace(path)
 
     @classmethod
@@ -152,21 +169,26 @@ class RangeDigests:
             self._keep(f"{name}-{secrets.token_hex(8)}", codec.encode(_KIND, asdict(digest)))
 
     def lost(self, error: SourceLossError) -> None:
-        """Mark a range that could not be read, or had other records, if this is a replay of the plugin form.
+        """Mark a range that could not be read, or had other records, if this is a replay
+        of the plugin form.
 
         Raises:
             SourceLossError: it was marked, and the next start may go on without the range.
         """
-        if not (self.replay and self.planned and self._keep(f"{_LOST}-{secrets.token_hex(8)}", b"")):
+        if not (
+            self.replay and self.planned and self._keep(f"{_LOST}-{secrets.token_hex(8)}", b"")
+        ):
             return
         raise type(error)(
-            f"The micro-batch is committed already, and none of its rows is lost; Spark reads it again for its state. {error.what}",
-            remedy="start the query again: it goes on with the state of the first read. Only if every start stops (the driver's log "
-            f"says why): {error.remedy}",
+            "The micro-batch is committed already, and none of its rows is lost; Spark reads it "
+            f"again for its state. {error.what}",
+            remedy="start the query again: it goes on with the state of the first read. Only if "
+            f"every start stops (the driver's log says why): {error.remedy}",
         ) from error
 
     def _keep(self, name: str, data: bytes) -> bool:
-        """Write a file atomically but without a sync, since the decision syncs what it relies on (`SparkFolder.sync`).
+        """Write a file atomically but without a sync, since the decision syncs what it relies on
+        (`SparkFolder.sync`).
 
         Returns:
             Whether the folder exists.
@@ -174,10 +196,15 @@ class RangeDigests:
         folder = Path(self.path)
         temporary = folder / f".tmp-{name}"
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            descriptor = os.open(
+                temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600
+            )
         except FileNotFoundError:
             # On this executor's own disk nothing would look for it, or delete it.
-            _log.warning("Nothing is kept of what was read: this executor does not see %s of the driver's.", folder)
+            _log.warning(
+                "Nothing is kept of what was read: this executor does not see %s of the driver's.",
+                folder,
+            )
             return False
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -185,7 +212,9 @@ class RangeDigests:
         return True
 
     def _compare(self, item: OffsetRange, digest: RangeDigest, name: str) -> None:
-        """Compare with the kept digests: there are none if the range was cut otherwise, or an older version read it."""
+        """Compare with the kept digests: there are none if the range was cut otherwise, or an
+        older version read it.
+        """
         names = LocalStorage(self.path).names(".") if Path(self.path).is_dir() else []
         kept = [found for found in names if found.startswith(f"{name}-")]
         for found in kept:
@@ -194,25 +223,33 @@ class RangeDigests:
                 raise self._changed(item, first, digest)
         if not kept:
             _log.warning(
-                "Source %r: %s is read again for Spark's state, and no digest of its first read is there to compare with.",
+                "Source %r: %s is read again for Spark's state, and no digest of its first read "
+                "is there to compare with.",
                 item.source,
                 item,
             )
 
-    def _changed(self, item: OffsetRange, first: RangeDigest, digest: RangeDigest) -> RangeChangedError:
+    def _changed(
+        self, item: OffsetRange, first: RangeDigest, digest: RangeDigest
+    ) -> RangeChangedError:
         same = first.records == digest.records
         return RangeChangedError(
-            f"Source {item.source!r}: {item} (topic {item.topic!r}, partition {item.partition}) has other records than "
-            f"when the checkpoint was taken: {first.records} then, {digest.records} now"
+            f"Source {item.source!r}: {item} (topic {item.topic!r}, "
+            f"partition {item.partition}) has other records than when the checkpoint was taken: "
+            f"{first.records} then, {digest.records} now"
             f"{', with other offsets or values' if same else ' (compaction)'}.",
-            remedy=f"to rebuild the state from the records that are there now, delete {self.path} and start again.",
+            remedy="to rebuild the state from the records that are there now, "
+            f"delete {self.path} and start again.",
         )
 
 
-def begin(spark_folder: Path, checkpoint: int, generation: int, decided: Decision | None) -> RangeDigests:
+def begin(
+    spark_folder: Path, checkpoint: int, generation: int, decided: Decision | None
+) -> RangeDigests:
     """Return the digests of a micro-batch that is about to run.
 
-    If it is not decided, digests that are no longer needed are deleted, and its folder is created: the tasks do not.
+    If it is not decided, digests that are no longer needed are deleted, and its folder is
+    created: the tasks do not.
 
     Args:
         spark_folder: Spark's folder of the lineage.
@@ -231,13 +268,17 @@ def begin(spark_folder: Path, checkpoint: int, generation: int, decided: Decisio
 
 
 def was_lost(spark_folder: Path, decision: Decision) -> bool:
-    """Return whether a replay of the plugin form has failed because records were gone or had changed."""
+    """Return whether a replay of the plugin form has failed because records were
+    gone or had changed.
+    """
     folder = spark_folder / FOLDER / f"{decision.checkpoint}-{decision.attempt.generation}"
     return any(folder.glob(f"{_LOST}-*"))
 
 
 def plan_digests(spark_folder: Path, context: SparkContext) -> None:
-    """Have a query of the plugin form keep digests: called on the thread that runs it, before its first micro-batch."""
+    """Have a query of the plugin form keep digests: called on the thread that runs it, before its
+    first micro-batch.
+    """
     root = spark_folder.absolute() / FOLDER
     root.mkdir(mode=0o700, exist_ok=True)
     context.setLocalProperty(_PLANNED_PROPERTY, str(root))
@@ -251,13 +292,17 @@ def are_planned(spark_folder: Path) -> bool:
 def _prune(root: Path, checkpoint: int, generation: int) -> None:
     """Delete digests that are not needed when a generation begins an undecided micro-batch.
 
-    Those of the micro-batch before stay: Spark's note that it is finished may not be on disk yet. So do those of newer
-    generations, which have overtaken this one, and those that a newer version of twophase has kept. What cannot be
-    deleted is left to the next micro-batch.
+    Those of the micro-batch before stay: Spark's note that it is finished may not be on disk yet.
+    So do those of newer generations, which have overtaken this one, and those that a newer version
+    of twophase has kept. What cannot be deleted is left to the next micro-batch.
     """
     for name in os.listdir(root):
         match = _NAME.fullmatch(name)
-        if match is None or int(match["generation"]) > generation or int(match["checkpoint"]) == checkpoint - 1:
+        if (
+            match is None
+            or int(match["generation"]) > generation
+            or int(match["checkpoint"]) == checkpoint - 1
+        ):
             continue
         try:
             if _is_newer(root / name):
@@ -266,18 +311,28 @@ def _prune(root: Path, checkpoint: int, generation: int) -> None:
         except FileNotFoundError:  # another process was quicker
             continue
         except OSError as error:
-            _log.warning("The digests %s, which are no longer needed, cannot be deleted: %s", root / name, error)
+            _log.warning(
+                "The digests %s, which are no longer needed, cannot be deleted: %s",
+                root / name,
+                error,
+            )
 
 
 def _is_newer(folder: Path) -> bool:
-    """Return whether a newer version of twophase has kept digests in a folder. One driver has kept all of them."""
+    """Return whether a newer version of twophase has kept digests in a folder. One driver
+    has kept all of them.
+    """
     with os.scandir(folder) as found:
-        first = next((one for one in found if one.is_file() and not one.name.startswith((".", _LOST))), None)
+        first = next(
+            (one for one in found if one.is_file() and not one.name.startswith((".", _LOST))), None
+        )
     return first is not None and codec.is_newer(Path(first.path).read_bytes()[:HEAD_BYTES])
 
 
 def _delete_half_written(plan: Path) -> None:
-    """Delete half-written notes of drivers that died. What cannot be deleted is left to the next micro-batch."""
+    """Delete half-written notes of drivers that died. What cannot be deleted is left to
+    the next micro-batch.
+    """
     for path in plan.parent.glob(f".{_PLAN}-*"):
         try:
             if time.time() - path.stat().st_mtime > _ABANDONED_S:
@@ -300,6 +355,7 @@ def _decoded(data: bytes, where: str) -> RangeDigest:
         return RangeDigest(**codec.decode(_KIND, data, where))
     except TypeError:
         raise NewerFormatError(
-            f"The digest {where} of a range is whole and has unknown fields, as of a newer twophase.",
+            f"The digest {where} of a range is whole and has unknown fields, "
+            "as of a newer twophase.",
             remedy=NEWER_REMEDY,
         ) from None

@@ -61,11 +61,15 @@ class RawDecoder:
         for field in schema:
             if field.type != _TYPES.get(field.name):
                 raise ConfigError(
-                    f"{WHERE}: the schema has {field.name!r} of type {field.type}, not a column of value.format=raw.",
-                    remedy=f"leave .schema() out and choose with `columns`, or use {ddl(tuple(DDL))}.",
+                    f"{WHERE}: the schema has {field.name!r} of type {field.type}, not a column "
+                    "of value.format=raw.",
+                    remedy="leave .schema() out and choose with `columns`, "
+                    f"or use {ddl(tuple(DDL))}.",
                 )
         self.wanted = Wanted(
-            keys="key" in schema.names, timestamps="timestamp" in schema.names, headers="headers" in schema.names
+            keys="key" in schema.names,
+            timestamps="timestamp" in schema.names,
+            headers="headers" in schema.names,
         )
         self._schema = schema
         self._columns = [COLUMNS[name] for name in schema.names]
@@ -91,7 +95,8 @@ class RawDecoder:
         self._rows = self._bytes = 0
         empty = [pa.nulls(0, field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(
-            [pa.concat_arrays(parts) for parts in zip(empty, *pieces, strict=True)], schema=self._schema
+            [pa.concat_arrays(parts) for parts in zip(empty, *pieces, strict=True)],
+            schema=self._schema,
         )
 
     def notes(self) -> list[str]:

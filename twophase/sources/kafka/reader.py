@@ -1,7 +1,8 @@
-"""The stream reader that Spark calls. `__init__` opens nothing: it also runs where the reader is only pickled.
+"""The stream reader that Spark calls. `__init__` opens nothing: it also runs where the
+reader is only pickled.
 
-driver, one long-lived process per query: initialOffset, prepareForTriggerAvailableNow, latestOffset, partitions, stop
-executors, one task per range: read
+driver, one long-lived process per query: initialOffset, prepareForTriggerAvailableNow,
+latestOffset, partitions, stop executors, one task per range: read
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from twophase.errors import SourceLossError
@@ -39,7 +45,8 @@ class KafkaPartition(InputPartition):
 
     Attributes:
         item: the range.
-        again: whether Spark runs the batch again, with offsets that another process planned, perhaps days ago.
+        again: whether Spark runs the batch again, with offsets that another process
+            planned, perhaps days ago.
     """
 
     def __init__(self, item: OffsetRange, *, again: bool = False) -> None:
@@ -63,11 +70,15 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._decoder(_NOWHERE)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the constant "nothing yet": Spark asks again after a crash in batch 0, and must get the same (H55)."""
+        """Return the constant "nothing yet": Spark asks again after a crash in batch 0, and must
+        get the same (H55).
+        """
         return SourceOffset.initial(self._options.uid).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of the options, which must differ from that of a trigger that reads everything."""
+        """Return the limit of the options, which must differ from that of a trigger
+        that reads everything.
+        """
         if self._options.max_per_trigger is None and self._options.max_per_partition is None:
             return ReadAllAvailable()
         return ReadMaxRows(self._options.max_per_trigger or _UNLIMITED_ROWS)
@@ -93,12 +104,15 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the ranges of a batch, at least one for each partition that advances.
 
-        If Spark runs a batch again, the tasks that read its records check that they still exist, not the driver: it may
-        be committed already, and then nothing reads them (hazard H62).
+        If Spark runs a batch again, the tasks that read its records check that they still exist,
+        not the driver: it may be committed already, and then nothing reads them (hazard H62).
         """
         planned = SourceOffset.parse(start), SourceOffset.parse(end)
         again = planned != self._planned
-        return [KafkaPartition(item, again=again) for item in ranges(*planned, min_tasks=self._options.min_read_tasks)]
+        return [
+            KafkaPartition(item, again=again)
+            for item in ranges(*planned, min_tasks=self._options.min_read_tasks)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one range.
@@ -130,7 +144,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         freeze_gc()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark calls this one trigger late. Group offsets are committed with the checkpoint."""
+        """Do nothing: Spark calls this one trigger late. Group offsets are committed
+        with the checkpoint.
+        """
 
     def stop(self) -> None:
         """Close the driver process's connection."""
@@ -145,7 +161,11 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limits(self, limit: ReadLimit) -> Limits:
         if isinstance(limit, ReadAllAvailable):
             return Limits()
-        per_trigger = limit.max_rows if isinstance(limit, ReadMaxRows) and limit.max_rows < _UNLIMITED_ROWS else None
+        per_trigger = (
+            limit.max_rows
+            if isinstance(limit, ReadMaxRows) and limit.max_rows < _UNLIMITED_ROWS
+            else None
+        )
         return Limits(per_trigger, self._options.max_per_partition)
 
     def _decoder(self, item: OffsetRange) -> RawDecoder | JsonDecoder:

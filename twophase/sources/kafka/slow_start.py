@@ -1,4 +1,6 @@
-"""Limits the first micro-batches of a start: rows are visible within seconds, and Spark compiles on few rows."""
+"""Limits the first micro-batches of a start: rows are visible within seconds, and Spark
+compiles on few rows.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,14 @@ from twophase.sources.kafka.offsets import Limits
 FIRST_RECORDS = 20_000
 GROWTH = 3
 LASTS_S = 60.0
-"""Afterwards every micro-batch may have its full size: with a trigger of an hour, small ones would be late by hours."""
+"""Afterwards every micro-batch may have its full size: with a trigger of an hour, small ones
+would be late by hours.
+"""
 
 
 class SlowStart:
-    """Caps the limit of the first micro-batches; each may admit three times as much as the one before.
+    """Caps the limit of the first micro-batches; each may admit three times as much
+    as the one before.
 
     A micro-batch without a limit stays unlimited: some triggers read everything in one.
 

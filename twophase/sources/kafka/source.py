@@ -12,7 +12,9 @@ from twophase.sources.kafka.reader import KafkaStreamReader
 
 
 class KafkaDataSource(DataSource):
-    """Reads Kafka topics as a stream: `spark.readStream.format("twophase-kafka")`. Options: `KafkaOptions`."""
+    """Reads Kafka topics as a stream: `spark.readStream.format("twophase-kafka")`.
+    Options: `KafkaOptions`.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -23,7 +25,10 @@ class KafkaDataSource(DataSource):
         """Return the columns of value.format=raw; called if the user gives no schema."""
         options = KafkaOptions.parse(self.options)
         if options.value_format is ValueFormat.JSON:
-            raise ConfigError(f"{WHERE}: value.format=json needs a schema.", remedy="call .schema(...) before .load().")
+            raise ConfigError(
+                f"{WHERE}: value.format=json needs a schema.",
+                remedy="call .schema(...) before .load().",
+            )
         return raw_format.ddl(options.columns)
 
     def streamReader(self, schema: StructType) -> KafkaStreamReader:

@@ -1,4 +1,6 @@
-"""Detects partitions that an open Kafka transaction blocks (H34): no record after it can be read as committed."""
+"""Detects partitions that an open Kafka transaction blocks (H34): no record after it can be
+read as committed.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,16 @@ PATIENCE_S = 60.0
 
 
 class StallAlarm:
-    """Compares last stable offsets with high watermarks over time. Its size is bounded by the number of partitions."""
+    """Compares last stable offsets with high watermarks over time. Its size is bounded by the
+    number of partitions.
+    """
 
     def __init__(self) -> None:
         self._held: dict[Partition, tuple[int, float]] = {}
 
-    def observe(self, now: float, ends: Mapping[Partition, LogEnd], highs: Mapping[Partition, LogEnd]) -> list[str]:
+    def observe(
+        self, now: float, ends: Mapping[Partition, LogEnd], highs: Mapping[Partition, LogEnd]
+    ) -> list[str]:
         """Compare the offsets once.
 
         Args:
@@ -24,19 +30,24 @@ class StallAlarm:
             highs: high watermarks.
 
         Returns:
-            A warning for each partition whose last stable offset has not moved for `PATIENCE_S` while records wait
-            behind it; repeated only after the same time has passed again.
+            A warning for each partition whose last stable offset has not moved for `PATIENCE_S`
+            while records wait behind it; repeated only after the same time has passed again.
         """
-        held = {key: end.offset for key, end in ends.items() if key in highs and highs[key].offset > end.offset}
+        held = {
+            key: end.offset
+            for key, end in ends.items()
+            if key in highs and highs[key].offset > end.offset
+        }
         warnings = []
         kept: dict[Partition, tuple[int, float]] = {}
         for key, offset in held.items():
             since = self._held[key][1] if self._held.get(key, (None, 0.0))[0] == offset else now
             if now - since >= PATIENCE_S:
                 warnings.append(
-                    f"{key} has stood at its last stable offset {offset} for {now - since:.0f} s while "
-                    f"{highs[key].offset - offset} offsets wait behind it: a transaction is open. "
-                    "`kafka-transactions.sh find-hanging` names its producer."
+                    f"{key} has stood at its last stable offset {offset} for "
+                    f"{now - since:.0f} s while {highs[key].offset - offset} offsets wait behind "
+                    "it: a transaction is open. `kafka-transactions.sh find-hanging` names its "
+                    "producer."
                 )
                 since = now
             kept[key] = (offset, since)

@@ -1,4 +1,6 @@
-"""Resolves the offsets of a fresh start. Spark makes them durable with the end of the first batch (H55)."""
+"""Resolves the offsets of a fresh start. Spark makes them durable with the end of the
+first batch (H55).
+"""
 
 from __future__ import annotations
 
@@ -46,16 +48,20 @@ class StartResolver:
         """Return the offsets at which the source begins.
 
         Raises:
-            PreflightError: a subscribed topic does not exist, or a partition has no committed offset.
+            PreflightError: a subscribed topic does not exist, or a partition has
+                no committed offset.
             ConfigError: the option names partitions that do not exist, or leaves some out.
             OffsetOutOfRangeError: a committed or named offset is not available.
         """
         missing = sorted(set(self._options.subscribe) - self._topics.keys())
         if missing:
             raise PreflightError(
-                f"{WHERE}: topic {missing[0]!r} does not exist.", remedy="create it, or correct `subscribe`."
+                f"{WHERE}: topic {missing[0]!r} does not exist.",
+                remedy="create it, or correct `subscribe`.",
             )
-        return SourceOffset.of(self._options.uid, (self._entry(key, offset) for key, offset in self._offsets().items()))
+        return SourceOffset.of(
+            self._options.uid, (self._entry(key, offset) for key, offset in self._offsets().items())
+        )
 
     def _offsets(self) -> dict[Partition, int]:
         starting = self._options.starting
@@ -67,7 +73,9 @@ class StartResolver:
             case AtTimestamp(milliseconds):
                 found = self._cluster.at_timestamp(list(self._ends), milliseconds)
                 # no record at or after that time yet: begin at the end
-                return {key: self._ends[key].offset if at is None else at for key, at in found.items()}
+                return {
+                    key: self._ends[key].offset if at is None else at for key, at in found.items()
+                }
             case Committed():
                 return self._committed(self._options.group_id or "")
             case Specific(offsets):
@@ -80,28 +88,34 @@ class StartResolver:
         left = [key for key in self._ends if key not in found]
         if left and self._options.fallback is None:
             raise PreflightError(
-                f"{WHERE}: startingOffsets=committed, but group {group!r} has no committed offset for {left[0]}"
+                f"{WHERE}: startingOffsets=committed, but group {group!r} has no committed offset "
+                f"for {left[0]}"
                 f"{f' and {len(left) - 1} more partitions' if len(left) > 1 else ''}.",
                 remedy="set startingOffsets.fallback to earliest or latest, or correct group.id.",
             )
-        return {key: self._checked(key, offset) for key, offset in found.items()} | self._fall_back(left)
+        return {key: self._checked(key, offset) for key, offset in found.items()} | self._fall_back(
+            left
+        )
 
     def _specific(self, wanted: Mapping[Partition, int]) -> dict[Partition, int]:
         unknown = [key for key in wanted if key not in self._ends]
         if unknown:
             raise ConfigError(
-                f"{WHERE}: startingOffsets names {unknown[0]}, which does not exist or is not subscribed.",
+                f"{WHERE}: startingOffsets names {unknown[0]}, which does not exist or is not "
+                "subscribed.",
                 remedy=f"the partitions are {', '.join(map(str, sorted(self._ends)))}.",
             )
         left = [key for key in self._ends if key not in wanted]
         if left and self._options.fallback is None:
             raise ConfigError(
                 f"{WHERE}: startingOffsets does not say where {left[0]} begins.",
-                remedy="name every partition, or set startingOffsets.fallback to earliest or latest.",
+                remedy="name every partition, or set startingOffsets.fallback to earliest or "
+                "latest.",
             )
         named = {EARLIEST_SENTINEL: self._begins, LATEST_SENTINEL: self._latest(self._ends)}
         return {
-            key: named[offset][key] if offset in named else self._checked(key, offset) for key, offset in wanted.items()
+            key: named[offset][key] if offset in named else self._checked(key, offset)
+            for key, offset in wanted.items()
         } | self._fall_back(left)
 
     def _fall_back(self, keys: Iterable[Partition]) -> dict[Partition, int]:
@@ -119,4 +133,6 @@ class StartResolver:
 
     def _entry(self, key: Partition, offset: int) -> PartitionOffset:
         topic_id = self._topics[key.topic].topic_id
-        return PartitionOffset(key.topic, topic_id, key.number, offset, self._ends[key].leader_epoch)
+        return PartitionOffset(
+            key.topic, topic_id, key.number, offset, self._ends[key].leader_epoch
+        )

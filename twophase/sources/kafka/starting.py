@@ -82,10 +82,14 @@ def _offsets(text: str) -> dict[Partition, int]:
     try:
         topics = json.loads(text)
         offsets = {
-            Partition(topic, int(index)): offset for topic, listed in topics.items() for index, offset in listed.items()
+            Partition(topic, int(index)): offset
+            for topic, listed in topics.items()
+            for index, offset in listed.items()
         }
     except (ValueError, AttributeError):
         raise ValueError(_ALLOWED) from None
-    if not offsets or any(type(offset) is not int or offset < EARLIEST_SENTINEL for offset in offsets.values()):
+    if not offsets or any(
+        type(offset) is not int or offset < EARLIEST_SENTINEL for offset in offsets.values()
+    ):
         raise ValueError(_ALLOWED)
     return offsets

@@ -29,4 +29,6 @@ def to_line(source: str, entries: Iterable[Mapping[str, Any]]) -> str:
         CorruptRecordError: an entry is damaged, or two name the same partition.
     """
     listed = [dict(entry) for entry in entries]
-    return SourceOffset.parse({"version": VERSION, "source": source, "partitions": listed}).to_line()
+    return SourceOffset.parse(
+        {"version": VERSION, "source": source, "partitions": listed}
+    ).to_line()

@@ -9,12 +9,13 @@ try:
     from testcontainers.core.docker_client import DockerClient
 except ImportError as error:
     raise ImportError(
-        f"twophase.testing.containers needs testcontainers: {error}. Next: pip install 'twophase[testing]'"
+        f"twophase.testing.containers needs testcontainers: {error}. "
+        "Next: pip install 'twophase[testing]'"
     ) from error
 
 REMEDY = (
-    "start one (Debian: `apt-get install -y docker.io`, then `dockerd` as root), or name yours in DOCKER_HOST; "
-    "twophase.testing.services needs none."
+    "start one (Debian: `apt-get install -y docker.io`, then `dockerd` as root), "
+    "or name yours in DOCKER_HOST; twophase.testing.services needs none."
 )
 _LOCAL_HOSTS = ("localhost", LOOPBACK, "::1")
 

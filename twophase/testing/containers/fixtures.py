@@ -1,7 +1,7 @@
 """Pytest fixtures: one container of each kind for a whole run, started when a test asks for it.
 
-Without a Docker engine such a test is skipped, with the reason. With TWOPHASE_DOCKER=required it fails instead: for
-continuous integration that has started an engine and must not pass without it.
+Without a Docker engine such a test is skipped, with the reason. With TWOPHASE_DOCKER=required it
+fails instead: for continuous integration that has started an engine and must not pass without it.
 """
 
 from __future__ import annotations

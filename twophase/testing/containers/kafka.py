@@ -19,7 +19,9 @@ _CLIENTS, _BROKERS, _CONTROLLER = 9092, 9093, 9094
 
 
 class _KafkaProgram(ContainerProgram):
-    """A broker whose image takes `server.properties` from environment variables, as apache/kafka does."""
+    """A broker whose image takes `server.properties` from environment variables, as
+    apache/kafka does.
+    """
 
     name = "Kafka"
     image_variable = IMAGE_VARIABLE
@@ -41,23 +43,35 @@ class _KafkaProgram(ContainerProgram):
     def environment(self) -> dict[str, str]:
         properties = {
             **SETTINGS,
-            "listeners": f"PLAINTEXT://:{_CLIENTS},BROKER://:{_BROKERS},CONTROLLER://:{_CONTROLLER}",
+            "listeners": (
+                f"PLAINTEXT://:{_CLIENTS},BROKER://:{_BROKERS},CONTROLLER://:{_CONTROLLER}"
+            ),
             # The clients' port does not lead to the broker from inside its container.
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers},BROKER://localhost:{_BROKERS}",
+            "advertised.listeners": (
+                f"PLAINTEXT://{self.bootstrap_servers},BROKER://localhost:{_BROKERS}"
+            ),
             "inter.broker.listener.name": "BROKER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT"
+            ),
             "controller.quorum.voters": f"{SETTINGS['node.id']}@localhost:{_CONTROLLER}",
             "log.dirs": "/var/lib/kafka/data",
             **self._settings,
         }
         variables = {variable_of(key): str(value) for key, value in properties.items()}
-        return variables | {"CLUSTER_ID": self._cluster_id, "KAFKA_HEAP_OPTS": f"-Xmx{self._heap_mb}m"}
+        return variables | {
+            "CLUSTER_ID": self._cluster_id,
+            "KAFKA_HEAP_OPTS": f"-Xmx{self._heap_mb}m",
+        }
 
     @override
     def probe(self) -> None:
         answered = ask_for_cluster(self.bootstrap_servers)
         if answered != self._cluster_id:
-            raise ServiceError(f"{self.bootstrap_servers} belongs to another Kafka, with the cluster id {answered}.")
+            raise ServiceError(
+                f"{self.bootstrap_servers} belongs to another Kafka, "
+                f"with the cluster id {answered}."
+            )
 
 
 def variable_of(key: str) -> str:

@@ -18,9 +18,11 @@ class Address:
 
 
 def keeps_connections(address: Address) -> bool:
-    """Return whether the server behind a published port accepts connections; it may not be ready yet.
+    """Return whether the server behind a published port accepts connections; it
+    may not be ready yet.
 
-    The engine itself accepts them from the first moment, and closes them at once as long as nothing listens inside.
+    The engine itself accepts them from the first moment, and closes them at once as long as
+    nothing listens inside.
     """
     try:
         connection = socket.create_connection((address.host, address.port), _CONNECT_TIMEOUT_S)

@@ -1,7 +1,9 @@
 """A server in a container.
 
-1. start: pick a free port, pull the image if it is absent, start the container, ask until it answers.
-2. kill, restart: any number of times, on the same data and port. An engine would choose a new port at each start.
+1. start: pick a free port, pull the image if it is absent, start the container,
+   ask until it answers.
+2. kill, restart: any number of times, on the same data and port. An engine would choose a new
+   port at each start.
 3. stop: remove the container and its volumes; keep a copy of its log if the server failed.
 """
 
@@ -40,7 +42,8 @@ class ContainerServer(Server):
 
     Args:
         program: the kind of server.
-        startup_timeout_s: how long a start may take until the first answer, once the image is present.
+        startup_timeout_s: how long a start may take until the first answer, once
+            the image is present.
     """
 
     def __init__(self, program: ContainerProgram, *, startup_timeout_s: float) -> None:
@@ -129,7 +132,9 @@ class ContainerServer(Server):
         return self._container.get_wrapped_container()
 
     def _start_on_a_free_port(self) -> None:
-        """Try several ports: a free one can be taken before the engine binds it, or be taken on the engine's own machine."""
+        """Try several ports: a free one can be taken before the engine binds it, or be taken on the
+        engine's own machine.
+        """
         host = host_of_containers()
         for attempt in range(1, _BIND_TRIES + 1):
             [port] = free_ports(1)
@@ -147,8 +152,13 @@ class ContainerServer(Server):
 
     def _new_container(self) -> DockerContainer:
         program = self._program
-        container = DockerContainer(program.image).with_envs(**program.environment()).with_command(program.command())
-        # Only this machine may reach a local engine's container: the servers have no encryption, Kafka no password.
+        container = (
+            DockerContainer(program.image)
+            .with_envs(**program.environment())
+            .with_command(program.command())
+        )
+        # Only this machine may reach a local engine's container: the servers have no encryption,
+        # Kafka no password.
         interface = LOOPBACK if program.address.host == LOOPBACK else _ALL_INTERFACES
         ports = cast("dict[str, Any]", container.ports)  # `with_bind_ports` knows no interface
         ports[f"{program.inside_port}/tcp"] = (interface, program.address.port)
@@ -164,7 +174,9 @@ class ContainerServer(Server):
             self._docker.reload()
             if self._docker.status in ("exited", "dead"):
                 code = self._docker.attrs["State"]["ExitCode"]
-                raise self._start_failure(f"ended with exit code {code} while starting") from problem
+                raise self._start_failure(
+                    f"ended with exit code {code} while starting"
+                ) from problem
             time.sleep(_PROBE_INTERVAL_S)
         raise self._start_failure(f"gave no answer within {deadline.timeout_s:g} s") from problem
 
@@ -182,9 +194,13 @@ class ContainerServer(Server):
     def _start_failure(self, what: str) -> ServiceError:
         self._failed = True
         log = self.log
-        shown = "\n".join(f"    {line}" for line in log.read_text(errors="replace").splitlines()[-_SHOWN_LOG_LINES:])
+        shown = "\n".join(
+            f"    {line}"
+            for line in log.read_text(errors="replace").splitlines()[-_SHOWN_LOG_LINES:]
+        )
         return ServiceError(
-            f"{self._program.name} in a container of {self._program.image} {what}. The end of its log:\n{shown}\n",
+            f"{self._program.name} in a container of {self._program.image} {what}. "
+            f"The end of its log:\n{shown}\n",
             remedy=f"read the whole log: {log}",
         )
 
@@ -192,8 +208,9 @@ class ContainerServer(Server):
         program = self._program
         return ServiceError(
             f"No container of the image {program.image} could be started: {error}",
-            remedy=f"pull or build that image, or name another one in {program.image_variable}; where the image "
-            "testcontainers/ryuk cannot be pulled, set TESTCONTAINERS_RYUK_DISABLED=true.",
+            remedy=f"pull or build that image, or name another one in {program.image_variable}; "
+            "where the image testcontainers/ryuk cannot be pulled, set "
+            "TESTCONTAINERS_RYUK_DISABLED=true.",
         )
 
     @contextmanager
@@ -203,5 +220,6 @@ class ContainerServer(Server):
             yield
         except DockerException as error:
             raise ServiceError(
-                f"{self._program.name}'s container could not be {done}: {error}", remedy="look into `docker ps -a`."
+                f"{self._program.name}'s container could not be {done}: {error}",
+                remedy="look into `docker ps -a`.",
             ) from error

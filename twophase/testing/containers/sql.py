@@ -19,7 +19,9 @@ MARIADB_IMAGE_VARIABLE = "TWOPHASE_MARIADB_IMAGE"
 
 
 class _SqlProgram(ContainerProgram):
-    """A server whose image takes the account's password from a variable, and the server's options as arguments."""
+    """A server whose image takes the account's password from a variable, and the server's
+    options as arguments.
+    """
 
     inside_port = 3306
     password_variable: str
@@ -42,7 +44,12 @@ class _SqlProgram(ContainerProgram):
 
     @override
     def command(self) -> list[str]:
-        return [*SETTINGS, *self.own_settings, f"--local-infile={int(self._local_infile)}", *self._options]
+        return [
+            *SETTINGS,
+            *self.own_settings,
+            f"--local-infile={int(self._local_infile)}",
+            *self._options,
+        ]
 
     @override
     def probe(self) -> None:
@@ -65,7 +72,8 @@ class _MariaDbProgram(_SqlProgram):
 
 
 class SqlContainer(SqlAccess, Service):
-    """A container with a server that speaks MySQL's protocol. Use `MySqlContainer` or `MariaDbContainer`.
+    """A container with a server that speaks MySQL's protocol. Use `MySqlContainer` or
+    `MariaDbContainer`.
 
     Args:
         image: overrides the environment and the public image.

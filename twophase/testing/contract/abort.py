@@ -32,13 +32,19 @@ class AbortContract(ContractBase):
         sink.abort(committables)
         sink.abort(committables)
 
-    def test_the_same_rows_can_be_written_after_an_abort(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_the_same_rows_can_be_written_after_an_abort(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
         sink.abort(self.prepare(harness, sink, range(5)))
-        second = self.prepare(harness, sink, range(5), transaction_id(0, Attempt(1, 2)), Subtask(0, 1))
+        second = self.prepare(
+            harness, sink, range(5), transaction_id(0, Attempt(1, 2)), Subtask(0, 1)
+        )
         self.commit(sink, second)
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
 
-    def test_a_piece_that_is_gone_is_lost_never_called_committed(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_a_piece_that_is_gone_is_lost_never_called_committed(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
         committables = self.prepare(harness, sink, range(5))
         sink.abort(committables)
         outcomes = self.commit(sink, committables)
@@ -48,7 +54,9 @@ class AbortContract(ContractBase):
         self, harness: SinkHarness, sink: Sink
     ) -> None:
         loser = self.prepare(harness, sink, range(10, 13), subtask=Subtask(0, 1))
-        winner = self.prepare(harness, sink, range(3), transaction_id(0, Attempt(1, 2)), Subtask(0, 2))
+        winner = self.prepare(
+            harness, sink, range(3), transaction_id(0, Attempt(1, 2)), Subtask(0, 2)
+        )
         self.commit(sink, winner)
         sink.abort(loser)
         assert self.ids_visible(harness) == [0, 1, 2]
@@ -59,16 +67,22 @@ class AbortContract(ContractBase):
         self, harness: SinkHarness, sink: Sink
     ) -> None:
         loser = self.prepare(harness, sink, range(10, 13), subtask=Subtask(0, 1))
-        winner = self.prepare(harness, sink, range(3), transaction_id(0, Attempt(1, 2)), Subtask(0, 2))
+        winner = self.prepare(
+            harness, sink, range(3), transaction_id(0, Attempt(1, 2)), Subtask(0, 2)
+        )
         sink.abort(loser)
         assert sorted(map(identity, sink.in_doubt())) == sorted(map(identity, winner))
         assert all(outcome == Committed() for outcome in self.commit(sink, winner))
         assert self.ids_visible(harness) == [0, 1, 2]
 
-    def test_abort_never_takes_back_what_is_committed(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_abort_never_takes_back_what_is_committed(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
         committables = self.prepare(harness, sink, range(3))
         self.commit(sink, committables)
         with suppress(StopJobError):  # an error about the contradiction is as good as doing nothing
             sink.abort(committables)
         assert self.ids_visible(harness) == [0, 1, 2]
-        assert all(isinstance(outcome, AlreadyCommitted) for outcome in self.commit(sink, committables))
+        assert all(
+            isinstance(outcome, AlreadyCommitted) for outcome in self.commit(sink, committables)
+        )

@@ -27,12 +27,17 @@ class ArrowSinkContract(SinkContract):
         assert isinstance(sink, ArrowSink)
         return sink
 
-    def test_a_task_without_rows_leaves_nothing(self, harness: SinkHarness, arrow: ArrowSink) -> None:
+    def test_a_task_without_rows_leaves_nothing(
+        self, harness: SinkHarness, arrow: ArrowSink
+    ) -> None:
         assert arrow.writer(transaction_id(), Subtask(0, 0)).pre_commit() is None
         assert arrow.in_doubt() == []
 
-    def test_an_opened_sink_works_after_pickling(self, harness: SinkHarness, arrow: ArrowSink) -> None:
-        copy = pickle.loads(pickle.dumps(arrow))  # noqa: S301 - our own bytes, as Spark would send them
+    def test_an_opened_sink_works_after_pickling(
+        self, harness: SinkHarness, arrow: ArrowSink
+    ) -> None:
+        # our own bytes, as Spark would send them
+        copy = pickle.loads(pickle.dumps(arrow))  # noqa: S301
         committables = self.prepare(harness, copy, range(5))
         assert self.commit(arrow, committables) == [Committed()]
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
@@ -47,9 +52,13 @@ class ArrowSinkContract(SinkContract):
         assert self.commit(arrow, [committable]) == [Committed()]
         assert self.ids_visible(harness) == list(range(50))
 
-    def test_pieces_of_all_subtasks_are_committed_together(self, harness: SinkHarness, arrow: ArrowSink) -> None:
+    def test_pieces_of_all_subtasks_are_committed_together(
+        self, harness: SinkHarness, arrow: ArrowSink
+    ) -> None:
         pieces = [
-            self.prepare(harness, arrow, range(10 * index, 10 * index + 10), subtask=Subtask(index, index))[0]
+            self.prepare(
+                harness, arrow, range(10 * index, 10 * index + 10), subtask=Subtask(index, index)
+            )[0]
             for index in range(3)
         ]
         assert self.ids_visible(harness) == []
@@ -63,8 +72,12 @@ class ArrowSinkContract(SinkContract):
         assert arrow.in_doubt() == []
         assert self.ids_visible(harness) == []
 
-    @pytest.mark.parametrize("closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"])
-    def test_a_late_writer_cannot_pre_commit(self, harness: SinkHarness, arrow: ArrowSink, closed_by: Attempt) -> None:
+    @pytest.mark.parametrize(
+        "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
+    )
+    def test_a_late_writer_cannot_pre_commit(
+        self, harness: SinkHarness, arrow: ArrowSink, closed_by: Attempt
+    ) -> None:
         late = arrow.writer(transaction_id(), Subtask(0, 0))
         late.write(self.batch(harness, range(5)))
         arrow.fence(closed_by)
@@ -74,7 +87,9 @@ class ArrowSinkContract(SinkContract):
         assert arrow.in_doubt() == []
         assert self.ids_visible(harness) == []
 
-    @pytest.mark.parametrize("closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"])
+    @pytest.mark.parametrize(
+        "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
+    )
     def test_a_writer_made_before_the_fence_cannot_begin_after_it(
         self, harness: SinkHarness, arrow: ArrowSink, closed_by: Attempt
     ) -> None:
@@ -85,7 +100,9 @@ class ArrowSinkContract(SinkContract):
         late.abort()
         assert arrow.in_doubt() == []
 
-    def test_an_abandoned_writer_is_gone_after_the_fence(self, harness: SinkHarness, arrow: ArrowSink) -> None:
+    def test_an_abandoned_writer_is_gone_after_the_fence(
+        self, harness: SinkHarness, arrow: ArrowSink
+    ) -> None:
         abandoned = arrow.writer(transaction_id(), Subtask(0, 0))
         abandoned.write(self.batch(harness, range(5)))
         arrow.fence(Attempt(2, 1))
@@ -94,7 +111,9 @@ class ArrowSinkContract(SinkContract):
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
         abandoned.abort()
 
-    def test_the_new_generation_writes_the_same_rows(self, harness: SinkHarness, arrow: ArrowSink) -> None:
+    def test_the_new_generation_writes_the_same_rows(
+        self, harness: SinkHarness, arrow: ArrowSink
+    ) -> None:
         self.prepare(harness, arrow, range(5))
         again = self.opened(harness)
         again.abort(again.in_doubt())
@@ -104,8 +123,12 @@ class ArrowSinkContract(SinkContract):
         assert self.commit(again, committables) == [Committed()]
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
 
-    def test_attempts_of_one_task_are_pieces_apart(self, harness: SinkHarness, arrow: ArrowSink) -> None:
-        """Spark may run a task again, or twice at the same time: the checkpoint has the result of one attempt."""
+    def test_attempts_of_one_task_are_pieces_apart(
+        self, harness: SinkHarness, arrow: ArrowSink
+    ) -> None:
+        """Spark may run a task again, or twice at the same time: the checkpoint has the
+        result of one attempt.
+        """
         loser = self.prepare(harness, arrow, range(10, 13), subtask=Subtask(0, 1))
         winner = self.prepare(harness, arrow, range(3), subtask=Subtask(0, 2))
         assert sorted(map(identity, arrow.in_doubt())) == sorted(map(identity, [*loser, *winner]))
@@ -113,7 +136,9 @@ class ArrowSinkContract(SinkContract):
         assert self.ids_visible(harness) == [0, 1, 2]
         assert list(map(identity, arrow.in_doubt())) == list(map(identity, loser))
 
-    def test_abort_of_one_piece_leaves_the_others_of_its_attempt(self, harness: SinkHarness, arrow: ArrowSink) -> None:
+    def test_abort_of_one_piece_leaves_the_others_of_its_attempt(
+        self, harness: SinkHarness, arrow: ArrowSink
+    ) -> None:
         loser = self.prepare(harness, arrow, range(10, 13), subtask=Subtask(0, 1))
         again = self.prepare(harness, arrow, range(3), subtask=Subtask(0, 2))
         beside = self.prepare(harness, arrow, range(3, 6), subtask=Subtask(1, 3))
@@ -132,15 +157,21 @@ class ArrowSinkContract(SinkContract):
         assert self.ids_visible(harness) == [0, 1, 2]
         assert arrow.in_doubt() == []
 
-    def test_a_fence_between_any_two_lines_of_pre_commit_counts(self, harness: SinkHarness, arrow: ArrowSink) -> None:
-        """Raise the fence while a writer is stopped at a line of its `pre_commit`, for one line after the other.
+    def test_a_fence_between_any_two_lines_of_pre_commit_counts(
+        self, harness: SinkHarness, arrow: ArrowSink
+    ) -> None:
+        """Raise the fence while a writer is stopped at a line of its `pre_commit`, for one
+        line after the other.
 
-        Whatever it has checked before: the scan that follows the fence finds what it pre-commits, or it pre-commits nothing.
+        Whatever it has checked before: the scan that follows the fence finds what it pre-commits,
+        or it pre-commits nothing.
         """
         race = FenceRace(arrow, self.batch(harness, range(3)))
         for line in spread(race.count_lines(), LINES_AT_MOST):
             late = race.run(line)
-            assert late == [], f"a fence raised before line {line} of pre_commit was not seen: {late}"
+            assert late == [], (
+                f"a fence raised before line {line} of pre_commit was not seen: {late}"
+            )
         assert self.ids_visible(harness) == []
 
     @staticmethod

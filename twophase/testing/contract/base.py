@@ -35,7 +35,9 @@ class ContractBase:
         sink.close()
 
     @staticmethod
-    def opened(harness: SinkHarness, job: str = JOB, sink: str = SINK, schema: pa.Schema | None = None) -> Sink:
+    def opened(
+        harness: SinkHarness, job: str = JOB, sink: str = SINK, schema: pa.Schema | None = None
+    ) -> Sink:
         """Return a new sink object, opened."""
         new = harness.new_sink()
         new.open(SinkContext(job=job, sink=sink, schema=schema or harness.schema, parallelism=4))
@@ -66,7 +68,9 @@ class ContractBase:
     ) -> list[CommitOutcome]:
         """Commit until no outcome is `RetryLater`, as the coordinator does."""
         for retries in range(_COMMIT_TRIES):
-            outcomes = list(sink.commit([CommitRequest(piece, retries, predecessor) for piece in committables]))
+            outcomes = list(
+                sink.commit([CommitRequest(piece, retries, predecessor) for piece in committables])
+            )
             if not any(isinstance(outcome, RetryLater) for outcome in outcomes):
                 return outcomes
         raise AssertionError(f"still {outcomes} after {_COMMIT_TRIES} tries")

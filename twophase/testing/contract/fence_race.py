@@ -14,7 +14,8 @@ from twophase.protocol.sink import ArrowSink
 from twophase.testing.contract.stepping import Lines
 from twophase.testing.harness import FIRST, Identity, identity, transaction_id
 
-# A fence may wait for something that the writer holds, such as a lock; then the writer goes on while the fence waits.
+# A fence may wait for something that the writer holds, such as a lock; then the writer goes on
+# while the fence waits.
 _FENCE_WAITS_S = 0.2
 _FENCE_TRIES = 3
 
@@ -42,7 +43,9 @@ class FenceRace:
         return count
 
     def run(self, line: int) -> list[Identity]:
-        """Raise the fence while a writer is stopped before `line`; return the pieces that appear after the fence's final scan."""
+        """Raise the fence while a writer is stopped before `line`; return the pieces that appear
+        after the fence's final scan.
+        """
         made: list[Identity] = []
         standing, go_on = threading.Event(), threading.Event()
 
@@ -82,7 +85,8 @@ class FenceRace:
                 self._sink.fence(attempt)
             except FencedError:
                 raise
-            except TwoPhaseError:  # a piece that appeared meanwhile blocks the fence, and has to be removed first
+            except TwoPhaseError:
+                # a piece that appeared meanwhile blocks the fence, and has to be removed first
                 pieces = self._sink.in_doubt()
                 found |= {identity(piece) for piece in pieces}
                 self._sink.abort(pieces)
@@ -92,7 +96,9 @@ class FenceRace:
 
     def _write(self, at_line: Callable[[int], None], made: list[Identity]) -> int:
         attempt = Attempt(self._generation, 1)
-        writer = self._sink.writer(transaction_id(self._generation, attempt), Subtask(0, self._generation))
+        writer = self._sink.writer(
+            transaction_id(self._generation, attempt), Subtask(0, self._generation)
+        )
         try:
             writer.write(self._batch)
             with Lines(writer, "pre_commit", at_line) as lines:

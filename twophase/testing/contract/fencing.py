@@ -22,7 +22,9 @@ class FenceContract(ContractBase):
         sink.close()
         assert self.opened(harness).history().generation == 3
 
-    def test_raising_the_fence_again_is_a_no_op_and_never_lowers_it(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_raising_the_fence_again_is_a_no_op_and_never_lowers_it(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
         sink.fence(Attempt(2, 5))
         sink.fence(Attempt(2, 5))
         sink.fence(Attempt(2, 3))
@@ -30,21 +32,29 @@ class FenceContract(ContractBase):
             self.prepare(harness, sink, range(3), transaction_id(0, Attempt(2, 4)))
         assert sink.history().generation == 2
 
-    def test_a_driver_of_a_lower_generation_is_fenced(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_a_driver_of_a_lower_generation_is_fenced(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
         sink.fence(Attempt(2, 1))
         with pytest.raises(FencedError):
             sink.fence(Attempt(1, 9))
         assert sink.history().generation == 2
 
-    @pytest.mark.parametrize("closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"])
-    def test_a_closed_attempt_cannot_begin(self, harness: SinkHarness, sink: Sink, closed_by: Attempt) -> None:
+    @pytest.mark.parametrize(
+        "closed_by", [Attempt(2, 1), Attempt(1, 2)], ids=["next driver", "next attempt"]
+    )
+    def test_a_closed_attempt_cannot_begin(
+        self, harness: SinkHarness, sink: Sink, closed_by: Attempt
+    ) -> None:
         sink.fence(closed_by)
         with pytest.raises(CLOSED):
             self.prepare(harness, sink, range(3), transaction_id(0, FIRST))
         assert sink.in_doubt() == []
         assert self.ids_visible(harness) == []
 
-    def test_fences_of_other_jobs_and_sinks_do_not_matter(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_fences_of_other_jobs_and_sinks_do_not_matter(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
         for other in (self.opened(harness, job="other"), self.opened(harness, sink="other")):
             other.fence(Attempt(9, 9))
             other.close()
@@ -62,20 +72,30 @@ class FenceContract(ContractBase):
     def test_another_generation_than_the_fences_cannot_begin(
         self, harness: SinkHarness, sink: Sink, generation: int
     ) -> None:
-        """A higher attempt that the target has not seen means that its fence was lost, or the target was restored."""
+        """A higher attempt that the target has not seen means that its fence was lost, or the
+        target was restored.
+        """
         sink.fence(Attempt(2, 1))
         with pytest.raises(CLOSED):
             self.prepare(harness, sink, range(3), transaction_id(0, Attempt(generation, 9)))
         assert sink.in_doubt() == []
         assert self.ids_visible(harness) == []
 
-    def test_the_fenced_generations_later_attempts_begin(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_the_fenced_generations_later_attempts_begin(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
         sink.fence(Attempt(2, 1))
-        assert self.prepare(harness, sink, range(3), transaction_id(0, Attempt(2, 1)), Subtask(0, 1))
-        assert self.prepare(harness, sink, range(3, 6), transaction_id(1, Attempt(2, 2)), Subtask(0, 2))
+        assert self.prepare(
+            harness, sink, range(3), transaction_id(0, Attempt(2, 1)), Subtask(0, 1)
+        )
+        assert self.prepare(
+            harness, sink, range(3, 6), transaction_id(1, Attempt(2, 2)), Subtask(0, 2)
+        )
 
     @pytest.mark.parametrize("call", ["abort", "commit", "subsume", "in_doubt", "open"])
-    def test_no_other_call_takes_the_fence_down(self, harness: SinkHarness, sink: Sink, call: str) -> None:
+    def test_no_other_call_takes_the_fence_down(
+        self, harness: SinkHarness, sink: Sink, call: str
+    ) -> None:
         second = Attempt(2, 1)
         sink.fence(second)
         pieces = self.prepare(harness, sink, range(3), transaction_id(0, second))

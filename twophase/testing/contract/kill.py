@@ -1,12 +1,14 @@
-"""The kill tests that a sink inherits: SIGKILL at its failpoints, and at every line of the methods that the driver calls.
+"""The kill tests that a sink inherits: SIGKILL at its failpoints, and at every line of the methods
+that the driver calls.
 
     class TestMySinkIsKilled(SinkKillContract):
         @pytest.fixture
         def harness(self, tmp_path) -> MyHarness:
             return MyHarness(tmp_path)
 
-They need neither Kafka nor Spark: a driver is a plain process with the coordinator, and forks its writers
-(`kill_driver`). The target has to outlive the process, and the sink has to be an `ArrowSink`.
+They need neither Kafka nor Spark: a driver is a plain process with the coordinator, and forks its
+writers (`kill_driver`). The target has to outlive the process, and the sink has to
+be an `ArrowSink`.
 """
 
 from __future__ import annotations
@@ -38,14 +40,20 @@ class SinkKillContract(ContractBase):
     """Whichever process dies, and wherever: each row exists once, and nothing is left in doubt.
 
     Attributes:
-        points: the failpoints of the sink, armed as `TWOPHASE_FAILPOINTS` has them. Workers are killed by `kill` at a point
-            of the writer, drivers by `kill_driver` there and by `kill` at their own points. Add the sink's own points.
+        points: the failpoints of the sink, armed as `TWOPHASE_FAILPOINTS` has them. Workers are
+            killed by `kill` at a point of the writer, drivers by `kill_driver` there and by `kill`
+            at their own points. Add the sink's own points.
         methods: the methods that the driver calls; it is killed before each of their lines.
-        lines_at_most: the number of lines to test in each method; longer methods are sampled in even steps.
+        lines_at_most: the number of lines to test in each method; longer methods are
+            sampled in even steps.
     """
 
     points: ClassVar[Sequence[Any]] = (
-        *(f"{point}={action}" for point in ("E01", "C04", "C05", "C03") for action in ("kill", "kill_driver")),
+        *(
+            f"{point}={action}"
+            for point in ("E01", "C04", "C05", "C03")
+            for action in ("kill", "kill_driver")
+        ),
         *(f"{point}=kill" for point in ("C12", "C13", "C14", "C15")),
         "C05=kill,C20=kill",
     )
@@ -67,7 +75,9 @@ class SinkKillContract(ContractBase):
         _, killed = self._run(job, Doom(failpoints=points_armed))
         reached = job.failpoints_log.read_text() if job.failpoints_log.exists() else ""
         for point in points_armed.split(","):
-            assert f"{point.partition('=')[0]} " in reached, f"{point} was not reached: put failpoint() there"
+            assert f"{point.partition('=')[0]} " in reached, (
+                f"{point} was not reached: put failpoint() there"
+            )
         assert killed or "kill_driver" not in points_armed, f"{points_armed}: the driver lived on"
         self._check(harness, job)
 
@@ -75,7 +85,9 @@ class SinkKillContract(ContractBase):
         self, harness: SinkHarness, tmp_path: Path, method: str
     ) -> None:
         declines = method in ("abort", "fence")
-        lines, _ = self._run(self._job(harness, tmp_path / "counted"), Doom(method=method, declines=declines))
+        lines, _ = self._run(
+            self._job(harness, tmp_path / "counted"), Doom(method=method, declines=declines)
+        )
         assert lines, f"{method} is no Python code that can be stopped at a line"
         for line in spread(lines, self.lines_at_most):
             fresh = harness.elsewhere()
@@ -86,7 +98,9 @@ class SinkKillContract(ContractBase):
     def _job(self, harness: SinkHarness, folder: Path) -> Job:
         folder.mkdir()
         sink = harness.new_sink()
-        assert isinstance(sink, ArrowSink), "a BatchSink is killed with its Spark, in tests of its own"
+        assert isinstance(sink, ArrowSink), (
+            "a BatchSink is killed with its Spark, in tests of its own"
+        )
         first = [n * _ROWS for n in range(_CHECKPOINTS * _TASKS)]
         tasks = [self.batch(harness, range(start, start + _ROWS)) for start in first]
         batches = [tasks[n : n + _TASKS] for n in range(0, len(tasks), _TASKS)]
@@ -96,7 +110,9 @@ class SinkKillContract(ContractBase):
         assert self.ids_visible(harness) == list(range(_CHECKPOINTS * _TASKS * _ROWS)), after
         sink = self.opened(harness)
         assert sink.in_doubt() == [], after
-        assert list(sink.history().committed.values()) == [FIRST_CHECKPOINT + _CHECKPOINTS - 1], after
+        assert list(sink.history().committed.values()) == [FIRST_CHECKPOINT + _CHECKPOINTS - 1], (
+            after
+        )
         sink.close()
 
     @staticmethod

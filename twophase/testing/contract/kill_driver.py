@@ -1,12 +1,15 @@
-"""A driver to kill: a plain process with the coordinator, rows in memory and the sink's writers in forked workers.
+"""A driver to kill: a plain process with the coordinator, rows in memory and the sink's writers
+in forked workers.
 
     1. open the sink, recover, handle the newest checkpoint again as Spark would
     2. take the checkpoints that are left; each has one worker for each of its batches
 
-Armed failpoints act in checkpoint `ARMED_IN`: one is committed by then, another follows, and the sinks subsume in it.
+Armed failpoints act in checkpoint `ARMED_IN`: one is committed by then, another follows, and the
+sinks subsume in it.
 
-`integration/without_spark` has its own driver, which tests the coordinator: several sinks, Spark's folder, restarts, cancelled tasks.
-This one tests a sink: it waits for every worker, so that they leave the same state each time, and counts lines.
+`integration/without_spark` has its own driver, which tests the coordinator: several sinks, Spark's
+folder, restarts, cancelled tasks. This one tests a sink: it waits for every worker, so that they
+leave the same state each time, and counts lines.
 """
 
 from __future__ import annotations
@@ -102,10 +105,14 @@ class _Driver:
         self._doom = doom
         self._declines = doom.declines
         self._tasks = 0
-        job.sink.open(SinkContext(JOB, SINK, job.batches[0][0].schema, parallelism=len(job.batches[0])))
+        job.sink.open(
+            SinkContext(JOB, SINK, job.batches[0][0].schema, parallelism=len(job.batches[0]))
+        )
         settings = {"checkpointLocation": str(job.folder), "checkpoint.tolerable_failures": 3}
         options = JobOptions.parse(settings, "kill test")
-        context = JobContext(JOB, LocalStorage(job.folder), {SINK: job.sink}, options, Observers(), SystemClock())
+        context = JobContext(
+            JOB, LocalStorage(job.folder), {SINK: job.sink}, options, Observers(), SystemClock()
+        )
         self._coordinator = CheckpointCoordinator(
             context, snapshot=lambda _, frozen: {"sources": [{"entries": list(frozen.end)}]}
         )
@@ -137,7 +144,8 @@ class _Driver:
 
     def _checkpoint(self, number: int) -> int:
         frozen = FrozenOffsets(
-            (f'{{"next":{number}}}',) if number > FIRST_CHECKPOINT else (None,), (f'{{"next":{number + 1}}}',)
+            (f'{{"next":{number}}}',) if number > FIRST_CHECKPOINT else (None,),
+            (f'{{"next":{number + 1}}}',),
         )
         run_batch(self._coordinator, number, frozen, self._pre_commit)
         return 0
@@ -146,7 +154,9 @@ class _Driver:
         transaction, workers = pending.transaction(SINK), []
         for index, batch in enumerate(self._job.batches[pending.checkpoint - FIRST_CHECKPOINT]):
             self._tasks += 1
-            workers.append(_start_worker(self._job.sink, transaction, Subtask(index, self._tasks), batch))
+            workers.append(
+                _start_worker(self._job.sink, transaction, Subtask(index, self._tasks), batch)
+            )
         answers = [_wait_for(*worker) for worker in workers]
         if not all(answers):
             raise DeclinedError(f"Of {len(answers)} workers {answers.count(b'')} died.")
@@ -168,7 +178,8 @@ def _start_worker(
     code = 1
     try:
         sys.settrace(None)
-        copy = pickle.loads(pickle.dumps(sink))  # noqa: S301 - our own bytes, as Spark would send them
+        # our own bytes, as Spark would send them
+        copy = pickle.loads(pickle.dumps(sink))  # noqa: S301
         piece = _write(copy, transaction, subtask, batch)
         os.write(ours, json.dumps(piece.to_json()).encode())
         code = 0
@@ -178,7 +189,9 @@ def _start_worker(
         os._exit(code)
 
 
-def _write(sink: ArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch) -> Committable:
+def _write(
+    sink: ArrowSink, transaction: TransactionId, subtask: Subtask, batch: pa.RecordBatch
+) -> Committable:
     piece = write_piece(sink, transaction, subtask, batch)
     failpoint("C03")
     assert piece is not None

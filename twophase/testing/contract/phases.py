@@ -1,4 +1,6 @@
-"""Pre-commit and commit: nothing is visible early, everything is visible once, and commits need proof."""
+"""Pre-commit and commit: nothing is visible early, everything is visible once, and
+commits need proof.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,19 @@ class PhasesContract(ContractBase):
         assert sum(committable.rows for committable in committables) == 5
         assert all(committable.rows > 0 for committable in committables)
 
-    def test_what_is_pre_committed_is_in_doubt_under_its_full_identity(self, harness: SinkHarness, sink: Sink) -> None:
-        made = self.prepare(harness, sink, range(3), transaction_id(7, Attempt(1, 4)), Subtask(0, 9))
+    def test_what_is_pre_committed_is_in_doubt_under_its_full_identity(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
+        made = self.prepare(
+            harness, sink, range(3), transaction_id(7, Attempt(1, 4)), Subtask(0, 9)
+        )
         found = sink.in_doubt()
         assert sorted(map(identity, found)) == sorted(map(identity, made))
         assert {committable.target for committable in found} == {sink.target()}
 
-    def test_in_doubt_comes_from_the_target_not_from_memory(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_in_doubt_comes_from_the_target_not_from_memory(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
         made = self.prepare(harness, sink, range(3))
         sink.close()
         found = self.opened(harness).in_doubt()
@@ -49,7 +57,9 @@ class PhasesContract(ContractBase):
         assert self.opened(harness, job="other").in_doubt() == []
         assert self.opened(harness, sink="other").in_doubt() == []
 
-    def test_commit_makes_the_rows_visible_unchanged(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_commit_makes_the_rows_visible_unchanged(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
         outcomes = self.commit(sink, self.prepare(harness, sink, range(5)))
         assert all(outcome == Committed() for outcome in outcomes)
         visible = sorted(harness.rows_visible(), key=lambda row: row["id"])
@@ -63,15 +73,21 @@ class PhasesContract(ContractBase):
         assert all(isinstance(outcome, AlreadyCommitted) and outcome.proof for outcome in outcomes)
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
 
-    def test_another_driver_commits_from_the_stored_json(self, harness: SinkHarness, sink: Sink) -> None:
-        stored = json.dumps([committable.to_json() for committable in self.prepare(harness, sink, range(5))])
+    def test_another_driver_commits_from_the_stored_json(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
+        stored = json.dumps(
+            [committable.to_json() for committable in self.prepare(harness, sink, range(5))]
+        )
         sink.close()
         read = [Committable.from_json(value) for value in json.loads(stored)]
         outcomes = self.commit(self.opened(harness), read)
         assert all(outcome == Committed() for outcome in outcomes)
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
 
-    def test_another_driver_has_proof_of_an_earlier_commit(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_another_driver_has_proof_of_an_earlier_commit(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
         committables = self.prepare(harness, sink, range(5))
         self.commit(sink, committables)
         sink.close()
@@ -79,7 +95,9 @@ class PhasesContract(ContractBase):
         assert all(isinstance(outcome, AlreadyCommitted) for outcome in outcomes)
         assert self.ids_visible(harness) == [0, 1, 2, 3, 4]
 
-    def test_outcomes_come_in_the_order_of_the_requests(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_outcomes_come_in_the_order_of_the_requests(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
         first = self.prepare(harness, sink, range(3), transaction_id(0))
         second = self.prepare(harness, sink, range(3, 6), transaction_id(1))
         self.commit(sink, second)
@@ -87,24 +105,36 @@ class PhasesContract(ContractBase):
         assert all(isinstance(outcome, AlreadyCommitted) for outcome in outcomes[: len(second)])
         assert all(outcome == Committed() for outcome in outcomes[len(second) :])
 
-    def test_only_the_pieces_asked_for_become_visible(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_only_the_pieces_asked_for_become_visible(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
         winner = self.prepare(harness, sink, range(3), subtask=Subtask(0, 1))
-        loser = self.prepare(harness, sink, range(10, 13), transaction_id(0, Attempt(1, 2)), subtask=Subtask(0, 2))
+        loser = self.prepare(
+            harness, sink, range(10, 13), transaction_id(0, Attempt(1, 2)), subtask=Subtask(0, 2)
+        )
         self.commit(sink, winner)
         assert self.ids_visible(harness) == [0, 1, 2]
         assert sorted(map(identity, sink.in_doubt())) == sorted(map(identity, loser))
 
-    def test_a_piece_of_another_target_is_never_committed(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_a_piece_of_another_target_is_never_committed(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
         committables = self.prepare(harness, sink, range(3))
-        strange = [dataclasses.replace(committable, target="elsewhere") for committable in committables]
+        strange = [
+            dataclasses.replace(committable, target="elsewhere") for committable in committables
+        ]
         with pytest.raises(TargetChangedError):
             self.commit(sink, strange)
         assert self.ids_visible(harness) == []
 
-    def test_a_piece_that_is_committed_needs_its_target_no_more(self, harness: SinkHarness, sink: Sink) -> None:
+    def test_a_piece_that_is_committed_needs_its_target_no_more(
+        self, harness: SinkHarness, sink: Sink
+    ) -> None:
         committables = self.prepare(harness, sink, range(3))
         self.commit(sink, committables)
-        strange = [dataclasses.replace(committable, target="elsewhere") for committable in committables]
+        strange = [
+            dataclasses.replace(committable, target="elsewhere") for committable in committables
+        ]
         assert all(isinstance(outcome, AlreadyCommitted) for outcome in self.commit(sink, strange))
 
     def test_each_target_has_a_name_of_its_own(self, harness: SinkHarness, sink: Sink) -> None:

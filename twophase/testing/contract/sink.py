@@ -5,8 +5,9 @@
         def harness(self, mysql) -> MySqlHarness:
             return MySqlHarness(mysql)
 
-The suite follows the order in which the coordinator calls a sink (`twophase.protocol.sink`): pieces in doubt are
-committed or aborted before the fence is raised. Each subject has its own module in this package.
+The suite follows the order in which the coordinator calls a sink (`twophase.protocol.sink`): pieces
+in doubt are committed or aborted before the fence is raised. Each subject has its own
+module in this package.
 """
 
 from __future__ import annotations
@@ -19,5 +20,9 @@ from twophase.testing.contract.proofs import ProofContract
 from twophase.testing.contract.rows import RowContract
 
 
-class SinkContract(PhasesContract, PredecessorContract, RowContract, AbortContract, FenceContract, ProofContract):
-    """The contract of every sink. Subclass it, provide the fixture `harness`, and change nothing else."""
+class SinkContract(
+    PhasesContract, PredecessorContract, RowContract, AbortContract, FenceContract, ProofContract
+):
+    """The contract of every sink. Subclass it, provide the fixture `harness`, and
+    change nothing else.
+    """

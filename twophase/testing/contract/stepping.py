@@ -1,7 +1,7 @@
 """Steps through the lines of one method: a test may stop or kill the thread at each of them.
 
-A failpoint is where the author of a sink expected a crash to hurt. A mistake is where nobody expected one; a crash at every
-line finds it there too.
+A failpoint is where the author of a sink expected a crash to hurt. A mistake is where nobody
+expected one; a crash at every line finds it there too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def spread(count: int, at_most: int) -> Sequence[int]:
 
 
 class Lines:
-    """Calls a function before each line that a method runs in this thread, including callees in files beside it.
+    """Calls a function before each line that a method runs in this thread, including callees
+    in files beside it.
 
     A line is counted only when it is first reached: the passes of a loop are not distinguished.
 
@@ -34,11 +35,16 @@ class Lines:
         at_line: called with the line's number, counted from 1 over all calls of the method.
     """
 
-    def __init__(self, owner: object, method: str, at_line: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(
+        self, owner: object, method: str, at_line: Callable[[int], None] = lambda _: None
+    ) -> None:
         function: Any = inspect.unwrap(getattr(type(owner), method))
         self._seen: set[tuple[CodeType, int]] = set()
         self._code = function.__code__
-        self._folders = {Path(self._code.co_filename).parent, Path(inspect.getfile(type(owner))).parent}
+        self._folders = {
+            Path(self._code.co_filename).parent,
+            Path(inspect.getfile(type(owner))).parent,
+        }
         self._at_line = at_line
         self._method: FrameType | None = None
         self._before: Any = None
@@ -53,7 +59,12 @@ class Lines:
         sys.settrace(self._call)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         sys.settrace(self._before)
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:

@@ -1,4 +1,6 @@
-"""`python -m twophase.testing.services up | fetch | versions`: local servers to experiment with, and their cache."""
+"""`python -m twophase.testing.services up | fetch | versions`: local servers to experiment
+with, and their cache.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ from twophase.testing.services.delta import fetch_delta
 from twophase.testing.services.kafka_program import fetch_kafka
 from twophase.testing.services.mariadb import fetch_mariadb
 from twophase.testing.services.mysql import fetch_mysql
-from twophase.testing.services.pins import DELTA_VERSION, KAFKA_VERSION, MARIADB_SERIES, MYSQL_VERSION
+from twophase.testing.services.pins import (
+    DELTA_VERSION,
+    KAFKA_VERSION,
+    MARIADB_SERIES,
+    MYSQL_VERSION,
+)
 from twophase.testing.spark_start import spark_environment
 
 _FETCHERS: dict[str, Callable[[], object]] = {
@@ -47,8 +54,9 @@ def main() -> None:
 def up(services: tuple[str, ...]) -> None:
     """Keep the named SERVICES up (kafka and mysql if none is named) until Ctrl-C or SIGTERM.
 
-    Prints how to reach them as lines for a shell. They have what the quick start of README.md needs: the topic orders,
-    the database shop with the table orders. Their data is removed when they stop.
+    Prints how to reach them as lines for a shell. They have what the quick start of README.md
+    needs: the topic orders, the database shop with the table orders. Their data is
+    removed when they stop.
     """
     try:
         servers.run(services or ("kafka", "mysql"))
@@ -59,7 +67,9 @@ def up(services: tuple[str, ...]) -> None:
 @main.command()
 @click.argument("services", nargs=-1, type=click.Choice(sorted(_FETCHERS)))
 def fetch(services: tuple[str, ...]) -> None:
-    """Fetch the named SERVICES, or all of them, into the cache; of Spark, what makes it start quickly."""
+    """Fetch the named SERVICES, or all of them, into the cache; of Spark, what
+    makes it start quickly.
+    """
     for name in services or sorted(_FETCHERS):
         try:
             _FETCHERS[name]()
@@ -86,7 +96,12 @@ def _show() -> None:
 
 
 def _size_mb(folders: list[Path]) -> int:
-    files = (path for folder in folders for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    files = (
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    )
     return sum(path.stat().st_size for path in files) // _MEGABYTE
 
 

@@ -67,10 +67,15 @@ class SqlAccess(ABC):
     def url(self, database: str) -> str:
         """Return `mysql://user@host:port/database`, without the password."""
         account = self._account
-        return f"mysql://{quote(account.user, safe='')}@{account.host}:{account.port}/{quote(database, safe='')}"
+        return (
+            f"mysql://{quote(account.user, safe='')}@{account.host}:{account.port}/"
+            f"{quote(database, safe='')}"
+        )
 
     def connect(self, database: str | None = None) -> pymysql.Connection:
-        """Open a plain PyMySQL connection, autocommit on, LOAD DATA LOCAL allowed on the client's side."""
+        """Open a plain PyMySQL connection, autocommit on, LOAD DATA LOCAL allowed on
+        the client's side.
+        """
         return self._account.connect(database)
 
     def create_database(self, name: str) -> None:

@@ -1,4 +1,6 @@
-"""Debian packages unpacked into the cache: no root needed, nothing installed, the system untouched."""
+"""Debian packages unpacked into the cache: no root needed, nothing installed,
+the system untouched.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,17 @@ def with_libraries(program: Path, packages: Mapping[str, Sequence[str]]) -> dict
     Libraries the system lacks are taken from Debian's packages.
 
     Args:
-        packages: library name to the names its package has had, for libraries that a system may lack.
+        packages: library name to the names its package has had, for libraries that
+            a system may lack.
     """
     missing = missing_libraries(program, {})
     if not missing:
         return {}
     if missing <= packages.keys():
         names = sorted(missing)
-        folder = cached("debian-" + "-".join(names), lambda into: _fetch_libraries(names, packages, into))
+        folder = cached(
+            "debian-" + "-".join(names), lambda into: _fetch_libraries(names, packages, into)
+        )
         environment = library_path(folder)
         missing = missing_libraries(program, environment)
         if not missing:
@@ -39,7 +44,9 @@ def with_libraries(program: Path, packages: Mapping[str, Sequence[str]]) -> dict
 
 
 def library_path(folder: Path) -> dict[str, str]:
-    """Return the environment that makes a program look for shared libraries in the unpacked packages first."""
+    """Return the environment that makes a program look for shared libraries in the
+    unpacked packages first.
+    """
     folders = sorted({str(path.parent) for path in folder.rglob("*.so*")})
     inherited = os.environ.get("LD_LIBRARY_PATH")
     return {"LD_LIBRARY_PATH": ":".join([*folders, *([inherited] if inherited else [])])}
@@ -49,7 +56,11 @@ def missing_libraries(program: Path, environment: Mapping[str, str]) -> set[str]
     """Return the names of the shared libraries that the loader would not find."""
     try:
         done = subprocess.run(
-            ["ldd", str(program)], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+            ["ldd", str(program)],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
         )
     except FileNotFoundError:
         return set()  # no ldd here: starting the program will tell
@@ -76,27 +87,43 @@ def with_dependencies(package: str) -> list[str]:
         done = _apt(["install", "--simulate", "--no-install-recommends", package], Path(scratch))
     if done.returncode != 0:
         raise ServiceError(
-            f"apt-get does not know {package}:\n{done.stdout}{done.stderr}", remedy="run `apt-get update` first."
+            f"apt-get does not know {package}:\n{done.stdout}{done.stderr}",
+            remedy="run `apt-get update` first.",
         )
     return re.findall(r"^Inst (\S+)", done.stdout, re.MULTILINE)
 
 
 def _apt(arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run apt-get in a folder; if its package lists are absent or old, run it again with our own fresh lists."""
+    """Run apt-get in a folder; if its package lists are absent or old, run it again with
+    our own fresh lists.
+    """
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-        raise ServiceError(f"`apt-get {' '.join(arguments)}` is needed, but this system has no apt-get and dpkg.")
+        raise ServiceError(
+            f"`apt-get {' '.join(arguments)}` is needed, but this system has no apt-get and dpkg."
+        )
     command = ["apt-get", "-o", "APT::Sandbox::User="]
-    done = subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
     if done.returncode == 0:
         return done
     for name in ("lists/partial", "archives/partial"):
         (folder / "apt" / name).mkdir(parents=True)
-    command += ["-o", f"Dir::State::lists={folder / 'apt' / 'lists'}", "-o", f"Dir::Cache={folder / 'apt'}"]
+    command += [
+        "-o",
+        f"Dir::State::lists={folder / 'apt' / 'lists'}",
+        "-o",
+        f"Dir::Cache={folder / 'apt'}",
+    ]
     subprocess.run([*command, "update"], cwd=folder, capture_output=True, check=False)
-    return subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [*command, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
-def _fetch_libraries(names: Sequence[str], packages: Mapping[str, Sequence[str]], into: Path) -> None:
+def _fetch_libraries(
+    names: Sequence[str], packages: Mapping[str, Sequence[str]], into: Path
+) -> None:
     with show_progress(f"Fetching {', '.join(names)}") as progress:
         for name in names:
             _fetch_library(name, packages[name], into, progress)
@@ -108,14 +135,17 @@ def _fetch_library(name: str, candidates: Sequence[str], into: Path, progress: P
             unpack_packages([package], into, progress)
         except ServiceError:
             continue
-        renamed = next(into.rglob(f"{name}t64*"), None)  # Debian 13 renamed the files of some libraries
+        # Debian 13 renamed the files of some libraries
+        renamed = next(into.rglob(f"{name}t64*"), None)
         if renamed is not None:
             (renamed.parent / name).symlink_to(renamed.name)
         return
     raise _libraries_needed("The server", [name], {name: candidates})
 
 
-def _libraries_needed(program: str, names: Sequence[str], packages: Mapping[str, Sequence[str]]) -> ServiceError:
+def _libraries_needed(
+    program: str, names: Sequence[str], packages: Mapping[str, Sequence[str]]
+) -> ServiceError:
     wanted = " ".join(packages[name][0] for name in names if name in packages)
     return ServiceError(
         f"{program} needs the shared libraries {', '.join(names)}, which this system lacks.",

@@ -1,6 +1,7 @@
 """Delta's jars, pinned and fetched once, for Spark processes that are started again and again.
 
-Users need none of this: Spark fetches the package that the sink's settings name, and `twophase run` records what it found.
+Users need none of this: Spark fetches the package that the sink's settings name, and `twophase run`
+records what it found.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _NAME = f"delta-{DELTA_VERSION}"
 
 
 def fetch_delta() -> dict[str, str]:
-    """Return Spark's settings that use the jars instead of the package; they are fetched on first use."""
+    """Return Spark's settings that use the jars instead of the package; they are
+    fetched on first use.
+    """
     return delta_settings(tuple(sorted(cached(_NAME, _fetch).iterdir())))
 
 

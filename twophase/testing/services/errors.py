@@ -6,4 +6,6 @@ from twophase.errors import ServiceError
 
 
 class ServiceNotOwnedError(ServiceError):
-    """The server belongs to the user (an environment variable names it): it is never stopped or killed."""
+    """The server belongs to the user (an environment variable names it): it is never
+    stopped or killed.
+    """

@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from twophase.testing.services.kafka_program import KafkaProgram, ask_for_cluster, class_archive_options
+from twophase.testing.services.kafka_program import (
+    KafkaProgram,
+    ask_for_cluster,
+    class_archive_options,
+)
 from twophase.testing.services.local_server import LocalServer
 from twophase.testing.services.server import ExternalServer, Server
 from twophase.testing.services.service import Service
@@ -19,7 +23,8 @@ class KafkaService(Service):
     Topics are never created automatically. Internal topics have one replica and one partition.
 
     Args:
-        settings: more broker settings, `server.properties` keys; they override ours. Not applied to the user's own.
+        settings: more broker settings, `server.properties` keys; they override ours. Not applied
+            to the user's own.
         heap_mb: the JVM's maximum heap.
         detached: the broker outlives this process.
         own: start a local broker whatever the environment says.
@@ -36,12 +41,16 @@ class KafkaService(Service):
         startup_timeout_s: float = 60.0,
     ) -> None:
         self._external = None if own else os.environ.get(BOOTSTRAP_VARIABLE)
-        self._program = KafkaProgram(settings or {}, lambda: [f"-Xmx{heap_mb}m", *class_archive_options()])
+        self._program = KafkaProgram(
+            settings or {}, lambda: [f"-Xmx{heap_mb}m", *class_archive_options()]
+        )
         server: Server
         if self._external:
             server = ExternalServer("Kafka", variable=BOOTSTRAP_VARIABLE, probe=self._probe)
         else:
-            server = LocalServer(self._program, detached=detached, startup_timeout_s=startup_timeout_s)
+            server = LocalServer(
+                self._program, detached=detached, startup_timeout_s=startup_timeout_s
+            )
         super().__init__(server)
 
     @property

@@ -34,8 +34,8 @@ SETTINGS = {
     "share.coordinator.state.topic.min.isr": 1,
     "share.coordinator.state.topic.num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
-    # After a kill the controller waits this long for the dead incarnation of the broker before it admits the
-    # new one; the default of 9 s would slow every kill test.
+    # After a kill the controller waits this long for the dead incarnation of the broker before it
+    # admits the new one; the default of 9 s would slow every kill test.
     "broker.session.timeout.ms": 2_000,
     "broker.heartbeat.interval.ms": 500,
     # Tests write records with old timestamps: retention would delete them.
@@ -77,7 +77,10 @@ def write_properties(
     path: Path, *, client_port: int, controller_port: int, logs: Path, extra: Mapping[str, str]
 ) -> None:
     """Write a `server.properties`; `extra` overrides everything else."""
-    client, controller = f"PLAINTEXT://{LOOPBACK}:{client_port}", f"CONTROLLER://{LOOPBACK}:{controller_port}"
+    client, controller = (
+        f"PLAINTEXT://{LOOPBACK}:{client_port}",
+        f"CONTROLLER://{LOOPBACK}:{controller_port}",
+    )
     settings = {
         **SETTINGS,
         "listeners": f"{client},{controller}",
@@ -105,7 +108,9 @@ def _format(folder: Path) -> None:
 
 
 def random_id() -> str:
-    """Return an id in Kafka's form: 16 random bytes in URL-safe base 64, no leading dash (it would read as an option)."""
+    """Return an id in Kafka's form: 16 random bytes in URL-safe base 64, no leading dash (it would
+    read as an option).
+    """
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):

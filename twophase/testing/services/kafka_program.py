@@ -48,7 +48,9 @@ class KafkaProgram(Program):
     name = "Kafka"
     port_count = 2
 
-    def __init__(self, settings: Mapping[str, str], jvm_options: Callable[[], Sequence[str]]) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], jvm_options: Callable[[], Sequence[str]]
+    ) -> None:
         super().__init__()
         self._settings = settings
         self._jvm_options = jvm_options
@@ -77,18 +79,25 @@ class KafkaProgram(Program):
             logs=data / "logs",
             extra=self._settings,
         )
-        return Launch(java_command([*_JVM_OPTIONS, *self._jvm_options()], "kafka.Kafka", str(properties)))
+        return Launch(
+            java_command([*_JVM_OPTIONS, *self._jvm_options()], "kafka.Kafka", str(properties))
+        )
 
     @override
     def probe(self) -> None:
         answered = ask_for_cluster(self.bootstrap_servers)
         if answered != self._cluster_id:
-            # Another broker took the port before us, and answers in our place while our JVM is still starting.
-            raise ServiceError(f"Port {self.port} belongs to another Kafka, with the cluster id {answered}.")
+            # Another broker took the port before us, and answers in our place while our JVM
+            # is still starting.
+            raise ServiceError(
+                f"Port {self.port} belongs to another Kafka, with the cluster id {answered}."
+            )
 
 
 def ask_for_cluster(bootstrap_servers: str) -> str:
-    """Return the id of a cluster that takes requests: its metadata lists a broker only once that is in service."""
+    """Return the id of a cluster that takes requests: its metadata lists a broker only once
+    that is in service.
+    """
     admin = KafkaAdminClient(
         bootstrap_servers=bootstrap_servers,
         request_timeout_ms=_PROBE_TIMEOUT_MS,
@@ -119,7 +128,11 @@ def class_archive_options() -> list[str]:
     key = hashlib.sha256(identity.encode()).hexdigest()[:12]
     archive = cached(f"{HOME}-classes-{key}", _record_classes) / _ARCHIVE
     # -Xlog: a mismatch only costs time, and must not look like an error in the log.
-    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"] if archive.is_file() else []
+    return (
+        [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        if archive.is_file()
+        else []
+    )
 
 
 def _record_classes(folder: Path) -> None:

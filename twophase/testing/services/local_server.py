@@ -1,8 +1,10 @@
 """A server as a child process with its own data folder.
 
-1. start: make a temporary folder, prepare the data, pick ports, start the process, ask until it answers.
+1. start: make a temporary folder, prepare the data, pick ports, start the process,
+   ask until it answers.
 2. kill, restart: any number of times, on the same data and ports.
-3. stop: SIGTERM, SIGKILL if that takes too long, remove the folder; keep the log if the server failed.
+3. stop: SIGTERM, SIGKILL if that takes too long, remove the folder; keep the log if
+   the server failed.
 """
 
 from __future__ import annotations
@@ -116,7 +118,9 @@ class LocalServer(Server):
         return self._process
 
     def _start_on_free_ports(self) -> None:
-        """Start the server, with other ports if one that was free is taken before the server binds it."""
+        """Start the server, with other ports if one that was free is taken before
+        the server binds it.
+        """
         for attempt in range(1, _BIND_TRIES + 1):
             self._program.ports = free_ports(self._program.port_count)
             try:
@@ -131,13 +135,17 @@ class LocalServer(Server):
 
     def _run_until_ready(self) -> None:
         launch = self._program.launch(self._data)
-        self._process = ServerProcess(launch, folder=self._data, log=self.log, detached=self._detached)
+        self._process = ServerProcess(
+            launch, folder=self._data, log=self.log, detached=self._detached
+        )
         deadline = Deadline(self._startup_timeout_s)
         problem: Exception | None = None
         while not deadline.over:
             exit_code = self._process.wait(_PROBE_INTERVAL_S)
             if exit_code is not None:
-                raise self._start_failure(f"ended with exit code {exit_code} while starting") from problem
+                raise self._start_failure(
+                    f"ended with exit code {exit_code} while starting"
+                ) from problem
             problem = self._problem()
             if problem is None:
                 self._program.started()
@@ -161,11 +169,15 @@ class LocalServer(Server):
         return any(text in printed for text in _BIND_FAILURES)
 
     def _notice_crash(self, exit_code: int | None) -> None:
-        """Keep the log of a server that ended by itself; one that a test killed directly did not fail."""
+        """Keep the log of a server that ended by itself; one that a test killed
+        directly did not fail.
+        """
         if exit_code in (None, -signal.SIGKILL):
             return
         self._failed = True
-        _LOG.warning("%s ended by itself, exit code %s; its log: %s", self._program.name, exit_code, self.log)
+        _LOG.warning(
+            "%s ended by itself, exit code %s; its log: %s", self._program.name, exit_code, self.log
+        )
 
     def _start_failure(self, what: str) -> ServiceError:
         self._failed = True

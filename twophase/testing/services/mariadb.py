@@ -23,8 +23,12 @@ from twophase.testing.services.sql import SqlProgram, SqlService, as_root_if_roo
 URL_VARIABLE = "TWOPHASE_MARIADB_URL"
 PASSWORD_VARIABLE = "TWOPHASE_MARIADB_PASSWORD"  # noqa: S105 - a name
 _PACKAGE = "mariadb-server-core"
-_INSTALL = f"install it (Debian: `apt-get install -y mariadb-server`) or name one of your own in {URL_VARIABLE}."
-# In the order in which mariadb-install-db feeds them; help texts and GIS are left out: they take longest.
+_INSTALL = (
+    "install it (Debian: `apt-get install -y mariadb-server`) or name one of "
+    f"your own in {URL_VARIABLE}."
+)
+# In the order in which mariadb-install-db feeds them; help texts and GIS are left out:
+# they take longest.
 _BOOTSTRAP_FILES = (
     "mysql_system_tables.sql",
     "mysql_performance_tables.sql",
@@ -52,7 +56,10 @@ class MariaDb:
     @property
     def command(self) -> list[str]:
         """The start of every command line."""
-        folders = [f"--lc-messages-dir={self.share}", f"--character-sets-dir={self.share / 'charsets'}"]
+        folders = [
+            f"--lc-messages-dir={self.share}",
+            f"--character-sets-dir={self.share / 'charsets'}",
+        ]
         return [str(self.program), "--no-defaults", *folders, *as_root_if_root()]
 
 
@@ -68,7 +75,11 @@ class _MariaDbProgram(SqlProgram):
     @override
     def launch(self, data: Path) -> Launch:
         server = mariadb()
-        command = [*server.command, *self._common_options(data), f"--local-infile={int(self._local_infile)}"]
+        command = [
+            *server.command,
+            *self._common_options(data),
+            f"--local-infile={int(self._local_infile)}",
+        ]
         if self._account_file is not None:
             command.append(f"--init-file={self._account_file}")
         return Launch([*command, *self._options], server.environment)
@@ -125,11 +136,15 @@ def _describe(program: Path, environment: dict[str, str]) -> MariaDb:
     for name in ("mysql", "mariadb"):
         if (prefix / "share" / name / _BOOTSTRAP_FILES[0]).is_file():
             return MariaDb(program, prefix / "share" / name, environment, version[1])
-    raise ServiceError(f"{program} comes without its SQL files under {prefix / 'share'}.", remedy=_INSTALL)
+    raise ServiceError(
+        f"{program} comes without its SQL files under {prefix / 'share'}.", remedy=_INSTALL
+    )
 
 
 def mariadb_template(server: MariaDb) -> Path:
-    """Return a data folder with the system tables: creating them takes seconds, copying does not."""
+    """Return a data folder with the system tables: creating them takes
+    seconds, copying does not.
+    """
     return cached(f"mariadb-{server.version}-data", lambda folder: _bootstrap(server, folder))
 
 
@@ -137,12 +152,21 @@ def _bootstrap(server: MariaDb, folder: Path) -> None:
     """Do the work of mariadb-install-db, which needs programs that the unpacked packages lack."""
     sql = ["CREATE DATABASE mysql;", "USE mysql;", "SET @auth_root_socket=NULL;"]
     sql += [(server.share / name).read_text() for name in _BOOTSTRAP_FILES]
-    # The accounts without a password: each server gets its own account, see _MariaDbProgram.prepare.
+    # The accounts without a password: each server gets its own account, see
+    # _MariaDbProgram.prepare.
     sql += ["DELETE FROM mysql.global_priv WHERE User = 'root';", "DELETE FROM mysql.proxies_priv;"]
-    command = [*server.command, "--bootstrap", f"--datadir={folder}", "--skip-log-bin", "--max-allowed-packet=8M"]
+    command = [
+        *server.command,
+        "--bootstrap",
+        f"--datadir={folder}",
+        "--skip-log-bin",
+        "--max-allowed-packet=8M",
+    ]
     done = subprocess.run(
         command, input="\n".join(sql), env={**os.environ, **server.environment},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode != 0:
-        raise ServiceError(f"MariaDB's system tables could not be made:\n{done.stdout}{done.stderr}")
+        raise ServiceError(
+            f"MariaDB's system tables could not be made:\n{done.stdout}{done.stderr}"
+        )

@@ -35,11 +35,14 @@ class Coordinate:
     transitive: bool = True
 
 
-def fetch_jars(coordinates: Sequence[Coordinate], into: Path, *, pins: Mapping[str, str], progress: Progress) -> None:
+def fetch_jars(
+    coordinates: Sequence[Coordinate], into: Path, *, pins: Mapping[str, str], progress: Progress
+) -> None:
     """Put the jars of `coordinates` into the folder `into`.
 
     Args:
-        pins: SHA-256 of every expected jar, by its file name: a missing, unexpected or changed one is an error.
+        pins: SHA-256 of every expected jar, by its file name: a missing, unexpected or
+            changed one is an error.
     """
     into.mkdir(parents=True, exist_ok=True)
     # A separate Ivy home: a partly filled local Maven repository of the user makes Ivy fail.
@@ -64,8 +67,10 @@ def check_pins(folder: Path, pins: Mapping[str, str]) -> None:
     wrong = sorted(name for name in found.keys() & pins.keys() if found[name] != pins[name])
     missing, foreign = sorted(pins.keys() - found.keys()), sorted(found.keys() - pins.keys())
     raise ServiceError(
-        f"The fetched jars are not the expected ones: changed {wrong}, missing {missing}, unexpected {foreign}.",
-        remedy="fetch again; if it stays so, the repository or mirror in use serves other files: do not run them.",
+        f"The fetched jars are not the expected ones: changed {wrong}, missing {missing}, "
+        f"unexpected {foreign}.",
+        remedy="fetch again; if it stays so, the repository or mirror in use serves other files: "
+        "do not run them.",
     )
 
 
@@ -73,7 +78,10 @@ def _module(coordinates: Sequence[Coordinate]) -> str:
     lines = ['<ivy-module version="2.0">', '<info organisation="twophase" module="services"/>']
     lines += ['<configurations><conf name="default"/></configurations>', "<dependencies>"]
     for item in coordinates:
-        named = f"org={quoteattr(item.group)} name={quoteattr(item.artifact)} rev={quoteattr(item.version)}"
+        named = (
+            f"org={quoteattr(item.group)} name={quoteattr(item.artifact)} "
+            f"rev={quoteattr(item.version)}"
+        )
         transitive = "true" if item.transitive else "false"
         lines.append(f'<dependency {named} conf="default->default" transitive="{transitive}"/>')
     return "\n".join([*lines, "</dependencies>", "</ivy-module>"])
@@ -93,8 +101,11 @@ def _run_ivy(command: Sequence[str], progress: Progress) -> None:
             progress.update(f"{found} modules found, {fetched} jars fetched")
     if ivy.returncode != 0:
         raise ServiceError(
-            f"Ivy could not fetch the jars (exit code {ivy.returncode}). Its last lines:\n" + "\n".join(last) + "\n",
-            remedy=f"check the network; for a mirror or proxy name an ivysettings.xml in {SETTINGS_VARIABLE}.",
+            f"Ivy could not fetch the jars (exit code {ivy.returncode}). Its last lines:\n"
+            + "\n".join(last)
+            + "\n",
+            remedy="check the network; for a mirror or proxy name an "
+            f"ivysettings.xml in {SETTINGS_VARIABLE}.",
         )
 
 

@@ -37,13 +37,16 @@ class _MySqlProgram(SqlProgram):
         shutil.copytree(mysql_template(), data / "db")
         # The server makes a new one: two servers from one template must not have the same uuid.
         (data / "db" / "auto.cnf").unlink()
-        created = f"CREATE USER '{USER}'@'%' IDENTIFIED WITH mysql_native_password BY '{self.password}';"
+        created = (
+            f"CREATE USER '{USER}'@'%' IDENTIFIED WITH mysql_native_password BY '{self.password}';"
+        )
         dropped = "DROP USER 'root'@'localhost';"  # it has no password
         self._account_file = self._write_account(data / "account.sql", f"{dropped}\n{created}")
 
     @override
     def launch(self, data: Path) -> Launch:
-        (data / "db" / "server.sock.lock").unlink(missing_ok=True)  # of a killed server; its pid may be in use again
+        # of a killed server; its pid may be in use again
+        (data / "db" / "server.sock.lock").unlink(missing_ok=True)
         command = [*_mysqld(), *self._common_options(data), "--mysqlx=OFF"]
         command += [
             f"--local-infile={int(self._local_infile)}",
@@ -57,8 +60,8 @@ class _MySqlProgram(SqlProgram):
 class MySqlService(SqlService):
     """A MySQL 8.0.12 server, or the user's own if TWOPHASE_MYSQL_URL is set.
 
-    No binary log (together with XA it is not crash-safe before 8.0.30), redo log flushed at every commit.
-    The arguments are those of `SqlService`.
+    No binary log (together with XA it is not crash-safe before 8.0.30), redo log flushed at every
+    commit. The arguments are those of `SqlService`.
     """
 
     _program_type = _MySqlProgram
@@ -80,7 +83,8 @@ def fetch_mysql() -> None:
 def _fetch(folder: Path) -> None:
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise ServiceError(
-            f"The MySQL {MYSQL_VERSION} that can be fetched is for Linux x86-64, not {platform.platform()}.",
+            f"The MySQL {MYSQL_VERSION} that can be fetched is for Linux x86-64, "
+            f"not {platform.platform()}.",
             remedy=f"name a MySQL of your own in {URL_VARIABLE} (and {PASSWORD_VARIABLE}).",
         )
     with (
@@ -103,12 +107,23 @@ def mysql_template() -> Path:
 
 
 def _initialise(folder: Path) -> None:
-    command = [*_mysqld(), "--initialize-insecure", f"--datadir={folder / 'db'}", *as_root_if_root()]
+    command = [
+        *_mysqld(),
+        "--initialize-insecure",
+        f"--datadir={folder / 'db'}",
+        *as_root_if_root(),
+    ]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **mysql_environment()}
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **mysql_environment()},
     )
     if done.returncode != 0:
-        raise ServiceError(f"MySQL's data folder could not be initialised:\n{done.stdout}{done.stderr}")
+        raise ServiceError(
+            f"MySQL's data folder could not be initialised:\n{done.stdout}{done.stderr}"
+        )
     for path in (folder / "db").iterdir():
         path.rename(folder / path.name)
     (folder / "db").rmdir()

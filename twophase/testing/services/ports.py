@@ -17,8 +17,9 @@ _TRIES = 200
 def free_ports(count: int) -> list[int]:
     """Pick `count` ports that nobody listens on.
 
-    They are below the range that the kernel gives to outgoing connections: a port from that range can be taken by
-    any client while its server is down between kill and restart, even by a client connecting to itself.
+    They are below the range that the kernel gives to outgoing connections: a port from that range
+    can be taken by any client while its server is down between kill and restart, even by a client
+    connecting to itself.
     """
     top = _ephemeral_start()
     found: list[int] = []
@@ -29,7 +30,8 @@ def free_ports(count: int) -> list[int]:
         if len(found) == count:
             return found
     raise ServiceError(
-        f"No {count} free ports between {_LOWEST_PORT} and {top} on {LOOPBACK} after {_TRIES} tries.",
+        f"No {count} free ports between {_LOWEST_PORT} and {top} on "
+        f"{LOOPBACK} after {_TRIES} tries.",
         remedy="end processes that listen there (`ss -ltn`).",
     )
 

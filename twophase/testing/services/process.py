@@ -35,8 +35,8 @@ class Launch:
 class ServerProcess:
     """A running server.
 
-    It runs in its own session, so that Ctrl-C in a terminal reaches only the test runner, which then stops
-    its services in order.
+    It runs in its own session, so that Ctrl-C in a terminal reaches only the test runner, which
+    then stops its services in order.
 
     Args:
         launch: the command to run.

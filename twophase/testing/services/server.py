@@ -106,6 +106,7 @@ class ExternalServer(Server):
 
     def _not_owned(self, what: str) -> ServiceNotOwnedError:
         return ServiceNotOwnedError(
-            f"{what} is not possible: {self._variable} names a {self._name} of yours, which was not started here.",
+            f"{what} is not possible: {self._variable} names a {self._name} of yours, "
+            "which was not started here.",
             remedy=f"unset {self._variable}, or pass own=True for a local server in spite of it.",
         )

@@ -28,7 +28,9 @@ SETTINGS = (
     "--innodb-buffer-pool-load-at-startup=OFF",
     "--innodb-buffer-pool-size=256M",
 )
-"""The options of every test server: no acknowledged branch is lost, nothing is slower than necessary."""
+"""The options of every test server: no acknowledged branch is lost, nothing is
+slower than necessary.
+"""
 
 
 def as_root_if_root() -> list[str]:
@@ -87,7 +89,8 @@ class SqlService(SqlAccess, Service):
 
     Args:
         local_infile: the server allows LOAD DATA LOCAL; MySQL's default is off.
-        server_options: more server options, `--name=value`; they override ours. Not applied to the user's own.
+        server_options: more server options, `--name=value`; they override ours. Not applied
+            to the user's own.
         detached: the server outlives this process.
         own: start a local server whatever the environment says.
         startup_timeout_s: how long a start may take.
@@ -107,12 +110,18 @@ class SqlService(SqlAccess, Service):
         startup_timeout_s: float = 60.0,
     ) -> None:
         self._program = self._program_type(local_infile, checked_options(server_options))
-        self._external = None if own else _external_account(self._url_variable, self._password_variable)
+        self._external = (
+            None if own else _external_account(self._url_variable, self._password_variable)
+        )
         server: Server
         if self._external is not None:
-            server = ExternalServer(self._program.name, variable=self._url_variable, probe=self._external.probe)
+            server = ExternalServer(
+                self._program.name, variable=self._url_variable, probe=self._external.probe
+            )
         else:
-            server = LocalServer(self._program, detached=detached, startup_timeout_s=startup_timeout_s)
+            server = LocalServer(
+                self._program, detached=detached, startup_timeout_s=startup_timeout_s
+            )
         super().__init__(server)
 
     @property
@@ -127,7 +136,12 @@ def _external_account(url_variable: str, password_variable: str) -> Account | No
     if not url:
         return None
     parts = urlsplit(url)
-    if parts.scheme not in ("mysql", "mariadb") or not parts.hostname or not parts.username or parts.password:
+    if (
+        parts.scheme not in ("mysql", "mariadb")
+        or not parts.hostname
+        or not parts.username
+        or parts.password
+    ):
         raise ServiceError(
             f"{url_variable} is not of the form mysql://user@host:port",
             remedy=f"correct it; the password goes into {password_variable}.",
@@ -140,5 +154,8 @@ def checked_options(options: Sequence[str]) -> list[str]:
     """Refuse options that the server would misread."""
     for option in options:
         if not option.startswith("--"):
-            raise ServiceError(f"The server option {option!r} does not begin with --.", remedy="write --name=value.")
+            raise ServiceError(
+                f"The server option {option!r} does not begin with --.",
+                remedy="write --name=value.",
+            )
     return list(options)

@@ -1,7 +1,8 @@
 """Servers that stay up until this process is told to stop, ready for the quick start of README.md.
 
 1. Catch SIGINT and SIGTERM first, so that servers that have started by then are stopped in order.
-2. Start the servers, and create what the quick start needs: the topic `orders`, and the table `shop.orders`.
+2. Start the servers, and create what the quick start needs: the topic `orders`, and the
+   table `shop.orders`.
 3. Print how to reach them as lines for a shell: `export` lines, everything else as comments.
 4. Wait for a signal, or for a server that ends by itself.
 5. Stop all of them, and remove their data.
@@ -31,7 +32,9 @@ NAMES = (KAFKA, *SQL)
 
 _TOPIC, _PARTITIONS = "orders", 2
 _DATABASE, _TABLE = "shop", "orders"
-_COLUMNS = "id BIGINT, customer VARCHAR(64), amount DOUBLE, kafka_partition INT, kafka_offset BIGINT"
+_COLUMNS = (
+    "id BIGINT, customer VARCHAR(64), amount DOUBLE, kafka_partition INT, kafka_offset BIGINT"
+)
 _PASSWORD_VARIABLE = "SHOP_PASSWORD"  # noqa: S105 a name
 _SHOWN_LOG_LINES = 15
 
@@ -80,13 +83,21 @@ def _signals_stop() -> Iterator[None]:
 
 
 def _start(name: str, stack: ExitStack) -> KafkaService | SqlService:
-    """Start one server, and print how to reach it; local, whatever servers the environment names."""
+    """Start one server, and print how to reach it; local, whatever servers the
+    environment names.
+    """
     if name == KAFKA:
         kafka = stack.enter_context(KafkaService(own=True))
         _make_topic(kafka)
-        _say(f"# Kafka, with the empty topic {_TOPIC!r}: kafka.bootstrap.servers is {kafka.bootstrap_servers}")
+        _say(
+            f"# Kafka, with the empty topic {_TOPIC!r}: kafka.bootstrap.servers is "
+            f"{kafka.bootstrap_servers}"
+        )
         _say(f"export {BOOTSTRAP_VARIABLE}={kafka.bootstrap_servers}")
-        _say(f"#   a record: echo '{{\"id\": 1}}' | python -m kafka.producer -b {kafka.bootstrap_servers} -t {_TOPIC}")
+        _say(
+            "#   a record: echo '{\"id\": 1}' | python -m kafka.producer -b "
+            f"{kafka.bootstrap_servers} -t {_TOPIC}"
+        )
         return kafka
     server = stack.enter_context(SQL[name](own=True, local_infile=True))
     _make_table(server)
@@ -116,8 +127,14 @@ def _make_table(server: SqlService) -> None:
 def _say_what_to_do(names: Sequence[str]) -> None:
     first_sql = next((name for name in names if name in SQL), None)
     if first_sql is not None:
-        _say(f'export {_PASSWORD_VARIABLE}="$TWOPHASE_{first_sql.upper()}_PASSWORD"  # password_env of the quick start')
-    _say("# Up. Paste the lines above into another shell; Ctrl-C here stops the servers and removes their data.")
+        _say(
+            f'export {_PASSWORD_VARIABLE}="$TWOPHASE_{first_sql.upper()}_PASSWORD"  # '
+            "password_env of the quick start"
+        )
+    _say(
+        "# Up. Paste the lines above into another shell; "
+        "Ctrl-C here stops the servers and removes their data."
+    )
 
 
 def _say(line: str) -> None:
@@ -125,10 +142,17 @@ def _say(line: str) -> None:
 
 
 def _wait_for_an_end(pids: Mapping[int, KafkaService | SqlService]) -> None:
-    """Sleep until a child of this process ends, a server or its watchdog; a signal also ends the sleep."""
+    """Sleep until a child of this process ends, a server or its watchdog; a signal
+    also ends the sleep.
+    """
     ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     service = None if ended is None else pids.get(ended.si_pid)
     if ended is None or service is None:
-        raise ServiceError("The watchdog of a server is gone, so all of them are stopped.", remedy="run this again.")
+        raise ServiceError(
+            "The watchdog of a server is gone, so all of them are stopped.",
+            remedy="run this again.",
+        )
     tail = "\n".join(service.log.read_text(errors="replace").splitlines()[-_SHOWN_LOG_LINES:])
-    raise ServiceError(f"{type(service).__name__} ended by itself ({ended.si_status}). The end of its log:\n{tail}")
+    raise ServiceError(
+        f"{type(service).__name__} ended by itself ({ended.si_status}). The end of its log:\n{tail}"
+    )

@@ -1,10 +1,11 @@
 """Kills a server when the process that started it is gone, however hard that process died.
 
-Run as a separate script, `python watchdog.py PARENT_PID SERVER_PID FOLDER`, with only the standard library.
+Run as a separate script, `python watchdog.py PARENT_PID SERVER_PID FOLDER`, with only
+the standard library.
 
-PR_SET_PDEATHSIG would need no process, but it fires when the *thread* that forked ends, and fixtures start
-servers in short-lived threads. A pipe to the parent would be kept open by the parent's other forked children.
-So the two processes themselves are watched:
+PR_SET_PDEATHSIG would need no process, but it fires when the *thread* that forked ends, and
+fixtures start servers in short-lived threads. A pipe to the parent would be kept open by the
+parent's other forked children. So the two processes themselves are watched:
 
 1. Open a handle on the parent and on the server (pidfd: immune to a pid being used again).
 2. Wait until one of them ends.
@@ -36,7 +37,8 @@ def watch(parent_pid: int, server_pid: int, folder: str) -> None:
         poller.register(parent, select.POLLIN)
     except ProcessLookupError:
         parent = -1
-    # The parent may have died, and its pid been reused, before the handle was opened: getppid shows it.
+    # The parent may have died, and its pid been reused, before the handle was
+    # opened: getppid shows it.
     while os.getppid() == parent_pid:
         ended = {descriptor for descriptor, _ in poller.poll(_POLL_MS)}
         if server in ended:

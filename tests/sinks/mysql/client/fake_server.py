@@ -89,10 +89,18 @@ class FakeServer:
                 self._send(OK, number + 1)
 
     def _greeting(self) -> bytes:
-        flags = _LONG_PASSWORD | _LOCAL_FILES | _PROTOCOL_41 | _TRANSACTIONS | _SECURE_CONNECTION | _PLUGIN_AUTH
+        flags = (
+            _LONG_PASSWORD
+            | _LOCAL_FILES
+            | _PROTOCOL_41
+            | _TRANSACTIONS
+            | _SECURE_CONNECTION
+            | _PLUGIN_AUTH
+        )
         flags |= _SSL if self.tls else 0
         return (
-            b"\x0a8.0.12\0" + struct.pack("<I", 7) + b"12345678\0" + struct.pack("<HBHHB", flags & 0xFFFF, 45, 2, flags >> 16, 21)
+            b"\x0a8.0.12\0" + struct.pack("<I", 7) + b"12345678\0" + struct.pack("<HBHHB",
+                flags & 0xFFFF, 45, 2, flags >> 16, 21)
             + b"\0" * 10 + b"123456789012\0" + self.plugin + b"\0"
         )  # fmt: skip
 
@@ -131,12 +139,16 @@ class Authority:
         """What a server of that name or address needs for TLS."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = self._sign(subject, key.public_key(), first_day, last_day, ca=False, names=[name])
+        certificate = self._sign(
+            subject, key.public_key(), first_day, last_day, ca=False, names=[name]
+        )
         file = self.folder / f"server-{self._serial}.pem"
         file.write_bytes(
             certificate.public_bytes(serialization.Encoding.PEM)
             + key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
             )
         )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

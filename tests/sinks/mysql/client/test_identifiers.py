@@ -15,10 +15,15 @@ from twophase.sinks.mysql.rows.loading import load_data_sql
 from twophase.sinks.mysql.rows.types import ColumnPlan, Encoding
 
 _PIECES = [
-    "`", "``", "'", '"', "\\", ";", "--", "#", "/*", "*/", ".", "`.`", "` ; DROP TABLE t; -- ", "\n", "\t", "%s", "%(a)s",
-    "{file}", "{}", "@c0", "\u00e9", "\u6f22", "select", "0", "a b", "x'00'", "\x01", "\x1a", "$", "?", ":x",
+    "`", "``", "'", '"', "\\", ";", "--", "#", "/*", "*/", ".", "`.`", "` ; DROP TABLE t; -- ",
+    "\n", "\t", "%s", "%(a)s", "{file}", "{}", "@c0", "\u00e9", "\u6f22", "select", "0", "a b",
+    "x'00'", "\x01", "\x1a", "$", "?", ":x",
 ]  # fmt: skip
-CORPUS = [*[left + right for left, right in itertools.product(_PIECES, _PIECES)][:300], "a`" * 32, "`" * 64]
+CORPUS = [
+    *[left + right for left, right in itertools.product(_PIECES, _PIECES)][:300],
+    "a`" * 32,
+    "`" * 64,
+]
 
 
 def parse(text: str) -> tuple[str, str]:
@@ -43,7 +48,9 @@ def test_a_quoted_name_reads_back_as_itself(name):
 @settings(deadline=None)
 @given(
     st.text(
-        st.characters(max_codepoint=0xFFFF, exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=64
+        st.characters(max_codepoint=0xFFFF, exclude_characters="\0", exclude_categories=["Cs"]),
+        min_size=1,
+        max_size=64,
     )
 )
 def test_any_allowed_name_reads_back_as_itself(name):

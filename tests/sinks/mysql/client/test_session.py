@@ -17,8 +17,16 @@ CANARY = "canary-password-7e1d"
 
 
 def endpoint(server: FakeServer, **changes) -> Endpoint:
-    given = {"host": "127.0.0.1", "port": server.port, "user": "app", "schema": "shop", "password": Secret(CANARY)}
-    return Endpoint(**{**given, "tls": Tls.OFF, "connect_timeout_s": 3.0, "io_timeout_s": 3.0, **changes})
+    given = {
+        "host": "127.0.0.1",
+        "port": server.port,
+        "user": "app",
+        "schema": "shop",
+        "password": Secret(CANARY),
+    }
+    return Endpoint(
+        **{**given, "tls": Tls.OFF, "connect_timeout_s": 3.0, "io_timeout_s": 3.0, **changes}
+    )
 
 
 def requested_name(statement: bytes) -> str:
@@ -57,7 +65,9 @@ class TestFileRequests:
 
     @pytest.mark.parametrize("name", ["/etc/passwd", "", "twophase-0000000000000000", "x" * 70_000])
     def test_another_name_than_the_statements_is_refused(self, name):
-        with FakeServer(lambda statement: file_request(name) if statement.startswith(b"LOAD") else OK) as server:
+        with FakeServer(
+            lambda statement: file_request(name) if statement.startswith(b"LOAD") else OK
+        ) as server:
             session = Session(endpoint(server), local_infile=True)
             with pytest.raises(SecurityError, match="nothing was sent"):
                 session.load(LOAD, ROWS)
@@ -65,11 +75,15 @@ class TestFileRequests:
         assert not session.open
         assert server.received[3:] == []
 
-    @pytest.mark.parametrize("statement", ["SELECT 1", "XA RECOVER", "SET autocommit = 1", "XA COMMIT 'a'"])
+    @pytest.mark.parametrize(
+        "statement", ["SELECT 1", "XA RECOVER", "SET autocommit = 1", "XA COMMIT 'a'"]
+    )
     @pytest.mark.parametrize("local_infile", [True, False])
     def test_a_request_after_any_other_statement_is_refused(self, statement, local_infile):
         asked = statement.encode()
-        with FakeServer(lambda sent: file_request("/etc/passwd") if sent == asked else OK) as server:
+        with FakeServer(
+            lambda sent: file_request("/etc/passwd") if sent == asked else OK
+        ) as server:
             session = Session(endpoint(server), local_infile=local_infile)
             with pytest.raises(SecurityError):
                 session.rows(statement)
@@ -137,7 +151,9 @@ class TestTls:
             server.finish()
         assert server.received == []
 
-    @pytest.mark.parametrize("policy", [Tls.VERIFY_IDENTITY, Tls.VERIFY_CA], ids=["verify_identity", "verify_ca"])
+    @pytest.mark.parametrize(
+        "policy", [Tls.VERIFY_IDENTITY, Tls.VERIFY_CA], ids=["verify_identity", "verify_ca"]
+    )
     def test_a_certificate_of_an_unknown_authority_is_refused(self, tmp_path, policy):
         (tmp_path / "a").mkdir()
         (tmp_path / "b").mkdir()
@@ -206,7 +222,13 @@ class TestLifetime:
     def test_a_server_that_says_nothing_is_unreachable_within_the_deadline(self):
         with socket.create_server(("127.0.0.1", 0)) as silent:
             where = Endpoint(
-                "127.0.0.1", silent.getsockname()[1], "app", "s", Secret(""), Tls.OFF, connect_timeout_s=0.3
+                "127.0.0.1",
+                silent.getsockname()[1],
+                "app",
+                "s",
+                Secret(""),
+                Tls.OFF,
+                connect_timeout_s=0.3,
             )
             with pytest.raises(TargetUnreachableError):
                 connect(where)

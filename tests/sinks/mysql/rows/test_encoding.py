@@ -1,4 +1,6 @@
-"""What is written reads back as the rows, in both formats, by a parser that follows the server's rules."""
+"""What is written reads back as the rows, in both formats, by a parser that follows
+the server's rules.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,14 @@ TYPES = {
 def plan(name: str, **changes) -> ColumnPlan:
     kind, encoding = TYPES[name]
     return ColumnPlan(
-        **{"field": name, "column": name, "type": kind, "encoding": encoding, "nullable": True, **changes}
+        **{
+            "field": name,
+            "column": name,
+            "type": kind,
+            "encoding": encoding,
+            "nullable": True,
+            **changes,
+        }
     )
 
 
@@ -143,11 +152,17 @@ values = {
     "moment": st.datetimes(datetime.datetime(1000, 1, 1)),
     "clock": st.times(),
 }
-rows = st.lists(st.fixed_dictionaries({name: st.none() | values[name] for name in values}), min_size=1, max_size=8)
+rows = st.lists(
+    st.fixed_dictionaries({name: st.none() | values[name] for name in values}),
+    min_size=1,
+    max_size=8,
+)
 
 
 @pytest.mark.parametrize(
-    ("text_format", "parse"), [(LOAD_DATA, fields_of), (INSERT_VALUES, literals_of)], ids=["load", "insert"]
+    ("text_format", "parse"),
+    [(LOAD_DATA, fields_of), (INSERT_VALUES, literals_of)],
+    ids=["load", "insert"],
 )
 @settings(deadline=None)
 @given(rows=rows, order=st.permutations(list(TYPES)), cut=st.integers(0, 3))
@@ -157,10 +172,14 @@ def test_rows_read_back_as_they_were(text_format, parse, rows, order, cut):
     batch = pa.RecordBatch.from_pylist([*rows[:cut], *rows], schema=schema).slice(len(rows[:cut]))
     encoded = encode(batch, [plan(name) for name in order], text_format)
     stored: list[dict[str, Any]] = [
-        {name: read(name, field) for name, field in zip(order, row, strict=True)} for row in parse(bytes(encoded.data))
+        {name: read(name, field) for name, field in zip(order, row, strict=True)}
+        for row in parse(bytes(encoded.data))
     ]
     assert encoded.rows == len(rows) == len(stored)
-    single = [{**row, "single": None if row["single"] is None else _single(row["single"])} for row in stored]
+    single = [
+        {**row, "single": None if row["single"] is None else _single(row["single"])}
+        for row in stored
+    ]
     assert [{name: row[name] for name in TYPES} for row in single] == batch.to_pylist()
 
 
@@ -172,12 +191,21 @@ def _single(value: float) -> float:
 @settings(deadline=None)
 @given(texts=st.lists(st.none() | tricky, min_size=1, max_size=6))
 def test_row_bounds_are_where_rows_end(text_format, texts):
-    encoded = encode(pa.RecordBatch.from_pydict({"text": pa.array(texts, pa.string())}), [plan("text")], text_format)
-    cut = [bytes(encoded.data[start:stop]) for start, stop in zip(encoded.ends[:-1], encoded.ends[1:], strict=True)]
+    encoded = encode(
+        pa.RecordBatch.from_pydict({"text": pa.array(texts, pa.string())}),
+        [plan("text")],
+        text_format,
+    )
+    cut = [
+        bytes(encoded.data[start:stop])
+        for start, stop in zip(encoded.ends[:-1], encoded.ends[1:], strict=True)
+    ]
     alone = [
         bytes(
             encode(
-                pa.RecordBatch.from_pydict({"text": pa.array([text], pa.string())}), [plan("text")], text_format
+                pa.RecordBatch.from_pydict({"text": pa.array([text], pa.string())}),
+                [plan("text")],
+                text_format,
             ).data
         )
         for text in texts
@@ -189,7 +217,9 @@ def test_row_bounds_are_where_rows_end(text_format, texts):
 @given(st.lists(st.none() | st.binary(), max_size=9), st.integers(0, 4))
 def test_hex_digits_of_any_slice(items, start):
     sliced = pa.array(items, pa.binary()).slice(start)
-    assert to_hex(sliced).to_pylist() == [None if item is None else item.hex().upper() for item in items[start:]]
+    assert to_hex(sliced).to_pylist() == [
+        None if item is None else item.hex().upper() for item in items[start:]
+    ]
 
 
 def reject(name: str, items: list[Any], kind: pa.DataType | None = None, **changes) -> str:

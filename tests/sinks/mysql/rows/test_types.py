@@ -112,12 +112,16 @@ MISFITS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "declared"), FITS, ids=[f"{kind} into {text}" for kind, text in FITS])
+@pytest.mark.parametrize(
+    ("kind", "declared"), FITS, ids=[f"{kind} into {text}" for kind, text in FITS]
+)
 def test_fits(kind, declared):
     assert isinstance(plan_column(pa.field("f", kind), column(declared)), ColumnPlan)
 
 
-@pytest.mark.parametrize(("kind", "declared"), MISFITS, ids=[f"{kind} into {text}" for kind, text in MISFITS])
+@pytest.mark.parametrize(
+    ("kind", "declared"), MISFITS, ids=[f"{kind} into {text}" for kind, text in MISFITS]
+)
 def test_does_not_fit_and_is_named(kind, declared):
     problem = plan_column(pa.field("f", kind), column(declared))
     assert isinstance(problem, str)
@@ -134,5 +138,9 @@ def test_null_rows_need_a_nullable_column():
 
 
 def test_a_plan_says_how_the_column_is_written():
-    plan = plan_column(pa.field("f", pa.timestamp("ns", "UTC")), column("datetime(3)", nullable=False))
-    assert plan == ColumnPlan("f", "c", pa.timestamp("us"), Encoding.TIMESTAMP, nullable=False, fraction_digits=3)
+    plan = plan_column(
+        pa.field("f", pa.timestamp("ns", "UTC")), column("datetime(3)", nullable=False)
+    )
+    assert plan == ColumnPlan(
+        "f", "c", pa.timestamp("us"), Encoding.TIMESTAMP, nullable=False, fraction_digits=3
+    )
