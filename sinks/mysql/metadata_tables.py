@@ -245,6 +245,19 @@ class MetadataTables:
             )
         )
 
+    def wait_for_ledger(self, session: Session, job: str, sink: str) -> None:
+        """Wait until no branch holds a ledger row of a job and sink: their commits in flight have
+        ended (H49). By the primary key, so that rows of other jobs are not waited for.
+
+        Raises:
+            pymysql.Error: 1205: a branch, prepared or open, still holds one.
+        """
+        session.rows(
+            f"SELECT checkpoint FROM {self._table('ledger')} FORCE INDEX (PRIMARY)"
+            " WHERE job = %s AND sink = %s LOCK IN SHARE MODE",
+            (job, sink),
+        )
+
     def has_checkpoint(
         self, session: Session, job: str, sink: str, lineage: str, checkpoint: int
     ) -> bool:

@@ -89,6 +89,33 @@ class Orphans:
             for xid in found
         ]
 
+    def wait_for_commits(self) -> None:
+        """Wait until the commits of other drivers that are in flight have ended.
+
+        A branch that is being committed is not listed any more, and its rows are not visible yet
+        (H49). A driver over a copy of the job's folder, which does not know of it, would overlook it.
+
+        Raises:
+            TargetUnreachableError: one has not ended before the deadline.
+        """
+        owner = self._bound_sink.owner
+        deadline = time.monotonic() + self._bound_sink.fence_timeout_s
+        while True:
+            with self._link.session() as session:
+                try:
+                    return self._bound_sink.metadata.wait_for_ledger(session, owner.job, owner.sink)
+                except pymysql.Error as error:
+                    if code_of(error) != LOCK_WAIT_TIMEOUT:
+                        raise
+                if prepared(session, owner):
+                    return None
+            if time.monotonic() >= deadline:
+                raise TargetUnreachableError(
+                    f"A commit of sink {owner.sink!r} of job {owner.job!r} by another driver has "
+                    f"not ended within {self._bound_sink.fence_timeout_s:g} s.",
+                    remedy="find its session (SHOW PROCESSLIST), then start the job again.",
+                )
+
     def abort(self, committables: Sequence[Committable]) -> None:
         """See `Sink.abort`."""
         for number, committable in enumerate(committables):

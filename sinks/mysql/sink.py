@@ -64,6 +64,7 @@ class MySqlSink(ArrowSink):
         self._bound_sink: BoundSink | None = None
         self._link: DriverLink | None = None
         self._table: TableIdentity | None = None
+        self._may_miss_commits = False
 
     def __repr__(self) -> str:
         return f"MySqlSink(url={self._options.url!r}, table={self._options.table!r})"
@@ -154,6 +155,7 @@ class MySqlSink(ArrowSink):
         """
         bound = self._bound()
         Fence(bound, self._linked()).raise_to(attempt)
+        self._may_miss_commits = True
         with self._linked().session() as session:
             bound.targets.write(
                 session, bound.owner.job, bound.owner.sink, self._table or bound.table
@@ -176,8 +178,16 @@ class MySqlSink(ArrowSink):
         Orphans(self._bound(), self._linked()).abort(committables)
 
     def in_doubt(self) -> Sequence[Committable]:
-        """See `Sink.in_doubt`."""
-        return Orphans(self._bound(), self._linked()).in_doubt()
+        """See `Sink.in_doubt`. Behind a new fence, commits in flight are waited for: the history
+        that is read next has them.
+        """
+        orphans = Orphans(self._bound(), self._linked())
+        found = orphans.in_doubt()
+        if found or not self._may_miss_commits:
+            return found
+        orphans.wait_for_commits()
+        self._may_miss_commits = False
+        return orphans.in_doubt()
 
     def subsume(self, lineage: str, checkpoint_id: int) -> None:
         """See `Sink.subsume`: raise the mark first, then delete the rows it replaces (H50)."""

@@ -49,6 +49,10 @@ class Engine:
             for other, other_exclusive in holders.items()
         )
 
+    def locked(self, table: str) -> list[Any]:
+        """The keys of the rows of a table that anybody holds."""
+        return [key for name, key in self._holders if name == table]
+
     def lock(self, transaction: Transaction, row: Key, *, exclusive: bool) -> None:
         """Take a lock that is free."""
         exclusive = exclusive or transaction.locks.get(row, False)

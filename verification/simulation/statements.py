@@ -158,6 +158,8 @@ class Statements:
             f"INSERT INTO {_LEDGER} (job, sink, lineage, checkpoint, generation, counter, subtask,"
             " task_attempt, row_count, offsets_hash) "
             "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)": self._write_ledger,
+            f"SELECT checkpoint FROM {_LEDGER} FORCE INDEX (PRIMARY) WHERE job = %s AND sink = %s "
+            "LOCK IN SHARE MODE": self._wait_for_ledger,
             f"SELECT MAX(checkpoint) FROM {_LEDGER} WHERE {_COLLAPSED}": self._highest_row,
             f"SELECT {_KEY_COLUMNS} FROM {_LEDGER} WHERE {_COLLAPSED} LIMIT 1000": self._collapsed,
             f"DELETE FROM {_LEDGER} WHERE {_KEY}": lambda session, key: self._write(
@@ -298,6 +300,13 @@ class Statements:
     def _read_ledger_locked(self, session: ServerSession, asked: Arguments) -> Reply:
         self._server.wait_for_lock(session, ("ledger", tuple(asked)), exclusive=True)
         return self._read("ledger", asked)
+
+    def _wait_for_ledger(self, session: ServerSession, asked: Arguments) -> Reply:
+        """One row after the other, as the engine scans the index."""
+        for key in sorted(self._engine.locked("ledger")):
+            if key[:2] == tuple(asked):
+                self._server.wait_for_lock(session, ("ledger", key), exclusive=False)
+        return Reply([(key[3],) for key in self._engine.table("ledger") if key[:2] == tuple(asked)])
 
     def _write_ledger(self, session: ServerSession, asked: Arguments) -> Reply:
         key = tuple(asked[:8])
