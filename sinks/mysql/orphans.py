@@ -93,7 +93,8 @@ class Orphans:
         """Wait until the commits of other drivers that are in flight have ended.
 
         A branch that is being committed is not listed any more, and its rows are not visible yet
-        (H49). A driver over a copy of the job's folder, which does not know of it, would overlook it.
+        (H49). A driver over a copy of the job's folder, which does not know of it, would
+        overlook it.
 
         Raises:
             TargetUnreachableError: one has not ended before the deadline.
