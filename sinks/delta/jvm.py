@@ -103,7 +103,7 @@ class Jvm:
         return array
 
     def janino_compiler(self) -> Any:
-        """Return a compiler of Java source, the one that Spark has for the code that it generates."""
+        """Return a compiler of Java source: Spark has it for the code that it generates."""
         return self._class("org.codehaus.janino.SimpleCompiler")()
 
     def open_file(self, path: Path) -> Any:
