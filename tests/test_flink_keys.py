@@ -100,7 +100,7 @@ def test_a_key_that_means_nothing_here_is_refused_with_what_to_do(name: str) -> 
     assert INSTEAD[name] in message
 
 
-@pytest.mark.parametrize("given", [60_000, "60000", " 60000 "])
+@pytest.mark.parametrize("given", [60_000, 60_000.0, "60000", " 60000 ", "60000.0"])
 def test_a_duration_without_a_unit_is_milliseconds_under_flinks_key_and_seconds_under_ours(
     given: Any,
 ) -> None:
@@ -124,6 +124,10 @@ def test_the_restart_strategies_have_flinks_names_under_flinks_key(
     given: Any, strategy: str
 ) -> None:
     assert parse(**{"restart-strategy.type": given}).restart_strategy == strategy
+
+
+def test_an_empty_strategy_is_refused_and_switches_nothing_off() -> None:
+    assert "restart.strategy" in refuses(**{"restart-strategy.type": None})
 
 
 def test_a_key_of_another_restart_strategy_is_refused() -> None:

@@ -56,9 +56,9 @@ class FlinkKey:
         """Return the value of our option for a value of Flink's; leave what is not known to the
         option's own check.
         """
-        if self.values:
+        if self.values and given is not None:
             return self.values.get(str(given).strip().lower(), given)
-        if self.duration and not isinstance(given, bool) and re.fullmatch(r"\s*\d+\s*", str(given)):
+        if self.duration and not isinstance(given, bool) and _NUMBER.fullmatch(str(given)):
             return f"{str(given).strip()} ms"
         return given
 
@@ -66,6 +66,8 @@ class FlinkKey:
 def _same(*values: str) -> dict[str, str]:
     return {spelling: value for value in values for spelling in (value, value.replace("_", "-"))}
 
+
+_NUMBER = re.compile(r"\s*\d+(\.\d+)?\s*")
 
 KEYS = (
     FlinkKey(f"{_CHECKPOINTING}dir", "checkpointLocation", ("state.checkpoints.dir",)),
@@ -129,8 +131,8 @@ _ALIGNED = "nothing to align: Spark freezes all offsets before a micro-batch beg
 _BACKEND = "Spark's own: `spark.sql.streaming.stateStore.providerClass` in `spark.conf`"
 _CLAIM = "a restore claims nothing and deletes nothing, as Flink's `NO_CLAIM`: leave it out"
 _DOUBLES = (
-    "the pause doubles, without jitter and without an end; for a limit: `restart.strategy` "
-    "`fixed` or `failure_rate`"
+    "the pause doubles up to `restart.delay_max`, without jitter, and restarts never end; for a "
+    "limit: `restart.strategy` `fixed` or `failure_rate`"
 )
 _INCREMENTAL = (
     "Spark's own: "

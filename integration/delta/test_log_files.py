@@ -9,7 +9,6 @@ not come from Delta.
 from __future__ import annotations
 
 import json
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -25,7 +24,6 @@ from integration.delta.sink_harness import DeltaHarness, commit
 from twophase.protocol.outcome import Committed
 from twophase.sinks.delta import log as log_module
 from twophase.sinks.delta.commit_session import PARTITIONS, tasks_for
-from twophase.sinks.delta.first_commit import count_files
 from twophase.sinks.delta.jvm import Jvm, items
 from twophase.sinks.delta.log import Log, Snapshot
 from twophase.sinks.delta.log_segment import UnreadableLogError
@@ -175,22 +173,6 @@ def test_no_session_is_copied_for_a_commit_that_does_not_count(make: Callable[..
             assert log.transaction().commit([], "app-1", version, "query", version, {}) == version
             copied.append("commit_session" in vars(log))
     assert copied == [False, True]
-
-
-def test_a_start_counts_the_files_ahead_of_the_commit_that_has_to(
-    make: Callable[..., Table],
-) -> None:
-    table = make()  # version 0; Delta counts with version 10
-    table.fill(7)
-    with table.jvm.active():
-        for commits, counted in ((2, False), (3, True)):
-            log = table.log()
-            count_files(log, log.snapshot(), commits)
-            assert ("commit_session" in vars(log)) is counted
-            for thread in threading.enumerate():
-                if thread.name == "twophase-delta-files":
-                    thread.join()
-            assert log.snapshot()._java.stateReconstructionTriggered() is counted
 
 
 def test_a_large_log_is_read_by_more_tasks_and_never_by_more_than_the_session_says() -> None:

@@ -65,9 +65,9 @@ class Committer:
         committable = request.committable
         transaction = self._log.transaction()
         self._bound_sink.check(transaction.snapshot)
-        transaction.watch(self._app_id(committable))
         if self._recovering:
             transaction.defer_checkpoint()
+        transaction.watch(self._app_id(committable))
         piece = self._bound_sink.pieces.get(PieceName.of(committable.transaction))
         outcome = self._outcome(request, piece, transaction)
         if isinstance(outcome, Committed | AlreadyCommitted):

@@ -72,8 +72,8 @@ class Fence:
             tries += 1
             transaction = log.transaction()
             self._bound_sink.check(transaction.snapshot)
-            transaction.watch(owner.fence_id)
             transaction.defer_checkpoint()
+            transaction.watch(owner.fence_id)
             fence = self.read(transaction.snapshot) or Attempt(0, 0)
             if fence.generation > attempt.generation:
                 raise driver_is_fenced(owner.job, owner.sink, fence, attempt)

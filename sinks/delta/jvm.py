@@ -93,6 +93,19 @@ class Jvm:
         """Return a Scala Map."""
         return self._class(PYTHON_UTILS).toScalaMap(dict(items))
 
+    def array(self, *items: Any) -> Any:
+        """Return a Java array of objects."""
+        array: Any = self.session.sparkContext._gateway.new_array(  # type: ignore[union-attr]
+            self._class("java.lang.Object"), len(items)
+        )
+        for index, item in enumerate(items):
+            array[index] = item
+        return array
+
+    def janino_compiler(self) -> Any:
+        """Return a compiler of Java source: Spark has it for the code that it generates."""
+        return self._class("org.codehaus.janino.SimpleCompiler")()
+
     def open_file(self, path: Path) -> Any:
         """Open a local file as a `java.io.RandomAccessFile` for reading and writing."""
         return self._class("java.io.RandomAccessFile")(str(path), "rw")

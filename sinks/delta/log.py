@@ -7,11 +7,12 @@ import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from twophase.sinks.delta.commit_session import CommitSession
+from twophase.sinks.delta.deferring_transaction import DeferringTransactions
 from twophase.sinks.delta.jvm import Jvm, class_name, items
 from twophase.sinks.delta.log_files import LogFiles
 from twophase.sinks.delta.log_segment import LogFile, LogSegment
@@ -104,20 +105,20 @@ class Snapshot:
             )
             return _versions(self._java.setTransactions())
 
-    def counted_bytes(self, commits: int = 1) -> int | None:
-        """Return how much of the log Delta reads if one of the next commits counts the table's
-        files; None if none does.
+    def counted_bytes(self) -> int | None:
+        """Return how much of the log Delta reads if the next commit counts the table's files; None
+        if it does not.
         """
-        interval = self._log.checkpoint_interval(self._java.metadata())
-        if interval - 1 - self.version % interval >= commits:
+        if (self.version + 1) % self._log.checkpoint_interval(self._java.metadata()):
             return None
         return int(self._java.checkpointSizeInBytes()) + sum(
             file.size for file in self._segment().commits
         )
 
-    def count_files(self) -> int:
-        """Return the number of data files in the table, by Spark jobs over the state of its log."""
-        return int(self._java.numOfFiles())
+    @property
+    def commits_since_checkpoint(self) -> int:
+        """The number of versions since the last checkpoint of the log."""
+        return self.version - int(self._java.logSegment().checkpointProvider().version())
 
     def _forgotten_until_ms(self) -> int | None:
         found = self._java.minSetTransactionRetentionTimestamp()
@@ -169,6 +170,11 @@ class Transaction:
         self.snapshot = Snapshot(jvm, java.snapshot(), log)
         self.nonce = uuid.uuid4().hex
 
+    @cached_property
+    def _counted(self) -> int | None:
+        """How much of the log Delta reads within the commit, to count files; None: nothing."""
+        return self.snapshot.counted_bytes()
+
     def watch(self, app_id: str) -> None:
         """Make the commit fail if anybody commits a version of this application id after this
         transaction began.
@@ -178,16 +184,16 @@ class Transaction:
 
     def defer_checkpoint(self) -> None:
         """Leave the checkpoint of the log to a later commit, if it is due with this one and the
-        last one is recent.
+        last one is recent. To be called first, since Delta's transaction is replaced by another.
 
-        Delta makes it within every tenth commit. That takes seconds, or twenty seconds in a JVM
-        that has just started.
+        Delta counts the table's files and makes a checkpoint with every tenth commit. That takes
+        seconds, or twenty seconds in a JVM that has just started.
         """
-        last = int(self._java.snapshot().logSegment().checkpointProvider().version())
-        if self.snapshot.version - last < _FAR_BEHIND:
-            self._java.postCommitHooks().subtractOne(
-                getattr(self.jvm.delta("hooks.CheckpointHook$"), "MODULE$")
-            )
+        if self._counted is None or self.snapshot.commits_since_checkpoint >= _FAR_BEHIND:
+            return
+        deferring = self._log.deferring_transactions.begin(self._java.snapshot())
+        if deferring is not None:
+            self._java, self._counted = deferring, None
 
     def write_files(self, rows: DataFrame, prefix: str) -> list[str]:
         """Write data files whose names begin with `prefix`; return the action of each as JSON.
@@ -221,9 +227,13 @@ class Transaction:
         operation = self.jvm.delta("DeltaOperations$StreamingUpdate")(
             self.jvm.append, query, epoch, self.jvm.option(json.dumps(note, sort_keys=True))
         )
-        counted = self.snapshot.counted_bytes()
-        with nullcontext() if counted is None else self._log.commit_session.active(counted):
+        with self._session():
             return int(self._java.commit(self.jvm.seq([marked, *parsed]), operation))
+
+    def _session(self) -> AbstractContextManager[None]:
+        """The session in which it commits: another one than the job's, if Delta counts files."""
+        counted = self._counted
+        return nullcontext() if counted is None else self._log.commit_session.active(counted)
 
 
 class Log:
@@ -248,6 +258,11 @@ class Log:
         listeners for as long as this lives.
         """
         return CommitSession(self.jvm)
+
+    @cached_property
+    def deferring_transactions(self) -> DeferringTransactions:
+        """Transactions that are not due for a checkpoint, compiled on first use."""
+        return DeferringTransactions(self.jvm, self._java)
 
     @property
     def store(self) -> str:

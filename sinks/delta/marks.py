@@ -21,8 +21,8 @@ from twophase.sinks.delta.names import Owner
 from twophase.sinks.delta.storage import Storage
 
 _MARK = re.compile(
-    r"(?P<lineage>[0-9a-f-]{36})-(?P<checkpoint>\d{1,18})\.(?P<version>\d{1,"
-    r"18})\.(?P<table>[^.]+)\.proof"
+    r"(?P<lineage>[0-9a-f-]{36})-(?P<checkpoint>\d{1,18})\."
+    r"(?P<version>\d{1,18})\.(?P<table>[^.]+)\.proof"
 )
 
 

@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from twophase.config import Options
+from twophase.config import Names, Options
 
 
 class DeltaOptions(Options):
@@ -32,7 +32,7 @@ class DeltaOptions(Options):
     create: bool = Field(
         default=False, description="make the table from the rows' columns if it is not there"
     )
-    partition_by: tuple[str, ...] = Field(
+    partition_by: Names = Field(
         default=(),
         description="partition columns of a table that is made; "
         "an existing one must have exactly these",

@@ -16,7 +16,7 @@ from twophase.protocol.sink import BatchSink, CommitRequest, SinkContext, SinkHi
 from twophase.sinks.delta.bound_sink import BoundSink
 from twophase.sinks.delta.committer import Committer
 from twophase.sinks.delta.fence import Fence
-from twophase.sinks.delta.first_commit import count_files, derive_columns
+from twophase.sinks.delta.first_commit import derive_columns
 from twophase.sinks.delta.jvm import SPARK_CONF
 from twophase.sinks.delta.names import Owner
 from twophase.sinks.delta.options import DeltaOptions
@@ -71,11 +71,8 @@ class DeltaSink(BatchSink):
                     remedy="give the driver's account the right to write there.",
                 ) from error
             merge_schema, speculation = self._options.merge_schema, context.speculation
-            snapshot = log.snapshot()
-            self._bound_sink = BoundSink(
-                owner, log, pieces, snapshot.table, merge_schema, speculation
-            )
-            count_files(log, snapshot, commits=1 + context.max_concurrent)
+            table = log.snapshot().table
+            self._bound_sink = BoundSink(owner, log, pieces, table, merge_schema, speculation)
 
     def target(self) -> str:
         """See `Sink.target`: the table's id and folder."""

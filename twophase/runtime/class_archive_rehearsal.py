@@ -40,7 +40,7 @@ _ABANDONED_S = 86_400.0
 _JVM_END_TIMEOUT_S = 120
 _ROWS = [1, 2, 3]
 
-_log = logging.getLogger("twophase.runtime.rehearsal")
+_log = logging.getLogger("twophase.runtime.class_archive_rehearsal")
 
 
 class _Numbers(DataSource):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from twophase.errors import CorruptRecordError, FencedError, InDoubtError, NewerFormatError
 from twophase.failpoints import failpoint
+from twophase.protocol.record import HEAD_BYTES
 from twophase.state import codec
 from twophase.state.newer import is_newer_file
 from twophase.state.records import (
@@ -296,7 +297,7 @@ class JobLog:
     def _check_foreign(self, name: str) -> None:
         """Check that no newer version of twophase has written a file that is not a record."""
         with suppress(OSError, CorruptRecordError):
-            codec.check_readable(self._storage.read(name), name)
+            codec.check_readable(self._storage.head(name, HEAD_BYTES), name)
 
     def _read_entry(self, sequence: int) -> LogEntry:
         name = _name(sequence)

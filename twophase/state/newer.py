@@ -4,20 +4,23 @@ folder leaves them.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from twophase.errors import CorruptRecordError
+from twophase.protocol.record import HEAD_BYTES
 from twophase.state import codec
 from twophase.state.storage import Storage
 
 
 def is_newer_file(storage: Storage, name: str) -> bool:
-    """Return whether a newer version of twophase has written a file.
+    """Return whether a newer version of twophase has written a file, or may have.
 
     Args:
         storage: the job's folder.
-        name: the file. One that is gone, torn or unreadable was written by nobody in particular.
+        name: the file. One that is gone or torn was written by nobody in particular; one that
+            cannot be read now may be a newer version's.
     """
-    with suppress(OSError, CorruptRecordError):
-        return codec.is_newer(storage.read(name))
-    return False
+    try:
+        return codec.is_newer(storage.head(name, HEAD_BYTES))
+    except (FileNotFoundError, CorruptRecordError):
+        return False
+    except OSError:
+        return True

@@ -264,8 +264,8 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
                 )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NewerFormatError(
-            f"The log record {where} ({kind}) is whole and lacks or has unknown fields, as of a "
-            f"newer twophase: {error}.",
+            f"The log record {where} ({kind}) is whole and lacks or has unknown fields, as of "
+            f"another version of twophase: {error}.",
             remedy=NEWER_REMEDY,
         ) from None
 

@@ -19,10 +19,11 @@ import re
 import secrets
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from twophase.errors import ConfigError, CorruptRecordError
 from twophase.failpoints import failpoint
@@ -76,6 +77,15 @@ class Storage(ABC):
             FileNotFoundError: there is no such name.
             CorruptRecordError: it is too large, or not a regular file.
         """
+
+    def head(self, name: str, length: int) -> bytes:
+        """Return the first bytes of `name`, however long it is.
+
+        Raises:
+            FileNotFoundError: there is no such name.
+            CorruptRecordError: it is not a regular file.
+        """
+        return self.read(name)[:length]
 
     @abstractmethod
     def sync(self, folder: str) -> None:
@@ -184,16 +194,27 @@ class LocalStorage(Storage):
 
     def read(self, name: str) -> bytes:
         """See `Storage.read`."""
+        with self._opened(name) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > MAX_BYTES:
+                raise _not_regular(self.root / name, f"{size} bytes long, more than {MAX_BYTES}")
+            return file.read()
+
+    def head(self, name: str, length: int) -> bytes:
+        """See `Storage.head`."""
+        with self._opened(name) as file:
+            return file.read(length)
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[BinaryIO]:
+        """Open a regular file."""
         path = self.root / name
         descriptor = _open(path)
         try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _not_regular(path, "not a regular file")
-            if status.st_size > MAX_BYTES:
-                raise _not_regular(path, f"{status.st_size} bytes long, more than {MAX_BYTES}")
             with os.fdopen(descriptor, "rb", closefd=False) as file:
-                return file.read()
+                yield file
         finally:
             os.close(descriptor)
 

@@ -102,7 +102,6 @@ class CompletedCheckpointStore:
                 f"The body of the decided checkpoint {decision.checkpoint} ({name}) is gone.",
                 remedy=f"restore the job's folder from a backup. {_ADOPT}",
             ) from None
-        codec.check_readable(data, name)
         if digest(data) != decision.body_digest:
             raise CorruptRecordError(
                 f"The body of checkpoint {decision.checkpoint} ({name}) is not the one that "

@@ -31,12 +31,12 @@ from twophase.errors import StopJobError
 from twophase.failpoints import failpoint
 from twophase.protocol.committable import Committable
 from twophase.protocol.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
-from twophase.protocol.record import DamagedRecordError, check_version
+from twophase.protocol.record import DamagedRecordError
 from twophase.protocol.sink import CommitRequest, another_target, predecessor_missing
 from twophase.redaction import shown
 from twophase.sinks.common.partition_names import Values, folders
 from twophase.sinks.common.staging.disk import digest, open_folder, rename_new, sync
-from twophase.sinks.common.staging.manifest import FILE, FORMAT, Manifest, StagedFile
+from twophase.sinks.common.staging.manifest import FILE, Manifest, StagedFile
 from twophase.sinks.common.staging.names import PieceName, file_name
 from twophase.sinks.common.staging.staging_area import DONE, STAGED
 from twophase.sinks.common.staging.table import Table
@@ -145,7 +145,6 @@ class Committer:
             data = (folder / FILE).read_bytes()
         except FileNotFoundError:
             return self._proof(name)
-        check_version(FORMAT, data, str(folder / FILE))
         if hashlib.sha256(data).hexdigest() != committable.handle["manifest_sha256"]:
             return Lost(
                 f"{folder / FILE} is not the manifest of the checkpoint: its SHA-256 differs"

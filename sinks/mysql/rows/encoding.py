@@ -1,7 +1,7 @@
 """Rows as text for the server, column by column, without touching a single value in Python.
 
-Each column is cast to strings, NULL is written in the text_format's way, and the strings of a row
-are joined; the buffer of the joined array is sent as it is. Alternatives that were tried are in
+Each column is cast to strings, NULL is written as the text format writes it, and the strings of a
+row are joined; the buffer of the joined array is sent as it is. Alternatives that were tried are in
 docs/decisions/0011.
 """
 

@@ -15,6 +15,7 @@ from tests.state.conftest import snapshot
 from twophase.errors import NewerFormatError
 from twophase.ids import Attempt
 from twophase.protocol.committable import Committable
+from twophase.protocol.outcome import Lost
 from twophase.protocol.record import digest
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.hive.pending import Pending
@@ -31,7 +32,6 @@ def renew(manifest: Path) -> bytes:
 
 
 USES: dict[str, Callable[[FileSink, Committable], object]] = {
-    "commit": commit,
     "in doubt": lambda sink, _: sink.in_doubt(),
     "abort": lambda sink, piece: sink.abort([piece]),
 }
@@ -101,3 +101,13 @@ def test_a_newer_waiting_partition_stops_the_commit_and_stays(tmp_path: Path) ->
     ):
         pending.partitions()
     assert snapshot(tmp_path) == before
+
+
+def test_a_flipped_version_digit_of_a_decided_manifest_is_a_lost_piece(
+    table: FileHarness, sink: FileSink, piece: Committable
+) -> None:
+    """Its digest says that it is damaged, so that a repair writes its rows again."""
+    manifest = table.staged()[0] / "manifest"
+    manifest.write_bytes(manifest.read_bytes().replace(b"twophase-files/1 ", b"twophase-files/3 "))
+    [outcome] = commit(sink, piece)
+    assert isinstance(outcome, Lost)

@@ -117,6 +117,11 @@ def describe(
     """
     where = f"format {format_name!r}"
     given = with_our_keys({key.lower(): value for key, value in options.items()}, where)
+    if _LOCATION in given:  # by Flink's name, which Spark does not know
+        raise ConfigError(
+            f"{where}: Spark has to know the folder too.",
+            remedy=f"give it in the query itself, by Spark's name: .option({_LOCATION!r}, FOLDER)",
+        )
     if _LOCATION.lower() not in given:
         raise ConfigError(
             f"{where}: the option {_LOCATION!r} is required, in the query itself.",

@@ -23,7 +23,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, Self
 
-from twophase.errors import CorruptRecordError, OffsetMismatchError, TopicRecreatedError
+from twophase.errors import (
+    CorruptRecordError,
+    NewerFormatError,
+    OffsetMismatchError,
+    TopicRecreatedError,
+)
 from twophase.protocol.record import newer_format
 
 VERSION = 1
@@ -319,7 +324,7 @@ def first_line(end: str | None) -> str | None:
     """
     try:
         start = SourceOffset.parse(end or "").start
-    except CorruptRecordError:
+    except (CorruptRecordError, NewerFormatError):  # of another source, or the planner refuses it
         return None
     return None if start.partitions is None else start.to_line()
 
