@@ -22,13 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from twophase.coordinator.adoption_plan import (
-    AdoptionPlan,
-    AdoptionPlanner,
-    Frozen,
-    checkpoint_of,
-    oldest_first,
-)
+from twophase.coordinator.adopted_pieces import checkpoint_of
+from twophase.coordinator.adoption_plan import AdoptionPlan, AdoptionPlanner, Frozen, oldest_first
 from twophase.coordinator.context import JobContext
 from twophase.coordinator.lineage_order import LineageOrder
 from twophase.coordinator.recovery_steps import take_over
