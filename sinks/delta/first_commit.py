@@ -18,8 +18,7 @@ from twophase.sinks.delta.log import Log, Snapshot
 
 
 def derive_columns(jvm: Jvm) -> None:
-    """Start to derive the columns of Delta's log. A commit that comes sooner waits for it, or
-    does the rest itself.
+    """Start to derive the columns of Delta's log; a commit that comes sooner waits for it.
 
     Args:
         jvm: the JVM of Spark.
@@ -28,8 +27,7 @@ def derive_columns(jvm: Jvm) -> None:
 
 
 def count_files(log: Log, snapshot: Snapshot, commits: int) -> None:
-    """Start to count the files of a table whose log one task reads, if one of its next
-    commits will count them.
+    """Start to count the files of a table if one of its next commits will count them.
 
     A longer log takes long to read, and reading it twice gains nothing.
 

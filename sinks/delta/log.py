@@ -75,9 +75,7 @@ class Snapshot:
 
     @property
     def names_folders_by_value(self) -> bool:
-        """True if a data file is in a folder named after its partition; otherwise the folder
-        has a random name.
-        """
+        """True if a data file is in a folder named after its partition, not in a random one."""
         mapped = self.shape.properties.get("delta.columnMapping.mode", "none") != "none"
         randomised = (
             self._jvm.delta("DeltaConfigs")
@@ -95,8 +93,7 @@ class Snapshot:
         """
         try:
             return self._log.files.transactions(self._segment(), self._forgotten_until_ms())
-        except Exception as error:  # noqa: BLE001
-            # whatever it is, Delta's own answer, or error, replaces it
+        except Exception as error:  # noqa: BLE001 Delta's own answer, or error, replaces it
             _logger.info(
                 "Delta is asked for the application ids of the table: %s: %s",
                 type(error).__name__,
@@ -105,9 +102,7 @@ class Snapshot:
             return _versions(self._java.setTransactions())
 
     def counted_bytes(self, commits: int = 1) -> int | None:
-        """Return how much of the log Delta reads if one of the next commits counts the table's
-        files; None if none does.
-        """
+        """Return the bytes of the log that Delta reads if a commit soon counts files, or None."""
         interval = self._log.checkpoint_interval(self._java.metadata())
         if interval - 1 - self.version % interval >= commits:
             return None
@@ -153,8 +148,7 @@ def _versions(entries: Any) -> dict[str, int]:
 
 
 class Transaction:
-    """An optimistic transaction on the latest snapshot; the commit is checked against
-    others' commits since.
+    """An optimistic transaction on the latest snapshot, checked against others' commits since.
 
     Args:
         jvm: the JVM of Spark.
@@ -170,15 +164,12 @@ class Transaction:
         self.nonce = uuid.uuid4().hex
 
     def watch(self, app_id: str) -> None:
-        """Make the commit fail if anybody commits a version of this application id after this
-        transaction began.
-        """
+        """Make the commit fail if a version of this application id is committed meanwhile."""
         # as txnVersion does, which also reads the table's state
         self._java.readTxn().addOne(app_id)
 
     def defer_checkpoint(self) -> None:
-        """Leave the checkpoint of the log to a later commit, if it is due with this one and the
-        last one is recent.
+        """Leave the log's checkpoint to a later commit if it is due now and the last one is recent.
 
         Delta makes it within every tenth commit. That takes seconds, or twenty seconds in a JVM
         that has just started.
@@ -190,8 +181,7 @@ class Transaction:
             )
 
     def write_files(self, rows: DataFrame, prefix: str) -> list[str]:
-        """Write data files whose names begin with `prefix`; return the action of each as JSON.
-        Nothing is committed.
+        """Write data files, uncommitted, with names from `prefix`; return their actions as JSON.
 
         The Spark jobs that write them have the prefix as a tag.
         """
@@ -208,8 +198,7 @@ class Transaction:
         epoch: int,
         note: Mapping[str, Any],
     ) -> int:
-        """Commit actions together with a version of an application id; return the
-        table's new version.
+        """Commit actions with a version of an application id; return the table's new version.
 
         The nonce of the transaction goes with the note into the commit's user metadata.
         """
@@ -244,9 +233,7 @@ class Log:
 
     @cached_property
     def commit_session(self) -> CommitSession:
-        """The session for commits, created on first use: to Spark it is a session with its own
-        listeners for as long as this lives.
-        """
+        """The session for commits, created on first use: to Spark it has its own listeners."""
         return CommitSession(self.jvm)
 
     @property
@@ -271,15 +258,11 @@ class Log:
         return Transaction(self.jvm, java, self)
 
     def checkpoint_interval(self, metadata: Any) -> int:
-        """Return the number of versions between two checkpoints of the log, by
-        the table's metadata.
-        """
+        """Return the number of versions between two checkpoints of the log, by the metadata."""
         return int(self._java.checkpointInterval(metadata))
 
     def commit_text(self, version: int) -> str | None:
-        """Return the actions of one commit, one a line; None if it was cleaned from the log, or
-        does not exist yet.
-        """
+        """Return the actions of one commit, one a line; None if the log does not have it."""
         data = self.storage.read(f"{_LOG_FOLDER}/{version:020d}.json")
         return None if data is None else data.decode()
 

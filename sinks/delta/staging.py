@@ -135,9 +135,7 @@ class Staging:
         return manifest
 
     def _fitted(self, batch: DataFrame, log: Log) -> DataFrame:
-        """Return the rows with the table's types; add columns that the table lacks, in
-        a separate commit.
-        """
+        """Return the rows with the table's types; add missing columns in a commit of its own."""
         snapshot = log.snapshot()
         self._bound_sink.check(snapshot)
         refused = refusals(snapshot.shape)
@@ -164,9 +162,7 @@ class Staging:
 
 
 def _has_empty_file(manifest: Manifest) -> bool:
-    """Spark's first task writes a file even without rows, unless the table is partitioned;
-    Delta does not list it.
-    """
+    """Return whether Spark's first task wrote a file without rows, which Delta does not list."""
     return not manifest.shape.partition_columns and not any(
         _FIRST_TASK in action for action in manifest.actions
     )

@@ -64,13 +64,7 @@ def start_jvm(
     with tempfile.TemporaryDirectory(prefix="twophase-jvm-") as folder:
         note = Path(folder) / "connection"
         own = {**environment, "SPARK_CONNECT_MODE": "0", _NOTE: str(note)}
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", _DEAF, "sh", *_command(conf)],
-            stdin=subprocess.PIPE,
-            stderr=output,
-            env={**os.environ, **own},
-            start_new_session=True,
-        )
+        process = _start_process(conf, own, output)
         try:
             meanwhile()
             port, secret = _wait_for(note, process)
@@ -81,6 +75,18 @@ def start_jvm(
         gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
     gateway.proc = process
     return gateway
+
+
+def _start_process(
+    conf: SparkConf, environment: Mapping[str, str], output: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["/bin/sh", "-c", _DEAF, "sh", *_command(conf)],
+        stdin=subprocess.PIPE,
+        stderr=output,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    )
 
 
 def slow_down_optimiser(pid: int) -> None:

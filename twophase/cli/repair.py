@@ -25,6 +25,7 @@ from twophase.coordinator.accept_loss import LossRepair
 from twophase.coordinator.adopt import AdoptionRepair
 from twophase.coordinator.adoption_plan import AdoptionPlan
 from twophase.coordinator.clock import SystemClock
+from twophase.coordinator.context import JobContext
 from twophase.coordinator.rewrite import RewriteRepair
 from twophase.runtime.adopted_offsets import frozen_in
 from twophase.runtime.plugin.adopted_query import (
@@ -179,10 +180,7 @@ def adopt_from_target(
     with repair_context(job_file, checkpoint_location, verbose=verbose) as (job, context):
         storage = _storage(job)
         query = query_folder(storage.root)
-        if query is None:
-            adopting = AdoptionRepair(context, frozen_in(storage))
-        else:
-            adopting = AdoptionRepair(context, frozen_around(query), partial(is_unlaid, query))
+        adopting = _adoption(context, storage, query)
         plan = adopting.plan()
         if query is not None:
             check_beginning(query, plan.end)
@@ -193,6 +191,12 @@ def adopt_from_target(
         if query is not None:
             lay(query, lineage, note.at_ms)
     _done("The log has adopted it, and a new lineage has begun.", job_file, query)
+
+
+def _adoption(context: JobContext, storage: LocalStorage, query: Path | None) -> AdoptionRepair:
+    if query is None:
+        return AdoptionRepair(context, frozen_in(storage))
+    return AdoptionRepair(context, frozen_around(query), partial(is_unlaid, query))
 
 
 def _begins(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> list[str]:

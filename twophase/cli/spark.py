@@ -108,11 +108,7 @@ def spark_session(
         if error in of_meanwhile:
             raise
         output.print_kept()
-        raise PreflightError(
-            f"Spark does not start: {clean(str(error))[:300]}.",
-            remedy="check that Java 17 or 21 is on the PATH, "
-            "and the spark section of the job file.",
-        ) from error
+        raise _does_not_start(error) from error
     try:
         if jars is None:
             archive = _note_jars(conf, context) if start.quick else None
@@ -122,6 +118,13 @@ def spark_session(
         yield Started(session, archive)
     finally:
         _stop(context)
+
+
+def _does_not_start(error: Exception) -> PreflightError:
+    return PreflightError(
+        f"Spark does not start: {clean(str(error))[:300]}.",
+        remedy="check that Java 17 or 21 is on the PATH, and the spark section of the job file.",
+    )
 
 
 def _start(

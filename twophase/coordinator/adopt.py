@@ -1,5 +1,4 @@
-"""A repair: the log adopts the checkpoints that the targets have proof of, if the job's folder is
-old, damaged or gone.
+"""A repair of a job whose folder is old or gone: its log adopts what the targets have proof of.
 
 A committed piece was decided (I1), whether or not this folder knows it. So every checkpoint that a
 target has proof of counts as committed, its pieces that other sinks have pre-committed are
@@ -68,8 +67,7 @@ class AdoptionRepair:
         """Steps 2 to 4. Return the new lineage.
 
         Raises:
-            StopJobError: something has changed since the plan was made, or a piece
-                cannot be committed.
+            StopJobError: something has changed since the plan, or a piece cannot be committed.
         """
         context, remembered = self._context, self._remembered()
 
@@ -118,9 +116,7 @@ class AdoptionRepair:
             self._commit_pieces(plan, checkpoint)
 
     def _commit_pieces(self, plan: AdoptionPlan, checkpoint: tuple[str, int]) -> None:
-        """Commit the waiting pieces of a checkpoint without a body. All earlier
-        checkpoints are committed.
-        """
+        """Commit the waiting pieces of a checkpoint without a body; all before it is committed."""
         context, (lineage, number) = self._context, checkpoint
         for name, sink in plan.sinks.items():
             pieces = [piece for piece in sink.commits if checkpoint_of(piece) == checkpoint]
@@ -144,9 +140,7 @@ class AdoptionRepair:
                 )
 
     def _proofs(self, plan: AdoptionPlan) -> tuple[Proof, ...]:
-        """Return the proofs that targets must keep from now on: of the newest lineage, or of
-        each that may be it.
-        """
+        """Return the proofs that targets must keep: of each lineage that may be the newest."""
         remembered, sinks = self._remembered(), self._context.sinks
         order = LineageOrder(self._context.log.history, remembered, sinks, {})
         proofs = []

@@ -175,9 +175,7 @@ def is_readable(store: CompletedCheckpointStore, decision: Decision) -> bool:
 
 
 def _replaces(other: Committable, piece: Committable) -> bool:
-    """Return whether `other` has the rows meant for `piece`, as another attempt of its task or
-    checkpoint.
-    """
+    """Return whether `other`, of the same task or another attempt, has the rows of `piece`."""
     if checkpoint_of(other) != checkpoint_of(piece):
         return False
     is_same_task = other.subtask.index == piece.subtask.index

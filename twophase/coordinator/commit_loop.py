@@ -113,18 +113,10 @@ class CommitLoop:
             if not left:
                 return True
             retries += 1
-            for sink in left:
-                self._observers(
-                    CommitRetried(
-                        job=checkpoint.job,
-                        checkpoint=checkpoint.checkpoint,
-                        sink=sink,
-                        reason=reasons[sink],
-                        retries=retries,
-                        waiting_s=self._clock.monotonic_s() - began_s,
-                        next_in_s=delay_s,
-                    )
-                )
+            for sink, reason in reasons.items():
+                waiting_s = self._clock.monotonic_s() - began_s
+                where = (checkpoint.job, checkpoint.checkpoint, sink)
+                self._observers(CommitRetried(*where, reason, retries, waiting_s, delay_s))
             if self._clock.wait(self._stopping, delay_s):
                 return False
             delay_s = min(delay_s * 2, self._backoff_max_s)

@@ -84,9 +84,7 @@ class Job:
         return ended
 
     def stop(self) -> None:
-        """Stop the job. An undecided checkpoint is aborted; a decided one is committed now or
-        by the next start.
-        """
+        """Stop the job. What is undecided is aborted; what is decided is committed in the end."""
         self._stopping.set()
         with self._lock:
             run = self._run

@@ -1,5 +1,4 @@
-"""Runs Spark jobs concurrently, in threads that Spark knows; cancels them together and waits until
-their tasks ended.
+"""Runs Spark jobs concurrently; cancels them together, and waits until their tasks ended.
 
 A plain thread loses Spark's local properties, so stopping the query would not cancel its jobs
 (hazard H58). Cancelling returns at once while tasks go on for seconds (hazard H59); even after this

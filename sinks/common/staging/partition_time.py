@@ -1,5 +1,4 @@
-"""Decides when a partition is complete: when the highest event time seen has passed its
-time plus a delay.
+"""Decides when a partition is complete: the highest event time has passed its own plus a delay.
 
 Everything is in UTC. The watermark of a piece is in its manifest and its committable, and so
 in the checkpoint.
@@ -56,9 +55,7 @@ class PartitionTime:
         return (time - _EPOCH) // datetime.timedelta(microseconds=1) + self.delay_us
 
     def watermark_us(self, batch: pa.RecordBatch) -> int | None:
-        """Return the highest event time of some rows, in microseconds since 1970; None
-        if no row has one.
-        """
+        """Return the highest event time of some rows, in microseconds since 1970, or None."""
         highest = pc.max(batch.column(self.event_time))
         return None if not highest.is_valid else int(highest.cast(pa.timestamp("us")).value)
 

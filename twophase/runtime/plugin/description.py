@@ -88,8 +88,7 @@ class PluginDescription:
 
     @property
     def fingerprint(self) -> str:
-        """A hash that is the same in every process as long as the query writes the same columns
-        to the same target.
+        """A hash that is equal in every process while the query writes the same columns and target.
 
         It reveals nothing of the options, which hold secrets by name only.
         """
@@ -117,19 +116,7 @@ def describe(
     """
     where = f"format {format_name!r}"
     given = with_our_keys({key.lower(): value for key, value in options.items()}, where)
-    if _LOCATION.lower() not in given:
-        raise ConfigError(
-            f"{where}: the option {_LOCATION!r} is required, in the query itself.",
-            remedy=f".option({_LOCATION!r}, FOLDER); Spark's setting "
-            "spark.sql.streaming.checkpointLocation does not reach "
-            "the writers.",
-        )
-    if "name" not in given:
-        raise ConfigError(
-            f"{where}: the option 'name' is required: with it the target recognises "
-            "the job after a restart.",
-            remedy=".option('name', 'orders'), and keep it.",
-        )
+    _require(where, given)
     _refuse(where, given)
     location = given[_LOCATION.lower()].rstrip("/")
     job = {key: given[key] for key in _KEPT if key in given}
@@ -137,13 +124,26 @@ def describe(
         job=check_name("job", given["name"]),
         sink_type=sink_type,
         sink=check_name("sink", given.get("sink", sink_type)),
-        sink_options={
-            key: value for key, value in given.items() if key not in (*_OURS, *_KEPT, *_SPARKS)
-        },
+        sink_options={key: given[key] for key in given if key not in (*_OURS, *_KEPT, *_SPARKS)},
         options=JobOptions.parse({_LOCATION: f"{location}/{_LOG}", **job}, where),
         schema=schema,
         environment=environment,
     )
+
+
+def _require(where: str, given: Mapping[str, str]) -> None:
+    if _LOCATION.lower() not in given:
+        raise ConfigError(
+            f"{where}: the option {_LOCATION!r} is required, in the query itself.",
+            remedy=f".option({_LOCATION!r}, FOLDER); Spark's setting "
+            "spark.sql.streaming.checkpointLocation does not reach the writers.",
+        )
+    if "name" not in given:
+        raise ConfigError(
+            f"{where}: the option 'name' is required: with it the target recognises "
+            "the job after a restart.",
+            remedy=".option('name', 'orders'), and keep it.",
+        )
 
 
 def _refuse(where: str, given: Mapping[str, str]) -> None:

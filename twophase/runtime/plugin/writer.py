@@ -1,6 +1,4 @@
-"""The writer that Spark calls for each micro-batch: planned on the driver, pickled to tasks,
-recreated to commit.
-"""
+"""The writer that Spark calls for each micro-batch: planned, pickled to tasks, recreated."""
 
 from __future__ import annotations
 
@@ -59,9 +57,7 @@ class PluginWriter(DataSourceStreamArrowWriter):
         self._plan = plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Phase 1, in a task: write and pre-commit all rows. Those of a decided micro-batch are
-        read and discarded.
-        """
+        """Phase 1, in a task: pre-commit all rows, or read and discard those of a decided batch."""
         plan = self._plan
         if plan is None:
             raise StopJobError("A writer was sent to a task without a plan.", remedy="report this.")
@@ -89,9 +85,7 @@ class PluginWriter(DataSourceStreamArrowWriter):
         job_of(self._description).abort()
 
     def _check_batch(self, plan: Plan) -> None:
-        """Refuse another micro-batch: a driver that was paused and overtaken has planned
-        by others' offsets.
-        """
+        """Refuse another micro-batch: an overtaken driver has planned by others' offsets."""
         context = TaskContext.get()
         number = context.getLocalProperty(_BATCH) if context else None
         if number != str(plan.checkpoint):

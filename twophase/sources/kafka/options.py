@@ -9,7 +9,7 @@ or a file, which is read when a connection is opened.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Self
 
@@ -328,14 +328,12 @@ def _conflicts(options: KafkaOptions) -> list[tuple[str, str]]:
 
 
 def _source_conflicts(options: KafkaOptions) -> list[Conflict]:
+    expression = "a regular expression for them"
     return [
         (
             bool(options.subscribe) == bool(options.subscribe_pattern),
             "give one of subscribe and subscribePattern, not both and not neither",
-            (
-                "name the topics in `subscribe`, or a regular expression for "
-                "them in `subscribePattern`."
-            ),
+            f"name the topics in `subscribe`, or {expression} in `subscribePattern`.",
         ),
         (
             isinstance(options.starting, Committed) and options.group_id is None,
@@ -354,37 +352,50 @@ def _source_conflicts(options: KafkaOptions) -> list[Conflict]:
 def _security_conflicts(options: KafkaOptions) -> list[Conflict]:
     passwords = [options.sasl_password_env, options.sasl_password_file]
     keys = [options.ssl_key_password_env, options.ssl_key_password_file]
-    tls_only = [options.ssl_ca, options.ssl_certificate, options.ssl_key, *keys]
-    sasl_only = [options.sasl_mechanism, options.sasl_username, *passwords]
-    protocol = f"kafka.security.protocol={options.security_protocol}"
     return [
-        (
-            not options.tls and any(tls_only),
-            f"kafka.ssl.* options with {protocol}",
-            "set kafka.security.protocol to SSL or SASL_SSL.",
-        ),
-        (
-            (options.ssl_certificate is None) != (options.ssl_key is None),
-            (
-                "a client certificate needs both kafka.ssl.certificate.location "
-                "and kafka.ssl.key.location"
-            ),
-            "give both, or neither.",
-        ),
-        (
-            not options.sasl and any(sasl_only),
-            f"kafka.sasl.* options with {protocol}",
-            "set kafka.security.protocol to SASL_SSL or SASL_PLAINTEXT.",
-        ),
-        (
-            options.sasl
-            and not (options.sasl_mechanism and options.sasl_username and any(passwords)),
-            f"{protocol} needs mechanism, user name and password",
-            "set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password.env (or .file).",
-        ),
+        *_tls_conflicts(options, keys),
+        *_sasl_conflicts(options, passwords),
         (
             all(passwords) or all(keys),
             "a password is named twice, by .env and by .file",
             "keep one of the two.",
         ),
     ]
+
+
+def _tls_conflicts(options: KafkaOptions, keys: Sequence[str | None]) -> list[Conflict]:
+    tls_only = [options.ssl_ca, options.ssl_certificate, options.ssl_key, *keys]
+    certificate = "kafka.ssl.certificate.location"
+    return [
+        (
+            not options.tls and any(tls_only),
+            f"kafka.ssl.* options with {_protocol(options)}",
+            "set kafka.security.protocol to SSL or SASL_SSL.",
+        ),
+        (
+            (options.ssl_certificate is None) != (options.ssl_key is None),
+            f"a client certificate needs both {certificate} and kafka.ssl.key.location",
+            "give both, or neither.",
+        ),
+    ]
+
+
+def _sasl_conflicts(options: KafkaOptions, passwords: Sequence[str | None]) -> list[Conflict]:
+    sasl_only = [options.sasl_mechanism, options.sasl_username, *passwords]
+    has_account = options.sasl_mechanism and options.sasl_username and any(passwords)
+    return [
+        (
+            not options.sasl and any(sasl_only),
+            f"kafka.sasl.* options with {_protocol(options)}",
+            "set kafka.security.protocol to SASL_SSL or SASL_PLAINTEXT.",
+        ),
+        (
+            options.sasl and not has_account,
+            f"{_protocol(options)} needs mechanism, user name and password",
+            "set kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password.env (or .file).",
+        ),
+    ]
+
+
+def _protocol(options: KafkaOptions) -> str:
+    return f"kafka.security.protocol={options.security_protocol}"
