@@ -27,7 +27,7 @@ def derive_columns(jvm: Jvm) -> None:
 
 
 def count_files(log: Log, snapshot: Snapshot, commits: int) -> None:
-    """Start to count the files of a table if one of its next commits will count them.
+    """Start to count the files of a table with a short log, if a commit soon counts them.
 
     A longer log takes long to read, and reading it twice gains nothing.
 

@@ -155,9 +155,7 @@ def _cells(entry: Entry) -> Iterable[str | Text]:
 
 
 def _rows(by_sink: Mapping[str, int]) -> str:
-    """Return the row counts as text: '1,000', '1,000 each' for several sinks, or
-    'facts 1,000, lake 310'.
-    """
+    """Return the row counts as text: '1,000', '1,000 each', or 'facts 1,000, lake 310'."""
     numbers = {*by_sink.values()}
     if len(numbers) > 1:
         return clean(", ".join(f"{sink} {rows:,}" for sink, rows in by_sink.items()))

@@ -1,5 +1,4 @@
-"""Handles SIGINT and SIGTERM: the first stops the job cleanly, the second or a hung stop ends
-the process at once.
+"""Handles SIGINT and SIGTERM: the first stops the job cleanly, the second ends the process.
 
 Ending at once is safe: recovery at the next start does what the driver could no longer do.
 

@@ -180,9 +180,7 @@ def _configuration(start: Start, conf: Mapping[str, str]) -> SparkConf:
 
 
 def _with_known_jars(conf: Mapping[str, str]) -> tuple[Mapping[str, str], Sequence[Path] | None]:
-    """Return settings that name jars instead of packages, and the jars; None for jars that Spark
-    must resolve first.
-    """
+    """Return settings with jars instead of packages, and the jars; None if Spark must find them."""
     if not conf.get(packages.PACKAGES):
         return conf, ()
     conf = packages.without_installed(conf)

@@ -86,9 +86,8 @@ class DriverRecovery:
         context.store.sweep()
         context.completer.catch_up(newest)
         duration_s = context.clock.monotonic_s() - began_s
-        context.observers(
-            RecoveryFinished(context.job, generation, recommitted, aborted, duration_s)
-        )
+        outcome = (generation, recommitted, aborted, duration_s)
+        context.observers(RecoveryFinished(context.job, *outcome))
 
     def _take_over(self, previous_generation: int | None, restore: Restore | None) -> None:
         """Step 1, with the sinks validated before the fence is appended."""

@@ -273,7 +273,7 @@ class _Rows:
 
     @cached_property
     def without(self) -> frozenset[str]:
-        """Acknowledge, without a job, the sinks without rows: the micro-batch has no partitions.
+        """The sinks that acknowledge without a job: their micro-batch has no partitions.
 
         The Kafka source's first micro-batch is one if the topics are empty: it makes the source's
         start durable (H55).

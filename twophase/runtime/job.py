@@ -186,8 +186,7 @@ class Job:
         for close in self._parts.closers():
             try:
                 close()
-            except Exception as error:  # noqa: BLE001
-                # the job has ended; there is nothing left to protect
+            except Exception as error:  # noqa: BLE001 the job has ended: nothing is left to protect
                 self._error = self._error or error
         with _claims_lock:
             _claimed.pop(str(self._parts.storage.root.resolve()), None)

@@ -94,8 +94,7 @@ class SparkJobs:
             self._context.addJobTag(self._tag)
             try:
                 results.put((name, job(), None))
-            except BaseException as error:  # noqa: BLE001
-                # carried to the calling thread, which raises it
+            except BaseException as error:  # noqa: BLE001 the calling thread raises it
                 results.put((name, None, error))
 
         thread = InheritableThread(target=target, name=f"twophase-{name}", daemon=True)

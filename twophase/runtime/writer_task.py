@@ -1,4 +1,4 @@
-"""Phase 1 on the executors: one writer for each task attempt.
+"""Phase 1 on the executors: a writer for each task attempt, in `mapInArrow` or Spark's own write.
 
 The writers are the result stage of the job: no shuffle and no limit comes after them, so the
 committable of the task attempt whose result Spark returns is the one in the checkpoint. Pieces that
@@ -43,19 +43,15 @@ def write_batch(
     spark = batch.sparkSession
     share_key(spark.sparkContext.environment)
     share_redaction(spark.conf.get(SETTING, "false") or "false", spark.sparkContext.environment)
-    results = batch.mapInArrow(
-        WriterTask(sink, transaction, first), "subtask int, committable string"
-    ).collect()
+    task = WriterTask(sink, transaction, first)
+    results = batch.mapInArrow(task, "subtask int, committable string").collect()
     subtasks = [row.subtask for row in results]
     if len(set(subtasks)) != len(subtasks):
         raise DeclinedError(
             f"{transaction}: Spark returned two results for one subtask: {sorted(subtasks)}."
         )
-    return [
-        Committable.from_json(json.loads(row.committable))
-        for row in results
-        if row.committable is not None
-    ]
+    found = [row.committable for row in results if row.committable is not None]
+    return [Committable.from_json(json.loads(text)) for text in found]
 
 
 class WriterTask:

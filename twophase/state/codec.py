@@ -34,8 +34,7 @@ def canonical_json(value: Any) -> bytes:
 
 def encode(kind: str, body: dict[str, Any]) -> bytes:
     """Frame `body` as a durable record of `kind`."""
-    payload = canonical_json(body)
-    return frame(_MAGIC, kind, payload)
+    return frame(_MAGIC, kind, canonical_json(body))
 
 
 def decode(kind: str, data: bytes, where: str) -> dict[str, Any]:

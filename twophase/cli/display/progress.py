@@ -67,9 +67,7 @@ class Progress:
 
 
 def ended_by_stop(declined: CheckpointDeclined) -> bool:
-    """Return whether an attempt was declined because the job was stopped,
-    which is not a failure.
-    """
+    """Return whether an attempt was declined by the stop of the job, which is no failure."""
     return declined.reason == CheckpointFailureReason.CHECKPOINT_COORDINATOR_SHUTDOWN.name
 
 

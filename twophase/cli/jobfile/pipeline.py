@@ -1,6 +1,4 @@
-"""Turns a job file into a described job: sources become views, SQL makes the
-rows, sinks are added.
-"""
+"""Turns a job file into a described job: views of the sources, rows by SQL, and the sinks."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ def _load(spark: SparkSession, section: SourceSection) -> DataFrame:
 
 
 def _query_over_rows(where: str, text: str) -> Callable[[DataFrame], DataFrame]:
-    """Return a transform; it runs once on the streaming rows, for the columns, and on the rows
-    of each micro-batch.
-    """
+    """Return a transform, run on the streaming rows for the columns, then on each batch's rows."""
 
     def transform(rows: DataFrame) -> DataFrame:
         rows.createOrReplaceTempView(_ROWS)

@@ -74,9 +74,8 @@ class PluginWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Decide and commit, in a Python process on the driver's machine."""
-        job_of(self._description).commit(
-            batchId, [_of(message).acknowledged() for message in messages]
-        )
+        acknowledged = [_of(message).acknowledged() for message in messages]
+        job_of(self._description).commit(batchId, acknowledged)
         freeze_gc()
 
     # the log knows
@@ -91,8 +90,7 @@ class PluginWriter(DataSourceStreamArrowWriter):
         if number != str(plan.checkpoint):
             raise StopJobError(
                 f"Job {self._description.job!r}: Spark runs micro-batch {number}, but "
-                f"{plan.checkpoint} was planned. "
-                "Nothing was written.",
+                f"{plan.checkpoint} was planned. Nothing was written.",
                 remedy="see that one query runs on this checkpointLocation.",
             )
 

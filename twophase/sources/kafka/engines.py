@@ -30,8 +30,7 @@ _clusters_lock = threading.Lock()
 
 
 def cluster_of(options: KafkaOptions) -> Cluster:
-    """Return this process's connection for these options: opened once and kept open, since
-    opening takes 110 ms.
+    """Return this process's connection for these options, kept open: opening takes 110 ms.
 
     Each has a thread. Beyond a few, the least recently used one is closed; callers that still
     have it can go on.

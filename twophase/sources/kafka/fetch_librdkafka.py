@@ -96,8 +96,7 @@ def settings(options: KafkaOptions) -> dict[str, Any]:
 
 
 def _failures(messages: list[Any], position: int, guard: ReadGuard) -> int:
-    """Handle the events among messages; return the position, which an end of the partition
-    may have advanced.
+    """Handle the events among messages; return the position, which they may have advanced.
 
     After an error of the partition, such as a wrong checksum, librdkafka goes on after the records
     concerned, so any such error ends the read. It recovers by itself from errors of the whole

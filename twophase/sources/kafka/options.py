@@ -82,11 +82,9 @@ class SaslMechanism(StrEnum):
 
 
 def _names(value: object) -> object:
-    return (
-        tuple(part.strip() for part in value.split(",") if part.strip())
-        if isinstance(value, str)
-        else value
-    )
+    if not isinstance(value, str):
+        return value
+    return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
 def _topics(value: object) -> object:
@@ -94,9 +92,8 @@ def _topics(value: object) -> object:
     if isinstance(topics, tuple):
         bad = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
         if bad or not topics:
-            raise ValueError(
-                f"give topic names separated by commas; {bad[0] if bad else ''!r} is none"
-            )
+            wrong = bad[0] if bad else ""
+            raise ValueError(f"give topic names separated by commas; {wrong!r} is none")
         return tuple(dict.fromkeys(topics))
     return topics
 
@@ -145,8 +142,8 @@ class KafkaOptions(Options):
     )
     uid: str = Field(
         default="kafka",
-        description="names the source in its offsets; give each source of a job its own, "
-        "and keep it",
+        description="names the source in its offsets; give each source of a job its own, and "
+        "keep it",
     )
     group_id: str | None = Field(
         default=None,

@@ -95,9 +95,7 @@ class KafkaProgram(Program):
 
 
 def ask_for_cluster(bootstrap_servers: str) -> str:
-    """Return the id of a cluster that takes requests: its metadata lists a broker only once
-    that is in service.
-    """
+    """Return the id of a cluster that is in service: its metadata lists a broker."""
     admin = KafkaAdminClient(
         bootstrap_servers=bootstrap_servers,
         request_timeout_ms=_PROBE_TIMEOUT_MS,
