@@ -94,16 +94,17 @@ class ConfigError(TwoPhaseError):
 
 
 class PreflightError(TwoPhaseError):
-    """The environment or a target cannot give what the protocol needs.
-
-    Raised before a sink has undecided rows.
+    """The environment or a target cannot give what the protocol needs. Raised before a sink
+    has undecided rows.
     """
 
     exit_code = 2
 
 
 class TargetUnreachableError(TwoPhaseError):
-    """A target does not answer. Decided checkpoints stay decided, and are committed later."""
+    """A target does not answer. Decided checkpoints stay decided and are committed
+    once it answers again.
+    """
 
     restartable = True
 
@@ -113,13 +114,17 @@ class ServiceError(TwoPhaseError):
 
 
 class SparkLostError(TwoPhaseError):
-    """The Spark application has stopped, or its JVM is gone: a restart of the query is no help."""
+    """The job's Spark application has stopped, or its JVM is gone: restarting the
+    query cannot help.
+    """
 
     data_lost = "No data is lost: the next start of the job recovers."
 
 
 class ReplayLostError(TwoPhaseError):
-    """A committed micro-batch, rerun for Spark's watermark, has lost its records for good."""
+    """A committed micro-batch, rerun for Spark's watermark, has lost its records. It
+    will not run again.
+    """
 
     restartable = True
     data_lost = "No data is lost: every sink has its rows, and Spark their state."
@@ -140,7 +145,9 @@ class RejectedRowsError(DeclinedError):
 
 
 class BadRecordError(DeclinedError):
-    """A source record cannot be read with the schema. A retry reads it again: the job stops."""
+    """A source record cannot be read with the schema. A retry would read it
+    again, so the job stops.
+    """
 
     restartable = False
     exit_code = 3
@@ -161,16 +168,17 @@ class StopJobError(TwoPhaseError):
 
 
 class FencedError(StopJobError):
-    """Another driver has taken over the job; this one decides, commits and aborts nothing more."""
+    """Another driver has taken over the job; this one no longer decides, commits
+    or aborts anything.
+    """
 
     exit_code = 4
     data_lost = "No data is lost: the newer driver goes on with the job."
 
 
 class InDoubtError(StopJobError):
-    """Writing the decision had an unclear outcome.
-
-    Neither commit nor abort is right before recovery has looked.
+    """Writing the decision had an unclear outcome. Neither commit nor abort is right before
+    recovery has looked.
     """
 
     restartable = True
@@ -188,9 +196,8 @@ class CheckpointMissingError(StopJobError):
 
 
 class RestoreRefusedError(StopJobError):
-    """A restore would rewrite rows that a sink has or is bound to get.
-
-    No data is missing: start without it to continue.
+    """A restore would rewrite rows that a sink has or is bound to get. No data is missing: start
+    without it to continue.
     """
 
 
@@ -199,7 +206,9 @@ class CorruptRecordError(StopJobError):
 
 
 class NewerFormatError(StopJobError):
-    """A durable file has a format of a newer version of twophase. It is never called damaged."""
+    """A durable file is in a format that only a newer version of twophase reads. It is
+    never taken for damage.
+    """
 
     data_lost = "No data is lost: it was left as it is."
 
@@ -221,7 +230,9 @@ class OffsetOutOfRangeError(SourceLossError):
 
 
 class TopicRecreatedError(SourceLossError):
-    """A topic was deleted and created again under its name: its offsets mean other records."""
+    """A topic was deleted and created again under the same name: its offsets mean
+    other records now.
+    """
 
 
 class PartitionVanishedError(SourceLossError):
@@ -229,7 +240,9 @@ class PartitionVanishedError(SourceLossError):
 
 
 class RangeChangedError(SourceLossError):
-    """A range of a decided checkpoint has other records when Spark reads it again for its state."""
+    """An offset range of a decided checkpoint has different records when Spark reads it
+    again for its state.
+    """
 
 
 def from_text(text: str) -> TwoPhaseError | None:
