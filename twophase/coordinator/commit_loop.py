@@ -106,7 +106,7 @@ class CommitLoop:
         # In the order of the job: the checkpoint has the order in which the sinks
         # happened to acknowledge.
         pieces = checkpoint.committables
-        left = {sink: list(pieces[sink]) for sink in self._sinks if pieces.get(sink)}
+        left = {sink: pieces[sink] for sink in self._sinks if pieces.get(sink)}
         retries, delay_s, began_s = 0, self._backoff_s, self._clock.monotonic_s()
         while True:
             left, reasons = self._try_sinks(checkpoint, left, retries, check)
@@ -140,7 +140,7 @@ class CommitLoop:
             except StopJobError as error:
                 stops.append(error)
             else:
-                stops += [_lost(checkpoint, done.lost)] if done.lost else []
+                stops += [self._lost(checkpoint, done.lost)] if done.lost else []
         if stops:
             raise stops[0]
         left = {sink: done.left for sink, done in tries.items() if done.left}
@@ -239,6 +239,27 @@ class CommitLoop:
             )
         )
 
+    @staticmethod
+    def _lost(
+        checkpoint: CompletedCheckpoint, lost: Sequence[tuple[Committable, Lost]]
+    ) -> LostCommittableError:
+        pieces = "; ".join(
+            f"{piece.transaction}/{piece.subtask} ({piece.rows} rows): {why.evidence}"
+            for piece, why in lost
+        )
+        rows = sum(piece.rows for piece, _ in lost)
+        return LostCommittableError(
+            f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, but "
+            f"{len(lost)} of its pieces are neither prepared nor committed: {pieces}. {rows} rows "
+            "are lost until they are written again.",
+            remedy="find out who removed them (an XA ROLLBACK by hand, a failover, deleted files), "
+            "and restore the target if it can be. If they are gone for good: twophase repair "
+            "rewrite reads their records again, if Kafka still has them and the plan keeps no "
+            "state; otherwise let the job go on without them: "
+            f"twophase repair accept-loss JOB.yaml --checkpoint {checkpoint.checkpoint} --sink "
+            f"{lost[0][0].transaction.sink}",
+        )
+
 
 def _cannot_commit(
     checkpoint: CompletedCheckpoint, sink: str, error: ConfigError | PreflightError
@@ -249,27 +270,6 @@ def _cannot_commit(
         "they stay pre-committed.",
         remedy=error.remedy
         or "restore the target to its previous state, then start the job again.",
-    )
-
-
-def _lost(
-    checkpoint: CompletedCheckpoint, lost: Sequence[tuple[Committable, Lost]]
-) -> LostCommittableError:
-    pieces = "; ".join(
-        f"{piece.transaction}/{piece.subtask} ({piece.rows} rows): {why.evidence}"
-        for piece, why in lost
-    )
-    rows = sum(piece.rows for piece, _ in lost)
-    return LostCommittableError(
-        f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} is decided, but "
-        f"{len(lost)} of its pieces are neither prepared nor committed: {pieces}. {rows} rows "
-        "are lost until they are written again.",
-        remedy="find out who removed them (an XA ROLLBACK by hand, a failover, deleted files), "
-        "and restore the target if it can be. If they are gone for good: twophase repair "
-        "rewrite reads their records again, if Kafka still has them and the plan keeps no "
-        "state; otherwise let the job go on without them: "
-        f"twophase repair accept-loss JOB.yaml --checkpoint {checkpoint.checkpoint} --sink "
-        f"{lost[0][0].transaction.sink}",
     )
 
 

@@ -86,10 +86,12 @@ class QueryRun:
         lineage.begin(self._coordinator)
         folder = self._prepare_folder()
         self._parts.states.initialize(lineage.checkpoint(self._coordinator))
-        handler = self._handler(folder, stateful=stateful, keeps_state=keeps_state)
+        handler = self._make_handler(folder, stateful=stateful, keeps_state=keeps_state)
         self._start_query(folder, handler)
 
-    def _handler(self, folder: SparkFolder, *, stateful: bool, keeps_state: bool) -> BatchHandler:
+    def _make_handler(
+        self, folder: SparkFolder, *, stateful: bool, keeps_state: bool
+    ) -> BatchHandler:
         return BatchHandler(
             self._coordinator,
             self._parts.description.sinks,
