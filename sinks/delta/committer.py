@@ -110,8 +110,10 @@ class Committer:
     ) -> Lost | None:
         """Steps 3 and 4."""
         if piece.manifest_sha256 != committable.handle["manifest_sha256"]:
-            another = f"the manifest of piece {piece.name} is not the one of the checkpoint"
-            return Lost(f"{another}: its SHA-256 differs")
+            return Lost(
+                f"the manifest of piece {piece.name} is not the one of the checkpoint: its "
+                "SHA-256 differs"
+            )
         highest = self._highest(committable, transaction)
         if highest == committable.transaction.checkpoint:
             what = "the table has this checkpoint with files of another attempt"
@@ -129,13 +131,7 @@ class Committer:
             what = f"the table was altered since it was written: {'; '.join(changes)}"
             raise self._stop(committable, what)
         missing = self._bound_sink.pieces.missing_files(manifest)
-        if missing:
-            return Lost(
-                f"{len(missing)} of {len(manifest.actions)} data files are gone or of "
-                f"another length, such as {missing[:_SHOWN]}: deleted by hand, or by a VACUUM "
-                "that keeps less than the time since then"
-            )
-        return None
+        return _files_lost(missing, len(manifest.actions)) if missing else None
 
     def _highest(self, committable: Committable, transaction: Transaction) -> int:
         return transaction.snapshot.noted_transactions.get(self._app_id(committable), -1)
@@ -198,6 +194,14 @@ class Committer:
             remedy="undo the change (RESTORE TABLE, ALTER TABLE), then start the job again: it "
             "commits them.",
         )
+
+
+def _files_lost(missing: Sequence[str], total: int) -> Lost:
+    return Lost(
+        f"{len(missing)} of {total} data files are gone or of another length, such as "
+        f"{missing[:_SHOWN]}: deleted by hand, or by a VACUUM that keeps less than the time since "
+        "then"
+    )
 
 
 def _commit_info(committable: Committable) -> dict[str, dict[str, object]]:

@@ -27,9 +27,11 @@ def starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> list
         lines = [f"- {name}: {offsets or default}" for name, offsets in given.items()]
         return ["the startingOffsets of the sources, as a new job does:", *lines]
     if allowed and None not in given.values():
-        lost = "Records before them that are not in the targets are lost;"
         return [
-            f"the startingOffsets of the sources. {lost}",
+            (
+                "the startingOffsets of the sources. Records before them that are not in the "
+                "targets are lost;"
+            ),
             "records after them that are in the targets will be there twice:",
             *(f"- {name}: {offsets}" for name, offsets in given.items()),
         ]

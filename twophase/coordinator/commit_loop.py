@@ -92,8 +92,7 @@ class CommitLoop:
 
         Args:
             checkpoint: a decided one.
-            check: validates a sink that reports a piece as already committed,
-                before that is trusted.
+            check: validates a sink that calls a piece already committed, before it is trusted.
 
         Returns:
             True once all pieces are proven committed; False if the job stops before that.
@@ -103,8 +102,7 @@ class CommitLoop:
             StopJobError: a sink stops the job, or a sink of the checkpoint is not part of the job.
         """
         self._check_sinks(checkpoint)
-        # In the order of the job: the checkpoint has the order in which the sinks
-        # happened to acknowledge.
+        # in the order of the job: the checkpoint has that of the acknowledgements
         pieces = checkpoint.committables
         left = {sink: pieces[sink] for sink in self._sinks if pieces.get(sink)}
         retries, delay_s, began_s = 0, self._backoff_s, self._clock.monotonic_s()

@@ -250,16 +250,20 @@ def record_from_json(kind: str, value: Any, where: str) -> Record:
             case SubsumedRecord.kind:
                 return SubsumedRecord(History.from_json(value["history"]))
             case _:
-                unknown = f"The log record {where} is of the unknown kind {kind!r}"
-                raise NewerFormatError(
-                    f"{unknown}: a newer twophase wrote it.", remedy=NEWER_REMEDY
-                )
+                raise _unknown_kind(kind, where)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise NewerFormatError(
             f"The log record {where} ({kind}) is whole and lacks or has unknown fields, as of a "
             f"newer twophase: {error}.",
             remedy=NEWER_REMEDY,
         ) from None
+
+
+def _unknown_kind(kind: str, where: str) -> NewerFormatError:
+    return NewerFormatError(
+        f"The log record {where} is of the unknown kind {kind!r}: a newer twophase wrote it.",
+        remedy=NEWER_REMEDY,
+    )
 
 
 def _lineage(value: Mapping[str, Any]) -> Lineage:
