@@ -103,11 +103,8 @@ def _explain(cls: type[Options], error: ValidationError, where: str) -> str:
         match detail["type"]:
             case "extra_forbidden":
                 near = difflib.get_close_matches(key, [*cls.keys(), *cls.other_keys()], n=1)
-                hint = (
-                    f"did you mean {near[0]!r}?"
-                    if near
-                    else f"known options: {', '.join(sorted(cls.keys()))}."
-                )
+                known = ", ".join(sorted(cls.keys()))
+                hint = f"did you mean {near[0]!r}?" if near else f"known options: {known}."
                 problems.append(f"{where}: unknown option {key!r}; {hint}")
             case "missing":
                 problems.append(f"{where}: option {key!r} is required.")

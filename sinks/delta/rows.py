@@ -114,11 +114,8 @@ def _mismatch(rows: DataType, table: DataType) -> str:
             )
         case _:
             same = rows == table
-            return (
-                ""
-                if same
-                else f"the rows have {rows.simpleString()}, the table has {table.simpleString()}"
-            )
+            types = f"the rows have {rows.simpleString()}, the table has {table.simpleString()}"
+            return "" if same else types
 
 
 def _struct_mismatch(rows: Sequence[StructField], table: Sequence[StructField]) -> str:

@@ -140,11 +140,8 @@ class Staging:
         self._bound_sink.check(snapshot)
         refused = refusals(snapshot.shape)
         found = fit(batch.schema, StructType.fromJson(json.loads(snapshot.schema)), snapshot.shape)
-        missing = (
-            []
-            if self._bound_sink.merge_schema
-            else [f"column {field.name!r} is new" for field in found.missing]
-        )
+        new = [] if self._bound_sink.merge_schema else found.missing
+        missing = [f"column {field.name!r} is new" for field in new]
         if refused or found.problems or missing:
             raise StopJobError(
                 f"Sink {self._bound_sink.owner.sink!r}: the table was altered and the rows "

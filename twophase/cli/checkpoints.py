@@ -104,11 +104,9 @@ def _print(found: CheckpointList) -> None:
 def _repair(repair: Repair) -> str:
     match repair:
         case AcceptedLoss():
-            rows = (
-                f"at least {count(repair.rows, 'row')}"
-                if repair.emptied
-                else count(repair.rows, "row")
-            )
+            rows = count(repair.rows, "row")
+            if repair.emptied:
+                rows = f"at least {rows}"
             what = f"{rows} of checkpoint {repair.checkpoint} given up in sink {repair.sink}"
         case Adoption():
             adopted = ", ".join(

@@ -145,11 +145,8 @@ class AdoptionRepair:
         order = LineageOrder(self._context.log.history, remembered, sinks, {})
         proofs = []
         for name, memory in remembered.items():
-            newest = (
-                [plan.lineage]
-                if plan.lineage in memory.committed
-                else order.newest(memory.committed)
-            )
+            is_known = plan.lineage in memory.committed
+            newest = [plan.lineage] if is_known else order.newest(memory.committed)
             proofs += [
                 Proof(name, one, memory.committed[one], sinks[name].target()) for one in newest
             ]

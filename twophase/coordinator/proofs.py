@@ -196,11 +196,9 @@ class Proofs:
 def _span(proof: Proof, memory: SinkHistory) -> str:
     """Describe the checkpoints of its lineage that a target without this proof lacks."""
     newest = memory.committed.get(proof.lineage)
-    return (
-        f"up to {proof.checkpoint}"
-        if newest is None
-        else f"from {newest + 1} to {proof.checkpoint}"
-    )
+    if newest is None:
+        return f"up to {proof.checkpoint}"
+    return f"from {newest + 1} to {proof.checkpoint}"
 
 
 def check_targets(

@@ -175,11 +175,9 @@ class Job:
         try:
             run()
         except BaseException as error:  # noqa: BLE001 handed to the restart strategy
-            return (
-                error
-                if isinstance(error, TwoPhaseError)
-                else errors.from_text(str(error)) or failure(error)
-            )
+            if isinstance(error, TwoPhaseError):
+                return error
+            return errors.from_text(str(error)) or failure(error)
         return None
 
     def _close(self) -> None:

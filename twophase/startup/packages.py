@@ -57,11 +57,8 @@ def known_jars(conf: Mapping[str, str]) -> tuple[Path, ...] | None:
         return None
     try:
         noted = {Path(path): stamp for path, stamp in json.loads(note.read_text()).items()}
-        return (
-            tuple(noted)
-            if noted and all(_stamp(path) == stamp for path, stamp in noted.items())
-            else None
-        )
+        is_unchanged = all(_stamp(path) == stamp for path, stamp in noted.items())
+        return tuple(noted) if noted and is_unchanged else None
     except (OSError, ValueError):
         return None
 

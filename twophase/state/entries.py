@@ -175,11 +175,9 @@ class AcceptedLoss:
         If the checkpoint is emptied, so is every checkpoint of the sink that it names,
         even in an ancestor.
         """
-        return (
-            self._replaced(proofs, lambda _: True)
-            if self._empties(lineage, checkpoint)
-            else self.amend(proofs)
-        )
+        if self._empties(lineage, checkpoint):
+            return self._replaced(proofs, lambda _: True)
+        return self.amend(proofs)
 
     def _replaced(
         self, proofs: tuple[Proof, ...] | None, is_gone: Callable[[Proof], bool]

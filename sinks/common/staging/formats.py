@@ -110,11 +110,9 @@ def _refusal_in_orc(column: pa.DataType) -> str:
             "pyarrow and Spark disagree about timestamps without a time zone in ORC; "
             "use a timestamp with one"
         )
-    return (
-        ""
-        if column.unit == "us"
-        else f"{column} has no place in orc that reads back the same; cast it"
-    )
+    if column.unit == "us":
+        return ""
+    return f"{column} has no place in orc that reads back the same; cast it"
 
 
 def _check_for_orc(rows: pa.Table) -> None:

@@ -61,11 +61,9 @@ class PartitionTime:
 
     def problems(self, schema: pa.Schema) -> Sequence[str]:
         """Return the reasons why rows with these columns have no time."""
-        found = (
-            []
-            if self.event_time in schema.names
-            else [f"there is no column {self.event_time!r} with the event time"]
-        )
+        found = []
+        if self.event_time not in schema.names:
+            found.append(f"there is no column {self.event_time!r} with the event time")
         if not found and not pa.types.is_timestamp(schema.field(self.event_time).type):
             found.append(f"column {self.event_time!r} with the event time is no timestamp")
         named = Template(self.pattern).get_identifiers()

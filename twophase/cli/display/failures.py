@@ -49,11 +49,10 @@ def _unexpected(error: BaseException) -> str:
 
 def _print_traceback(console: Console, error: BaseException) -> None:
     """Print where it was raised, and its message unless values of rows are redacted."""
-    lines = (
-        traceback.format_tb(error.__traceback__)
-        if is_redacting()
-        else traceback.format_exception(error)
-    )
+    if is_redacting():
+        lines = traceback.format_tb(error.__traceback__)
+    else:
+        lines = traceback.format_exception(error)
     for line in "".join(lines).splitlines():
         console.print(Text(printable(line)), soft_wrap=True)
 

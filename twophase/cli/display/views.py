@@ -150,11 +150,9 @@ class LiveView(View):
         self._live.stop()
 
     def _show(self, event: Event) -> None:
-        text = (
-            None
-            if isinstance(event, CheckpointCommitted)
-            else describe(event, self.tracker.progress)
-        )
+        if isinstance(event, CheckpointCommitted):
+            return
+        text = describe(event, self.tracker.progress)
         if text is not None:
             self._console.print(Text(f"{time.strftime('%H:%M:%S')} {clean(text)}"))
 

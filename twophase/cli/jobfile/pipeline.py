@@ -43,11 +43,10 @@ def describe(spark: SparkSession, job: JobFile, sinks: Mapping[str, Sink]) -> St
     }
     for name, frame in frames.items():
         frame.createOrReplaceTempView(name)
-    frame = (
-        next(iter(frames.values()))
-        if job.sql is None
-        else _checked(f"{where}: sql", partial(spark.sql, job.sql))
-    )
+    if job.sql is None:
+        frame = next(iter(frames.values()))
+    else:
+        frame = _checked(f"{where}: sql", partial(spark.sql, job.sql))
     writer = write_stream(frame, name=job.name).options(**job.options)
     for name, sink in sinks.items():
         text = job.sinks[name].sql

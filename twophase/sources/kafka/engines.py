@@ -112,11 +112,10 @@ def _engine(chosen: FetchEngine) -> Fetch:
     fast = chosen is FetchEngine.LIBRDKAFKA or (
         chosen is FetchEngine.AUTO and importlib.util.find_spec("confluent_kafka") is not None
     )
-    module = (
-        _load("fetch_librdkafka", "confluent_kafka", "confluent-kafka", "fast")
-        if fast
-        else _load("fetch_kafka_python", "kafka", "kafka-python", "kafka")
-    )
+    if fast:
+        module = _load("fetch_librdkafka", "confluent_kafka", "confluent-kafka", "fast")
+    else:
+        module = _load("fetch_kafka_python", "kafka", "kafka-python", "kafka")
     return cast("Fetch", module.fetch)
 
 

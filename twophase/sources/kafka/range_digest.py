@@ -118,11 +118,9 @@ class RangeDigests:
         if plan := context.getLocalProperty(_PROPERTY):
             return cls(**json.loads(plan))
         folder = context.getLocalProperty(_PLANNED_PROPERTY)
-        return (
-            cls._planned(Path(folder), context.getLocalProperty(_BATCH_PROPERTY))
-            if folder
-            else None
-        )
+        if not folder:
+            return None
+        return cls._planned(Path(folder), context.getLocalProperty(_BATCH_PROPERTY))
 
     def plan(self, checkpoint: int) -> None:
         """Share the digests by a note in the plugin form, which has no Spark context.

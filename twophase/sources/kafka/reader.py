@@ -154,11 +154,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limits(self, limit: ReadLimit) -> Limits:
         if isinstance(limit, ReadAllAvailable):
             return Limits()
-        per_trigger = (
-            limit.max_rows
-            if isinstance(limit, ReadMaxRows) and limit.max_rows < _UNLIMITED_ROWS
-            else None
-        )
+        per_trigger: int | None = None
+        if isinstance(limit, ReadMaxRows) and limit.max_rows < _UNLIMITED_ROWS:
+            per_trigger = limit.max_rows
         return Limits(per_trigger, self._options.max_per_partition)
 
     def _decoder(self, item: OffsetRange) -> RawDecoder | JsonDecoder:

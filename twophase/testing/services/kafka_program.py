@@ -126,11 +126,8 @@ def class_archive_options() -> list[str]:
     key = hashlib.sha256(identity.encode()).hexdigest()[:12]
     archive = cached(f"{HOME}-classes-{key}", _record_classes) / _ARCHIVE
     # -Xlog: a mismatch only costs time, and must not look like an error in the log.
-    return (
-        [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
-        if archive.is_file()
-        else []
-    )
+    options = [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    return options if archive.is_file() else []
 
 
 def _record_classes(folder: Path) -> None:
