@@ -131,7 +131,7 @@ class CheckpointAttempt:
             ) from error
 
     def _decide(self) -> Action:
-        """Step 3: the decision. Until the record's create is tried, everything may abort."""
+        """Step 3: the decision. All may abort before the record's create is tried, none after."""
         pending, store = self.pending, self._context.store
         duration_ms = int(self.stopwatch.total_s * 1000)
         completed = pending.completed(duration_ms, self._context.proofs.decided())
